@@ -1,0 +1,54 @@
+# Needs python3 (3.11 or newer), make and git; everything else is installed into .venv on first use.
+# On a machine whose python3 is older: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test audit check data bench clean
+
+help:  ## list what make can do
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/core.stamp  ## private counts and sums on the sample data, with price and intervals
+	@$(BIN)/dpsql demo
+
+test: .venv/dev.stamp  ## the tests that run in minutes
+	@$(BIN)/python -m pytest -n 2 --durations=10
+
+audit: .venv/dev.stamp  ## every test, the long ones too
+	@$(BIN)/python -m pytest -n 2 --durations=25 -m ''
+
+check: .venv/dev.stamp  ## lint, format and types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+data: .venv/dev.stamp  ## make sample_data/ again from its sources
+	@$(BIN)/python sample_data/make_flights.py
+	@$(BIN)/python sample_data/make_clinic.py
+
+bench: .venv/dev.stamp out/zipf.parquet  ## every benchmark, on a generated table of 10 million rows
+	@set -e; for script in $(filter-out benchmarks/make_zipf.py,$(wildcard benchmarks/*.py)); \
+	  do echo "$$script"; $(BIN)/python "$$script"; done
+
+clean:  ## remove .venv, caches and generated files
+	@rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/core.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'dpsql needs Python 3.11 or newer: make PYTHON=python3.12 …' >&2; exit 1; }
+	@echo 'Setting up .venv (once; about a minute) …'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) install --editable .
+	@touch $@
+
+.venv/dev.stamp: .venv/core.stamp
+	@echo 'Adding what the tests need to .venv (once; about a minute) …'
+	@$(PIP) install --editable '.[dev]'
+	@touch $@
+
+out/zipf.parquet: benchmarks/make_zipf.py | .venv/dev.stamp
+	@$(BIN)/python benchmarks/make_zipf.py out

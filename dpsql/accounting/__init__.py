@@ -1,0 +1,1 @@
+"""Privacy loss: profiles, calibrations and conversions. Pure functions, each citing its theorem."""

@@ -1,0 +1,91 @@
+"""What every calibration shares: refusing bad inputs, and a search that can only end on the safe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+
+from dpsql.errors import CalibrationError
+
+# Two ends of a bracket closer than this (relative) are taken as one number.
+RESOLUTION = 2.0**-47
+# More groups per unit than this are a mistake, and arrays of that length would not fit.
+MOST_GROUPS = 10**6
+# The doubling search leaves the floating-point range after about this many steps.
+MOST_STEPS = 2200
+
+
+def require_finite(name: str, value: object, *, least: float = -math.inf) -> float:
+    """Return ``value`` as a float, or raise CalibrationError unless it is finite and at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < least:
+        raise CalibrationError(f"{name} must be a finite number of at least {least:g}, got {value!r}")
+    return float(value)
+
+
+def require_positive(name: str, value: object) -> float:
+    """Return ``value`` as a float, or raise CalibrationError unless it is finite and above 0."""
+    number = require_finite(name, value)
+    if number <= 0.0:
+        raise CalibrationError(f"{name} must be above 0, got {value!r}")
+    return number
+
+
+def require_delta(value: object) -> float:
+    """Return a target delta as a float, or raise CalibrationError unless it lies strictly between 0 and 1."""
+    number = require_positive("delta", value)
+    if number >= 1.0:
+        raise CalibrationError(f"delta must be below 1, got {value!r}")
+    return number
+
+
+def require_max_groups(value: object) -> int:
+    """Return ``value`` as an int, or raise CalibrationError unless it is a whole number from 1 to 10^6."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST_GROUPS:
+        raise CalibrationError(f"max_groups must be a whole number from 1 to {MOST_GROUPS}, got {value!r}")
+    return int(value)
+
+
+def smallest_safe(is_safe: Callable[[float], bool], start: float) -> float:
+    """Smallest positive number that passes ``is_safe``, which fails below some bound and passes above it.
+
+    The number returned has itself been checked, so a rounding error inside ``is_safe`` costs accuracy only.
+
+    >>> round(smallest_safe(lambda x: x * x >= 2.0, 10.0), 12)
+    1.414213562373
+    """
+    return _boundary(is_safe, start, toward_safe=2.0)
+
+
+def largest_safe(is_safe: Callable[[float], bool], start: float) -> float:
+    """Largest positive number that passes ``is_safe``, which passes below some bound and fails above it."""
+    return _boundary(is_safe, start, toward_safe=0.5)
+
+
+def narrow(is_safe: Callable[[float], bool], unsafe: float, safe: float) -> float:
+    """Shrink a bracket by bisection and return its safe end, which the caller has checked."""
+    while abs(safe - unsafe) > RESOLUTION * abs(safe):
+        middle = unsafe + 0.5 * (safe - unsafe)
+        if middle in (unsafe, safe):
+            break
+        if is_safe(middle):
+            safe = middle
+        else:
+            unsafe = middle
+    return safe
+
+
+def _boundary(is_safe: Callable[[float], bool], start: float, *, toward_safe: float) -> float:
+    safe = start
+    for _ in range(MOST_STEPS):
+        if is_safe(safe):
+            break
+        safe *= toward_safe
+        if not 0.0 < safe < math.inf:
+            raise CalibrationError("no number in the floating-point range meets the request")
+    unsafe = safe / toward_safe
+    while 0.0 < unsafe < math.inf and is_safe(unsafe):
+        safe, unsafe = unsafe, unsafe / toward_safe
+    if not 0.0 < unsafe < math.inf:
+        return safe
+    return narrow(is_safe, unsafe, safe)

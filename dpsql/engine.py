@@ -1,0 +1,291 @@
+"""DuckDB behind a small protocol: names and types for planning, one bounded query for aggregation.
+
+The only way from raw rows into this program is ``Engine.aggregate``; its result goes to the noise and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.errors import EngineError, SchemaError
+from dpsql.query.bound import PUBLIC_KEYS
+from dpsql.query.dialect import quote
+from dpsql.query.environment import Column, TableSchema
+
+SETTINGS: tuple[tuple[str, str], ...] = (
+    ("TimeZone", "UTC"),
+    ("Calendar", "gregorian"),
+    ("default_collation", ""),
+    ("integer_division", "false"),
+    ("ieee_floating_point_ops", "true"),
+)
+"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash."""
+
+_PINNED = (
+    *(f"SET {name} = '{value}'" for name, value in SETTINGS),
+    # functions resolve to the system's own, whatever macros the database holds
+    "SET search_path = 'system.main'",
+    "SET enable_progress_bar = false",
+    "SET python_enable_replacements = false",
+    "SET arrow_lossless_conversion = true",
+)
+
+
+class ExactTable:
+    """Exact values on their way to the noise: a wrapper whose text shows nothing."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __repr__(self) -> str:
+        return "ExactTable(…)"
+
+    def reveal(self) -> pa.Table:
+        """The table itself; called by the release step only."""
+        return self._table
+
+
+class Engine(Protocol):
+    """What the eight steps need of a database."""
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """Table or view that a name means on the curator's connection."""
+
+    def is_base_table(self, schema: TableSchema) -> bool:
+        """Whether a resolved name is a base table and not a view."""
+
+    def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
+        """Distinct values of a column of a public table, sorted."""
+
+    def aggregate(self, sql: str, *, public_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+        """Run the bounded query."""
+
+
+class DuckDBEngine:
+    """The curator's own database, read through cursors with pinned settings."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    @contextlib.contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        cursor = self._connection.cursor()
+        try:
+            for statement in _PINNED:
+                cursor.execute(statement)
+            yield cursor
+        finally:
+            cursor.close()
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """Table or view that ``[catalog.][schema.]table`` means, with its columns; None where there is none.
+
+        DuckDB's catalog answers on a cursor of the curator's connection, so that ``USE`` and the search path of the
+        instance's defaults apply; no row is read.
+        """
+        database, home = self._home()
+        *prefix, name = parts
+        rows = self._catalog_rows(name)
+        if len(prefix) == 2:
+            rows = [row for row in rows if [row[0].lower(), row[1].lower()] == [p.lower() for p in prefix]]
+        elif len(prefix) == 1:
+            wanted = prefix[0].lower()
+            in_schema = [row for row in rows if (row[0], row[1].lower()) == (database, wanted)]
+            rows = in_schema or [row for row in rows if (row[0].lower(), row[1]) == (wanted, "main")]
+        else:
+            rows = [row for row in rows if (row[0], row[1]) == (database, home)]
+        if not rows:
+            return None
+        catalog, schema, table = rows[0][:3]
+        columns = tuple(Column(row[3], row[4], row[5]) for row in rows if row[:3] == rows[0][:3])
+        relation = ".".join(quote(part) for part in (catalog, schema, table))
+        return TableSchema(self._canonical(catalog, schema, table, database), relation, columns)
+
+    def _home(self) -> tuple[str, str]:
+        with contextlib.closing(self._connection.cursor()) as cursor:
+            row = cursor.execute("SELECT current_database(), current_schema()").fetchone()
+        if row is None:
+            raise EngineError
+        return str(row[0]), str(row[1])
+
+    def _catalog_rows(self, name: str) -> list[tuple[str, str, str, str, str, bool]]:
+        with self._cursor() as cursor:
+            return cursor.execute(
+                "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
+                "FROM duckdb_columns() WHERE lower(table_name) = lower(?) AND NOT internal "
+                "AND database_name <> 'temp' ORDER BY database_name, schema_name, table_name, column_index",
+                [name],
+            ).fetchall()
+
+    def _canonical(self, catalog: str, schema: str, table: str, home: str) -> str:
+        """Identity of a table that survives aliases: the path stands for an attached database."""
+        local = f"{schema}.{table}".lower()
+        if catalog == home:
+            return local
+        with self._cursor() as cursor:
+            row = cursor.execute("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog]).fetchone()
+        return f"{row[0] if row and row[0] else catalog}:{local}"
+
+    def is_base_table(self, schema: TableSchema) -> bool:
+        """Whether a resolved name is a base table and not a view."""
+        with self._cursor() as cursor:
+            row = cursor.execute(
+                "SELECT count(*) FROM duckdb_tables() WHERE "
+                "concat('\"', replace(database_name, '\"', '\"\"'), '\".\"', replace(schema_name, '\"', '\"\"'), "
+                "'\".\"', replace(table_name, '\"', '\"\"'), '\"') = ?",
+                [schema.relation],
+            ).fetchone()
+        return row is not None and row[0] == 1
+
+    def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
+        """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""
+        with self._cursor() as cursor:
+            name = quote(column)
+            table = cursor.sql(
+                f"SELECT DISTINCT TRY(CAST({name} AS {key_type})) AS key FROM {schema.relation} "
+                f"WHERE TRY(CAST({name} AS {key_type})) IS NOT NULL ORDER BY key"
+            ).to_arrow_table()
+        return table.column("key").combine_chunks()
+
+    def aggregate(self, sql: str, *, public_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+        """Run the bounded query and return its exact groups.
+
+        Raises:
+            EngineError: it failed or ran out of time; the message is constant.
+
+        """
+        with self._cursor() as cursor:
+            try:
+                if public_keys is not None:
+                    cursor.register(PUBLIC_KEYS, public_keys)
+                with _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+                    table = cursor.sql(sql).to_arrow_table()
+            except duckdb.Error:
+                reason = "the query ran out of time" if expired.is_set() else "the engine could not run the query"
+                raise EngineError(reason) from None
+        return ExactTable(table)
+
+
+@contextlib.contextmanager
+def _interrupt_after(seconds: float | None, interrupt: Callable[[], None]) -> Iterator[threading.Event]:
+    expired = threading.Event()
+    if seconds is None:
+        yield expired
+        return
+
+    def stop() -> None:
+        expired.set()
+        interrupt()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+
+
+class Sandbox:
+    """An empty in-memory DuckDB without access to files: binds types and runs post-processing.
+
+    It never meets a raw row: planning shows it empty tables, finishing shows it noisy ones.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection = duckdb.connect(
+            ":memory:",
+            config={
+                "enable_external_access": "false",
+                "autoload_known_extensions": "false",
+                "autoinstall_known_extensions": "false",
+                "threads": "1",
+            },
+        )
+        for name, value in SETTINGS:
+            self._connection.execute(f"SET {name} = '{value}'")
+        self._connection.execute("SET python_enable_replacements = false")
+
+    def close(self) -> None:
+        """Close the in-memory database."""
+        with self._lock:
+            self._connection.close()
+
+    def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
+        """Types of expressions over an empty table with these columns.
+
+        Raises:
+            SchemaError: an expression does not bind; the text comes from a database without rows.
+
+        """
+        if not expressions:
+            return []
+        declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns) or "nothing INTEGER"
+        listed = ", ".join(f"({expression})" for expression in expressions)
+        with self._lock:
+            try:
+                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE bound_against ({declared})")
+                rows = self._connection.execute(f"DESCRIBE SELECT {listed} FROM bound_against").fetchall()
+            except duckdb.Error as error:
+                raise SchemaError(_first_line(error), hint="Check names, argument types and casts.") from None
+        return [str(row[1]) for row in rows]
+
+    def literals(self, texts: Sequence[str], key_type: str) -> pa.Array:
+        """Distinct values of SQL literals as ``key_type``, in the order given.
+
+        Raises:
+            SchemaError: a literal cannot be cast to the type.
+
+        """
+        listed = ", ".join(f"CAST({text} AS {key_type})" for text in texts)
+        with self._lock:
+            try:
+                self._connection.execute("SET arrow_lossless_conversion = true")
+                table = self._connection.sql(
+                    f"SELECT key FROM (SELECT unnest([{listed}]) AS key, unnest(range({len(texts)})) AS place) "
+                    "GROUP BY key ORDER BY min(place)"
+                ).to_arrow_table()
+            except duckdb.Error as error:
+                raise SchemaError(_first_line(error), hint=f"Public keys must be {key_type} values.") from None
+        return table.column("key").combine_chunks()
+
+    def run(self, sql: str, tables: dict[str, pa.Table], *, lossless: bool = True) -> pa.Table:
+        """Run SQL over the given tables.
+
+        ``lossless`` keeps DuckDB's own types as Arrow extension types (for tables that come back in); without it
+        types become what people expect in pandas and polars.
+
+        Raises:
+            EngineError: the SQL failed.
+
+        """
+        with self._lock:
+            try:
+                self._connection.execute(f"SET arrow_lossless_conversion = {lossless}")
+                for name, table in tables.items():
+                    self._connection.register(name, table)
+                return self._connection.sql(sql).to_arrow_table()
+            except duckdb.Error:
+                raise EngineError("post-processing failed") from None
+            finally:
+                for name in tables:
+                    self._connection.unregister(name)
+
+
+def digest(values: pa.Table) -> str:
+    """A digest of a table's content, for hashes."""
+    return hashlib.sha256(repr(values.to_pydict()).encode()).hexdigest()
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).partition("\n")[0].partition("LINE 1:")[0].strip().rstrip(".") + "."

@@ -1,0 +1,159 @@
+"""Every error that dpsql raises, as one tree.
+
+    DpsqlError
+    ├── QueryError                 the text cannot become a private query; nothing was read or charged
+    │   ├── ParseError             it is not SQL that DuckDB would accept
+    │   ├── SchemaError            it names a table, column or type that is not there for this reader
+    │   └── UnsupportedQueryError  it is SQL, but no private answer is defined; lists every refusal at once
+    ├── PolicyError                a declaration by the curator is wrong or contradicts an earlier one
+    ├── BudgetError                the privacy unit's budget does not cover the price
+    ├── CalibrationError           no noise scale or threshold meets the request
+    ├── EngineError                DuckDB failed while it read raw data (opaque on purpose)
+    ├── ReleaseError               a point could not be drawn, stored or shown
+    ├── StateError                 the state file is missing, newer, damaged or busy
+    ├── EntropyError               the operating system gave no randomness
+    └── AccessError                an analyst asked for something only the curator may do
+
+No message holds a value or key from a protected table: the texts are built from the query, the policy and
+numbers that depend on those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in the query text: 1-based line and column, and the half-open character range."""
+
+    line: int
+    column: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why a query has no private answer: a stable code, where it stands, what to write instead."""
+
+    code: str
+    message: str
+    hint: str
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.span}: " if self.span else ""
+        return f"{place}{self.message} {self.hint}".rstrip()
+
+
+class DpsqlError(Exception):
+    """Base of all errors of this package."""
+
+
+class QueryError(DpsqlError):
+    """The text cannot become a private query; nothing was read and nothing was charged."""
+
+
+class ParseError(QueryError):
+    """The text is not SQL that DuckDB would accept."""
+
+    def __init__(self, message: str, span: Span | None = None) -> None:
+        super().__init__(f"{span}: {message}" if span else message)
+        self.span = span
+
+
+class SchemaError(QueryError):
+    """The query names a table, column, function or type that is not there for this reader."""
+
+    def __init__(self, message: str, *, hint: str = "", span: Span | None = None) -> None:
+        place = f"{span}: " if span else ""
+        super().__init__(f"{place}{message} {hint}".rstrip())
+        self.span = span
+        self.hint = hint
+
+
+class UnsupportedQueryError(QueryError):
+    """The query is SQL, but no private answer is defined for it.
+
+    ``refusals`` holds every reason that was found, in the order of the text.
+    """
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        lines = "\n".join(f"  - [{refusal.code}] {refusal}" for refusal in self.refusals)
+        super().__init__(f"no private answer is defined for this query:\n{lines}")
+
+
+class PolicyError(DpsqlError):
+    """A declaration by the curator is wrong or contradicts an earlier one."""
+
+
+class BudgetError(DpsqlError):
+    """The privacy unit's budget does not cover the price; nothing was charged.
+
+    Attributes:
+        unit: name of the privacy unit.
+        requested_rho, remaining_rho: zCDP, dimensionless.
+        requested_delta, remaining_delta: threshold delta, a probability.
+
+    """
+
+    def __init__(
+        self,
+        unit: str,
+        *,
+        requested_rho: float,
+        remaining_rho: float,
+        requested_delta: float,
+        remaining_delta: float,
+    ) -> None:
+        self.unit = unit
+        self.requested_rho = requested_rho
+        self.remaining_rho = remaining_rho
+        self.requested_delta = requested_delta
+        self.remaining_delta = remaining_delta
+        super().__init__(
+            f"the budget of privacy unit {unit!r} does not cover this query: it asks for "
+            f"rho = {requested_rho:.6g} and threshold delta = {requested_delta:.6g}; "
+            f"left are rho = {remaining_rho:.6g} and delta = {remaining_delta:.6g}. "
+            f"Ask at a lower rho or epsilon, or reuse a release (see dp_releases())."
+        )
+
+
+class CalibrationError(DpsqlError):
+    """No noise scale or threshold meets the request."""
+
+
+class EngineError(DpsqlError):
+    """DuckDB failed while it read raw data.
+
+    The message is constant: DuckDB's own texts quote row values. A charge that was made stays, and asking the
+    same query again uses it up.
+    """
+
+    def __init__(self, reason: str = "the engine could not run the bounded query") -> None:
+        super().__init__(
+            f"{reason}; its message is withheld because it may quote personal data. "
+            "Any charge stays and pays for asking the same query again."
+        )
+
+
+class ReleaseError(DpsqlError):
+    """A point could not be drawn, stored or shown."""
+
+
+class StateError(DpsqlError):
+    """The state file is missing, newer than this program, damaged or busy."""
+
+
+class EntropyError(DpsqlError):
+    """The operating system gave no randomness; nothing was drawn."""
+
+
+class AccessError(DpsqlError):
+    """An analyst asked for something only the curator may do."""

@@ -1,0 +1,1 @@
+"""Thin surfaces over Session."""

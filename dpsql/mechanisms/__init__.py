@@ -1,0 +1,1 @@
+"""Noise and thresholds: pure mathematics on numpy arrays; no SQL, no DuckDB."""

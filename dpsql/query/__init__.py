@@ -1,0 +1,1 @@
+"""SQL in, SQL out: parse, plan, bound and finish. No noise, no budget."""

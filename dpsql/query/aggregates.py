@@ -1,0 +1,411 @@
+"""From an aggregate call to the bounded statistics that answer it.
+
+Three spellings, one meaning: ``sum(x, contribution_bounds_per_group => (0, 500))``, ``dp_sum(x, 0, 500)`` and, under a
+policy that declares the column's domain, ``sum(x)``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError
+from dpsql.query.allowed import check_row_expression
+from dpsql.query.dialect import to_sql
+from dpsql.query.environment import Environment, TableRules, TableSchema
+from dpsql.query.private_query import (
+    COUNT_LATTICE_EXPONENT,
+    SUM_LATTICE_BITS,
+    Estimate,
+    Linear,
+    Statistic,
+)
+from dpsql.query.refusals import Refusals
+from dpsql.query.statements import literal_value
+
+PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
+_NAMED = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
+_NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
+_FLOATING = ("FLOAT", "DOUBLE")
+
+
+def is_aggregate_call(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate, of ours or any other."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in ("sum", "avg", *PRIVATE_AGGREGATES)
+    return isinstance(node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """One aggregate call, read: its function, argument, FILTER, bounds and weight."""
+
+    function: str
+    value: exp.Expr | None
+    distinct: bool
+    filter: exp.Expr | None
+    per_group: tuple[float, float] | None
+    per_row: tuple[float, float] | None
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """What one aggregate call needs: an estimate, its statistics, and the weight asked for them."""
+
+    estimate: Estimate
+    statistics: tuple[Statistic, ...]
+    weight: float | None
+
+
+class AggregateReader:
+    """Reads aggregate calls over one source."""
+
+    def __init__(self, schema: TableSchema, rules: TableRules, environment: Environment, refusals: Refusals) -> None:
+        self._schema = schema
+        self._rules = rules
+        self._environment = environment
+        self._refusals = refusals
+
+    def read(self, node: exp.Expr) -> Aggregate | None:
+        """The aggregate that a call asks for; None after noting why there is none."""
+        arguments = self._arguments(node)
+        if arguments is None or not self._expressions_allowed(arguments):
+            return None
+        name = to_sql(node).replace('"', "")
+        if arguments.function == "count":
+            return self._count(node, arguments, name)
+        return self._sum_or_average(node, arguments, name)
+
+    def _arguments(self, node: exp.Expr) -> _Arguments | None:
+        condition = None
+        call = node
+        if isinstance(call, exp.Filter):
+            condition, call = call.expression.this, call.this
+        function = _function_name(call)
+        if function is None:
+            shown = call.sql_name().lower() if isinstance(call, exp.Func) else type(call).__name__.lower()
+            self._refusals.add(
+                "aggregate", node, f"{shown} has no private form yet.",
+                "Use count, sum or avg, with FILTER and over a GROUP BY.",
+            )  # fmt: skip
+            return None
+        positional, named = self._split(call)
+        distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
+        if distinct:
+            positional = [part.unnest() for part in positional[0].expressions] + positional[1:]
+        if positional and isinstance(positional[0], exp.Order):
+            self._refuse_argument(node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
+            return None
+        per_group, per_row = (
+            named.get("contribution_bounds_per_group"),
+            named.get("contribution_bounds_per_row"),
+        )
+        if function.startswith("dp_"):
+            function = function.removeprefix("dp_")
+            if function != "count":
+                if len(positional) != 3 or per_group or per_row:
+                    self._refuse_argument(
+                        node,
+                        f"dp_{function} takes a value and two bounds.",
+                        f"Write dp_{function}(x, 0, 500).",
+                    )
+                    return None
+                bounds = self._pair(node, positional[1:])
+                per_group, per_row = (bounds, None) if function == "sum" else (None, bounds)
+                positional = positional[:1]
+        if len(positional) > 1 or (function != "count" and not positional):
+            self._refuse_argument(node, f"{function} takes one value.", f"Write {function}(x).")
+            return None
+        value = positional[0] if positional and not isinstance(positional[0], exp.Star) else None
+        return _Arguments(function, value, distinct, condition, per_group, per_row, self._weight(node, named))
+
+    def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None]]:
+        listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]
+        positional: list[exp.Expr] = []
+        named: dict[str, tuple[float, float] | None] = {}
+        for argument in [*listed, *call.expressions]:
+            if not isinstance(argument, exp.Kwarg | exp.PropertyEQ):
+                positional.append(argument)
+                continue
+            name = argument.this.name.lower()
+            if name not in _NAMED or name in named:
+                self._refuse_argument(argument, f"argument {name} is unknown or doubled.", f"Known: {_NAMED}.")
+            elif name == "weight":
+                named[name] = self._pair(argument, [argument.expression, argument.expression])
+            elif isinstance(argument.expression, exp.Tuple | exp.Array):
+                named[name] = self._pair(argument, argument.expression.expressions)
+            else:
+                self._bad_bounds(argument)
+        return positional, named
+
+    def _weight(self, node: exp.Expr, named: dict[str, tuple[float, float] | None]) -> float | None:
+        pair = named.get("weight")
+        if pair is None:
+            return None
+        if not 1e-3 <= pair[0] <= 1e3:
+            self._refuse_argument(node, "weight must lie between 0.001 and 1000.", "Write weight => 2.")
+            return None
+        return pair[0]
+
+    def _pair(self, node: exp.Expr, parts: Sequence[exp.Expr]) -> tuple[float, float] | None:
+        try:
+            numbers = [literal_value(part, self._refusals.text) for part in parts]
+        except ParseError:
+            numbers = []
+        if len(numbers) == 2 and all(
+            isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers
+        ):
+            return float(numbers[0]), float(numbers[1])  # type: ignore[arg-type]
+        self._bad_bounds(node)
+        return None
+
+    def _bad_bounds(self, node: exp.Expr) -> None:
+        self._refusals.add("bounds_invalid", node, "bounds are two finite numbers, the lower first.", "Write (0, 500).")
+
+    def _refuse_argument(self, node: exp.Expr, message: str, hint: str) -> None:
+        self._refusals.add("aggregate_argument", node, message, hint)
+
+    def _expressions_allowed(self, arguments: _Arguments) -> bool:
+        before = len(self._refusals.found)
+        for part in (arguments.value, arguments.filter):
+            if part is None:
+                continue
+            if any(is_aggregate_call(inner) for inner in part.walk()):
+                self._refusals.add(
+                    "nested_aggregate", part, "an aggregate cannot stand inside an aggregate.",
+                    "Aggregate row values.",
+                )  # fmt: skip
+            else:
+                check_row_expression(part, self._refusals)
+        return len(self._refusals.found) == before
+
+    def _count(self, node: exp.Expr, arguments: _Arguments, name: str) -> Aggregate | None:
+        condition = to_sql(arguments.filter) if arguments.filter is not None else ""
+        if arguments.per_row:
+            self._refuse_argument(node, "a count has no bounds per row.", "Use contribution_bounds_per_group.")
+            return None
+        if arguments.distinct:
+            return self._count_units(node, arguments, name, condition)
+        value = ""
+        if arguments.value is not None and not isinstance(arguments.value, exp.Literal):
+            value_type = self._type_of(arguments.value)
+            if self._may_be_missing(arguments.value, value_type):
+                value = _finite(to_sql(arguments.value), value_type)
+        missing = bool(condition or value)
+        cap, group = self._rules.max_rows_per_group, arguments.per_group
+        if group is not None:
+            if not (0 <= group[0] <= group[1] and group[1] >= 1 and all(bound == int(bound) for bound in group)):
+                self._bad_bounds(node)
+                return None
+            low, high = int(group[0]) if missing else max(int(group[0]), 1), int(group[1])
+            cap = None
+        elif cap is not None:
+            low, high = 0 if missing else 1, cap
+        else:
+            self._refusals.add(
+                "bounds_missing", node, f"{name} has no bound on the rows of one unit in one group.",
+                f"Write {_with_bounds(node, '(0, 10)')} or declare max_rows_per_group in dp_protect.",
+            )  # fmt: skip
+            return None
+        scale = 2**-COUNT_LATTICE_EXPONENT
+        statistic = Statistic(
+            kind="rows",
+            low_steps=low * scale,
+            high_steps=high * scale,
+            lattice_exponent=COUNT_LATTICE_EXPONENT,
+            value_sql=value,
+            filter_sql=condition,
+            group_bounds_steps=(int(group[0]) * scale, int(group[1]) * scale) if group else None,
+            row_cap=cap,
+        )
+        if statistic.radius_steps == 0:
+            # every present unit counts the same number of rows, so the presence count says it all
+            return Aggregate(Estimate(name, Linear(None, statistic.centre), None, "BIGINT"), (), None)
+        return Aggregate(_estimate(name, statistic, "BIGINT"), (statistic,), arguments.weight)
+
+    def _count_units(self, node: exp.Expr, arguments: _Arguments, name: str, condition: str) -> Aggregate | None:
+        unit = self._schema.column(self._rules.privacy_unit_column)
+        value = arguments.value.unnest() if arguments.value is not None else None
+        if not isinstance(value, exp.Column) or unit is None or value.name != unit.name:
+            self._refusals.add(
+                "aggregate", node, "DISTINCT counts only the privacy unit yet.",
+                f"Write count(DISTINCT {self._rules.privacy_unit_column}).",
+            )  # fmt: skip
+            return None
+        if arguments.per_group:
+            self._refuse_argument(node, "a unit counts once, so there is nothing to bound.", "Leave it out.")
+            return None
+        if not condition:
+            return Aggregate(Estimate(name, Linear(None, 1.0), None, "BIGINT"), (), None)
+        scale = 2**-COUNT_LATTICE_EXPONENT
+        statistic = Statistic("units", 0, scale, COUNT_LATTICE_EXPONENT, filter_sql=condition)
+        return Aggregate(_estimate(name, statistic, "BIGINT"), (statistic,), arguments.weight)
+
+    def _sum_or_average(self, node: exp.Expr, arguments: _Arguments, name: str) -> Aggregate | None:
+        if arguments.distinct or arguments.value is None:
+            self._refusals.add(
+                "aggregate", node, f"{arguments.function}(DISTINCT …) has no private form yet.",
+                "Sum all values, or count distinct units.",
+            )  # fmt: skip
+            return None
+        value_type = self._type_of(arguments.value)
+        if not _NUMERIC.match(value_type):
+            self._refusals.add(
+                "value_type", node, f"{arguments.function} takes numbers, not {_type_name(value_type)}.",
+                "Cast the value, or aggregate another column.",
+            )  # fmt: skip
+            return None
+        average = arguments.function == "avg"
+        bounds = self._sum_bounds(node, arguments, name)
+        if bounds is None:
+            return None
+        per_group, per_row = bounds
+        missing = arguments.filter is not None or self._may_be_missing(arguments.value, value_type)
+        value_sql = _finite(to_sql(arguments.value), value_type)
+        statistic = self._sum_statistic(arguments, value_sql, per_group, per_row, missing=missing)
+        output = "DOUBLE" if average or not value_type.startswith("DECIMAL") else _sum_type(value_type)
+        if not average:
+            return Aggregate(_estimate(name, statistic, output), (statistic,), arguments.weight)
+        counted = self._count(
+            node, _Arguments("count", arguments.value, False, arguments.filter, None, None, None), name
+        )
+        if counted is None or per_row is None:
+            return None
+        estimate = Estimate(
+            name, Linear(statistic, statistic.centre), counted.estimate.numerator, "DOUBLE", clamp=per_row
+        )
+        return Aggregate(estimate, (statistic, *counted.statistics), arguments.weight)
+
+    def _sum_bounds(
+        self, node: exp.Expr, arguments: _Arguments, name: str
+    ) -> tuple[tuple[float, float] | None, tuple[float, float] | None] | None:
+        """Bounds (per group, per row) that apply: those of the query, else the policy's domain per row."""
+        average = arguments.function == "avg"
+        per_group, per_row = arguments.per_group, arguments.per_row
+        if average and per_group:
+            self._refuse_argument(
+                node, "an average is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
+            )
+            return None
+        if per_group is None and per_row is None and isinstance(arguments.value, exp.Column):
+            per_row = self._environment.policy.bounds(self._schema.canonical, arguments.value.name)
+        if per_group is None and per_row is None:
+            self._refuse_unbounded_sum(node, arguments, name)
+            return None
+        for bounds in (per_group, per_row):
+            if bounds is not None and not bounds[0] < bounds[1]:
+                self._bad_bounds(node)
+                return None
+        if per_group is None and self._rules.max_rows_per_group is None:
+            self._refusals.add(
+                "bounds_missing", node, f"{name} is bounded per row, but not how many rows one unit has in a group.",
+                "Declare max_rows_per_group in dp_protect"
+                + ("." if average else ", or write contribution_bounds_per_group => (lo, hi)."),
+            )  # fmt: skip
+            return None
+        return per_group, per_row
+
+    def _refuse_unbounded_sum(self, node: exp.Expr, arguments: _Arguments, name: str) -> None:
+        column = arguments.value.name if isinstance(arguments.value, exp.Column) else ""
+        declare = (
+            f" or declare CALL dp_domain('{self._schema.canonical}', '{column}', bounds := [0, 500])" if column else ""
+        )
+        form = "per_row" if arguments.function == "avg" else "per_group"
+        text = _with_bounds(node, "(0, 500)", form)
+        self._refusals.add(
+            "bounds_missing", node, f"{name} has no bounds on what one unit can add to one group.",
+            f"Write {text}{declare}.",
+        )  # fmt: skip
+
+    def _sum_statistic(
+        self,
+        arguments: _Arguments,
+        value_sql: str,
+        per_group: tuple[float, float] | None,
+        per_row: tuple[float, float] | None,
+        *,
+        missing: bool,
+    ) -> Statistic:
+        cap = None if per_group else self._rules.max_rows_per_group
+        rows = cap or 1
+        outer = per_group or per_row
+        if outer is None:
+            raise AssertionError("a sum without bounds was refused before")
+        low, high = (
+            (outer[0], outer[1]) if per_group else (min(outer[0], rows * outer[0]), max(outer[1], rows * outer[1]))
+        )
+        if missing:
+            low, high = min(low, 0.0), max(high, 0.0)
+        exponent = math.floor(math.log2(high - low)) - SUM_LATTICE_BITS
+        row_steps = _steps(per_row, exponent) if per_row else None
+        group_steps = _steps(per_group, exponent) if per_group else None
+        if group_steps is not None:
+            low_steps, high_steps = group_steps
+        else:
+            assert row_steps is not None  # noqa: S101 — narrows for the type checker
+            low_steps = min(row_steps[0], rows * row_steps[0])
+            high_steps = max(row_steps[1], rows * row_steps[1])
+        if missing:
+            low_steps, high_steps = min(low_steps, 0), max(high_steps, 0)
+        return Statistic(
+            kind="sum",
+            low_steps=low_steps,
+            high_steps=high_steps,
+            lattice_exponent=exponent,
+            value_sql=value_sql,
+            filter_sql=to_sql(arguments.filter) if arguments.filter is not None else "",
+            row_bounds_steps=row_steps,
+            group_bounds_steps=group_steps,
+            row_cap=cap,
+        )
+
+    def _type_of(self, value: exp.Expr) -> str:
+        return self._environment.schemas.describe(self._schema.columns, [to_sql(value)])[0]
+
+    def _may_be_missing(self, value: exp.Expr, value_type: str) -> bool:
+        """Whether a present unit may have no value: all but a NOT NULL column of a type without NaN."""
+        column = self._schema.column(value.name) if isinstance(value, exp.Column) else None
+        return column is None or column.nullable or value_type in _FLOATING
+
+
+def _estimate(name: str, statistic: Statistic, output: str) -> Estimate:
+    return Estimate(name, Linear(statistic, statistic.centre), None, output)
+
+
+def _function_name(call: exp.Expr) -> str | None:
+    if isinstance(call, exp.Anonymous):
+        name = call.name.lower()
+        return name if name in ("sum", "avg", *PRIVATE_AGGREGATES) else None
+    names: dict[type[exp.Expr], str] = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg"}
+    return names.get(type(call))
+
+
+def _with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
+    call = node.this if isinstance(node, exp.Filter) else node
+    text = call.sql(dialect="duckdb", comments=False, normalize_functions="lower")
+    return f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
+
+
+def _finite(value_sql: str, value_type: str) -> str:
+    """SQL that is NULL where a floating-point value is NaN or infinite, as it is where the value is NULL."""
+    return f"case when isfinite({value_sql}) then {value_sql} end" if value_type in _FLOATING else value_sql
+
+
+def _steps(bounds: tuple[float, float], exponent: int) -> tuple[int, int]:
+    step = Fraction(2) ** exponent
+    return round(Fraction(bounds[0]) / step), round(Fraction(bounds[1]) / step)
+
+
+def _sum_type(value_type: str) -> str:
+    return re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", value_type)
+
+
+def _type_name(value_type: str) -> str:
+    # an ENUM's text lists its members, which may be keys that nobody was shown
+    return "ENUM" if "ENUM" in value_type else value_type

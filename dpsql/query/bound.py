@@ -1,0 +1,130 @@
+"""The bounded aggregation as one DuckDB query: exact, integer, and the same for any order of rows or threads.
+
+    rows       one row per source row: unit, keys, and per statistic its value on the lattice, its flag
+    per_group  one row per (unit, group): per statistic one integer v inside its public interval
+    kept       at most max_groups groups per unit, by a salted hash priority
+    result     one row per group: distinct units, and per statistic the sum of v - centre
+
+Rows whose unit is NULL are dropped first. Every expression that could fail on a row stands inside TRY.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
+
+PUBLIC_KEYS = "dpsql_public_keys"
+"""Name under which the engine offers the public keys, with columns key_0, key_1, …."""
+
+_SATURATION = float(2**60)
+"""Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
+
+_PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
+
+
+def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes) -> str:
+    """SQL for the exact per-group table.
+
+    Args:
+        frame: what is grouped.
+        statistics: the presence count first, then the others.
+        salt: the frame's 128 secret bits; decides which groups of a unit with too many are kept.
+
+    Returns:
+        A SELECT with columns key_0…, units (BIGINT) and stat_1… (BIGINT, lattice steps, recentred). The result has
+        no defined row order.
+
+    """
+    keys = [f"key_{i}" for i in range(len(frame.keys))]
+    others = list(enumerate(statistics))[1:]
+    select_keys = "".join(f"{key}, " for key in keys)
+    group_by = ", ".join(["unit", *keys])
+    rows = _rows(frame, others)
+    source = "rows"
+    if frame.public_keys is not None:
+        matches = " AND ".join(f"rows.{key} IS NOT DISTINCT FROM public_keys.{key}" for key in keys)
+        source = f"rows SEMI JOIN temp.main.{PUBLIC_KEYS} AS public_keys ON {matches}"
+    values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
+    sums = "".join(
+        f", CAST(coalesce(sum(v_{i} - {statistic.centre_steps}), 0) AS BIGINT) AS stat_{i}" for i, statistic in others
+    )
+    kept = _kept(keys, frame.max_groups, salt)
+    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return (
+        f"WITH rows AS ({rows}),\n"
+        f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {source} "
+        f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
+        f"kept AS ({kept})\n"
+        f"SELECT {select_keys}count(*) AS units{sums} FROM kept{grouping}"
+    )
+
+
+def guarded(sql: str) -> str:
+    """An expression that becomes NULL where it would fail on a row."""
+    return sql if _PLAIN_COLUMN.match(sql) else f"TRY({sql})"
+
+
+def _rows(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    columns = [f"{guarded(frame.unit_sql)} AS unit"]
+    columns += [f"{_key_text(key.sql, key.type)} AS key_{i}" for i, key in enumerate(frame.keys)]
+    for i, statistic in others:
+        if statistic.value_sql:
+            value = guarded(statistic.value_sql)
+            columns.append(f"{_row_steps(value, statistic) if statistic.kind == 'sum' else value} AS x_{i}")
+        if statistic.filter_sql:
+            columns.append(f"coalesce({guarded(statistic.filter_sql)}, false) AS f_{i}")
+    where = "".join(f" AND {guarded(condition)}" for condition in frame.filters)
+    return f"SELECT {', '.join(columns)} FROM {frame.relation} WHERE true{where}"
+
+
+def _key_text(sql: str, key_type: str) -> str:
+    # a column may carry a collation under which one of several spellings would be shown, by chance of row order
+    return f'{guarded(sql)} COLLATE "binary"' if key_type == "VARCHAR" else guarded(sql)
+
+
+def _row_steps(value: str, statistic: Statistic) -> str:
+    """One row's value in lattice steps, clamped, BIGINT; NULL where the value is NULL.
+
+    Scaling by a power of two is exact in floating point and the bounds are small integers, so the clamp is exact;
+    rounding is round-half-away from zero.
+    """
+    low, high = statistic.row_bounds_steps or (-_SATURATION, _SATURATION)
+    scaled = f"CAST({value} AS DOUBLE) * {2.0**-statistic.lattice_exponent!r}::DOUBLE"
+    return f"CAST(round(least(greatest({scaled}, {low!r}::DOUBLE), {high!r}::DOUBLE)) AS BIGINT)"
+
+
+def _group_value(i: int, statistic: Statistic) -> str:
+    """One integer per (unit, group), inside [low_steps, high_steps] whatever the rows are."""
+    condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
+    unfiltered_count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
+    scale = 2**-COUNT_LATTICE_EXPONENT
+    if statistic.kind == "units":
+        return f"CAST({scale} * coalesce(max(CAST(f_{i} AS TINYINT)), 0) AS BIGINT)"
+    if statistic.kind == "rows":
+        bounds = statistic.group_bounds_steps
+        if bounds is None:
+            return f"{scale} * least({unfiltered_count}, {statistic.row_cap})"
+        return f"{scale} * greatest(least({unfiltered_count}, {bounds[1] // scale}), {bounds[0] // scale})"
+    total = f"sum(x_{i}){condition}"
+    if statistic.group_bounds_steps is not None:
+        low, high = statistic.group_bounds_steps
+        total = f"least(greatest({total}, {low}), {high})"
+    else:
+        # more rows than the cap are scaled down to it: the same bound as a sample of them, and no chance in it
+        cap = statistic.row_cap
+        total = f"CASE WHEN {unfiltered_count} > {cap} THEN {total} * {cap} // {unfiltered_count} ELSE {total} END"
+    return f"CAST(CASE WHEN {unfiltered_count} = 0 THEN 0 ELSE {total} END AS BIGINT)"
+
+
+def _kept(keys: list[str], max_groups: int, salt: bytes) -> str:
+    if not keys:
+        return "SELECT * FROM per_group"
+    listed = ", ".join(keys)
+    # hash() of several arguments mixes them so weakly that most subsets of a unit's groups never occur;
+    # hashing the hash again makes every subset equally likely
+    priority = f"hash(hash(unit, {listed}, '{salt.hex()}'))"
+    return (
+        "SELECT * FROM per_group "
+        f"QUALIFY row_number() OVER (PARTITION BY unit ORDER BY {priority}, {listed}) <= {max_groups}"
+    )

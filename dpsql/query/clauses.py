@@ -1,0 +1,182 @@
+"""A SELECT taken apart: which clauses it has, and which of them have no private form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError
+from dpsql.query.dialect import DifferentialPrivacy
+from dpsql.query.refusals import Refusals
+from dpsql.query.statements import literal_value
+
+_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint", "kind"}
+_CLAUSE_NAMES = {
+    "joins": "JOIN", "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
+    "windows": "WINDOW", "with_": "WITH", "sample": "USING SAMPLE", "pivots": "PIVOT",
+}  # fmt: skip
+GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
+MAX_GROUPS_LIMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """What the clause OPTIONS (…) or keyword arguments ask for; None where nothing was said."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    max_groups_contributed: int | None = None
+    group_selection_strategy: str | None = None
+    min_privacy_units_per_group: int | None = None
+    privacy_unit_column: str | None = None
+
+
+OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """The parts of a SELECT that the planner reads."""
+
+    select: tuple[exp.Expr, ...]
+    source: exp.Table
+    where: exp.Expr | None
+    group: exp.Group | None
+    having: exp.Expr | None
+    order: tuple[exp.Expr, ...]
+    limit: int | None
+    offset: int | None
+    options: QueryOptions
+
+
+def read_clauses(tree: exp.Select, keywords: Mapping[str, object], refusals: Refusals) -> Clauses:
+    """Split a SELECT into its clauses; everything that has no private form becomes a refusal.
+
+    ``keywords`` are options given outside the text (``sql(…, rho=0.1)``).
+
+    Raises:
+        UnsupportedQueryError: the FROM clause is not one table, so nothing more can be said.
+
+    """
+    for name, value in tree.args.items():
+        if value and name not in _ANSWERED:
+            node = value[0] if isinstance(value, list) else value
+            refusals.add(
+                "clause",
+                node if isinstance(node, exp.Expr) else tree,
+                f"{_CLAUSE_NAMES.get(name, name.strip('_').upper())} has no private form yet.",
+                "Use one protected table with WHERE, GROUP BY, HAVING, ORDER BY and LIMIT.",
+            )
+    source = _source(tree, refusals)
+    where, having, order = tree.args.get("where"), tree.args.get("having"), tree.args.get("order")
+    return Clauses(
+        select=tuple(tree.expressions),
+        source=source,
+        where=where.this if where else None,
+        group=tree.args.get("group"),
+        having=having.this if having else None,
+        order=tuple(order.expressions) if order else (),
+        limit=_whole_number(tree.args.get("limit"), refusals),
+        offset=_whole_number(tree.args.get("offset"), refusals),
+        options=_options(tree.args.get("hint"), keywords, refusals),
+    )
+
+
+def _source(tree: exp.Select, refusals: Refusals) -> exp.Table:
+    from_clause = tree.args.get("from_")
+    source = from_clause.this if from_clause else None
+    plain = {"this", "db", "catalog", "alias"}
+    if (
+        isinstance(source, exp.Table)
+        and isinstance(source.this, exp.Identifier)
+        and all(name in plain for name, value in source.args.items() if value)
+        and not (source.args.get("alias") and source.args["alias"].args.get("columns"))
+    ):
+        return source
+    if isinstance(source, exp.Table) and source.args.get("joins"):
+        message = "JOIN has no private form yet."
+    else:
+        message = "the FROM clause must name one protected table."
+    refusals.add("source", source or tree, message, "Write FROM table, FROM schema.table or FROM table AS alias.")
+    refusals.raise_if_any()
+    raise AssertionError("unreachable: a refusal was just added")
+
+
+def _whole_number(node: exp.Expr | None, refusals: Refusals) -> int | None:
+    if node is None:
+        return None
+    value = node.expression
+    options = node.args.get("limit_options")
+    if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+        value = None
+    if isinstance(node, exp.Limit | exp.Offset) and isinstance(value, exp.Literal) and value.name.isdigit():
+        return int(value.name)
+    refusals.add("limit_form", node, "LIMIT and OFFSET take a whole number here.", "Write LIMIT 10.")
+    return None
+
+
+def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Refusals) -> QueryOptions:
+    given: dict[str, Any] = {}
+    if hint is not None and not isinstance(hint, DifferentialPrivacy):
+        refusals.add("clause", hint, "optimizer hints have no meaning here.", "Leave the hint out.")
+    for option in hint.expressions if isinstance(hint, DifferentialPrivacy) else ():
+        if not (isinstance(option, exp.EQ) and isinstance(option.this, exp.Column)):
+            refusals.add("option", option, "an option reads name = value.", "Write OPTIONS (rho = 0.1).")
+            continue
+        name = option.this.name.lower()
+        if name in given:
+            refusals.add("option", option, f"option {name} stands twice.", "Give it once.")
+        try:
+            given[name] = literal_value(option.expression, refusals.text)
+        except ParseError:
+            refusals.add(
+                "option",
+                option,
+                f"option {name} takes a literal.",
+                "Write a number or a word; bind parameters.",
+            )
+            continue
+        _check_option(name, given[name], option, refusals)
+    for name, value in keywords.items():
+        if value is None:
+            continue
+        if name in given and given[name] != value:
+            refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
+        given[name] = value
+        _check_option(name, value, None, refusals)
+    if given.get("rho") is not None and given.get("epsilon") is not None:
+        refusals.add("option", hint, "rho and epsilon are two ways to say the same.", "Give one of them.")
+    known = {name: value for name, value in given.items() if name in OPTION_NAMES}
+    if isinstance(known.get("group_selection_strategy"), str):
+        known["group_selection_strategy"] = known["group_selection_strategy"].upper()
+    return QueryOptions(**known)
+
+
+def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Refusals) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    match name:
+        case "epsilon" | "rho":
+            valid, wanted = number and value > 0, "a positive number"  # type: ignore[operator]
+        case "delta":
+            valid, wanted = number and 0 < value < 1, "a number between 0 and 1"  # type: ignore[operator]
+        case "max_groups_contributed":
+            valid = number and isinstance(value, int) and 1 <= value <= MAX_GROUPS_LIMIT
+            wanted = f"a whole number from 1 to {MAX_GROUPS_LIMIT}"
+        case "min_privacy_units_per_group":
+            valid = number and isinstance(value, int) and 1 <= value <= 10**12
+            wanted = "a whole number of at least 1"
+        case "group_selection_strategy":
+            valid = isinstance(value, str) and value.upper() in GROUP_SELECTION
+            wanted = " or ".join(GROUP_SELECTION)
+        case "privacy_unit_column":
+            valid, wanted = isinstance(value, str), "the column that the policy names"
+        case _:
+            refusals.add("option", node, f"there is no option {name}.", f"Options are {', '.join(OPTION_NAMES)}.")
+            return
+    if not valid:
+        refusals.add("option", node, f"option {name} has a value that it cannot take.", f"Give {wanted}.")

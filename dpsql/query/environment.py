@@ -1,0 +1,91 @@
+"""What a plan may depend on besides the query's text: policy, schemas and the clock; never rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpsql.query.private_query import PublicKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the catalog knows it: its name as declared, DuckDB type, and whether NULL may occur."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table or view: canonical name (identity in policy and hashes), quoted text to read it, and columns."""
+
+    canonical: str
+    relation: str
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column | None:
+        """The column of this name; DuckDB ignores case even where a name is quoted."""
+        wanted = name.lower()
+        return next((column for column in self.columns if column.name.lower() == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """What the policy says about one protected table, in the units that a planner needs."""
+
+    unit: str
+    privacy_unit_column: str
+    max_groups: int | None
+    max_rows_per_group: int | None
+    default_rho: float | None
+    default_epsilon: float | None
+    default_delta: float | None
+    version: str
+
+
+class Rules(Protocol):
+    """The policy as the planner reads it."""
+
+    def rules(self, canonical: str) -> TableRules | None:
+        """Rules of a protected table; None where the table is not protected."""
+
+    def is_public(self, canonical: str) -> bool:
+        """Whether the curator declared the table public."""
+
+    def bounds(self, canonical: str, column: str) -> tuple[float, float] | None:
+        """Declared bounds of a column."""
+
+    def has_public_keys(self, canonical: str, column: str) -> bool:
+        """Whether the column has a public list of keys."""
+
+
+class Schemas(Protocol):
+    """Names and types; implemented by the engine, without reading rows of protected tables."""
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """Table or view that ``[catalog.][schema.]table`` names for the curator's connection."""
+
+    def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
+        """DuckDB types of expressions over an empty table with these columns.
+
+        Raises:
+            SchemaError: an expression does not bind.
+
+        """
+
+    def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
+        """The product of the columns' public lists as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything outside the text that a plan depends on."""
+
+    policy: Rules
+    schemas: Schemas
+    settings: tuple[tuple[str, str], ...]
+    now: dt.datetime

@@ -1,0 +1,30 @@
+"""Post-processing as SQL: HAVING, ORDER BY, LIMIT and expressions over aggregates, on the noisy table alone."""
+
+from __future__ import annotations
+
+from dpsql.query.bound import guarded
+from dpsql.query.dialect import quote
+from dpsql.query.private_query import PrivateQuery
+
+NOISY = "dpsql_noisy"
+"""Name of the noisy table: columns key_i, agg_i, agg_i_low, agg_i_high."""
+
+
+def finish_sql(query: PrivateQuery) -> str:
+    """SQL from the noisy table to the result, with every column in its planned type.
+
+    An expression that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
+    """
+    finish = query.finish
+    typed = [f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(query.frame.keys)]
+    for i, estimate in enumerate(query.estimates):
+        typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
+    source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
+    columns = ", ".join(
+        f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns
+    )
+    having = f" WHERE {guarded(finish.having)}" if finish.having else ""
+    order = f" ORDER BY {', '.join(finish.order_by)}" if finish.order_by else ""
+    limit = f" LIMIT {finish.limit}" if finish.limit is not None else ""
+    offset = f" OFFSET {finish.offset}" if finish.offset is not None else ""
+    return f"SELECT {columns} FROM {source}{having}{order}{limit}{offset}"

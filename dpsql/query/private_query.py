@@ -1,0 +1,243 @@
+"""The nouns of a private query: what is grouped, what is measured, what is shown.
+
+A query is one *frame* (what is grouped and how it is bounded), some *statistics* on it (each the smallest thing
+that is noised, stored and paid for), *estimates* (numbers built from statistics) and a *finish* (SQL over the
+noisy table). Everything here is a function of policy, query text and schema; nothing of the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+NORMALISER_VERSION = 1
+"""Raised whenever the same text would be normalised differently: old releases are then not found again."""
+
+COUNT_LATTICE_EXPONENT = -1
+"""Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""
+
+SUM_LATTICE_BITS = 24
+"""A sum's lattice splits its public interval into at least 2**24 steps."""
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A grouping expression: normalised SQL over the source's columns, and its DuckDB type."""
+
+    sql: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """Where the curator's public keys come from, and a digest of what they are now."""
+
+    sources: tuple[str, ...]
+    count: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is grouped: source, filter, keys, unit, max_groups.
+
+    Attributes:
+        unit: name of the privacy unit.
+        table: canonical name of the protected table; part of the hash.
+        relation: quoted DuckDB text that reads it; not part of the hash (an alias may change).
+        version: the table's declared version.
+        unit_sql: the column that names the privacy unit.
+        filters: AND-ed conditions, normalised and sorted.
+        keys: grouping expressions, sorted by their text; empty for a query without GROUP BY.
+        max_groups: most groups that one unit may touch.
+        public_keys: None where keys are private and need a threshold.
+        settings: pinned session settings that an expression's value depends on.
+
+    """
+
+    unit: str
+    table: str
+    relation: str
+    version: str
+    unit_sql: str
+    filters: tuple[str, ...]
+    keys: tuple[Key, ...]
+    max_groups: int
+    public_keys: PublicKeys | None
+    settings: tuple[tuple[str, str], ...]
+
+    @property
+    def has_private_keys(self) -> bool:
+        """Whether the key set itself depends on the data and must pass a threshold."""
+        return bool(self.keys) and self.public_keys is None
+
+    @cached_property
+    def frame_hash(self) -> str:
+        """Identity of the frame: everything that its groups depend on."""
+        return _digest(
+            {
+                "normaliser": NORMALISER_VERSION,
+                "unit": self.unit,
+                "table": self.table,
+                "version": self.version,
+                "unit_column": self.unit_sql,
+                "filters": self.filters,
+                "keys": [[key.sql, key.type] for key in self.keys],
+                "max_groups": self.max_groups,
+                "public_keys": self.public_keys.digest if self.public_keys else None,
+                "settings": self.settings,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One bounded aggregate of a frame, on an integer lattice of step 2**lattice_exponent.
+
+    One unit adds to one group a value v with ``low_steps <= v <= high_steps`` (in lattice steps). What is noised is
+    the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
+
+    Attributes:
+        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows`` or ``sum``.
+        value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
+        filter_sql: FILTER condition; empty without one.
+        row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
+        group_bounds_steps: clamp of the unit's value in the group (per-group bounds).
+        row_cap: most rows of one unit that count in one group; more are scaled down to it.
+
+    """
+
+    kind: Literal["presence", "units", "rows", "sum"]
+    low_steps: int
+    high_steps: int
+    lattice_exponent: int
+    value_sql: str = ""
+    filter_sql: str = ""
+    row_bounds_steps: tuple[int, int] | None = None
+    group_bounds_steps: tuple[int, int] | None = None
+    row_cap: int | None = None
+
+    @property
+    def centre_steps(self) -> int:
+        """Middle of the public interval, rounded to the lattice; 0 for the presence count."""
+        return 0 if self.kind == "presence" else (self.low_steps + self.high_steps) // 2
+
+    @property
+    def radius_steps(self) -> int:
+        """Most that one unit moves one group, in lattice steps (l-infinity sensitivity)."""
+        return max(self.high_steps - self.centre_steps, self.centre_steps - self.low_steps)
+
+    @property
+    def lattice(self) -> float:
+        """Step of the lattice in the units of the aggregate."""
+        return float(2.0**self.lattice_exponent)
+
+    @property
+    def centre(self) -> float:
+        """The centre in the units of the aggregate."""
+        return self.centre_steps * self.lattice
+
+    @property
+    def radius(self) -> float:
+        """The l-infinity sensitivity in the units of the aggregate."""
+        return self.radius_steps * self.lattice
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Public interval of one unit's value in one group."""
+        return self.low_steps * self.lattice, self.high_steps * self.lattice
+
+    def hash_in(self, frame: Frame) -> str:
+        """The *query hash* of this statistic: what a stored release is found by."""
+        content = [getattr(self, name) for name in self.__slots__]
+        return _digest({"frame": frame.frame_hash, "statistic": dict(zip(self.__slots__, content, strict=True))})
+
+
+PRESENCE = Statistic(kind="presence", low_steps=1, high_steps=1, lattice_exponent=0)
+"""The presence count: distinct units per group. Every frame has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A value ``lattice * statistic + centre * presence``; without a statistic, a multiple of the presence count."""
+
+    statistic: Statistic | None
+    centre: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One aggregate of the query as a reader knows it.
+
+    Attributes:
+        name: the aggregate's text, for plans and receipts.
+        numerator, denominator: the value is their ratio; no denominator for counts and sums.
+        type: DuckDB type of the result.
+        clamp: public bounds of an average.
+
+    """
+
+    name: str
+    numerator: Linear
+    denominator: Linear | None
+    type: str
+    clamp: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the result: its name, SQL over the noisy table, and, where it is one aggregate, which."""
+
+    name: str
+    sql: str
+    type: str
+    estimate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…)."""
+
+    columns: tuple[OutputColumn, ...]
+    having: str = ""
+    order_by: tuple[str, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How private the answer shall be: rho, or (epsilon, delta); delta None means the unit's default."""
+
+    rho: float | None
+    epsilon: float | None
+    delta: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateQuery:
+    """A query that has a private answer.
+
+    ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1.
+    """
+
+    frame: Frame
+    statistics: tuple[Statistic, ...]
+    weights: tuple[float, ...]
+    estimates: tuple[Estimate, ...]
+    finish: Finish
+    request: Request
+    min_units: int
+
+    @property
+    def query_hash(self) -> str:
+        """Identity of the statistics asked for, whatever their order, names and post-processing."""
+        return _digest(sorted(statistic.hash_in(self.frame) for statistic in self.statistics))

@@ -1,0 +1,56 @@
+"""Collects every reason why a query has no private answer, so that all are reported at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dpsql.errors import Refusal, UnsupportedQueryError
+from dpsql.query.dialect import span_of
+
+CODES: dict[str, str] = {
+    "aggregate": "an aggregate function without a private form",
+    "aggregate_argument": "an argument that an aggregate does not take",
+    "bounds_missing": "an aggregate whose contribution per unit is not bounded",
+    "bounds_invalid": "bounds that are not two finite numbers in order",
+    "clause": "a clause that has no private form",
+    "group_by_form": "a form of GROUP BY that has no private form",
+    "interval_argument": "dp_interval_low/high of something that is not the alias of one aggregate",
+    "key_type": "a group key whose type cannot be released",
+    "limit_form": "a LIMIT or OFFSET that is not a whole number",
+    "max_groups_missing": "neither policy nor query says how many groups one unit may touch",
+    "nested_aggregate": "an aggregate inside an aggregate",
+    "no_aggregate": "a query that releases rows and no aggregate",
+    "not_grouped": "a column that is neither grouped nor aggregated",
+    "option": "an option that is unknown, doubled or out of range",
+    "privacy_level_missing": "neither policy nor query says how private the answer shall be",
+    "public_keys_missing": "PUBLIC_GROUPS over keys without a public list",
+    "row_function": "a function that is not on the allow-list of row expressions",
+    "row_syntax": "syntax that is not allowed inside a row expression",
+    "source": "a FROM clause that is not one protected table",
+    "star": "a star in the select list",
+    "value_type": "an aggregate over a type that it does not take",
+}
+
+
+@dataclass
+class Refusals:
+    """A list that grows while a query is read; ``raise_if_any`` ends it."""
+
+    text: str
+    found: list[Refusal] = field(default_factory=list)
+
+    def add(self, code: str, node: exp.Expr | None, message: str, hint: str) -> None:
+        """Note one refusal; ``code`` is a key of CODES."""
+        if code not in CODES:
+            raise KeyError(code)
+        refusal = Refusal(code, message, hint, span_of(node, self.text) if node is not None else None)
+        if refusal not in self.found:
+            self.found.append(refusal)
+
+    def raise_if_any(self) -> None:
+        """Raise UnsupportedQueryError with all refusals in the order of the text."""
+        if self.found:
+            self.found.sort(key=lambda refusal: refusal.span.start if refusal.span else -1)
+            raise UnsupportedQueryError(self.found)

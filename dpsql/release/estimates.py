@@ -1,0 +1,103 @@
+"""From noisy points to the numbers that a reader sees, each with its standard deviation and 95 % interval.
+
+An estimate is ``lattice * s + centre * presence``; both terms are noisy and independent, so its variance is the sum of
+theirs, and an average is the ratio of two such sums with a known covariance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.query.private_query import Estimate, Linear, Statistic
+
+Z_95 = 1.959963984540054
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyValues:
+    """A statistic on the shown keys: value and standard deviation in the aggregate's units."""
+
+    value: Floats
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedColumn:
+    """An estimate on the shown keys with its 95 % interval; NaN where an average has none."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def noise_sigma(statistic: Statistic, sigma: float) -> float:
+    """Standard deviation of a stored value: the noise's, and the uniform error of rounding it to the lattice."""
+    return float(np.hypot(sigma, statistic.lattice / np.sqrt(12.0)))
+
+
+def linear_sigma(linear: Linear, sigmas: Mapping[Statistic, float], presence_sigma: float) -> float:
+    """Standard deviation of a linear estimate."""
+    own = sigmas[linear.statistic] if linear.statistic is not None else 0.0
+    return float(np.hypot(own, linear.centre * presence_sigma))
+
+
+def estimate_column(
+    estimate: Estimate, values: Mapping[Statistic, NoisyValues], presence: NoisyValues
+) -> EstimatedColumn:
+    """Value and interval of one estimate on every shown key."""
+    sigmas = {statistic: noisy.sigma for statistic, noisy in values.items()}
+    top = _linear(estimate.numerator, values, presence)
+    top_sigma = linear_sigma(estimate.numerator, sigmas, presence.sigma)
+    if estimate.denominator is None:
+        return EstimatedColumn(top, top - Z_95 * top_sigma, top + Z_95 * top_sigma)
+    bottom = _linear(estimate.denominator, values, presence)
+    bottom_sigma = linear_sigma(estimate.denominator, sigmas, presence.sigma)
+    covariance = estimate.numerator.centre * estimate.denominator.centre * presence.sigma**2
+    low, high = estimate.clamp or (-np.inf, np.inf)
+    return _ratio(top, top_sigma, bottom, bottom_sigma, covariance, low, high)
+
+
+def _linear(linear: Linear, values: Mapping[Statistic, NoisyValues], presence: NoisyValues) -> Floats:
+    own = values[linear.statistic].value if linear.statistic is not None else 0.0
+    return np.asarray(own + linear.centre * presence.value, dtype=np.float64)
+
+
+def _ratio(
+    top: Floats,
+    top_sigma: float,
+    bottom: Floats,
+    bottom_sigma: float,
+    covariance: float,
+    low: float,
+    high: float,
+) -> EstimatedColumn:
+    """Top / bottom, clamped to [low, high], with Fieller's interval (Fieller 1954).
+
+    Where the denominator is not clearly positive the interval is all of [low, high]; where it is not positive the
+    value is NaN, which is shown as NULL. Both depend on noisy numbers only.
+    """
+    positive = bottom > 0.0
+    safe = np.where(positive, bottom, 1.0)
+    ratio = top / safe
+    doubt = (Z_95 * bottom_sigma / safe) ** 2
+    clear = positive & (doubt < 1.0)
+    remaining = np.where(clear, 1.0 - doubt, 1.0)
+    slope = covariance / bottom_sigma**2
+    spread = (
+        top_sigma**2
+        - 2.0 * ratio * covariance
+        + (ratio * bottom_sigma) ** 2
+        - doubt * (top_sigma**2 - slope * covariance)
+    )
+    half_width = Z_95 / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
+    centre = (ratio - doubt * slope) / remaining
+    return EstimatedColumn(
+        value=np.where(positive, np.clip(ratio, low, high), np.nan),
+        low=np.where(clear, np.clip(centre - half_width, low, high), low),
+        high=np.where(clear, np.clip(centre + half_width, low, high), high),
+    )

@@ -1,0 +1,48 @@
+"""Step 7, the draw: exact lattice values become a noisy point."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.errors import ReleaseError
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+from dpsql.query.private_query import Statistic
+
+_HEADROOM = 2**62
+
+
+def noisy_values(
+    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
+) -> npt.NDArray[np.int64]:
+    """Exact lattice values plus rounded Gaussian noise of standard deviation ``sigma`` (in the aggregate's units).
+
+    *Guarantee*: with sigma = radius * sqrt(max_groups / (2 rho)) the vector is rho-zCDP for adding or removing all
+    rows of one unit, up to the draws' precision: one unit moves at most max_groups entries by at most the
+    statistic's radius, so the l2 sensitivity is radius * sqrt(max_groups).
+    *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
+    *Randomness*: one draw per entry.
+
+    Raises:
+        ReleaseError: a value is too close to the 64-bit range; the message names no value.
+
+    """
+    if exact.size and max(int(exact.max()), -int(exact.min())) >= _HEADROOM:
+        raise ReleaseError("a bounded aggregate does not fit the lattice")
+    noise = RoundedGaussian(sigma / statistic.lattice).draw(len(exact), entropy)
+    return exact + noise
+
+
+def shown_keys(presence: npt.NDArray[np.int64], tau_steps: int | None, min_units: int) -> npt.NDArray[np.intp]:
+    """Ids of the keys that may be shown: noisy presence count > min_units + tau, or all keys if they are public.
+
+    With ``min_units`` above 1 the rule is stricter than the one that was charged, hence post-processing of it.
+    """
+    if tau_steps is None:
+        threshold = min_units if min_units > 1 else None
+    else:
+        threshold = max(1, min_units) + tau_steps
+    if threshold is None:
+        return np.arange(len(presence), dtype=np.intp)
+    return np.flatnonzero(presence > threshold)

@@ -1,0 +1,225 @@
+"""What can be looked up without asking the data: policy, budgets, releases, and the plan of a query."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dpsql.accounting import zcdp
+from dpsql.errors import PolicyError
+from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
+from dpsql.release.calibrate import calibrate
+from dpsql.release.estimates import noise_sigma
+from dpsql.session.answer import charge_items, due_levels
+from dpsql.session.receipt import column_receipts, notes, shown_threshold
+from dpsql.session.result import Result
+from dpsql.state import (
+    DELTA_UNITS_PER_ONE,
+    NANO_PER_RHO,
+    State,
+    Unit,
+)
+
+
+def default_delta(unit: Unit) -> float:
+    """Delta of a query that names none: a hundredth of the unit's threshold delta."""
+    return unit.delta_threshold / DELTA_UNITS_PER_ONE / 100
+
+
+def policy_table(state: State) -> Result:
+    """FROM dp_policy(): everything declared, one setting a row."""
+    policy = state.policy()
+    rows: list[tuple[str, str, str, str]] = []
+    for unit in policy.units:
+        rows += _settings(
+            "unit",
+            unit.name,
+            rho_budget=unit.rho_budget / NANO_PER_RHO,
+            delta_threshold=unit.delta_threshold / DELTA_UNITS_PER_ONE,
+            delta_conversion=unit.delta_conversion,
+        )
+    for table in policy.tables:
+        rows += _settings(
+            "protected table",
+            table.table,
+            unit=table.unit,
+            privacy_unit_column=table.privacy_unit_column,
+            max_groups_contributed=table.max_groups,
+            max_rows_per_group=table.max_rows_per_group,
+            default_rho=None if table.default_rho is None else table.default_rho / NANO_PER_RHO,
+            default_epsilon=table.default_epsilon,
+            default_delta=table.default_delta,
+            version=table.version,
+        )
+    for public in policy.public:
+        rows += _settings("public table", public.table, version=public.version)
+    for domain in policy.domains:
+        name = f"{domain.table}.{domain.column}"
+        keys = ", ".join(domain.keys) if domain.keys else None
+        source = ".".join(domain.keys_from) if domain.keys_from else None
+        bounds = f"[{domain.bounds[0]:.12g}, {domain.bounds[1]:.12g}]" if domain.bounds else None
+        rows += _settings("domain", name, bounds=bounds, keys=keys, keys_from=source)
+    return _table(("kind", "name", "setting", "value"), rows)
+
+
+def _settings(kind: str, name: str, **settings: object) -> list[tuple[str, str, str, str]]:
+    return [(kind, name, key, str(value)) for key, value in settings.items() if value is not None]
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Result:
+    columns = {name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)}
+    return Result(pa.table(columns))
+
+
+def budget_table(state: State, wanted: str | None) -> Result:
+    """FROM dp_budget('patient'): budgets, what is spent and left, in rho and as (epsilon, delta).
+
+    Raises:
+        PolicyError: there is no such unit.
+
+    """
+    units = [unit for unit in state.policy().units if wanted in (None, unit.name)]
+    if wanted is not None and not units:
+        raise PolicyError(f"there is no privacy unit {wanted!r}")
+    rows = []
+    for unit in units:
+        spent = state.ledger.spent(unit.name)
+        rows.append(
+            {
+                "unit": unit.name,
+                "rho_budget": unit.rho_budget / NANO_PER_RHO,
+                "rho_spent": spent.rho_nano / NANO_PER_RHO,
+                "rho_left": (unit.rho_budget - spent.rho_nano) / NANO_PER_RHO,
+                "threshold_delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE,
+                "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
+                "threshold_delta_left": (unit.delta_threshold - spent.delta_units) / DELTA_UNITS_PER_ONE,
+                "epsilon_budget": _epsilon(unit.delta_conversion, unit.rho_budget),
+                "epsilon_spent": _epsilon(unit.delta_conversion, spent.rho_nano),
+                "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
+                "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE
+                + (unit.delta_conversion if spent.rho_nano else 0.0),
+                "note": "epsilon holds for all releases together, by the zCDP conversion; one query alone has a "
+                "smaller (epsilon, delta), by its exact analysis, because it need not compose",
+            }
+        )
+    return Result(pa.Table.from_pylist(rows, schema=_BUDGET_SCHEMA))
+
+
+_BUDGET_SCHEMA = pa.schema(
+    [("unit", pa.string())]
+    + [
+        (name, pa.float64())
+        for name in (
+            "rho_budget", "rho_spent", "rho_left", "threshold_delta_budget", "threshold_delta_spent",
+            "threshold_delta_left", "epsilon_budget", "epsilon_spent", "delta_budget", "delta_spent",
+        )
+    ]
+    + [("note", pa.string())]
+)  # fmt: skip
+
+
+def _epsilon(delta: float, rho_nano: int) -> float:
+    return zcdp.epsilon(delta, rho_nano / NANO_PER_RHO) if rho_nano else 0.0
+
+
+def releases_table(state: State, reader: str | None) -> Result:
+    """FROM dp_releases(): what was released, to one reader or (for the curator) to all."""
+    rows = [
+        {
+            "at": release.at,
+            "analyst": release.analyst,
+            "query_hash": release.query_hash,
+            "mechanism": release.mechanism,
+            "rho": release.rho_nano / NANO_PER_RHO,
+            "epsilon": release.epsilon,
+            "delta": release.delta,
+            "charged_rho": release.charged_rho_nano / NANO_PER_RHO,
+            "charged_delta": release.charged_delta_units / DELTA_UNITS_PER_ONE,
+            "reused": release.reused,
+            "versions": ", ".join(f"{table} @ {version}" for table, version in release.table_versions),
+        }
+        for release in state.side_table.releases(reader)
+    ]
+    return Result(pa.Table.from_pylist(rows, schema=_RELEASES_SCHEMA))
+
+
+_RELEASES_SCHEMA = pa.schema(
+    [
+        ("at", pa.timestamp("us", tz=str(dt.UTC))),
+        ("analyst", pa.string()),
+        ("query_hash", pa.string()),
+        ("mechanism", pa.string()),
+        ("rho", pa.float64()),
+        ("epsilon", pa.float64()),
+        ("delta", pa.float64()),
+        ("charged_rho", pa.float64()),
+        ("charged_delta", pa.float64()),
+        ("reused", pa.bool_()),
+        ("versions", pa.string()),
+    ]
+)
+
+
+def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
+    """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing."""
+    calibration = calibrate(query, default_delta(unit))
+    frame = query.frame
+    items = charge_items(query, calibration, due_levels(query, calibration, state))
+    price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
+    price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
+    rows: list[tuple[str, str, str]] = [
+        ("frame", "table", f"{frame.table} (version {frame.version})"),
+        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_sql}"),
+        ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
+        ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
+        ("frame", "max_groups", str(frame.max_groups)),
+        ("mechanism", "name", _MECHANISMS[calibration.mechanism]),
+        ("mechanism", "rho", f"{calibration.rho_nano / NANO_PER_RHO:.9g}"),
+        (
+            "mechanism",
+            "this query alone",
+            f"epsilon = {calibration.epsilon:.6g}, delta = {calibration.delta:.6g}",
+        ),
+    ]
+    threshold = shown_threshold(calibration.tau_steps, query.min_units)
+    if threshold is not None:
+        rows.append(("mechanism", "threshold", f"a key is shown if its noisy count of units exceeds {threshold}"))
+    sigmas = {level.statistic: level.sigma for level in calibration.levels}
+    rows += [_statistic_row(level.statistic, level.rho_nano, level.sigma) for level in calibration.levels]
+    for receipt in column_receipts(query, sigmas):
+        rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
+    rows += [("error", "rule", note) for note in notes(query)]
+    rows += [
+        ("price", "rho", f"{price_rho:.9g}"),
+        ("price", "threshold delta", f"{price_delta:.6g}"),
+        ("price", "query hash", query.query_hash),
+    ]
+    return _table(("section", "name", "value"), rows)
+
+
+_MECHANISMS = {
+    "gaussian": "Gaussian noise on every public key",
+    "gshm": "Gaussian sparse histogram: noise, then a threshold on the count of units",
+}
+
+
+def _statistic_row(statistic: Statistic, rho_nano: int, sigma: float) -> tuple[str, str, str]:
+    low, high = statistic.interval
+    name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
+    if statistic.filter_sql:
+        name += f" where {statistic.filter_sql}"
+    return (
+        "statistic",
+        name,
+        f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
+        f"rho = {rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, sigma):.9g}, "
+        f"lattice = {statistic.lattice:.9g}",
+    )
+
+
+def _expected(sigma: float | None, half_width: float | None) -> str:
+    if sigma is None or half_width is None:
+        return "differs by row; see dp_interval_low and dp_interval_high"
+    return f"sigma = {sigma:.9g}, 95 % half width = {half_width:.9g}"

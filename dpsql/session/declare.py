@@ -1,0 +1,223 @@
+"""The curator's declarations: CALL dp_unit, dp_protect, dp_domain, dp_public, dp_new_version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from dpsql.accounting import zcdp
+from dpsql.engine import Engine
+from dpsql.errors import PolicyError
+from dpsql.query.environment import TableSchema
+from dpsql.query.statements import FunctionCall
+from dpsql.state import (
+    Domain,
+    ProtectedTable,
+    PublicTable,
+    State,
+    Unit,
+    delta_units_down,
+    rho_nano_down,
+)
+
+_T = TypeVar("_T")
+
+_BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
+_RULES = (
+    "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
+    "default_rho", "default_epsilon", "default_delta",
+)  # fmt: skip
+
+
+def declare(call: FunctionCall, state: State, engine: Engine) -> str:
+    """Carry out one declaration; returns a sentence that says what now holds.
+
+    Raises:
+        PolicyError: an argument is missing, unknown or contradicts an earlier declaration; nothing changed.
+
+    """
+    match call.name:
+        case "dp_unit":
+            return _unit(call, state)
+        case "dp_protect":
+            return _protect(call, state, engine)
+        case "dp_domain":
+            return _domain(call, state, engine)
+        case "dp_public":
+            return _public(call, state, engine)
+        case _:
+            return _new_version(call, state, engine)
+
+
+class _Arguments:
+    """Arguments of one call, checked for unknown names and read by type."""
+
+    def __init__(self, call: FunctionCall, positional: int, named: tuple[str, ...]) -> None:
+        self._call = call
+        if len(call.positional) != positional or not all(isinstance(p, str) and p for p in call.positional):
+            raise PolicyError(f"{call.name} takes {positional} name{'s' * (positional > 1)} in quotes first")
+        unknown = sorted(set(call.named) - set(named))
+        if unknown:
+            raise PolicyError(f"{call.name} has no argument {unknown[0]}; it has {', '.join(named) or 'none'}")
+        self.names = tuple(str(p) for p in call.positional)
+
+    def has(self, *names: str) -> bool:
+        return any(self._call.named.get(name) is not None for name in names)
+
+    def text(self, name: str) -> str | None:
+        return self._read(name, str, "text in quotes")
+
+    def whole(self, name: str) -> int | None:
+        return self._read(name, int, "a whole number")
+
+    def number(self, name: str) -> float | None:
+        value = self._call.named.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        return self._read(name, float, "a number")
+
+    def pair(self, name: str) -> tuple[float, float] | None:
+        value = self._call.named.get(name)
+        if value is None:
+            return None
+        if isinstance(value, tuple) and len(value) == 2:
+            low, high = value
+            if isinstance(low, int | float) and isinstance(high, int | float):
+                return float(low), float(high)
+        raise PolicyError(f"{name} takes two numbers, as in {name} := [0, 500]")
+
+    def literals(self, name: str) -> tuple[str, ...] | None:
+        if name in self._call.named and name not in self._call.literals:
+            raise PolicyError(f"{name} takes a list, as in {name} := ['a', 'b']")
+        return self._call.literals.get(name)
+
+    def _read(self, name: str, kind: type[_T], noun: str) -> _T | None:
+        value = self._call.named.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise PolicyError(f"{name} takes {noun}")
+        return value
+
+
+def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
+    """A unit's budget: as rho and two deltas, or as (epsilon, delta), split in halves.
+
+    ``delta_budget`` is halved between thresholds and conversion, and the rho budget is the largest that
+    ``epsilon_budget`` and the conversion half allow (optimal zCDP conversion).
+    """
+    by_epsilon = arguments.has("epsilon_budget", "delta_budget")
+    by_rho = arguments.has("rho_budget", "delta_threshold", "delta_conversion")
+    if by_epsilon and by_rho:
+        raise PolicyError("a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas")
+    if not by_epsilon and not by_rho:
+        if before is not None:
+            return before
+        raise PolicyError("a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6")
+    if by_epsilon:
+        epsilon, delta = arguments.number("epsilon_budget"), arguments.number("delta_budget")
+        if epsilon is None or delta is None or not (epsilon > 0 and 0 < delta < 1):
+            raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
+        return Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2)
+    rho, threshold = arguments.number("rho_budget"), arguments.number("delta_threshold")
+    conversion = arguments.number("delta_conversion")
+    if rho is None or threshold is None or conversion is None:
+        raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
+    return Unit(name, rho_nano_down(rho), delta_units_down(threshold), conversion)
+
+
+def _unit(call: FunctionCall, state: State) -> str:
+    arguments = _Arguments(call, 1, _BUDGET)
+    unit = _budget(arguments.names[0], arguments, None)
+    state.declare_unit(unit)
+    return f"unit {unit.name} has its budget"
+
+
+def _table(name: str, engine: Engine) -> TableSchema:
+    schema = engine.resolve(name.split("."))
+    if schema is None:
+        raise PolicyError(f"there is no table or view {name!r} in this database")
+    return schema
+
+
+def _column(schema: TableSchema, name: str) -> str:
+    column = schema.column(name)
+    if column is None:
+        names = ", ".join(c.name for c in schema.columns)
+        raise PolicyError(f"table {schema.canonical!r} has no column {name!r}; it has {names}")
+    return column.name
+
+
+def _protect(call: FunctionCall, state: State, engine: Engine) -> str:
+    arguments = _Arguments(call, 1, _RULES + _BUDGET)
+    schema = _table(arguments.names[0], engine)
+    policy = state.policy()
+    named_unit = arguments.text("unit")
+    unit_name = named_unit or schema.canonical.rpartition(".")[2]
+    if named_unit and arguments.has(*_BUDGET):
+        raise PolicyError(f"the budget belongs to unit {named_unit!r}: declare it with CALL dp_unit")
+    if named_unit and policy.unit(named_unit) is None:
+        raise PolicyError(f"there is no privacy unit {named_unit!r}; declare it with CALL dp_unit first")
+    before = policy.protected_table(schema.canonical)
+    column = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else None)
+    if column is None:
+        raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
+    default_rho = arguments.number("default_rho")
+    protected = ProtectedTable(
+        table=schema.canonical,
+        unit=unit_name,
+        privacy_unit_column=_column(schema, column),
+        max_groups=arguments.whole("max_groups_contributed"),
+        max_rows_per_group=arguments.whole("max_rows_per_group"),
+        default_rho=None if default_rho is None else rho_nano_down(default_rho),
+        default_epsilon=arguments.number("default_epsilon"),
+        default_delta=arguments.number("default_delta"),
+    )
+    if not named_unit:
+        state.declare_unit(_budget(unit_name, arguments, policy.unit(unit_name)))
+    state.declare_protected(protected)
+    return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"
+
+
+def _domain(call: FunctionCall, state: State, engine: Engine) -> str:
+    arguments = _Arguments(call, 2, ("bounds", "keys", "keys_from"))
+    schema = _table(arguments.names[0], engine)
+    column = _column(schema, arguments.names[1])
+    source = arguments.text("keys_from")
+    keys_from = None
+    if source is not None:
+        table_name, _, key_column = source.rpartition(".")
+        if not table_name:
+            raise PolicyError("keys_from takes 'table.column'")
+        listed = _table(table_name, engine)
+        keys_from = (listed.canonical, _column(listed, key_column))
+    state.declare_domain(
+        Domain(schema.canonical, column, arguments.pair("bounds"), arguments.literals("keys"), keys_from)
+    )
+    return f"the domain of {schema.canonical}.{column} is declared"
+
+
+def _public(call: FunctionCall, state: State, engine: Engine) -> str:
+    arguments = _Arguments(call, 1, ())
+    schema = _table(arguments.names[0], engine)
+    if not engine.is_base_table(schema):
+        raise PolicyError(
+            f"{schema.canonical!r} is a view; a public table must be a base table, "
+            "because a view may reach a protected one"
+        )
+    state.declare_public(PublicTable(schema.canonical))
+    return f"table {schema.canonical} is public"
+
+
+def _new_version(call: FunctionCall, state: State, engine: Engine) -> str:
+    arguments = _Arguments(call, 1, ("version",))
+    schema = _table(arguments.names[0], engine)
+    version = state.new_version(schema.canonical, arguments.text("version"))
+    return f"table {schema.canonical} is at version {version}"
+
+
+def options_of(call: FunctionCall) -> tuple[str, Mapping[str, object]]:
+    """Query text and options of ``dp_query($$…$$, rho := 0.1)`` or ``dp_explain``."""
+    if len(call.positional) != 1 or not isinstance(call.positional[0], str):
+        raise PolicyError(f"{call.name} takes the query as text: FROM {call.name}($$ SELECT … $$, rho := 0.1)")
+    return call.positional[0], call.named

@@ -1,0 +1,122 @@
+"""Policy and schemas as the planner reads them: no rows of protected tables, no state of the ledger."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpsql.engine import SETTINGS, Engine, Sandbox, digest
+from dpsql.errors import PolicyError, SchemaError
+from dpsql.query.environment import Column, Environment, TableRules, TableSchema
+from dpsql.query.private_query import PublicKeys
+from dpsql.state import Domain, Policy, rho_from_nano
+
+MAX_PUBLIC_KEYS = 1_000_000
+
+
+@dataclass(frozen=True)
+class PolicyView:
+    """The policy behind the planner's ``Rules``."""
+
+    policy: Policy
+
+    def rules(self, canonical: str) -> TableRules | None:
+        """Rules of a protected table; None where the table is not protected."""
+        table = self.policy.protected_table(canonical)
+        if table is None:
+            return None
+        return TableRules(
+            unit=table.unit,
+            privacy_unit_column=table.privacy_unit_column,
+            max_groups=table.max_groups,
+            max_rows_per_group=table.max_rows_per_group,
+            default_rho=None if table.default_rho is None else rho_from_nano(table.default_rho),
+            default_epsilon=table.default_epsilon,
+            default_delta=table.default_delta,
+            version=table.version,
+        )
+
+    def is_public(self, canonical: str) -> bool:
+        """Whether the curator declared the table public."""
+        return self.policy.public_table(canonical) is not None
+
+    def bounds(self, canonical: str, column: str) -> tuple[float, float] | None:
+        """Declared bounds of a column."""
+        domain = self.policy.domain(canonical, column)
+        return domain.bounds if domain else None
+
+    def has_public_keys(self, canonical: str, column: str) -> bool:
+        """Whether the column has a public list of keys."""
+        domain = self.policy.domain(canonical, column)
+        return domain is not None and (domain.keys is not None or domain.keys_from is not None)
+
+
+@dataclass(frozen=True)
+class SchemaView:
+    """Engine and sandbox behind the planner's ``Schemas``."""
+
+    policy: Policy
+    engine: Engine
+    sandbox: Sandbox
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """Table or view that a name means."""
+        return self.engine.resolve(parts)
+
+    def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
+        """Types of expressions over an empty table."""
+        return self.sandbox.describe(columns, expressions)
+
+    def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
+        """The product of the columns' public lists as it is now, as a digest and a count."""
+        table = self.public_key_table(canonical, columns, types)
+        sources = tuple(f"{canonical}.{column}" for column in columns)
+        return PublicKeys(sources, table.num_rows, digest(table))
+
+    def public_key_table(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> pa.Table:
+        """The product of the columns' public lists, with columns key_0, key_1, …
+
+        Raises:
+            PolicyError: the product has more than a million keys.
+
+        """
+        lists = []
+        for column, key_type in zip(columns, types, strict=True):
+            domain = self.policy.domain(canonical, column)
+            if domain is None:
+                raise PolicyError(f"column {column!r} has no public keys")
+            lists.append(self._values(domain, key_type))
+        count = 1
+        for values in lists:
+            count *= len(values)
+        if count > MAX_PUBLIC_KEYS:
+            raise PolicyError(f"the public keys multiply to {count:,}; at most {MAX_PUBLIC_KEYS:,} are supported")
+        tables = {f"list_{i}": pa.table({f"key_{i}": values}) for i, values in enumerate(lists)}
+        names = ", ".join(f"list_{i}.key_{i}" for i in range(len(lists)))
+        return self.sandbox.run(f"SELECT {names} FROM {', '.join(tables)} ORDER BY ALL", tables)
+
+    def _values(self, domain: Domain, key_type: str) -> pa.Array:
+        if domain.keys is not None:
+            return self.sandbox.literals(domain.keys, key_type)
+        if domain.keys_from is None:
+            raise PolicyError(f"column {domain.column!r} has no public keys")
+        table, column = domain.keys_from
+        schema = self.engine.resolve(table.split("."))
+        if schema is None or self.policy.public_table(schema.canonical) is None or schema.column(column) is None:
+            raise SchemaError(
+                f"the public table {table!r} that lists keys is gone.", hint="The curator declares it again."
+            )
+        return self.engine.column_values(schema, column, key_type)
+
+
+def environment(policy: Policy, engine: Engine, sandbox: Sandbox) -> Environment:
+    """Everything outside the text that a plan depends on, at this moment."""
+    return Environment(
+        policy=PolicyView(policy),
+        schemas=SchemaView(policy, engine, sandbox),
+        settings=SETTINGS,
+        now=dt.datetime.now(dt.UTC),
+    )

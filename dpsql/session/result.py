@@ -1,0 +1,164 @@
+"""What a reader gets: a noisy table, materialised once, and the receipt that says what it cost and how sure it is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+_WIDTH = 240
+"""Widest box, in characters: a sentence of a plan is shown whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReceipt:
+    """The noise of one column.
+
+    Attributes:
+        name: name of the column in the result.
+        aggregate: the aggregate it shows.
+        bounds: public interval of what one unit adds to one group; None for averages.
+        linf: most that one unit was assumed to move one group of the noised sum (after recentring).
+        l2: the same over all groups of the unit, with max_groups groups.
+        sigma: standard deviation of the shown value; None for averages, whose error differs by row.
+        half_width_95: half of the 95 % interval, likewise.
+        lattice: step of the grid on which the noised sum lives.
+
+    """
+
+    name: str
+    aggregate: str
+    bounds: tuple[float, float] | None
+    linf: float | None
+    l2: float | None
+    sigma: float | None
+    half_width_95: float | None
+    lattice: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a release was, what it cost, and how noisy it is; a function of policy, text and past releases.
+
+    Attributes:
+        query_hash: identity of the statistics asked for.
+        table, version, unit: which data, under whose budget.
+        mechanism: ``gaussian`` (public keys) or ``gshm`` (private keys behind a threshold).
+        rho: zCDP of the statistics shown, whether paid now or before.
+        epsilon, delta: what the statistics shown guarantee together, by the exact joint analysis.
+        charged_rho, charged_delta: what this query took from the unit's budget.
+        reused: whether everything was served from stored releases.
+        max_groups: most groups that one unit was assumed (and made) to touch.
+        threshold: a key is shown if its noisy count of units exceeds this; None with public keys.
+        columns: the noise per column.
+        notes: rules that shaped the answer, as sentences.
+
+    """
+
+    query_hash: str
+    table: str
+    version: str
+    unit: str
+    mechanism: str
+    rho: float
+    epsilon: float
+    delta: float
+    charged_rho: float
+    charged_delta: float
+    reused: bool
+    max_groups: int
+    threshold: int | None
+    columns: tuple[ColumnReceipt, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        price = (
+            "nothing (served as stored)"
+            if self.reused
+            else f"rho = {self.charged_rho:.6g}, delta = {self.charged_delta:.3g}"
+        )
+        lines = [
+            f"{self.mechanism} on {self.table} (version {self.version}), privacy unit {self.unit}",
+            f"price    {price}",
+            f"privacy  rho = {self.rho:.6g}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
+        ]
+        if self.threshold is not None:
+            lines.append(f"keys     shown where the noisy count of units exceeds {self.threshold}")
+        for column in self.columns:
+            width = "differs by row" if column.half_width_95 is None else f"± {column.half_width_95:.6g} (95 %)"
+            lines.append(f"error    {column.name}: {width}")
+        return "\n".join(lines + [f"note     {note}" for note in self.notes])
+
+
+class Result:
+    """A table that was computed once; reading it again costs nothing and changes nothing."""
+
+    def __init__(self, table: pa.Table, receipt: Receipt | None = None) -> None:
+        self._table = table
+        self.receipt = receipt
+
+    @classmethod
+    def of_sentence(cls, sentence: str) -> Result:
+        """One row that says what now holds, as the answer to a declaration."""
+        return cls(pa.table({"declared": [sentence]}))
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return [str(name) for name in self._table.column_names]
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def arrow(self) -> pa.Table:
+        """The table as Arrow."""
+        return self._table
+
+    def df(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame."""
+        frame: pd.DataFrame = self._table.to_pandas()
+        return frame
+
+    def pl(self) -> pl.DataFrame:
+        """The table as a polars DataFrame (polars must be installed)."""
+        import polars as pl  # noqa: PLC0415 — optional, so imported where it is used
+
+        frame = pl.from_arrow(self._table)
+        assert isinstance(frame, pl.DataFrame)  # noqa: S101 — a table never becomes a Series
+        return frame
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows as Python tuples."""
+        return list(zip(*(column.to_pylist() for column in self._table.columns), strict=True))
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the table as one Parquet file."""
+        pq.write_table(self._table, path)
+
+    def show(self) -> None:
+        """Print the table as a box, and the price under it."""
+        print(self)  # noqa: T201 — printing is what this method is for
+
+    def __str__(self) -> str:
+        box = io.StringIO()
+        with duckdb.connect(":memory:") as connection, contextlib.redirect_stdout(box):
+            connection.from_arrow(self._table).show(max_width=_WIDTH, max_rows=40)
+        return box.getvalue() + (f"{self.receipt}\n" if self.receipt is not None else "")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        html = self.df().to_html(index=False, max_rows=40)
+        return html + (f"<pre>{self.receipt}</pre>" if self.receipt is not None else "")

@@ -1,0 +1,49 @@
+"""The state file: policy, ledger and side table."""
+
+from __future__ import annotations
+
+from dpsql.state.ledger import Charged, ChargeItem, Ledger, Spent
+from dpsql.state.locks import Locks
+from dpsql.state.policy import (
+    DELTA_UNITS_PER_ONE,
+    NANO_PER_RHO,
+    Domain,
+    Policy,
+    ProtectedTable,
+    PublicTable,
+    Unit,
+    delta_from_units,
+    delta_units_down,
+    delta_units_up,
+    rho_from_nano,
+    rho_nano_down,
+    rho_nano_up,
+)
+from dpsql.state.side_table import Frame, Point, Release, SideTable
+from dpsql.state.state import State
+
+__all__ = [
+    "DELTA_UNITS_PER_ONE",
+    "NANO_PER_RHO",
+    "ChargeItem",
+    "Charged",
+    "Domain",
+    "Frame",
+    "Ledger",
+    "Locks",
+    "Point",
+    "Policy",
+    "ProtectedTable",
+    "PublicTable",
+    "Release",
+    "SideTable",
+    "Spent",
+    "State",
+    "Unit",
+    "delta_from_units",
+    "delta_units_down",
+    "delta_units_up",
+    "rho_from_nano",
+    "rho_nano_down",
+    "rho_nano_up",
+]

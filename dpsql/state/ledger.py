@@ -1,0 +1,149 @@
+"""The ledger: what each privacy unit has paid. Rows are added, never changed, never taken back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dpsql.errors import BudgetError, PolicyError, StateError
+from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, NANO_PER_RHO
+from dpsql.state.schema import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a unit has paid so far: rho in nano-rho, threshold delta in multiples of 2**-100."""
+
+    rho_nano: int
+    delta_units: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeItem:
+    """What one statistic asks for: rho in nano-rho, threshold delta in multiples of 2**-100."""
+
+    statistic_hash: str
+    rho_nano: int
+    delta_units: int
+
+    def __post_init__(self) -> None:
+        for amount, most in ((self.rho_nano, MAX_RHO_NANO), (self.delta_units, DELTA_UNITS_PER_ONE)):
+            # Exactly int: a float, a bool or a NaN must not reach a sum.
+            if type(amount) is not int or not 0 <= amount <= most:
+                raise StateError("a charge is counted in whole units, from 0 up")
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What a charge took from the budget, and every open charge that now pays for the statistics asked."""
+
+    rho_nano: int
+    delta_units: int
+    charge_ids: tuple[int, ...]
+
+
+def read_spent(connection: sqlite3.Connection, unit: str) -> Spent:
+    """Add up all charges of ``unit`` inside the caller's transaction."""
+    rho_nano = delta_units = 0
+    rows = connection.execute("SELECT rho_nano, delta_units FROM charge WHERE unit = ?", (unit,))
+    for row_rho, row_delta in rows:
+        rho_nano += row_rho
+        delta_units += int(row_delta)
+    return Spent(rho_nano, delta_units)
+
+
+def _budget(connection: sqlite3.Connection, unit: str) -> Spent:
+    row = connection.execute(
+        "SELECT rho_budget, delta_threshold FROM unit WHERE name = ?", (unit,)
+    ).fetchone()
+    if row is None:
+        raise PolicyError(f"there is no privacy unit {unit!r}")
+    return Spent(row[0], int(row[1]))
+
+
+def _open_charges(connection: sqlite3.Connection, unit: str, statistic_hash: str) -> tuple[Spent, list[int]]:
+    """Return the sum and ids of what was charged for the statistic and never stored, hence never shown."""
+    rows = connection.execute(
+        "SELECT id, rho_nano, delta_units FROM charge LEFT JOIN closed_charge ON charge_id = id "
+        "WHERE statistic_hash = ? AND unit = ? AND charge_id IS NULL ORDER BY id",
+        (statistic_hash, unit),
+    ).fetchall()
+    total = Spent(sum(row[1] for row in rows), sum(int(row[2]) for row in rows))
+    return total, [row[0] for row in rows]
+
+
+class Ledger:
+    """Charges against the budgets that the policy declares."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def spent(self, unit: str) -> Spent:
+        """Return what ``unit`` has paid so far.
+
+        Raises:
+            PolicyError: there is no such unit.
+
+        """
+        with self._database.read() as connection:
+            _budget(connection, unit)
+            return read_spent(connection, unit)
+
+    def charge(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> Charged:
+        """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
+
+        What was charged for a statistic earlier and never stored is used up first, so only the missing part
+        of rho and of delta is taken. The check against the budget and the rows are one transaction: of
+        several processes that ask for the last of a budget, one gets it.
+
+        Args:
+            unit: name of the privacy unit.
+            items: one per statistic; nano-rho and delta units, as asked before anything is used up.
+            analyst: who asks.
+
+        Raises:
+            BudgetError: the missing part exceeds what is left; nothing was charged.
+            PolicyError: there is no such unit.
+            StateError: a statistic is listed twice, or the file could not be written.
+
+        """
+        hashes = [item.statistic_hash for item in items]
+        if len(set(hashes)) != len(hashes):
+            raise StateError("a charge lists a statistic twice")
+        at = datetime.now(UTC).isoformat()
+        with self._database.write() as connection:
+            budget = _budget(connection, unit)
+            spent = read_spent(connection, unit)
+            charge_ids: list[int] = []
+            missing: list[ChargeItem] = []
+            for item in items:
+                held, open_ids = _open_charges(connection, unit, item.statistic_hash)
+                charge_ids += open_ids
+                rho_nano = max(0, item.rho_nano - held.rho_nano)
+                delta_units = max(0, item.delta_units - held.delta_units)
+                if rho_nano or delta_units:
+                    missing.append(ChargeItem(item.statistic_hash, rho_nano, delta_units))
+            new = Spent(sum(item.rho_nano for item in missing), sum(item.delta_units for item in missing))
+            _check_budget(unit, budget, spent, new)
+            for item in missing:
+                cursor = connection.execute(
+                    "INSERT INTO charge (unit, statistic_hash, rho_nano, delta_units, analyst, at) "
+                    "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                    (unit, item.statistic_hash, item.rho_nano, str(item.delta_units), analyst, at),
+                )
+                charge_ids.append(cursor.fetchone()[0])
+        return Charged(new.rho_nano, new.delta_units, tuple(charge_ids))
+
+
+def _check_budget(unit: str, budget: Spent, spent: Spent, new: Spent) -> None:
+    left = Spent(budget.rho_nano - spent.rho_nano, budget.delta_units - spent.delta_units)
+    if new.rho_nano > left.rho_nano or new.delta_units > left.delta_units:
+        raise BudgetError(
+            unit,
+            requested_rho=new.rho_nano / NANO_PER_RHO,
+            remaining_rho=left.rho_nano / NANO_PER_RHO,
+            requested_delta=new.delta_units / DELTA_UNITS_PER_ONE,
+            remaining_delta=left.delta_units / DELTA_UNITS_PER_ONE,
+        )

@@ -1,0 +1,254 @@
+"""What the curator declares, as frozen values, and the integers in which it is counted.
+
+rho is counted in nano-rho (1e-9), delta in multiples of 2**-100 (``delta_units``). Sums of floats drift, sums
+of integers do not: a budget can be used to its last unit, and never beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import CalibrationError, DpsqlError, PolicyError
+
+NANO_PER_RHO = 10**9
+DELTA_UNITS_PER_ONE = 2**100
+# What a signed 64-bit column of the state file holds.
+MAX_RHO_NANO = 2**63 - 1
+
+
+def _exact(amount: float | Decimal, error: type[DpsqlError], noun: str) -> Fraction:
+    """Read a number as the shortest decimal that names it: 0.3 is three tenths, not the float beside it.
+
+    A budget of 0.3 (rounded down) then pays for a query at 0.3 (rounded up).
+    """
+    decimal = amount if isinstance(amount, Decimal) else Decimal(repr(float(amount)))
+    if not decimal.is_finite() or decimal < 0:
+        raise error(f"{noun} must be a finite number that is not negative")
+    return Fraction(decimal)
+
+
+def _rho_nano(rho: float | Decimal, error: type[DpsqlError]) -> Fraction:
+    exact = _exact(rho, error, "rho") * NANO_PER_RHO
+    if exact > MAX_RHO_NANO:
+        raise error(f"rho must not exceed {MAX_RHO_NANO // NANO_PER_RHO}")
+    return exact
+
+
+def _delta_units(delta: float | Decimal, error: type[DpsqlError]) -> Fraction:
+    exact = _exact(delta, error, "delta")
+    if exact > 1:
+        raise error("delta must not exceed 1")
+    return exact * DELTA_UNITS_PER_ONE
+
+
+def rho_nano_up(rho: float | Decimal) -> int:
+    """Return the price of ``rho`` in nano-rho, rounded up.
+
+    >>> rho_nano_up(0.3), rho_nano_up(1e-12)
+    (300000000, 1)
+    """
+    return math.ceil(_rho_nano(rho, CalibrationError))
+
+
+def rho_nano_down(rho: float | Decimal) -> int:
+    """Return the budget ``rho`` in nano-rho, rounded down."""
+    return math.floor(_rho_nano(rho, PolicyError))
+
+
+def delta_units_up(delta: float | Decimal) -> int:
+    """Return the price of ``delta`` in multiples of 2**-100, rounded up."""
+    return math.ceil(_delta_units(delta, CalibrationError))
+
+
+def delta_units_down(delta: float | Decimal) -> int:
+    """Return the budget ``delta`` in multiples of 2**-100, rounded down."""
+    return math.floor(_delta_units(delta, PolicyError))
+
+
+def _float_not_above(exact: Fraction) -> float:
+    nearest = float(exact)
+    return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
+
+
+def rho_from_nano(rho_nano: int) -> float:
+    """Return the largest float that does not exceed the charge: the rho from which noise is calibrated."""
+    return _float_not_above(Fraction(rho_nano, NANO_PER_RHO))
+
+
+def delta_from_units(delta_units: int) -> float:
+    """Return the largest float that does not exceed the charge: the delta for which a threshold is set."""
+    return _float_not_above(Fraction(delta_units, DELTA_UNITS_PER_ONE))
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise PolicyError(message)
+
+
+def _is_count(value: object, *, least: int, most: int | None = None) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return value >= least and (most is None or value <= most)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A privacy unit and its budget.
+
+    Attributes:
+        name: how the curator calls it.
+        rho_budget: zCDP in nano-rho, at least 1.
+        delta_threshold: delta for thresholds in multiples of 2**-100, less than one.
+        delta_conversion: the delta at which rho is shown as epsilon, in (0, 1); it is never spent.
+
+    """
+
+    name: str
+    rho_budget: int
+    delta_threshold: int
+    delta_conversion: float
+
+    def __post_init__(self) -> None:
+        _require(bool(self.name), "a privacy unit needs a name")
+        _require(
+            _is_count(self.rho_budget, least=1, most=MAX_RHO_NANO),
+            f"the rho budget of unit {self.name!r} must be at least one nano-rho",
+        )
+        _require(
+            _is_count(self.delta_threshold, least=0, most=DELTA_UNITS_PER_ONE - 1),
+            f"the threshold delta of unit {self.name!r} must be in [0, 1)",
+        )
+        _require(
+            0.0 < self.delta_conversion < 1.0,
+            f"the conversion delta of unit {self.name!r} must be between 0 and 1",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedTable:
+    """A table that holds rows of a privacy unit, with the defaults of queries on it.
+
+    Attributes:
+        table: canonical name.
+        unit: name of its privacy unit.
+        privacy_unit_column: the column that names the unit's members.
+        max_groups: most groups one member may touch, None if every query must say so.
+        max_rows_per_group: most rows one member adds to a group, None if every query must say so.
+        default_rho: nano-rho; a table has this or ``default_epsilon``, not both.
+        default_epsilon: positive and finite.
+        default_delta: in (0, 1).
+        version: empty in a declaration that leaves the version as it is (the first one is '1').
+
+    """
+
+    table: str
+    unit: str
+    privacy_unit_column: str
+    max_groups: int | None = None
+    max_rows_per_group: int | None = None
+    default_rho: int | None = None
+    default_epsilon: float | None = None
+    default_delta: float | None = None
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        _require(bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names")
+        for noun, value, most in (
+            ("max_groups", self.max_groups, 2**63 - 1),
+            ("max_rows_per_group", self.max_rows_per_group, 2**63 - 1),
+            ("default rho", self.default_rho, MAX_RHO_NANO),
+        ):
+            _require(
+                value is None or _is_count(value, least=1, most=most),
+                f"{noun} of table {self.table!r} must be a positive whole number",
+            )
+        _require(
+            self.default_rho is None or self.default_epsilon is None,
+            f"table {self.table!r} takes a default rho or a default epsilon, not both",
+        )
+        _require(
+            self.default_epsilon is None or 0.0 < self.default_epsilon < math.inf,
+            f"the default epsilon of table {self.table!r} must be positive and finite",
+        )
+        _require(
+            self.default_delta is None or 0.0 < self.default_delta < 1.0,
+            f"the default delta of table {self.table!r} must be between 0 and 1",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PublicTable:
+    """A table that holds nothing about any unit; its current version is part of what a query hash covers."""
+
+    table: str
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        _require(bool(self.table), "a public table needs a name")
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What is publicly known of a column: its bounds, its keys, or the public column that lists them.
+
+    Equal bounds are refused: a range without width has sensitivity zero, and no release goes without noise.
+    """
+
+    table: str
+    column: str
+    bounds: tuple[float, float] | None = None
+    keys: tuple[str, ...] | None = None
+    keys_from: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        place = f"{self.table!r}.{self.column!r}"
+        _require(bool(self.table and self.column), "a domain needs a table and a column")
+        _require(
+            self.bounds is not None or self.keys is not None or self.keys_from is not None,
+            f"the domain of {place} declares neither bounds nor keys",
+        )
+        if self.bounds is not None:
+            low, high = self.bounds
+            _require(
+                low < high and math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low),
+                f"the bounds of {place} must be finite, with the lower one below the upper one",
+            )
+        if self.keys is not None:
+            _require(
+                self.keys_from is None, f"the keys of {place} come from a list or a table, not from both"
+            )
+            _require(bool(self.keys), f"the list of keys of {place} is empty")
+            _require(len(set(self.keys)) == len(self.keys), f"the list of keys of {place} repeats a key")
+        if self.keys_from is not None:
+            _require(all(self.keys_from), f"the keys of {place} need a table and a column")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that is declared, at one moment; each part sorted by name."""
+
+    units: tuple[Unit, ...] = ()
+    tables: tuple[ProtectedTable, ...] = ()
+    public: tuple[PublicTable, ...] = ()
+    domains: tuple[Domain, ...] = ()
+
+    def unit(self, name: str) -> Unit | None:
+        """Return the privacy unit of this name, None if there is none."""
+        return next((unit for unit in self.units if unit.name == name), None)
+
+    def protected_table(self, table: str) -> ProtectedTable | None:
+        """Return the protected table of this name, None if there is none."""
+        return next((protected for protected in self.tables if protected.table == table), None)
+
+    def public_table(self, table: str) -> PublicTable | None:
+        """Return the public table of this name, None if there is none."""
+        return next((public for public in self.public if public.table == table), None)
+
+    def domain(self, table: str, column: str) -> Domain | None:
+        """Return what is declared of this column, None if nothing is."""
+        return next(
+            (domain for domain in self.domains if (domain.table, domain.column) == (table, column)), None
+        )

@@ -1,0 +1,398 @@
+"""The side table: frames with salts and keys, points, releases. It holds all true keys and hidden values."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpsql.errors import ReleaseError, StateError
+from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO
+from dpsql.state.schema import Database
+
+SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is grouped, and the secret salt that picks the groups which each unit keeps in it."""
+
+    frame_hash: str
+    unit: str
+    tables: tuple[str, ...]
+    salt: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """One release of one statistic: noisy values for every key of its frame, shown or hidden.
+
+    Attributes:
+        statistic_hash: the query hash of the statistic.
+        rho_nano: level in nano-rho, positive.
+        frame_hash: the frame whose keys the values belong to.
+        values: int64, shape (n,), in lattice steps; values[i] belongs to key id i.
+        lattice_exponent: a lattice step is 2**lattice_exponent.
+        sigma: standard deviation of the noise, in units of the statistic.
+        tau: threshold, None for public keys.
+        threshold_delta_units: delta of that threshold, in multiples of 2**-100.
+        created_at: when it was drawn, with a time zone.
+
+    """
+
+    statistic_hash: str
+    rho_nano: int
+    frame_hash: str
+    values: npt.NDArray[np.int64] = field(repr=False)
+    lattice_exponent: int
+    sigma: float
+    tau: float | None
+    threshold_delta_units: int
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        if type(self.rho_nano) is not int or not 0 < self.rho_nano <= MAX_RHO_NANO:
+            raise ReleaseError("a point needs a positive level in whole nano-rho")
+        delta = self.threshold_delta_units
+        if type(delta) is not int or not 0 <= delta <= DELTA_UNITS_PER_ONE:
+            raise ReleaseError("a point needs a threshold delta in whole units")
+        if not 0.0 < self.sigma < math.inf or (self.tau is not None and not math.isfinite(self.tau)):
+            raise ReleaseError("a point needs a positive sigma and a finite threshold")
+        if self.values.dtype != np.int64 or self.values.ndim != 1:
+            raise ReleaseError("the values of a point are a vector of int64")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What an analyst was shown and what it took: amounts as in the receipt, versions as (table, version)."""
+
+    analyst: str
+    query_hash: str
+    at: datetime
+    statistics: tuple[str, ...]
+    mechanism: str
+    rho_nano: int
+    epsilon: float
+    delta: float
+    charged_rho_nano: int
+    charged_delta_units: int
+    reused: bool
+    table_versions: tuple[tuple[str, str], ...]
+
+
+def _arrow_blob(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob
+
+
+def _arrow_table(blob: bytes) -> pa.Table:
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+            return reader.read_all()
+    except (pa.ArrowException, OSError):
+        # Arrow's own message may quote what it could read.
+        raise StateError("the state is damaged: stored Arrow data cannot be read") from None
+
+
+def _values_blob(values: npt.NDArray[np.int64]) -> bytes:
+    return _arrow_blob(pa.table({"value": pa.array(values)}))
+
+
+def _values(blob: bytes, value_count: int) -> npt.NDArray[np.int64]:
+    table = _arrow_table(blob)
+    if table.column_names != ["value"] or table.num_rows != value_count:
+        raise StateError("the state is damaged: a point does not have the values it should")
+    values: npt.NDArray[np.int64] = table["value"].combine_chunks().to_numpy(zero_copy_only=False)
+    values.setflags(write=False)
+    return values
+
+
+def _key_count(connection: sqlite3.Connection, frame_hash: str) -> int:
+    row = connection.execute(
+        "SELECT coalesce(sum(row_count), 0) FROM key_chunk WHERE frame_hash = ?", (frame_hash,)
+    ).fetchone()
+    return int(row[0])
+
+
+def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table, blob: bytes) -> None:
+    first = connection.execute(
+        "SELECT keys FROM key_chunk WHERE frame_hash = ? ORDER BY number LIMIT 1", (frame_hash,)
+    ).fetchone()
+    if first is not None and not _arrow_table(first[0]).schema.equals(keys.schema):
+        raise ReleaseError("the new keys do not have the columns and types of the keys of their frame")
+    connection.execute(
+        "INSERT INTO key_chunk (frame_hash, number, row_count, keys) "
+        "SELECT ?, count(*), ?, ? FROM key_chunk WHERE frame_hash = ?",
+        (frame_hash, keys.num_rows, blob, frame_hash),
+    )
+
+
+def _unit_of_frame(connection: sqlite3.Connection, frame_hash: str) -> str:
+    row = connection.execute("SELECT unit FROM frame WHERE frame_hash = ?", (frame_hash,)).fetchone()
+    if row is None:
+        raise ReleaseError("the frame of a point is not in the state")
+    return str(row[0])
+
+
+def _top_level(connection: sqlite3.Connection, statistic_hash: str) -> tuple[int | None, int]:
+    """Return the id and the rho (nano) of the highest point of a statistic; (None, 0) if it has none."""
+    row = connection.execute(
+        "SELECT id, rho_nano FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC LIMIT 1",
+        (statistic_hash,),
+    ).fetchone()
+    return (None, 0) if row is None else (row[0], row[1])
+
+
+def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> None:
+    connection.execute(
+        "INSERT INTO point (statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, "
+        "threshold_delta_units, created_at, noisy_values) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            point.statistic_hash,
+            point.rho_nano,
+            point.frame_hash,
+            len(point.values),
+            point.lattice_exponent,
+            point.sigma,
+            point.tau,
+            str(point.threshold_delta_units),
+            point.created_at.isoformat(),
+            blob,
+        ),
+    )
+
+
+def _close_charges(connection: sqlite3.Connection, unit: str, charge_ids: Sequence[int]) -> dict[str, int]:
+    """Mark each charge with the top point of its statistic; return the nano-rho paid, by statistic."""
+    paid: dict[str, int] = {}
+    for charge_id in charge_ids:
+        row = connection.execute(
+            "SELECT unit, statistic_hash, rho_nano FROM charge WHERE id = ?", (charge_id,)
+        ).fetchone()
+        if row is None or row[0] != unit:
+            raise ReleaseError("a point was to be stored with a charge that is not in its unit's ledger")
+        point_id, _ = _top_level(connection, row[1])
+        if point_id is None:
+            raise ReleaseError("a charge was to be closed although its statistic has no point")
+        try:
+            connection.execute(
+                "INSERT INTO closed_charge (charge_id, point_id) VALUES (?, ?)", (charge_id, point_id)
+            )
+        except sqlite3.IntegrityError as error:
+            raise ReleaseError("a charge has paid for a stored point already; ask again") from error
+        paid[row[1]] = paid.get(row[1], 0) + row[2]
+    return paid
+
+
+def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
+    connection.execute(
+        "INSERT INTO release (analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
+        "charged_rho_nano, charged_delta_units, reused, table_versions) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            release.analyst,
+            release.query_hash,
+            release.at.isoformat(),
+            json.dumps(release.statistics),
+            release.mechanism,
+            release.rho_nano,
+            release.epsilon,
+            release.delta,
+            release.charged_rho_nano,
+            str(release.charged_delta_units),
+            int(release.reused),
+            json.dumps(release.table_versions),
+        ),
+    )
+
+
+class SideTable:
+    """Frames, keys, points and releases of one state."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def frame(self, frame_hash: str, unit: str, tables: Sequence[str]) -> Frame:
+        """Return the frame, creating it with a fresh salt the first time; every process gets the same salt.
+
+        Raises:
+            StateError: the hash stands for another unit or other tables, or the unit is not declared.
+
+        """
+        select = "SELECT unit, tables, salt FROM frame WHERE frame_hash = ?"
+        listed = json.dumps(list(tables))
+        with self._database.read() as connection:
+            row = connection.execute(select, (frame_hash,)).fetchone()
+        if row is None:
+            with self._database.write() as connection:
+                connection.execute(
+                    "INSERT INTO frame (frame_hash, unit, tables, salt) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (frame_hash) DO NOTHING",
+                    (frame_hash, unit, listed, os.urandom(SALT_BYTES)),
+                )
+                row = connection.execute(select, (frame_hash,)).fetchone()
+        if row[:2] != (unit, listed):
+            raise StateError("a frame hash stands for two frames")
+        return Frame(frame_hash, unit, tuple(tables), row[2])
+
+    def frame_keys(self, frame_hash: str) -> pa.Table | None:
+        """Return every key that the frame ever met, None if none was stored yet; row number = key id."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT row_count, keys FROM key_chunk WHERE frame_hash = ? ORDER BY number", (frame_hash,)
+            ).fetchall()
+        if not rows:
+            return None
+        chunks = [_arrow_table(blob) for _, blob in rows]
+        row_count = sum(row[0] for row in rows)
+        if not chunks[0].column_names:
+            # Without GROUP BY the key has no columns, and Arrow's format does not count rows of those.
+            return pa.table({"": pa.nulls(row_count)}).select([])
+        keys = pa.concat_tables(chunks)
+        if keys.num_rows != row_count:
+            raise StateError("the state is damaged: a frame does not have the keys it should")
+        return keys
+
+    def append_keys(self, frame_hash: str, keys: pa.Table) -> None:
+        """Give the next key ids to ``keys``; the caller has made sure that the frame does not hold them."""
+        blob = _arrow_blob(keys)
+        with self._database.write() as connection:
+            _insert_keys(connection, frame_hash, keys, blob)
+
+    def top_point(self, statistic_hash: str) -> Point | None:
+        """Return the point with the highest rho, None if nothing is stored for the statistic."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
+                "created_at, value_count, noisy_values FROM point "
+                "WHERE statistic_hash = ? ORDER BY rho_nano DESC LIMIT 1",
+                (statistic_hash,),
+            ).fetchone()
+        if row is None:
+            return None
+        return Point(
+            statistic_hash=statistic_hash,
+            rho_nano=row[0],
+            frame_hash=row[1],
+            values=_values(row[8], row[7]),
+            lattice_exponent=row[2],
+            sigma=row[3],
+            tau=row[4],
+            threshold_delta_units=int(row[5]),
+            created_at=datetime.fromisoformat(row[6]),
+        )
+
+    def store(
+        self,
+        frame_hash: str,
+        new_keys: pa.Table | None,
+        points: Sequence[Point],
+        charge_ids: Sequence[int],
+        release: Release | None = None,
+    ) -> None:
+        """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.
+
+        Args:
+            frame_hash: the frame of all ``points``.
+            new_keys: keys that the frame did not hold; they get the next key ids.
+            points: new points, each with a value for every key of the frame, the new ones included.
+            charge_ids: as returned by ``Ledger.charge``; each pays once.
+            release: what the analyst will be shown.
+
+        Raises:
+            ReleaseError: a point does not cover the keys of its frame, or rises above the stored level by
+                more than its charges pay, or a charge has paid before.
+            StateError: a point of the same rho is stored already, or the file could not be written.
+
+        """
+        if any(point.frame_hash != frame_hash for point in points):
+            raise ReleaseError("the points belong to another frame")
+        # Compressed before the transaction, which holds up every other writer.
+        blobs = [_values_blob(point.values) for point in points]
+        keys_blob = None if new_keys is None else _arrow_blob(new_keys)
+        with self._database.write() as connection:
+            unit = _unit_of_frame(connection, frame_hash)
+            if new_keys is not None and keys_blob is not None:
+                _insert_keys(connection, frame_hash, new_keys, keys_blob)
+            key_count = _key_count(connection, frame_hash)
+            hashes = {point.statistic_hash for point in points}
+            before = {statistic: _top_level(connection, statistic)[1] for statistic in hashes}
+            for point, blob in zip(points, blobs, strict=True):
+                if len(point.values) != key_count:
+                    raise ReleaseError("a point must have one value for each key of its frame")
+                _insert_point(connection, point, blob)
+            paid = _close_charges(connection, unit, charge_ids)
+            for statistic, level in before.items():
+                if _top_level(connection, statistic)[1] - level > paid.get(statistic, 0):
+                    raise ReleaseError("a point was to be stored without a charge that pays for it")
+            if release is not None:
+                _insert_release(connection, release)
+
+    def extend_point(self, statistic_hash: str, rho_nano: int, values: npt.NDArray[np.int64]) -> None:
+        """Append the values of all keys that the point lacks; durable when this returns.
+
+        Raises:
+            ReleaseError: there is no such point, or the values are not one for each key that it lacks.
+
+        """
+        if values.dtype != np.int64 or values.ndim != 1:
+            raise ReleaseError("the values of a point are a vector of int64")
+        with self._database.write() as connection:
+            row = connection.execute(
+                "SELECT id, frame_hash, value_count, noisy_values FROM point "
+                "WHERE statistic_hash = ? AND rho_nano = ?",
+                (statistic_hash, rho_nano),
+            ).fetchone()
+            if row is None:
+                raise ReleaseError("there is no such point to extend")
+            whole = np.concatenate([_values(row[3], row[2]), values])
+            if len(whole) != _key_count(connection, row[1]):
+                raise ReleaseError("a point must have one value for each key of its frame")
+            connection.execute(
+                "UPDATE point SET value_count = ?, noisy_values = ? WHERE id = ?",
+                (len(whole), _values_blob(whole), row[0]),
+            )
+
+    def record_release(self, release: Release) -> None:
+        """Record a release that drew nothing new; durable when this returns."""
+        with self._database.write() as connection:
+            _insert_release(connection, release)
+
+    def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
+        """Return the releases to one analyst, or to all, oldest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
+                "charged_rho_nano, charged_delta_units, reused, table_versions FROM release "
+                "WHERE ?1 IS NULL OR analyst = ?1 ORDER BY id",
+                (analyst,),
+            ).fetchall()
+        return tuple(
+            Release(
+                analyst=row[0],
+                query_hash=row[1],
+                at=datetime.fromisoformat(row[2]),
+                statistics=tuple(json.loads(row[3])),
+                mechanism=row[4],
+                rho_nano=row[5],
+                epsilon=row[6],
+                delta=row[7],
+                charged_rho_nano=row[8],
+                charged_delta_units=int(row[9]),
+                reused=bool(row[10]),
+                table_versions=tuple((table, version) for table, version in json.loads(row[11])),
+            )
+            for row in rows
+        )

@@ -1,0 +1,325 @@
+"""The state of one data owner: the policy that the curator declared, and the way to ledger and side table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from dpsql.errors import PolicyError
+from dpsql.state.ledger import Ledger, read_spent
+from dpsql.state.locks import Locks
+from dpsql.state.policy import Domain, Policy, ProtectedTable, PublicTable, Unit
+from dpsql.state.schema import Database
+from dpsql.state.side_table import SideTable
+
+_CURRENT_VERSION = (
+    "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
+)
+_PROTECTED = (
+    "SELECT name, unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, default_epsilon, "
+    f"default_delta, {_CURRENT_VERSION} FROM protected_table"
+)
+
+
+def _read_units(connection: sqlite3.Connection) -> tuple[Unit, ...]:
+    rows = connection.execute(
+        "SELECT name, rho_budget, delta_threshold, delta_conversion FROM unit ORDER BY name"
+    )
+    return tuple(Unit(name, rho, int(threshold), conversion) for name, rho, threshold, conversion in rows)
+
+
+def _read_protected(connection: sqlite3.Connection) -> tuple[ProtectedTable, ...]:
+    return tuple(ProtectedTable(*row) for row in connection.execute(f"{_PROTECTED} ORDER BY name"))
+
+
+def _read_public(connection: sqlite3.Connection) -> tuple[PublicTable, ...]:
+    rows = connection.execute(f"SELECT name, {_CURRENT_VERSION} FROM public_table ORDER BY name")
+    return tuple(PublicTable(*row) for row in rows)
+
+
+def _read_domains(connection: sqlite3.Connection) -> tuple[Domain, ...]:
+    rows = connection.execute(
+        "SELECT table_name, column_name, low, high, keys, keys_from_table, keys_from_column "
+        "FROM domain ORDER BY table_name, column_name"
+    )
+    return tuple(
+        Domain(
+            table,
+            column,
+            bounds=None if low is None else (low, high),
+            keys=None if keys is None else tuple(json.loads(keys)),
+            keys_from=None if from_table is None else (from_table, from_column),
+        )
+        for table, column, low, high, keys, from_table, from_column in rows
+    )
+
+
+def _read_policy(connection: sqlite3.Connection) -> Policy:
+    return Policy(
+        units=_read_units(connection),
+        tables=_read_protected(connection),
+        public=_read_public(connection),
+        domains=_read_domains(connection),
+    )
+
+
+def _write_row(connection: sqlite3.Connection, table: str, row: dict[str, object]) -> None:
+    """Insert the row or update the one with its primary key; a REPLACE would break references to it."""
+    names = ", ".join(row)
+    marks = ", ".join("?" for _ in row)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in row)
+    connection.execute(
+        f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT DO UPDATE SET {updates}",
+        tuple(row.values()),
+    )
+
+
+def _record(
+    connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain
+) -> None:
+    """Add to the history of declarations."""
+    connection.execute(
+        "INSERT INTO policy_log (at, noun, declaration) VALUES (?, ?, ?)",
+        (
+            datetime.now(UTC).isoformat(),
+            type(declaration).__name__,
+            json.dumps(dataclasses.asdict(declaration)),
+        ),
+    )
+
+
+def _versions(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Return all versions that the table ever had, oldest first."""
+    rows = connection.execute(
+        "SELECT version FROM table_version WHERE table_name = ? ORDER BY number", (table,)
+    )
+    return [row[0] for row in rows]
+
+
+def _add_version(connection: sqlite3.Connection, table: str, version: str | None) -> str:
+    used = _versions(connection, table)
+    if version is None:
+        number = len(used) + 1
+        while str(number) in used:
+            number += 1
+        version = str(number)
+    if not version:
+        raise PolicyError(f"a version of table {table!r} needs a name")
+    if version in used:
+        raise PolicyError(
+            f"table {table!r} had version {version!r} before; answers to it are stored under that name"
+        )
+    connection.execute(
+        "INSERT INTO table_version (table_name, number, version, at) VALUES (?, ?, ?, ?)",
+        (table, len(used) + 1, version, datetime.now(UTC).isoformat()),
+    )
+    return version
+
+
+def _settle_version(connection: sqlite3.Connection, table: str, declared: str) -> str:
+    """Return the version under which a declaration is stored; only ``new_version`` moves an existing one."""
+    used = _versions(connection, table)
+    if not used:
+        return _add_version(connection, table, declared or None)
+    if declared not in ("", used[-1]):
+        raise PolicyError(
+            f"table {table!r} is at version {used[-1]!r}; declare {declared!r} as a new version of it"
+        )
+    return used[-1]
+
+
+class State:
+    """The policy, ledger and side table of one data owner, in one file or in memory; threads share it.
+
+    Attributes:
+        ledger: what each privacy unit has paid.
+        side_table: frames, keys, points, releases.
+        locks: one release of a frame at a time.
+
+    """
+
+    def __init__(self, database: Database, *, lock_timeout_seconds: float) -> None:
+        self._database = database
+        folder = None if database.path is None else database.path.with_name(f"{database.path.name}-locks")
+        self.ledger = Ledger(database)
+        self.side_table = SideTable(database)
+        self.locks = Locks(folder, timeout_seconds=lock_timeout_seconds)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None,
+        *,
+        create: bool,
+        busy_timeout_seconds: float = 30.0,
+        lock_timeout_seconds: float = 600.0,
+    ) -> State:
+        """Open the state; an older format is migrated after a backup beside the file.
+
+        Args:
+            path: the file, or None for a state in memory that ends with the process.
+            create: whether a missing file is created.
+            busy_timeout_seconds: how long a write waits for the writes of others.
+            lock_timeout_seconds: how long a release waits for another one of the same frame.
+
+        Raises:
+            StateError: the file is missing, of a newer format, not a state file, or damaged.
+
+        """
+        database = Database.open(
+            None if path is None else Path(path), create=create, busy_timeout_seconds=busy_timeout_seconds
+        )
+        return cls(database, lock_timeout_seconds=lock_timeout_seconds)
+
+    @property
+    def path(self) -> Path | None:
+        """The state file, None in memory."""
+        return self._database.path
+
+    def policy(self) -> Policy:
+        """Return everything that is declared now."""
+        with self._database.read() as connection:
+            return _read_policy(connection)
+
+    def declare_unit(self, unit: Unit) -> None:
+        """Declare a privacy unit or change its budget; the same declaration again does nothing.
+
+        Raises:
+            PolicyError: the new budget is below what the unit has paid.
+
+        """
+        with self._database.write() as connection:
+            if _read_policy(connection).unit(unit.name) == unit:
+                return
+            spent = read_spent(connection, unit.name)
+            if unit.rho_budget < spent.rho_nano or unit.delta_threshold < spent.delta_units:
+                raise PolicyError(f"the budget of unit {unit.name!r} cannot be less than what it has paid")
+            _write_row(
+                connection,
+                "unit",
+                {
+                    "name": unit.name,
+                    "rho_budget": unit.rho_budget,
+                    "delta_threshold": str(unit.delta_threshold),
+                    "delta_conversion": float(unit.delta_conversion),
+                },
+            )
+            _record(connection, unit)
+
+    def declare_protected(self, protected: ProtectedTable) -> None:
+        """Make a table a member of a privacy unit, or change its settings (all but unit and version).
+
+        Raises:
+            PolicyError: there is no such unit, the table belongs to another unit or is public, or the version
+                is neither empty nor the current one.
+
+        """
+        with self._database.write() as connection:
+            policy = _read_policy(connection)
+            if policy.unit(protected.unit) is None:
+                raise PolicyError(f"there is no privacy unit {protected.unit!r}")
+            if policy.public_table(protected.table) is not None:
+                raise PolicyError(f"table {protected.table!r} is public; what was public cannot be protected")
+            before = policy.protected_table(protected.table)
+            if before is not None and before.unit != protected.unit:
+                raise PolicyError(
+                    f"table {protected.table!r} belongs to unit {before.unit!r}, which never changes under "
+                    "the same name"
+                )
+            version = _settle_version(connection, protected.table, protected.version)
+            after = dataclasses.replace(protected, version=version)
+            if after == before:
+                return
+            row = dataclasses.asdict(after)
+            del row["version"]
+            _write_row(connection, "protected_table", {"name": row.pop("table"), **row})
+            _record(connection, after)
+
+    def declare_public(self, public: PublicTable) -> None:
+        """Declare that a table holds nothing about any unit.
+
+        Raises:
+            PolicyError: the table is protected, or the version is neither empty nor the current one.
+
+        """
+        with self._database.write() as connection:
+            policy = _read_policy(connection)
+            if policy.protected_table(public.table) is not None:
+                raise PolicyError(f"table {public.table!r} is protected and cannot become public")
+            version = _settle_version(connection, public.table, public.version)
+            if policy.public_table(public.table) is None:
+                _write_row(connection, "public_table", {"name": public.table})
+                _record(connection, PublicTable(public.table, version))
+
+    def declare_domain(self, domain: Domain) -> None:
+        """Declare bounds or keys of a column; what the declaration leaves open stays as it was.
+
+        Raises:
+            PolicyError: the table is not declared, or the keys come from a table that is not public.
+
+        """
+        with self._database.write() as connection:
+            policy = _read_policy(connection)
+            if policy.protected_table(domain.table) is None and policy.public_table(domain.table) is None:
+                raise PolicyError(f"table {domain.table!r} is neither protected nor public")
+            if domain.keys_from is not None and policy.public_table(domain.keys_from[0]) is None:
+                raise PolicyError(
+                    f"keys can only come from a public table, and {domain.keys_from[0]!r} is none"
+                )
+            before = policy.domain(domain.table, domain.column)
+            after = domain
+            if before is not None:
+                after = dataclasses.replace(after, bounds=domain.bounds or before.bounds)
+                if domain.keys is None and domain.keys_from is None:
+                    after = dataclasses.replace(after, keys=before.keys, keys_from=before.keys_from)
+            if after == before:
+                return
+            low, high = after.bounds or (None, None)
+            from_table, from_column = after.keys_from or (None, None)
+            _write_row(
+                connection,
+                "domain",
+                {
+                    "table_name": after.table,
+                    "column_name": after.column,
+                    "low": None if low is None else float(low),
+                    "high": None if high is None else float(high),
+                    "keys": None if after.keys is None else json.dumps(after.keys),
+                    "keys_from_table": from_table,
+                    "keys_from_column": from_column,
+                },
+            )
+            _record(connection, after)
+
+    def new_version(self, table: str, version: str | None = None) -> str:
+        """Declare that the contents of a table changed; return the version, a running number by default.
+
+        Raises:
+            PolicyError: the table is neither protected nor public, or had this version before.
+
+        """
+        with self._database.write() as connection:
+            policy = _read_policy(connection)
+            if policy.protected_table(table) is None and policy.public_table(table) is None:
+                raise PolicyError(f"table {table!r} is neither protected nor public")
+            return _add_version(connection, table, version)
+
+    def close(self) -> None:
+        """Close the state; a state in memory is gone."""
+        self._database.close()
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,280 @@
+"""The ledger: exact at the boundary, all or nothing, never refunded, among many processes and threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpsql.errors
+from dpsql.errors import BudgetError, PolicyError, ReleaseError, StateError
+from dpsql.state import (
+    DELTA_UNITS_PER_ONE,
+    Charged,
+    ChargeItem,
+    Point,
+    ProtectedTable,
+    Spent,
+    State,
+    Unit,
+    delta_units_up,
+)
+
+ROOT = Path(dpsql.errors.__file__).parents[1]
+
+
+def new_state(path: Path | None, rho_budget: int = 1000, delta_threshold: int = 50) -> State:
+    state = State.open(path, create=True)
+    state.declare_unit(Unit("patient", rho_budget, delta_threshold, 1e-6))
+    state.declare_protected(ProtectedTable("main.visits", "patient", "patient_id"))
+    return state
+
+
+def store_point(state: State, statistic: str, rho_nano: int, charge_ids: tuple[int, ...]) -> None:
+    state.side_table.frame("frame", "patient", ["main.visits"])
+    point = Point(statistic, rho_nano, "frame", np.zeros(0, np.int64), 0, 1.0, None, 0)
+    state.side_table.store("frame", None, [point], charge_ids)
+
+
+def test_a_budget_is_used_to_the_last_unit_and_not_beyond() -> None:
+    with new_state(None) as state:
+        assert state.ledger.spent("patient") == Spent(0, 0)
+        first = state.ledger.charge("patient", [ChargeItem("a", 400, 20), ChargeItem("b", 599, 30)], "ana")
+        assert first == Charged(999, 50, (1, 2))
+        for item in (ChargeItem("c", 2, 0), ChargeItem("c", 0, 1), ChargeItem("c", 1, 1)):
+            with pytest.raises(BudgetError):
+                state.ledger.charge("patient", [item], "ana")
+        assert state.ledger.charge("patient", [ChargeItem("c", 1, 0)], "ana").rho_nano == 1
+        assert state.ledger.spent("patient") == Spent(1000, 50)
+        assert state.ledger.charge("patient", [ChargeItem("d", 0, 0)], "ana") == Charged(0, 0, ())
+
+
+def test_a_refused_charge_changes_nothing_and_says_what_is_left() -> None:
+    with new_state(None, rho_budget=10**9, delta_threshold=delta_units_up(1e-6)) as state:
+        state.ledger.charge("patient", [ChargeItem("a", 7 * 10**8, 0)], "ana")
+        items = [ChargeItem("b", 10**8, 0), ChargeItem("c", 3 * 10**8, delta_units_up(1e-8))]
+        with pytest.raises(BudgetError) as caught:
+            state.ledger.charge("patient", items, "ana")
+        assert caught.value.unit == "patient"
+        assert caught.value.requested_rho == 0.4
+        assert caught.value.remaining_rho == 0.3
+        assert caught.value.requested_delta == pytest.approx(1e-8, rel=1e-12)
+        assert caught.value.remaining_delta == pytest.approx(1e-6, rel=1e-12)
+        assert state.ledger.spent("patient") == Spent(7 * 10**8, 0)
+        assert state.ledger.charge("patient", [items[0]], "ana").rho_nano == 10**8
+
+
+def test_amounts_beyond_64_bits_add_up_exactly() -> None:
+    whole = DELTA_UNITS_PER_ONE - 1
+    with new_state(None, rho_budget=2**63 - 1, delta_threshold=whole) as state:
+        state.ledger.charge("patient", [ChargeItem("a", 2**62, whole // 2)], "ana")
+        state.ledger.charge("patient", [ChargeItem("b", 2**62 - 1, whole - whole // 2)], "ana")
+        assert state.ledger.spent("patient") == Spent(2**63 - 1, whole)
+        with pytest.raises(BudgetError):
+            state.ledger.charge("patient", [ChargeItem("c", 2**63 - 1, 0)], "ana")
+        with pytest.raises(BudgetError):
+            state.ledger.charge("patient", [ChargeItem("c", 0, 1)], "ana")
+
+
+def test_each_unit_has_its_own_budget() -> None:
+    with new_state(None) as state:
+        state.declare_unit(Unit("doctor", 5, 0, 1e-6))
+        state.ledger.charge("patient", [ChargeItem("a", 1000, 0)], "ana")
+        state.ledger.charge("doctor", [ChargeItem("a", 5, 0)], "ana")
+        assert state.ledger.spent("doctor") == Spent(5, 0)
+        for unknown in (lambda: state.ledger.spent("nurse"), lambda: state.ledger.charge("nurse", [], "ana")):
+            with pytest.raises(PolicyError):
+                unknown()
+
+
+@pytest.mark.parametrize("amount", [-1, 0.5, float("nan"), True, 2**63, np.int64(1), "1"])
+def test_only_whole_amounts_reach_the_ledger(amount: int) -> None:
+    with pytest.raises(StateError):
+        ChargeItem("a", amount, 0)
+    if amount != 2**63:
+        with pytest.raises(StateError):
+            ChargeItem("a", 0, amount)
+
+
+def test_a_statistic_is_charged_once_a_time() -> None:
+    with new_state(None) as state, pytest.raises(StateError):
+        state.ledger.charge("patient", [ChargeItem("a", 1, 0), ChargeItem("a", 1, 0)], "ana")
+
+
+def test_what_was_charged_but_never_stored_is_used_up_first() -> None:
+    with new_state(None) as state:
+        assert state.ledger.charge("patient", [ChargeItem("a", 100, 5)], "ana") == Charged(100, 5, (1,))
+        assert state.ledger.charge("patient", [ChargeItem("a", 100, 5)], "bob") == Charged(0, 0, (1,))
+        assert state.ledger.charge("patient", [ChargeItem("a", 60, 9)], "ana") == Charged(0, 4, (1, 2))
+        more = state.ledger.charge("patient", [ChargeItem("b", 1, 0), ChargeItem("a", 130, 0)], "ana")
+        assert more == Charged(31, 0, (1, 2, 3, 4))
+        store_point(state, "a", 130, (1, 2, 4))
+        assert state.ledger.charge("patient", [ChargeItem("a", 140, 5)], "ana") == Charged(140, 5, (5,))
+        assert state.ledger.spent("patient") == Spent(271, 14)
+
+
+def test_an_open_charge_pays_although_the_budget_is_gone() -> None:
+    with new_state(None) as state:
+        state.ledger.charge("patient", [ChargeItem("a", 1000, 50)], "ana")
+        assert state.ledger.charge("patient", [ChargeItem("a", 1000, 50)], "ana") == Charged(0, 0, (1,))
+
+
+def test_one_charge_never_pays_for_two_releases() -> None:
+    # Two queries that ignore the frame's lock get the same open charge; only one of them can store.
+    with new_state(None) as state:
+        first = state.ledger.charge("patient", [ChargeItem("a", 100, 0)], "ana")
+        second = state.ledger.charge("patient", [ChargeItem("a", 100, 0)], "bob")
+        assert first.charge_ids == second.charge_ids
+        store_point(state, "a", 100, first.charge_ids)
+        with pytest.raises(ReleaseError):
+            store_point(state, "a", 101, second.charge_ids)
+        top = state.side_table.top_point("a")
+        assert top is not None
+        assert top.rho_nano == 100
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE charge SET rho_nano = 0",
+        "DELETE FROM charge",
+        "INSERT OR REPLACE INTO charge VALUES (1, 'patient', 'a', 0, '0', 'ana', '')",
+        "UPDATE closed_charge SET charge_id = 2",
+        "DELETE FROM closed_charge",
+    ],
+)
+def test_charges_and_their_closing_marks_cannot_be_changed(tmp_path: Path, statement: str) -> None:
+    with new_state(tmp_path / "s.dpsql") as state:
+        store_point(state, "a", 9, state.ledger.charge("patient", [ChargeItem("a", 9, 0)], "ana").charge_ids)
+        with pytest.raises(StateError, match="never changed"), state._database.write() as connection:
+            connection.execute(statement)
+        assert state.ledger.spent("patient") == Spent(9, 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 20), st.booleans()), max_size=12
+    )
+)
+def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool]]) -> None:
+    rho_spent = delta_spent = 0
+    held: dict[str, tuple[int, int]] = {}
+    level: dict[str, int] = {}
+    with new_state(None) as state:
+        for statistic, rho, delta, crash in asks:
+            open_rho, open_delta = held.get(statistic, (0, 0))
+            new_rho, new_delta = max(0, rho - open_rho), max(0, delta - open_delta)
+            items = [ChargeItem(statistic, rho, delta)]
+            if rho_spent + new_rho > 1000 or delta_spent + new_delta > 50:
+                with pytest.raises(BudgetError):
+                    state.ledger.charge("patient", items, "ana")
+            else:
+                charged = state.ledger.charge("patient", items, "ana")
+                assert (charged.rho_nano, charged.delta_units) == (new_rho, new_delta)
+                rho_spent, delta_spent = rho_spent + new_rho, delta_spent + new_delta
+                held[statistic] = (open_rho + new_rho, open_delta + new_delta)
+                if not crash and rho > level.get(statistic, 0):
+                    store_point(state, statistic, rho, charged.charge_ids)
+                    level[statistic] = rho
+                    held[statistic] = (0, 0)
+            assert state.ledger.spent("patient") == Spent(rho_spent, delta_spent)
+
+
+CHARGE_UNTIL_REFUSED = """
+import sys
+from dpsql.errors import BudgetError
+from dpsql.state import ChargeItem, State
+
+state = State.open(sys.argv[1], create=False)
+print("ready", flush=True)
+sys.stdin.readline()
+taken = 0
+try:
+    while True:
+        taken += state.ledger.charge("patient", [ChargeItem(f"{sys.argv[2]}-{taken}", 7, 1)], "ana").rho_nano
+except BudgetError:
+    print(taken)
+"""
+
+
+def run_chargers(path: Path, processes: int) -> list[int]:
+    chargers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHARGE_UNTIL_REFUSED, path, str(number)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(processes)
+    ]
+    for charger in chargers:
+        assert charger.stdout is not None
+        assert charger.stdout.readline() == "ready\n"
+    taken = []
+    for charger in chargers:
+        assert charger.stdin is not None
+        charger.stdin.write("\n")
+        charger.stdin.flush()
+    for charger in chargers:
+        output, _ = charger.communicate(timeout=120)
+        assert charger.returncode == 0
+        taken.append(int(output))
+    return taken
+
+
+@pytest.mark.parametrize(("processes", "charges"), [(3, 40), pytest.param(8, 2000, marks=pytest.mark.long)])
+def test_processes_share_a_budget_to_the_last_unit(tmp_path: Path, processes: int, charges: int) -> None:
+    path = tmp_path / "s.dpsql"
+    with new_state(path, rho_budget=7 * charges + 6, delta_threshold=2 * charges) as state:
+        assert sum(run_chargers(path, processes)) == 7 * charges
+        assert state.ledger.spent("patient") == Spent(7 * charges, charges)
+        assert state.ledger.charge("patient", [ChargeItem("the rest", 6, 0)], "ana").rho_nano == 6
+        with pytest.raises(BudgetError):
+            state.ledger.charge("patient", [ChargeItem("one more", 1, 0)], "ana")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_threads_share_one_state(tmp_path: Path, in_memory: bool) -> None:
+    def charge(number: int) -> int:
+        try:
+            return state.ledger.charge("patient", [ChargeItem(f"s{number}", 7, 0)], "ana").rho_nano
+        except BudgetError:
+            return 0
+
+    with (
+        new_state(None if in_memory else tmp_path / "s.dpsql", rho_budget=7 * 50 + 6) as state,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        assert sorted(threads.map(charge, range(80))) == [0] * 30 + [7] * 50
+        assert state.ledger.spent("patient") == Spent(350, 0)
+
+
+CHARGE_AND_DIE = """
+import os, signal, sys
+from dpsql.state import ChargeItem, State
+
+state = State.open(sys.argv[1], create=False)
+with state.locks.exclusive("frame"):
+    state.ledger.charge("patient", [ChargeItem("a", 100, 5), ChargeItem("b", 50, 0)], "ana")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_crash_between_charge_and_store_is_paid_for_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.dpsql"
+    with new_state(path) as state:
+        died = subprocess.run([sys.executable, "-c", CHARGE_AND_DIE, path], cwd=ROOT, check=False, timeout=60)
+        assert died.returncode == -9
+        assert state.ledger.spent("patient") == Spent(150, 5)
+        with state.locks.exclusive("frame"):
+            again = [ChargeItem("b", 50, 0), ChargeItem("a", 100, 5)]
+            assert state.ledger.charge("patient", again, "ana") == Charged(0, 0, (2, 1))
+        assert state.ledger.spent("patient") == Spent(150, 5)

@@ -1,0 +1,300 @@
+"""The file itself: creation, permissions, formats, migrations, damage, transactions, forks."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import dpsql.errors
+from dpsql.errors import StateError
+from dpsql.state import ChargeItem, State, Unit
+from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, Database
+
+ROOT = Path(dpsql.errors.__file__).parents[1]
+
+
+def new_file(tmp_path: Path) -> Path:
+    path = tmp_path / "clinic.duckdb.dpsql"
+    with State.open(path, create=True) as state:
+        state.declare_unit(Unit("patient", 1000, 50, 1e-6))
+        state.ledger.charge("patient", [ChargeItem("s", 7, 3)], "ana")
+    return path
+
+
+def open_with(path: Path, *migrations: object) -> Database:
+    return Database.open(path, create=False, busy_timeout_seconds=5.0, migrations=migrations)  # type: ignore[arg-type]
+
+
+def raw(path: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+def add_note(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE unit ADD COLUMN note TEXT")
+    connection.execute("UPDATE unit SET note = 'format 2'")
+
+
+def add_color(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE unit ADD COLUMN color TEXT")
+
+
+def fail_halfway(connection: sqlite3.Connection) -> None:
+    add_note(connection)
+    raise sqlite3.OperationalError("planted")
+
+
+def break_a_reference(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM unit")
+
+
+def end_the_transaction(connection: sqlite3.Connection) -> None:
+    connection.execute("COMMIT")
+
+
+def test_a_missing_file_is_only_created_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "none.dpsql"
+    with pytest.raises(StateError):
+        State.open(path, create=False)
+    assert not path.exists()
+    with pytest.raises(StateError):
+        State.open(tmp_path / "no folder" / "none.dpsql", create=True)
+
+
+def test_a_file_opens_again_with_what_it_held(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    for create in (False, True):
+        with State.open(str(path), create=create) as state:
+            assert state.path == path
+            assert state.ledger.spent("patient").rho_nano == 7
+
+
+def test_nobody_else_can_read_the_file_or_its_companions(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    path.chmod(0o644)
+    with State.open(path, create=False) as state, state.locks.exclusive("frame"):
+        state.ledger.charge("patient", [ChargeItem("s", 9, 3)], "ana")
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        assert {file.name.removeprefix(path.name) for file in files} > {"", "-wal", "-shm"}
+        for file in files:
+            assert file.stat().st_mode & 0o777 == 0o600, file
+        assert (tmp_path / f"{path.name}-locks").stat().st_mode & 0o777 == 0o700
+
+
+def test_links_to_one_file_share_its_locks(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    link = tmp_path / "link.dpsql"
+    link.symlink_to(path)
+    with State.open(link, create=False) as state, state.locks.exclusive("frame"):
+        assert state.path == path
+    assert [folder.name for folder in tmp_path.iterdir() if folder.is_dir()] == [f"{path.name}-locks"]
+
+
+def test_every_connection_is_durable_and_checks_references(tmp_path: Path) -> None:
+    with State.open(new_file(tmp_path), create=False) as state:
+        database = state._database
+        with database.read() as first, database.read() as second:
+            assert first is not second
+            for connection in (first, second):
+                assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+                assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+                assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
+
+
+def test_a_newer_format_is_refused_with_both_numbers_and_left_alone(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    raw(path, "PRAGMA user_version = 7")
+    before = path.read_bytes()
+    with pytest.raises(StateError, match=r"format 7.*format 1"):
+        State.open(path, create=True)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"this is no database" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
+)
+def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.dpsql"
+    path.write_bytes(content)
+    with pytest.raises(StateError):
+        State.open(path, create=True)
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.dpsql"
+    raw(path, "CREATE TABLE unit (name TEXT)")
+    with pytest.raises(StateError, match="not a dpsql state file"):
+        State.open(path, create=True)
+    raw(path, f"PRAGMA application_id = {APPLICATION_ID}")
+    with pytest.raises(StateError, match="damaged"):
+        State.open(path, create=True)
+    with pytest.raises(StateError):
+        State.open(tmp_path, create=True)
+
+
+def test_damaged_pages_are_an_error_of_the_state(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\x5a" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StateError), State.open(path, create=False) as state:
+        state.ledger.spent("patient")
+
+
+def test_an_older_format_is_migrated_step_by_step_after_a_backup(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    with closing(open_with(path, add_note, add_color)) as database, database.read() as connection:
+        assert connection.execute("SELECT name, note, color FROM unit").fetchall() == [
+            ("patient", "format 2", None)
+        ]
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
+    backup = tmp_path / f"{path.name}.backup-1"
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with State.open(backup, create=False) as state:
+        assert state.ledger.spent("patient").rho_nano == 7
+    with closing(open_with(path, add_note, add_color)):
+        assert not backup.with_name(f"{backup.name}.1").exists()
+
+
+def test_a_backup_never_replaces_an_earlier_one(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    earlier = tmp_path / f"{path.name}.backup-1"
+    earlier.write_bytes(b"earlier")
+    open_with(path, add_note).close()
+    assert earlier.read_bytes() == b"earlier"
+    with State.open(tmp_path / f"{path.name}.backup-1.1", create=False) as state:
+        assert state.ledger.spent("patient").rho_nano == 7
+
+
+@pytest.mark.parametrize("fault", [fail_halfway, break_a_reference])
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, fault: object) -> None:
+    path = new_file(tmp_path)
+    with pytest.raises(StateError):
+        open_with(path, add_color, fault)
+    with State.open(path, create=False) as state:
+        assert state.ledger.spent("patient").rho_nano == 7
+        with state._database.read() as connection:
+            assert "color" not in str(connection.execute("SELECT sql FROM sqlite_schema").fetchall())
+    assert list(tmp_path.glob("*.backup-*")) == []
+
+
+def test_a_migration_that_ends_its_transaction_is_caught_and_keeps_the_backup(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    with pytest.raises(StateError, match="backup-1"):
+        open_with(path, end_the_transaction)
+    assert (tmp_path / f"{path.name}.backup-1").exists()
+
+
+def test_a_program_that_is_overtaken_by_a_migration_stops(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    with State.open(path, create=False) as old:
+        open_with(path, add_note).close()
+        with pytest.raises(StateError, match="format 2"):
+            old.ledger.charge("patient", [ChargeItem("t", 1, 0)], "ana")
+        with pytest.raises(StateError, match="format 2"):
+            old.policy()
+
+
+def interrupt_a_write(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute("UPDATE unit SET rho_budget = 1")
+        raise KeyboardInterrupt
+
+
+def test_an_error_inside_a_transaction_undoes_it_and_frees_the_connection(tmp_path: Path) -> None:
+    with State.open(new_file(tmp_path), create=False) as state:
+        database = state._database
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_a_write(database)
+        assert state.policy().units[0].rho_budget == 1000
+        state.declare_unit(Unit("patient", 2000, 50, 1e-6))
+
+
+def test_a_busy_file_is_an_error_after_the_timeout(tmp_path: Path) -> None:
+    path = new_file(tmp_path)
+    with (
+        State.open(path, create=False) as holder,
+        State.open(path, create=False, busy_timeout_seconds=0.05) as waiter,
+        holder._database.write(),
+        pytest.raises(StateError, match="locked"),
+    ):
+        waiter.ledger.charge("patient", [ChargeItem("t", 1, 0)], "ana")
+
+
+def test_a_closed_state_cannot_be_used(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "closed.dpsql"):
+        state = State.open(path, create=True)
+        state.close()
+        with pytest.raises(StateError, match="closed"):
+            state.policy()
+
+
+@pytest.mark.parametrize("table", APPEND_ONLY)
+def test_the_file_guards_every_append_only_table(tmp_path: Path, table: str) -> None:
+    path = new_file(tmp_path)
+    triggers = raw(path, f"SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = '{table}'")
+    assert sorted(triggers) == [(f"{table}_no_delete",), (f"{table}_no_update",)]
+
+
+FORK = """
+import os, subprocess, sys
+from dpsql.errors import StateError
+from dpsql.state import ChargeItem, State
+
+path, enter = sys.argv[1:]
+state = State.open(path, create=False, lock_timeout_seconds=0.1)
+memory = State.open(None, create=True)
+inherited = {id(connection) for connection in state._database._pool.opened}
+with state.locks.exclusive("held by the parent"):
+    child = os.fork()
+    if child == 0:
+        with state._database.read() as connection:
+            assert id(connection) not in inherited
+        state.ledger.charge("patient", [ChargeItem("of the child", 5, 0)], "ana")
+        for forbidden in (memory.policy, state.locks.exclusive("held by the parent").__enter__):
+            try:
+                forbidden()
+            except StateError:
+                continue
+            raise AssertionError(forbidden)
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    # The child ended as a whole interpreter; this process still has its lock and its connections.
+    assert subprocess.run([sys.executable, "-c", enter, path]).returncode == 4
+    state.ledger.charge("patient", [ChargeItem("of the parent", 6, 0)], "ana")
+assert subprocess.run([sys.executable, "-c", enter, path]).returncode == 0
+assert state.ledger.spent("patient").rho_nano == 7 + 5 + 6
+print("ok")
+"""
+
+ENTER = """
+import sys
+from dpsql.errors import StateError
+from dpsql.state import State
+
+state = State.open(sys.argv[1], create=False, lock_timeout_seconds=0.1)
+try:
+    with state.locks.exclusive("held by the parent"):
+        sys.exit(0)
+except StateError:
+    sys.exit(4)
+"""
+
+
+def test_a_forked_child_uses_nothing_that_its_parent_opened(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK, new_file(tmp_path), ENTER],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.stdout == "ok\n", run.stderr

@@ -1,0 +1,361 @@
+"""Frames, keys, points, releases: stored together or not at all, and read back as they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dpsql.errors
+from dpsql.errors import DpsqlError, ReleaseError, StateError
+from dpsql.state import ChargeItem, Point, ProtectedTable, Release, State, Unit
+
+ROOT = Path(dpsql.errors.__file__).parents[1]
+CITIES = pa.table({"city": ["Ulm", None, "Bonn"]})
+MORE_CITIES = pa.table({"city": ["Kiel"]})
+RELEASE = Release(
+    analyst="ana",
+    query_hash="query",
+    at=datetime(2026, 11, 21, 9, 30, tzinfo=UTC),
+    statistics=("a", "b"),
+    mechanism="gaussian",
+    rho_nano=150,
+    epsilon=0.1 + 0.2,
+    delta=1e-9,
+    charged_rho_nano=150,
+    charged_delta_units=2**90 + 1,
+    reused=False,
+    table_versions=(("main.visits", "1"),),
+)
+
+
+def new_state(path: Path | None) -> State:
+    state = State.open(path, create=True)
+    for name in ("patient", "doctor"):
+        state.declare_unit(Unit(name, 10**9, 2**99, 1e-6))
+    state.declare_protected(ProtectedTable("main.visits", "patient", "patient_id"))
+    state.side_table.frame("frame", "patient", ["main.visits"])
+    return state
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    with new_state(tmp_path / "s.dpsql") as opened:
+        yield opened
+
+
+def charge(state: State, statistic: str, rho_nano: int, unit: str = "patient") -> tuple[int, ...]:
+    return state.ledger.charge(unit, [ChargeItem(statistic, rho_nano, 0)], "ana").charge_ids
+
+
+def point(statistic: str, rho_nano: int, values: list[int]) -> Point:
+    return Point(statistic, rho_nano, "frame", np.array(values, np.int64), -3, 2.5, 7.25, 2**80 + 1)
+
+
+def top_values(state: State, statistic: str) -> list[int] | None:
+    top = state.side_table.top_point(statistic)
+    return None if top is None else top.values.tolist()
+
+
+def test_a_frame_keeps_its_secret_salt(state: State) -> None:
+    first = state.side_table.frame("f", "patient", ["main.visits", "main.bills"])
+    again = state.side_table.frame("f", "patient", ["main.visits", "main.bills"])
+    assert first == again
+    assert len(first.salt) == 16
+    assert first.salt != state.side_table.frame("g", "patient", ["main.visits", "main.bills"]).salt
+    assert "salt" not in repr(first)
+    for unit, tables in (("doctor", ["main.visits", "main.bills"]), ("patient", ["main.visits"])):
+        with pytest.raises(StateError):
+            state.side_table.frame("f", unit, tables)
+    with pytest.raises(StateError):
+        state.side_table.frame("h", "nobody", [])
+
+
+def test_threads_that_meet_a_new_frame_agree_on_its_salt(state: State) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        frames = threads.map(lambda _: state.side_table.frame("new", "patient", []), range(40))
+        assert len({frame.salt for frame in frames}) == 1
+
+
+def test_keys_are_numbered_in_the_order_of_their_arrival(state: State) -> None:
+    assert state.side_table.frame_keys("frame") is None
+    state.side_table.append_keys("frame", CITIES)
+    state.side_table.append_keys("frame", MORE_CITIES)
+    keys = state.side_table.frame_keys("frame")
+    assert keys is not None
+    assert keys.to_pylist() == [*CITIES.to_pylist(), *MORE_CITIES.to_pylist()]
+
+
+def test_keys_come_back_in_their_own_types(state: State) -> None:
+    keys = pa.table(
+        {
+            "day": pa.array([datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "Europe/Berlin")),
+            "cost": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+            "kind": pa.array(["x", None]).dictionary_encode(),
+            "pair": pa.array([{"a": [1, 2]}, None], pa.struct([("a", pa.list_(pa.int8()))])),
+            "raw": pa.array([b"\x00\xff", b""]),
+            "huge": pa.array([math.inf, -0.0]),
+        }
+    )
+    state.side_table.append_keys("frame", keys)
+    stored = state.side_table.frame_keys("frame")
+    assert stored is not None
+    assert stored.equals(keys)
+
+
+def test_a_frame_without_group_by_has_a_key_without_columns(state: State) -> None:
+    state.side_table.append_keys("frame", pa.table({"x": [1]}).select([]))
+    keys = state.side_table.frame_keys("frame")
+    assert keys is not None
+    assert (keys.num_rows, keys.num_columns) == (1, 0)
+    state.side_table.store("frame", None, [point("a", 5, [1])], charge(state, "a", 5))
+
+
+def test_an_empty_list_of_keys_is_known_to_be_empty(state: State) -> None:
+    state.side_table.store("frame", CITIES.slice(0, 0), [point("a", 5, [])], charge(state, "a", 5))
+    keys = state.side_table.frame_keys("frame")
+    assert keys is not None
+    assert keys.schema == CITIES.schema
+    assert keys.num_rows == 0
+    state.side_table.append_keys("frame", CITIES)
+    assert state.side_table.frame_keys("frame") == CITIES
+
+
+def test_new_keys_must_look_like_the_old_ones(state: State) -> None:
+    state.side_table.append_keys("frame", CITIES)
+    for other in (pa.table({"city": [1]}), pa.table({"town": ["Ulm"]})):
+        with pytest.raises(ReleaseError):
+            state.side_table.append_keys("frame", other)
+
+
+def test_a_point_reads_back_as_stored(state: State) -> None:
+    assert state.side_table.top_point("a") is None
+    stored = point("a", 100, [2**63 - 1, -(2**63), 0])
+    state.side_table.store("frame", CITIES, [stored], charge(state, "a", 100))
+    read = state.side_table.top_point("a")
+    assert read is not None
+    assert read.values.dtype == np.int64
+    for field in dataclasses.fields(Point):
+        if field.name != "values":
+            assert getattr(read, field.name) == getattr(stored, field.name)
+    assert read.values.tolist() == stored.values.tolist()
+    assert "9223372036854775807" not in repr(read)
+    with pytest.raises(ValueError, match="read-only"):
+        read.values[0] = 1
+
+
+def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
+    state.side_table.append_keys("frame", CITIES)
+    for rho_nano in (100, 300, 200):
+        ids = charge(state, "a", rho_nano) if rho_nano > 200 or rho_nano == 100 else ()
+        state.side_table.store("frame", None, [point("a", rho_nano, [rho_nano] * 3)], ids)
+    assert top_values(state, "a") == [300] * 3
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"rho_nano": 0},
+        {"rho_nano": 2**63},
+        {"rho_nano": 1.0},
+        {"sigma": 0.0},
+        {"sigma": math.nan},
+        {"sigma": math.inf},
+        {"tau": math.nan},
+        {"threshold_delta_units": -1},
+        {"threshold_delta_units": 1e-9},
+        {"values": np.zeros(3)},
+        {"values": np.zeros((3, 1), np.int64)},
+    ],
+)
+def test_a_point_without_noise_or_sense_is_refused(field: dict[str, object]) -> None:
+    with pytest.raises(ReleaseError):
+        dataclasses.replace(point("a", 1, [1, 2, 3]), **field)  # type: ignore[arg-type]
+
+
+def test_store_is_all_or_nothing(state: State) -> None:
+    ids = charge(state, "a", 100)
+    good = point("a", 100, [1, 2, 3])
+    other_unit = charge(state, "a", 100, unit="doctor")
+    faults: list[tuple[list[Point], tuple[int, ...], str]] = [
+        ([point("a", 100, [1, 2])], ids, "frame"),
+        ([point("a", 100, [1, 2, 3, 4])], ids, "frame"),
+        ([good, good], ids, "frame"),
+        ([good, point("b", 1, [1, 2, 3])], ids, "frame"),
+        ([good], (), "frame"),
+        ([good], (*ids, *ids), "frame"),
+        ([good], other_unit, "frame"),
+        ([good], (99,), "frame"),
+        ([good], (*ids, *charge(state, "never stored", 1)), "frame"),
+        ([point("a", 101, [1, 2, 3])], ids, "frame"),
+        ([good], ids, "another frame"),
+        ([dataclasses.replace(good, frame_hash="another frame")], ids, "another frame"),
+    ]
+    for points, charge_ids, frame_hash in faults:
+        with pytest.raises(DpsqlError):
+            state.side_table.store(frame_hash, CITIES, points, charge_ids, RELEASE)
+        assert state.side_table.frame_keys("frame") is None
+        assert state.side_table.top_point("a") is None
+        assert state.side_table.releases() == ()
+    with pytest.raises(StateError):
+        state.side_table.store("frame", CITIES, [good], ids, dataclasses.replace(RELEASE, delta=math.nan))
+    assert state.side_table.top_point("a") is None
+    state.side_table.store("frame", CITIES, [good], ids, RELEASE)
+    assert top_values(state, "a") == [1, 2, 3]
+    assert state.side_table.releases() == (RELEASE,)
+    assert charge(state, "a", 100) != ids
+
+
+def test_a_charge_pays_for_the_rise_over_the_stored_level(state: State) -> None:
+    state.side_table.append_keys("frame", CITIES)
+    state.side_table.store("frame", None, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    lower = point("a", 60, [4, 5, 6])
+    state.side_table.store("frame", None, [lower], ())
+    rise = charge(state, "a", 50)
+    with pytest.raises(ReleaseError):
+        state.side_table.store("frame", None, [point("a", 151, [7, 8, 9])], rise)
+    state.side_table.store("frame", None, [point("a", 150, [7, 8, 9])], rise)
+    assert top_values(state, "a") == [7, 8, 9]
+
+
+def test_a_charge_can_close_on_a_point_that_is_there(state: State) -> None:
+    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    shown_more = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
+    state.side_table.store("frame", None, [], shown_more, RELEASE)
+    assert state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").delta_units == 9
+
+
+def test_a_point_is_extended_by_the_keys_it_lacks(state: State) -> None:
+    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    state.side_table.append_keys("frame", MORE_CITIES)
+    for wrong in ([], [4, 5]):
+        with pytest.raises(ReleaseError):
+            state.side_table.extend_point("a", 100, np.array(wrong, np.int64))
+    for statistic, rho_nano in (("a", 99), ("b", 100)):
+        with pytest.raises(ReleaseError):
+            state.side_table.extend_point(statistic, rho_nano, np.array([4], np.int64))
+    with pytest.raises(ReleaseError):
+        state.side_table.extend_point("a", 100, np.array([4.0]))
+    state.side_table.extend_point("a", 100, np.array([4], np.int64))
+    assert top_values(state, "a") == [1, 2, 3, 4]
+    with pytest.raises(ReleaseError):
+        state.side_table.extend_point("a", 100, np.array([5], np.int64))
+
+
+def test_releases_are_listed_for_one_analyst_or_for_all(state: State) -> None:
+    other = dataclasses.replace(RELEASE, analyst="bob", reused=True, epsilon=math.inf, table_versions=())
+    for release in (RELEASE, other):
+        state.side_table.record_release(release)
+    assert state.side_table.releases() == (RELEASE, other)
+    assert state.side_table.releases("bob") == (other,)
+    assert state.side_table.releases("eve") == ()
+
+
+def test_damaged_values_are_an_error_that_quotes_nothing(state: State) -> None:
+    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    for damage in ("substr(noisy_values, 1, length(noisy_values) / 2)", "x'00ff00ff'", "zeroblob(0)"):
+        with state._database.write() as connection:
+            connection.execute(f"UPDATE point SET noisy_values = {damage}")
+        with pytest.raises(StateError, match="damaged"):
+            state.side_table.top_point("a")
+
+
+def test_a_shorter_vector_than_promised_is_damage(state: State) -> None:
+    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    with state._database.write() as connection:
+        connection.execute("UPDATE point SET value_count = 4")
+    with pytest.raises(StateError, match="damaged"):
+        state.side_table.top_point("a")
+
+
+STORE_UNTIL_KILLED = """
+import sys
+import numpy as np, pyarrow as pa
+from datetime import UTC, datetime
+from dpsql.state import ChargeItem, Point, Release, State
+
+state = State.open(sys.argv[1], create=False)
+for number in range(int(sys.argv[2]), 10**9):
+    statistic = f"s{number}"
+    with state.locks.exclusive("frame"):
+        ids = state.ledger.charge("patient", [ChargeItem(statistic, 10, 1)], "ana").charge_ids
+        keys = state.side_table.frame_keys("frame")
+        count = 1 if keys is None else keys.num_rows + 1
+        values = np.full(count, number, np.int64)
+        point = Point(statistic, 10, "frame", values, 0, 1.0, None, 1)
+        at = datetime.now(UTC)
+        release = Release("ana", statistic, at, (statistic,), "m", 10, 1.0, 0.0, 10, 1, False, ())
+        state.side_table.store("frame", pa.table({"key": [number]}), [point], ids, release)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
+def test_killed_at_any_moment_a_release_is_whole_and_charged_once(tmp_path: Path, kills: int) -> None:
+    path = tmp_path / "s.dpsql"
+    moments = np.random.default_rng(20261121)
+    with new_state(path) as state:
+        number = 0
+        for _ in range(kills):
+            with subprocess.Popen(
+                [sys.executable, "-c", STORE_UNTIL_KILLED, path, str(number)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as writer:
+                assert writer.stdout is not None
+                assert writer.stdout.readline()
+                time.sleep(float(moments.uniform(0.0, 0.05)))
+                writer.kill()
+                writer.wait(timeout=30)
+            releases = state.side_table.releases()
+            number = len(releases)
+            keys = state.side_table.frame_keys("frame")
+            assert keys is not None
+            assert keys["key"].to_pylist() == list(range(number))
+            assert [release.query_hash for release in releases] == [f"s{i}" for i in range(number)]
+            for i in (0, number - 1):
+                assert top_values(state, f"s{i}") == [i] * (i + 1)
+            # Only the interrupted one may be charged and not stored; asking again takes nothing for it.
+            assert state.ledger.spent("patient").rho_nano - 10 * number in {0, 10}
+            state.ledger.charge("patient", [ChargeItem(f"s{number}", 10, 1)], "ana")
+            assert state.ledger.spent("patient").rho_nano == 10 * (number + 1)
+
+
+@pytest.mark.parametrize(
+    ("key_count", "seconds"), [(20_000, 2.0), pytest.param(1_000_000, 8.0, marks=pytest.mark.long)]
+)
+def test_large_frames_are_stored_and_read_within_seconds(
+    state: State, key_count: int, seconds: float
+) -> None:
+    noise = np.random.default_rng(7)
+    keys = pa.table({"key": np.arange(key_count)})
+    points = [
+        Point(f"s{i}", 100, "frame", noise.integers(-(2**20), 2**20, key_count), 0, 1.0, None, 0)
+        for i in range(5)
+    ]
+    ids = state.ledger.charge("patient", [ChargeItem(f"s{i}", 100, 0) for i in range(5)], "ana").charge_ids
+    began = time.monotonic()
+    state.side_table.store("frame", keys, points, ids)
+    stored = time.monotonic()
+    for written in points:
+        read = state.side_table.top_point(written.statistic_hash)
+        assert read is not None
+        assert np.array_equal(read.values, written.values)
+    stored_keys = state.side_table.frame_keys("frame")
+    ended = time.monotonic()
+    assert stored_keys is not None
+    assert stored_keys.num_rows == key_count
+    print(f"{key_count} keys x 5 points: stored in {stored - began:.2f} s, read in {ended - stored:.2f} s")  # noqa: T201
+    assert ended - began < seconds
