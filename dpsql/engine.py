@@ -106,9 +106,10 @@ class DuckDBEngine:
         if not rows:
             return None
         catalog, schema, table = rows[0][:3]
-        columns = tuple(Column(row[3], row[4], row[5]) for row in rows if row[:3] == rows[0][:3])
-        relation = ".".join(quote(part) for part in (catalog, schema, table))
-        return TableSchema(self._canonical(catalog, schema, table, database), relation, columns)
+        columns = [Column(row[3], row[4], row[5]) for row in rows if row[:3] == rows[0][:3]]
+        name = ".".join(quote(part) for part in (catalog, schema, table))
+        canonical = self._canonical(catalog, schema, table, database)
+        return TableSchema(canonical, *_without_enums(name, columns), catalog_name=(catalog, schema, table))
 
     def _home(self) -> tuple[str, str]:
         with contextlib.closing(self._connection.cursor()) as cursor:
@@ -139,10 +140,8 @@ class DuckDBEngine:
         """Whether a resolved name is a base table and not a view."""
         with self._cursor() as cursor:
             row = cursor.execute(
-                "SELECT count(*) FROM duckdb_tables() WHERE "
-                "concat('\"', replace(database_name, '\"', '\"\"'), '\".\"', replace(schema_name, '\"', '\"\"'), "
-                "'\".\"', replace(table_name, '\"', '\"\"'), '\"') = ?",
-                [schema.relation],
+                "SELECT count(*) FROM duckdb_tables() WHERE (database_name, schema_name, table_name) = (?, ?, ?)",
+                list(schema.catalog_name),
             ).fetchone()
         return row is not None and row[0] == 1
 
@@ -173,6 +172,27 @@ class DuckDBEngine:
                 reason = "the query ran out of time" if expired.is_set() else "the engine could not run the query"
                 raise EngineError(reason) from None
         return ExactTable(table)
+
+
+def _without_enums(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
+    """Text that reads a table with its ENUM columns as text, and the columns as they then are.
+
+    An ENUM's type lists its members, which may be keys that nobody was shown: in error texts, in Arrow dictionaries,
+    and by the error that a comparison with a word outside the list raises. Columns that nest one are not there.
+    """
+    nested = [c for c in columns if "ENUM(" in c.type and not _is_enum(c)]
+    plain = [c for c in columns if _is_enum(c)]
+    if not nested and not plain:
+        return name, tuple(columns)
+    casts = ", ".join(f"CAST({quote(c.name)} AS VARCHAR) AS {quote(c.name)}" for c in plain)
+    exclude = f" EXCLUDE ({', '.join(quote(c.name) for c in nested)})" if nested else ""
+    replace = f" REPLACE ({casts})" if casts else ""
+    seen = tuple(Column(c.name, "VARCHAR", c.nullable) if _is_enum(c) else c for c in columns if c not in nested)
+    return f"(SELECT *{exclude}{replace} FROM {name})", seen
+
+
+def _is_enum(column: Column) -> bool:
+    return column.type.startswith("ENUM(") and column.type.endswith(")")
 
 
 @contextlib.contextmanager

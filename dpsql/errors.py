@@ -52,7 +52,17 @@ class Refusal:
 
 
 class DpsqlError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package; can be pickled, so that it crosses process pools whole."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[DpsqlError], arguments: tuple[object, ...], attributes: dict[str, object]) -> DpsqlError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 class QueryError(DpsqlError):

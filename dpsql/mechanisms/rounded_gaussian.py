@@ -50,9 +50,7 @@ class RoundedGaussian:
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma_steps <= _MAX_SIGMA_STEPS:
-            raise CalibrationError(
-                f"the noise scale must be in (0, 2**45] lattice steps, got {self.sigma_steps!r}"
-            )
+            raise CalibrationError(f"the noise scale must be in (0, 2**45] lattice steps, got {self.sigma_steps!r}")
 
     def draw(self, count: int, entropy: Entropy) -> NDArray[np.int64]:
         """Return `count` independent draws.

@@ -32,6 +32,8 @@ PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
 _NAMED = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
 _FLOATING = ("FLOAT", "DOUBLE")
+_LARGEST_BOUND = 2.0**100
+_ROW_CAP_BITS = 8
 
 
 def is_aggregate_call(node: exp.Expr) -> bool:
@@ -299,7 +301,7 @@ class AggregateReader:
             self._refuse_unbounded_sum(node, arguments, name)
             return None
         for bounds in (per_group, per_row):
-            if bounds is not None and not bounds[0] < bounds[1]:
+            if bounds is not None and not _representable(bounds):
                 self._bad_bounds(node)
                 return None
         if per_group is None and self._rules.max_rows_per_group is None:
@@ -333,30 +335,18 @@ class AggregateReader:
         missing: bool,
     ) -> Statistic:
         cap = None if per_group else self._rules.max_rows_per_group
-        rows = cap or 1
-        outer = per_group or per_row
-        if outer is None:
-            raise AssertionError("a sum without bounds was refused before")
-        low, high = (
-            (outer[0], outer[1]) if per_group else (min(outer[0], rows * outer[0]), max(outer[1], rows * outer[1]))
-        )
-        if missing:
-            low, high = min(low, 0.0), max(high, 0.0)
-        exponent = math.floor(math.log2(high - low)) - SUM_LATTICE_BITS
+        exponent = _sum_exponent(per_group or per_row or (0.0, 0.0), cap or 1)
         row_steps = _steps(per_row, exponent) if per_row else None
         group_steps = _steps(per_group, exponent) if per_group else None
-        if group_steps is not None:
-            low_steps, high_steps = group_steps
-        else:
-            assert row_steps is not None  # noqa: S101 — narrows for the type checker
-            low_steps = min(row_steps[0], rows * row_steps[0])
-            high_steps = max(row_steps[1], rows * row_steps[1])
+        low, high = group_steps or row_steps or (0, 0)
+        if group_steps is None and cap is not None:
+            low, high = min(low, cap * low), max(high, cap * high)
         if missing:
-            low_steps, high_steps = min(low_steps, 0), max(high_steps, 0)
+            low, high = min(low, 0), max(high, 0)
         return Statistic(
             kind="sum",
-            low_steps=low_steps,
-            high_steps=high_steps,
+            low_steps=low,
+            high_steps=high,
             lattice_exponent=exponent,
             value_sql=value_sql,
             filter_sql=to_sql(arguments.filter) if arguments.filter is not None else "",
@@ -395,6 +385,23 @@ def _with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
 def _finite(value_sql: str, value_type: str) -> str:
     """SQL that is NULL where a floating-point value is NaN or infinite, as it is where the value is NULL."""
     return f"case when isfinite({value_sql}) then {value_sql} end" if value_type in _FLOATING else value_sql
+
+
+def _representable(bounds: tuple[float, float]) -> bool:
+    """Whether a lattice of 2**24 or more steps over the bounds has steps that floating point counts exactly."""
+    low, high = bounds
+    largest = max(abs(low), abs(high))
+    return low < high and largest <= _LARGEST_BOUND and high - low >= largest * 2.0**-20 and high - low >= 2.0**-60
+
+
+def _sum_exponent(bounds: tuple[float, float], row_cap: int) -> int:
+    """Lattice of a sum: 2**24 steps over the bounds, up to 2**32 over what row_cap rows may reach.
+
+    Rows are rounded to it one by one, so it follows the bounds of a row; where many rows count, it coarsens before
+    the sum over all units could leave 64 bits.
+    """
+    coarser = max(0, math.ceil(math.log2(row_cap)) - _ROW_CAP_BITS)
+    return math.floor(math.log2(bounds[1] - bounds[0])) - SUM_LATTICE_BITS + coarser
 
 
 def _steps(bounds: tuple[float, float], exponent: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
+from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Key, Statistic
 
 PUBLIC_KEYS = "dpsql_public_keys"
 """Name under which the engine offers the public keys, with columns key_0, key_1, …."""
@@ -66,8 +66,8 @@ def guarded(sql: str) -> str:
 
 
 def _rows(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
-    columns = [f"{guarded(frame.unit_sql)} AS unit"]
-    columns += [f"{_key_text(key.sql, key.type)} AS key_{i}" for i, key in enumerate(frame.keys)]
+    columns = [f"{_grouped(frame.unit_column)} AS unit"]
+    columns += [f"{_grouped(key)} AS key_{i}" for i, key in enumerate(frame.keys)]
     for i, statistic in others:
         if statistic.value_sql:
             value = guarded(statistic.value_sql)
@@ -78,9 +78,9 @@ def _rows(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     return f"SELECT {', '.join(columns)} FROM {frame.relation} WHERE true{where}"
 
 
-def _key_text(sql: str, key_type: str) -> str:
-    # a column may carry a collation under which one of several spellings would be shown, by chance of row order
-    return f'{guarded(sql)} COLLATE "binary"' if key_type == "VARCHAR" else guarded(sql)
+def _grouped(key: Key) -> str:
+    # under another collation two units would be one, or one of several spellings of a key shown by chance of row order
+    return f'{guarded(key.sql)} COLLATE "binary"' if key.type == "VARCHAR" else guarded(key.sql)
 
 
 def _row_steps(value: str, statistic: Statistic) -> str:
@@ -97,24 +97,26 @@ def _row_steps(value: str, statistic: Statistic) -> str:
 def _group_value(i: int, statistic: Statistic) -> str:
     """One integer per (unit, group), inside [low_steps, high_steps] whatever the rows are."""
     condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
-    unfiltered_count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
+    count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
     scale = 2**-COUNT_LATTICE_EXPONENT
     if statistic.kind == "units":
-        return f"CAST({scale} * coalesce(max(CAST(f_{i} AS TINYINT)), 0) AS BIGINT)"
-    if statistic.kind == "rows":
-        bounds = statistic.group_bounds_steps
-        if bounds is None:
-            return f"{scale} * least({unfiltered_count}, {statistic.row_cap})"
-        return f"{scale} * greatest(least({unfiltered_count}, {bounds[1] // scale}), {bounds[0] // scale})"
+        value = f"{scale} * coalesce(max(CAST(f_{i} AS TINYINT)), 0)"
+    elif statistic.kind == "rows":
+        value = f"{scale} * {count}"
+    else:
+        value = f"CASE WHEN {count} = 0 THEN 0 ELSE {_group_sum(i, statistic, count, condition)} END"
+    # for most values the last clamp changes nothing; it holds the bound where the schema's promise (NOT NULL) fails
+    return f"CAST(least(greatest({value}, {statistic.low_steps}), {statistic.high_steps}) AS BIGINT)"
+
+
+def _group_sum(i: int, statistic: Statistic, count: str, condition: str) -> str:
     total = f"sum(x_{i}){condition}"
     if statistic.group_bounds_steps is not None:
         low, high = statistic.group_bounds_steps
-        total = f"least(greatest({total}, {low}), {high})"
-    else:
-        # more rows than the cap are scaled down to it: the same bound as a sample of them, and no chance in it
-        cap = statistic.row_cap
-        total = f"CASE WHEN {unfiltered_count} > {cap} THEN {total} * {cap} // {unfiltered_count} ELSE {total} END"
-    return f"CAST(CASE WHEN {unfiltered_count} = 0 THEN 0 ELSE {total} END AS BIGINT)"
+        return f"least(greatest({total}, {low}), {high})"
+    # more rows than the cap are scaled down to it: the same bound as a sample of them, and no chance in it
+    cap = statistic.row_cap
+    return f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
 
 
 def _kept(keys: list[str], max_groups: int, salt: bytes) -> str:

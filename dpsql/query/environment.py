@@ -21,11 +21,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table or view: canonical name (identity in policy and hashes), quoted text to read it, and columns."""
+    """A table or view.
+
+    Attributes:
+        canonical: its identity in policy and hashes.
+        relation: quoted DuckDB text to read it from, ENUM columns as text.
+        columns: the columns of ``relation``.
+        catalog_name: database, schema and table as the catalog spells them.
+    """
 
     canonical: str
     relation: str
     columns: tuple[Column, ...]
+    catalog_name: tuple[str, str, str]
 
     def column(self, name: str) -> Column | None:
         """The column of this name; DuckDB ignores case even where a name is quoted."""

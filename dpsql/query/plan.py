@@ -77,7 +77,7 @@ def plan_query(
         table=schema.canonical,
         relation=schema.relation,
         version=rules.version,
-        unit_sql=quote(_unit_column(schema, rules).name),
+        unit_column=_unit_column(schema, rules),
         filters=tuple(sorted({to_sql(part) for part in resolved.filters})),
         keys=keys,
         max_groups=max_groups,
@@ -114,14 +114,14 @@ def _protected_table(source: exp.Table, environment: Environment, text: str) -> 
     return schema, rules
 
 
-def _unit_column(schema: TableSchema, rules: TableRules) -> Column:
+def _unit_column(schema: TableSchema, rules: TableRules) -> Key:
     column = schema.column(rules.privacy_unit_column)
     if column is None:
         raise SchemaError(
             f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
             hint="The curator repeats CALL dp_protect(…) with the column's new name.",
         )
-    return column
+    return Key(quote(column.name), column.type)
 
 
 def _check_options(options: QueryOptions, rules: TableRules, refusals: Refusals) -> None:
@@ -181,11 +181,7 @@ def _keys(
     types = environment.schemas.describe(schema.columns, [to_sql(key) for key in written])
     keys: list[Key] = []
     for node, key_type in zip(written, types, strict=True):
-        if key_type.startswith("ENUM"):
-            # the type itself lists every member, shown or not
-            keys.append(Key(f"cast({to_sql(node)} as varchar)", "VARCHAR"))
-            continue
-        if any(part in key_type for part in (*_UNRELEASABLE, "ENUM")):
+        if any(part in key_type for part in _UNRELEASABLE):
             refusals.add(
                 "key_type",
                 node,
@@ -213,8 +209,7 @@ def _public_keys(
     ]
     if not missing:
         columns = {to_sql(node): node.name for node in written}
-        # an ENUM key is read as text, so the column stands inside a cast
-        named = [next(name for sql, name in columns.items() if sql in key.sql) for key in keys]
+        named = [columns[key.sql] for key in keys]
         return environment.schemas.public_keys(schema.canonical, named, [key.type for key in keys])
     if options.group_selection_strategy == "PUBLIC_GROUPS":
         for node in missing:
@@ -287,10 +282,7 @@ class _Finisher:
         self._environment = environment
         self._refusals = refusals
         by_sql = {key.sql: index for index, key in enumerate(frame.keys)}
-        self._keys: dict[str, int] = {}
-        for node in resolved.keys:
-            text = to_sql(node)
-            self._keys[text] = by_sql[text] if text in by_sql else by_sql[f"cast({text} as varchar)"]
+        self._keys = {text: by_sql[text] for text in map(to_sql, resolved.keys)}
         self._aggregates = {text: index for index, text in enumerate(aggregate_texts)}
         self._aliases = {item.name.lower(): item.expression for item in resolved.items}
         self._noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(frame.keys)]

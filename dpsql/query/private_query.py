@@ -20,7 +20,7 @@ COUNT_LATTICE_EXPONENT = -1
 """Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""
 
 SUM_LATTICE_BITS = 24
-"""A sum's lattice splits its public interval into at least 2**24 steps."""
+"""A sum's lattice splits the public bounds of a row (or of a group) into at least 2**24 steps."""
 
 
 def _digest(content: object) -> str:
@@ -30,7 +30,7 @@ def _digest(content: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A grouping expression: normalised SQL over the source's columns, and its DuckDB type."""
+    """What rows are grouped by: normalised SQL over the source's columns, and its DuckDB type."""
 
     sql: str
     type: str
@@ -54,7 +54,7 @@ class Frame:
         table: canonical name of the protected table; part of the hash.
         relation: quoted DuckDB text that reads it; not part of the hash (an alias may change).
         version: the table's declared version.
-        unit_sql: the column that names the privacy unit.
+        unit_column: the column that names the privacy unit.
         filters: AND-ed conditions, normalised and sorted.
         keys: grouping expressions, sorted by their text; empty for a query without GROUP BY.
         max_groups: most groups that one unit may touch.
@@ -67,7 +67,7 @@ class Frame:
     table: str
     relation: str
     version: str
-    unit_sql: str
+    unit_column: Key
     filters: tuple[str, ...]
     keys: tuple[Key, ...]
     max_groups: int
@@ -88,7 +88,7 @@ class Frame:
                 "unit": self.unit,
                 "table": self.table,
                 "version": self.version,
-                "unit_column": self.unit_sql,
+                "unit_column": [self.unit_column.sql, self.unit_column.type],
                 "filters": self.filters,
                 "keys": [[key.sql, key.type] for key in self.keys],
                 "max_groups": self.max_groups,

@@ -163,15 +163,27 @@ _RELEASES_SCHEMA = pa.schema(
 
 
 def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
-    """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing."""
+    """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing.
+
+    What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
+    """
     calibration = calibrate(query, default_delta(unit))
     frame = query.frame
-    items = charge_items(query, calibration, due_levels(query, calibration, state))
+    due = due_levels(query, calibration, state)
+    items = charge_items(query, calibration, due)
+    served = {level.statistic: (level.rho_nano, level.sigma, "to be drawn") for level in due}
+    tau_steps = calibration.tau_steps
+    for statistic in query.statistics:
+        point = state.side_table.top_point(statistic.hash_in(frame))
+        if point is not None and statistic not in served:
+            served[statistic] = (point.rho_nano, point.sigma, "stored")
+            if statistic == PRESENCE and point.tau is not None:
+                tau_steps = int(point.tau)
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [
         ("frame", "table", f"{frame.table} (version {frame.version})"),
-        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_sql}"),
+        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
         ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
         ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
         ("frame", "max_groups", str(frame.max_groups)),
@@ -183,11 +195,11 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
             f"epsilon = {calibration.epsilon:.6g}, delta = {calibration.delta:.6g}",
         ),
     ]
-    threshold = shown_threshold(calibration.tau_steps, query.min_units)
+    threshold = shown_threshold(tau_steps, query.min_units)
     if threshold is not None:
         rows.append(("mechanism", "threshold", f"a key is shown if its noisy count of units exceeds {threshold}"))
-    sigmas = {level.statistic: level.sigma for level in calibration.levels}
-    rows += [_statistic_row(level.statistic, level.rho_nano, level.sigma) for level in calibration.levels]
+    rows += [_statistic_row(statistic, *served[statistic]) for statistic in query.statistics]
+    sigmas = {statistic: sigma for statistic, (_, sigma, _) in served.items()}
     for receipt in column_receipts(query, sigmas):
         rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
     rows += [("error", "rule", note) for note in notes(query)]
@@ -205,7 +217,7 @@ _MECHANISMS = {
 }
 
 
-def _statistic_row(statistic: Statistic, rho_nano: int, sigma: float) -> tuple[str, str, str]:
+def _statistic_row(statistic: Statistic, rho_nano: int, sigma: float, source: str) -> tuple[str, str, str]:
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:
@@ -215,7 +227,7 @@ def _statistic_row(statistic: Statistic, rho_nano: int, sigma: float) -> tuple[s
         name,
         f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
         f"rho = {rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, sigma):.9g}, "
-        f"lattice = {statistic.lattice:.9g}",
+        f"lattice = {statistic.lattice:.9g} ({source})",
     )
 
 

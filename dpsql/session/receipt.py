@@ -88,7 +88,7 @@ def _column(name: str, estimate: Estimate, max_groups: int, sigmas: Mapping[Stat
 def notes(query: PrivateQuery) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
-    found = [f"rows where {frame.unit_sql} is NULL are left out"]
+    found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
     if frame.keys:
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "

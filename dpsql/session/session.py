@@ -46,12 +46,14 @@ class _Books:
         self._path = path
         self._lock = threading.Lock()
         self._state: State | None = None
+        self._nothing: State | None = None
 
     def read(self) -> State:
         """The state for reading; an empty one in memory where no file exists yet."""
         with self._lock:
             if self._state is None and (self._path is None or not self._path.exists()):
-                return State.open(None, create=True)
+                self._nothing = self._nothing or State.open(None, create=True)
+                return self._nothing
             return self._open()
 
     def write(self) -> State:
@@ -70,9 +72,10 @@ class _Books:
 
     def close(self) -> None:
         with self._lock:
-            if self._state is not None:
-                self._state.close()
-                self._state = None
+            for state in (self._state, self._nothing):
+                if state is not None:
+                    state.close()
+            self._state = self._nothing = None
 
 
 class _Desk:

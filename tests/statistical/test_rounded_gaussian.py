@@ -37,9 +37,7 @@ def moments_p(draws: Draws, sigma: float) -> float:
     if sigma < 2000:
         points = np.arange(-int(14 * sigma) - 2, int(14 * sigma) + 3)
         law = special.ndtr((points + 0.5) / sigma) - special.ndtr((points - 0.5) / sigma)
-        mean_size, mean_square, mean_fourth = (
-            float(np.abs(points.astype(float)) ** k @ law) for k in (1, 2, 4)
-        )
+        mean_size, mean_square, mean_fourth = (float(np.abs(points.astype(float)) ** k @ law) for k in (1, 2, 4))
     else:
         mean_size, mean_square, mean_fourth = sigma * math.sqrt(2 / math.pi), sigma**2 + 1 / 12, 3 * sigma**4
     values = draws.astype(float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 
 import pytest
@@ -54,9 +55,7 @@ def test_a_span_is_read_by_people_as_a_place() -> None:
 
 
 def test_all_refusals_are_kept_in_order_and_shown_with_their_place() -> None:
-    first = Refusal(
-        "no-window", "Window functions have no private answer.", "Use GROUP BY.", Span(1, 8, 7, 20)
-    )
+    first = Refusal("no-window", "Window functions have no private answer.", "Use GROUP BY.", Span(1, 8, 7, 20))
     second = Refusal("unbounded-sum", "sum(cost) has no bounds.", "Write dp_sum(cost, 0, 500).")
     error = UnsupportedQueryError(iter_once := [first, second])
     iter_once.clear()
@@ -93,3 +92,17 @@ def test_a_budget_error_carries_exact_numbers_and_shows_small_ones() -> None:
     assert (error.requested_delta, error.remaining_delta) == (1.25e-9, 3.0625e-31)
     for digits in ("0.0123456", "1.23456e-07", "1.25e-09", "3.0625e-31"):
         assert digits in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnsupportedQueryError([Refusal("star", "A star would release rows.", "Name columns.", Span(1, 8, 7, 8))]),
+        SchemaError("There is no column 'x'.", hint="Columns are a, b.", span=Span(1, 1, 0, 1)),
+        BudgetError("patient", requested_rho=1.0, remaining_rho=0.5, requested_delta=0.0, remaining_delta=1e-9),
+    ],
+)
+def test_an_error_crosses_a_process_pool_whole(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 — what was pickled a moment ago
+    assert type(copy) is type(error)
+    assert (str(copy), vars(copy)) == (str(error), vars(error))

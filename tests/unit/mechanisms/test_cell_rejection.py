@@ -79,9 +79,7 @@ def test_a_proposal_is_what_the_words_say(
 @pytest.mark.parametrize("cell", [0, 1, 40, LAST_CELL])
 @pytest.mark.parametrize("place", [1, 1 << 62, (1 << 63) - 1])
 @pytest.mark.parametrize("bits", [33, 66, 130, 190])
-def test_exact_decision_is_right_on_both_sides_of_the_boundary(
-    ratio: float, cell: int, place: int, bits: int
-) -> None:
+def test_exact_decision_is_right_on_both_sides_of_the_boundary(ratio: float, cell: int, place: int, bits: int) -> None:
     """The accepted coins are those below the chance, to 2**-190: the law of the scalar path is exact."""
     more_place = 0x0123_4567_89AB_CDEF
     chance = chance_of(ratio, cell, place << 192 | more_place << 128, 255)
@@ -91,9 +89,7 @@ def test_exact_decision_is_right_on_both_sides_of_the_boundary(
             if not 0 <= coin < 1 << 256:
                 continue
             coin_words = [coin >> shift & (1 << 64) - 1 for shift in (128, 64, 0)]
-            script = ScriptedEntropy(
-                word for pair in zip([more_place, 0, 0], coin_words, strict=True) for word in pair
-            )
+            script = ScriptedEntropy(word for pair in zip([more_place, 0, 0], coin_words, strict=True) for word in pair)
             assert keeps_exactly(Fraction(ratio), cell, place, coin >> 192, script) is expected
             # Far from the boundary no further word is read, next to it some are.
             assert (script.left == 6) is (bits < 60) or bits == 66

@@ -79,9 +79,7 @@ def _long(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("broken", [_fails, _missing, _short, _long])
-def test_a_failing_system_is_an_entropy_error(
-    monkeypatch: pytest.MonkeyPatch, broken: Callable[[int], bytes]
-) -> None:
+def test_a_failing_system_is_an_entropy_error(monkeypatch: pytest.MonkeyPatch, broken: Callable[[int], bytes]) -> None:
     monkeypatch.setattr(os, "urandom", broken)
     with pytest.raises(EntropyError):
         SystemEntropy().words(4)

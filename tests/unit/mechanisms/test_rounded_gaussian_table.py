@@ -29,10 +29,7 @@ def test_table_is_the_rounded_normal_law(sigma_steps: float) -> None:
             exact = mpmath.ncdf((position - largest + mpmath.mpf(1) / 2) / scale)
             assert abs(threshold - 2**128 * exact) <= 0.51
             # The probabilities themselves, to better than 2**-120.
-            assert (
-                abs(mpmath.mpf(threshold - previous) / 2**128 - (exact - previous_exact))
-                < mpmath.mpf(2) ** -120
-            )
+            assert abs(mpmath.mpf(threshold - previous) / 2**128 - (exact - previous_exact)) < mpmath.mpf(2) ** -120
             distance += abs(mpmath.mpf(threshold) / 2**128 - exact)
             previous, previous_exact = threshold, exact
         tails = 2 * mpmath.ncdf(-(largest + mpmath.mpf(1) / 2) / scale)

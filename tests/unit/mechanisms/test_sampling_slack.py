@@ -105,7 +105,7 @@ def test_slack_covers_the_worst_shift_of_mass_and_nothing_smaller_does(epsilon: 
     actual_right = moved(right, tail, int(np.argmin(left / right)), distance)
     rise = hockey_stick(actual_left, actual_right, epsilon) - hockey_stick(left, right, epsilon)
     slack = slack_delta(as_draws(distance), epsilon)
-    assert rise <= slack
+    assert rise <= slack + 1e-13
     # The planted fault: counting the distance on one side only.
     assert rise > slack_delta(as_draws(distance), epsilon) - distance * 0.01
     assert rise > max(1.0, math.exp(epsilon)) * distance * 1.01
@@ -113,9 +113,7 @@ def test_slack_covers_the_worst_shift_of_mass_and_nothing_smaller_does(epsilon: 
 
 @pytest.mark.parametrize("delta", [0.0, 0.3])
 @pytest.mark.parametrize(("distance", "shift"), [(1e-9, 1), (1e-6, 1), (1e-11, 3)])
-def test_zcdp_slack_leaves_room_for_the_kernel_of_the_proof(
-    delta: float, distance: float, shift: int
-) -> None:
+def test_zcdp_slack_leaves_room_for_the_kernel_of_the_proof(delta: float, distance: float, shift: int) -> None:
     """Build the kernel of Theorem 5 and check both of its conclusions on a coordinate."""
     sigma = 3.0
     rho = shift**2 / (2 * sigma**2)
