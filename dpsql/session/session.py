@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from types import TracebackType
 import duckdb
 
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.errors import AccessError, ParseError, PolicyError, StateError
+from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
@@ -34,6 +35,11 @@ logger = logging.getLogger("dpsql")
 CURATOR = "curator"
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
 _FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_budget", "dp_releases")
+
+
+@functools.cache
+def _say_that_the_budget_ends() -> None:
+    logger.warning("the budget of a database in memory ends with this process; name a state= file to keep it")
 
 
 class _Books:
@@ -65,9 +71,7 @@ class _Books:
         if self._state is None:
             self._state = State.open(self._path, create=True)
             if self._path is None:
-                logger.warning(
-                    "the budget of a database in memory ends with this process; name a state= file to keep it"
-                )
+                _say_that_the_budget_ends()
         return self._state
 
     def close(self) -> None:
@@ -118,6 +122,8 @@ class _Desk:
         timeout_seconds: float | None,
     ) -> Result:
         """Run one statement for a reader; what only a curator may do is refused for anyone else."""
+        if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
+            raise PolicyError("timeout_seconds takes a positive number")
         statement = read_statement(text, parameters)
         if isinstance(statement, SelectStatement):
             return self.answer(statement, options, reader, timeout_seconds)
@@ -171,7 +177,15 @@ class Analyst:
         **options: object,
     ) -> Result:
         """Run one statement; as ``Session.sql``, without the curator's statements."""
-        return self.__desk.run(text, params, options, reader=self.name, timeout_seconds=timeout_seconds)
+        try:
+            return self.__desk.run(text, params, options, reader=self.name, timeout_seconds=timeout_seconds)
+        except DpsqlError as raised:
+            error: DpsqlError = raised
+        except Exception:
+            error = EngineError("a step of the answer failed")
+        # What led to an error stays here: frames of the traceback and earlier errors hold exact tables and row values.
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)
 
     def __repr__(self) -> str:
         return f"Analyst({self.name!r})"
