@@ -71,7 +71,7 @@ def plan_query(
     max_groups = _max_groups(clauses.options, rules, keys, public, refusals)
     refusals.raise_if_any()
 
-    environment.schemas.describe(schema.columns, [to_sql(part) for part in resolved.filters])
+    environment.schemas.describe(schema.columns, [f"CAST({to_sql(part)} AS BOOLEAN)" for part in resolved.filters])
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,
@@ -253,14 +253,14 @@ def _statistics(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...],
     for aggregate in aggregates:
         for statistic in aggregate.statistics:
             asked[statistic] = max(asked.get(statistic, 0.0), aggregate.weight or 1.0)
-    presence, shares = 1.0, []
-    for statistic, weight in asked.items():
-        scale = max(abs(bound) for bound in statistic.interval)
-        shares.append(weight * statistic.radius / scale)
-        presence += (statistic.centre / scale) ** 2
-    shares.insert(0, math.sqrt(presence))
+    # sorted, so that the order of columns changes no share, not even in its last digit
+    ordered = sorted(asked, key=repr)
+    scales = [max(abs(bound) for bound in statistic.interval) for statistic in ordered]
+    relative = list(zip(ordered, scales, strict=True))
+    presence = math.sqrt(math.fsum([1.0, *((statistic.centre / scale) ** 2 for statistic, scale in relative)]))
+    shares = [presence, *(asked[statistic] * statistic.radius / scale for statistic, scale in relative)]
     total = math.fsum(shares)
-    return (PRESENCE, *asked), tuple(share / total for share in shares)
+    return (PRESENCE, *ordered), tuple(share / total for share in shares)
 
 
 class _Finisher:
