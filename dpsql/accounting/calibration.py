@@ -62,9 +62,9 @@ def largest_safe(is_safe: Callable[[float], bool], start: float) -> float:
     return _boundary(is_safe, start, toward_safe=0.5)
 
 
-def narrow(is_safe: Callable[[float], bool], unsafe: float, safe: float) -> float:
+def narrow(is_safe: Callable[[float], bool], unsafe: float, safe: float, resolution: float = RESOLUTION) -> float:
     """Shrink a bracket by bisection and return its safe end, which the caller has checked."""
-    while abs(safe - unsafe) > RESOLUTION * abs(safe):
+    while abs(safe - unsafe) > resolution * abs(safe):
         middle = unsafe + 0.5 * (safe - unsafe)
         if middle in (unsafe, safe):
             break

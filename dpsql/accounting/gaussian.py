@@ -93,6 +93,11 @@ def log_delta_error(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
     return np.asarray(np.where(tail > _UNDERFLOW, 2.0**-41, error))
 
 
+def log_delta_up(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
+    """Logarithm of a delta that is no smaller than the exact one: `log_delta` raised by its error bound."""
+    return log_delta(epsilon, mu) + log_delta_error(epsilon, mu)
+
+
 def round_delta_up(log_value: float) -> float:
     """Turn the raised logarithm of a delta into a probability that is no smaller than it.
 
@@ -134,7 +139,7 @@ def delta(epsilon: float, sensitivity_l2: float, sigma: float) -> float:
         return 1.0
     # A quotient that underflows to 0 still stands for a mechanism that is not perfectly private.
     mu = max(mu, math.nextafter(0.0, 1.0))
-    return round_delta_up(float(log_delta(epsilon, mu) + log_delta_error(epsilon, mu)))
+    return round_delta_up(float(log_delta_up(epsilon, mu)))
 
 
 @lru_cache(maxsize=4096)

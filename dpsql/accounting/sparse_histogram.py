@@ -5,6 +5,8 @@ noisy count exceeds 1 + tau, strictly; noisy aggregates travel with each shown k
 max_groups keys, of which j are also touched by others and n = max_groups - j are its own. A key of its own is
 shown with probability 1 - Phi(tau/sigma), and that betrays the unit; the common keys are a Gaussian shift of
 squared length j (1/sigma^2 + aggregate_precision). `docs/proofs/gshm.md` proves every statement below.
+
+The correlated stability histogram (csh_...) is accounted for in `correlated_histogram` and `correlated_point`.
 """
 
 from __future__ import annotations
@@ -25,8 +27,38 @@ from dpsql.accounting.calibration import (
     require_positive,
     smallest_safe,
 )
-from dpsql.accounting.gaussian import Floats, log_delta, log_delta_error, round_delta_up
+from dpsql.accounting.correlated_histogram import (
+    CorrelatedAnalysis,
+    csh_delta,
+    csh_epsilon,
+    csh_rho,
+    csh_sigma,
+    csh_threshold,
+    csh_threshold_delta,
+)
+from dpsql.accounting.correlated_point import CshPoint, best_csh
+from dpsql.accounting.gaussian import Floats, log_delta, log_delta_up, round_delta_up
 from dpsql.errors import CalibrationError
+
+__all__ = [
+    "Analysis",
+    "CorrelatedAnalysis",
+    "CshPoint",
+    "GshmPoint",
+    "best_csh",
+    "best_gshm",
+    "csh_delta",
+    "csh_epsilon",
+    "csh_rho",
+    "csh_sigma",
+    "csh_threshold",
+    "csh_threshold_delta",
+    "gshm_delta",
+    "gshm_epsilon",
+    "gshm_threshold",
+    "threshold",
+    "threshold_delta",
+]
 
 Analysis = Literal["exact", "add-the-deltas"]
 
@@ -105,15 +137,13 @@ def gshm_delta(
         return 1.0
     mu = math.sqrt(max_groups * precision)
     if analysis == "add-the-deltas":
-        only_common = round_delta_up(float(_log_delta_up(epsilon, mu)))
+        only_common = round_delta_up(float(log_delta_up(epsilon, mu)))
         return min(1.0, math.nextafter(only_new + only_common, math.inf))
     x = min(tau / sigma, _FAR)
     splits = _candidate_splits(epsilon, max_groups, x, precision)
     parts = np.array_split(splits, 1 + splits.size // _CHUNK)
     worst = max(
-        float(way.max())
-        for part in parts
-        for way in _log_split_deltas(epsilon, part, max_groups, x, precision)
+        float(way.max()) for part in parts for way in _log_split_deltas(epsilon, part, max_groups, x, precision)
     )
     return max(only_new, round_delta_up(worst))
 
@@ -219,9 +249,7 @@ def gshm_threshold(
 
 
 @lru_cache(maxsize=4096)
-def gshm_epsilon(
-    delta: float, *, max_groups: int, sigma: float, tau: float, aggregate_precision: float = 0.0
-) -> float:
+def gshm_epsilon(delta: float, *, max_groups: int, sigma: float, tau: float, aggregate_precision: float = 0.0) -> float:
     """Smallest epsilon for which the Gaussian sparse histogram is (epsilon, delta)-differentially private.
 
     Guarantee, Source, Symbols, Assumes: as `gshm_delta`, of which this is the inverse.
@@ -295,7 +323,7 @@ def _point(epsilon: float, target: float, max_groups: int, presence_share: float
 
     def is_safe(spread: float) -> bool:
         mu = 1.0 / spread
-        return round_delta_up(float(_log_delta_up(epsilon, mu))) <= target
+        return round_delta_up(float(log_delta_up(epsilon, mu))) <= target
 
     # spread = 1 / mu is the noise per unit of sensitivity, and rho = mu^2 / 2.
     spread = smallest_safe(is_safe, 1.0)
@@ -307,9 +335,7 @@ def _point(epsilon: float, target: float, max_groups: int, presence_share: float
         rho=rho,
         sigma=sigma,
         tau=tau,
-        delta=gshm_delta(
-            epsilon, max_groups=max_groups, sigma=sigma, tau=tau, aggregate_precision=aggregate_precision
-        ),
+        delta=gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau, aggregate_precision=aggregate_precision),
         threshold_delta=threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau),
     )
 
@@ -335,13 +361,9 @@ def _log_split_deltas(
     mu = np.sqrt(common * precision)
     with np.errstate(divide="ignore"):
         log_shown = np.log(-np.expm1(-most))
-    with_unit = np.logaddexp(log_shown, _log_delta_up(epsilon + least, mu) - least)
-    without_unit = _log_delta_up(epsilon - most, mu)
+    with_unit = np.logaddexp(log_shown, log_delta_up(epsilon + least, mu) - least)
+    without_unit = log_delta_up(epsilon - most, mu)
     return with_unit, without_unit
-
-
-def _log_delta_up(epsilon: float | Floats, mu: float | Floats) -> Floats:
-    return log_delta(epsilon, mu) + log_delta_error(epsilon, mu)
 
 
 def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: float) -> Floats:

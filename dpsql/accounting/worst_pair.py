@@ -1,0 +1,113 @@
+"""The pair of neighbouring histograms that costs most: a search that ends with a certificate.
+
+A pair is the number n of new keys and the number m of changed ones among k - n common keys; fewer common or new
+keys cost less. Proposition 1 of docs/proofs/csh-exact.md bounds both deltas of a pair by the probability that a
+new key is shown plus the delta of the common counts alone. Few pairs have a bound above the larger of the two
+pure cases (all keys new; none new), usually none, and only those are integrated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsql.accounting.correlated_pair import CommonKeys, Noise, shift_squared
+from dpsql.accounting.exceedance import shown_probability
+from dpsql.accounting.gaussian import Floats, log_delta_up
+
+# Nodes of a pair's integral: few tell whether it can be the worst, many measure it.
+_NODES = (160, 1024)
+# Integrals after which the pairs not yet worked out are taken at their bound.
+_MOST_INTEGRALS = 1500
+_UP = 1.0 + 2.0**-40
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One release: most keys with a unit, most keys of one unit, tau / sigma, and the noise."""
+
+    k: int
+    unit_keys: int
+    x: float
+    noise: Noise
+
+
+def splits_above(
+    least: float, unit_keys: int, shown: Callable[[Floats], Floats], gauss: Callable[[Floats], Floats]
+) -> list[tuple[int, float]]:
+    """Numbers of new keys, but for none and all, at which shown + gauss exceeds ``least``, with these sums.
+
+    The first term rises with the number and the second falls, so the first at a block's end plus the second
+    at its beginning bounds the block. Blocks that may exceed ``least`` are halved until they are single.
+    """
+    powers = 2 ** np.arange(20)
+    edges = np.unique(np.concatenate([powers, unit_keys - powers, [unit_keys]]))
+    edges = edges[(edges >= 1) & (edges <= unit_keys)]
+    first, last = edges[:-1], edges[1:] - 1
+    found: list[tuple[int, float]] = []
+    while first.size:
+        bounds = (shown(last.astype(float)) + gauss(first.astype(float))) * _UP
+        kept = bounds > least
+        alone = kept & (first == last)
+        found += zip(first[alone].tolist(), bounds[alone].tolist(), strict=True)
+        kept &= ~alone
+        middle = (first[kept] + last[kept]) // 2
+        first, last = np.concatenate([first[kept], middle + 1]), np.concatenate([middle, last[kept]])
+    return found
+
+
+def largest_delta(epsilon: float, least: float, splits: Iterable[tuple[int, float]], setting: Setting) -> float:
+    """Largest delta of any pair, rounded up: ``least``, that of the pure ones, or that of a pair of the ``splits``.
+
+    Best first: whatever has the highest bound is bounded better, from a split to its pairs, from a pair's bound to
+    its integral, to a finer one. Once the highest bound cannot be improved, it is the answer.
+    """
+    # Entries: minus the bound, how well it is known, new keys, changed keys.
+    queue = [(-bound, 0, new, 0) for new, bound in splits]
+    heapq.heapify(queue)
+    cache: dict[tuple[int, int], CommonKeys] = {}
+    integrals = 0
+    while queue and -queue[0][0] > least:
+        bound, known, new, changed = heapq.heappop(queue)
+        if known > len(_NODES) or integrals >= _MOST_INTEGRALS:
+            return -bound
+        if known == 0:
+            for pair in _pairs_above(epsilon, least, new, setting):
+                heapq.heappush(queue, pair)
+            continue
+        nodes = _NODES[known - 1]
+        if (new, nodes) not in cache:
+            cache[new, nodes] = _common_keys(new, least, setting, nodes)
+        value = min(-bound, cache[new, nodes].delta_above(epsilon, changed))
+        heapq.heappush(queue, (-value, known + 1, new, changed))
+        integrals += 1
+    return least
+
+
+def _pairs_above(epsilon: float, least: float, new: int, setting: Setting) -> list[tuple[float, int, int, int]]:
+    """Entries for the pairs of one split whose bound exceeds ``least``; unchanged keys alone never do."""
+    common = float(setting.k - new)
+    changed = np.arange(1.0, min(setting.unit_keys - new, setting.k - new) + 1.0)
+    mu = np.sqrt(shift_squared(changed, np.full_like(changed, common), setting.noise))
+    lost = shown_probability(new, setting.x, setting.noise.correlation)
+    bounds = (lost + np.exp(log_delta_up(epsilon, mu))) * _UP
+    kept = bounds > least
+    return [
+        (-bound, 1, new, int(count)) for bound, count in zip(bounds[kept].tolist(), changed[kept].tolist(), strict=True)
+    ]
+
+
+def _common_keys(new: int, least: float, setting: Setting, nodes: int) -> CommonKeys:
+    return CommonKeys(
+        common=setting.k - new,
+        new=new,
+        most_changed=min(setting.unit_keys, setting.k) - new,
+        x=setting.x,
+        noise=setting.noise,
+        least=max(least, math.nextafter(0.0, 1.0)),
+        nodes=nodes,
+    )
