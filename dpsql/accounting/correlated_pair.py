@@ -48,12 +48,13 @@ def shift_squared(changed: Floats, common: Floats, noise: Noise) -> Floats:
     """
     unchanged = common - changed
     counts = changed * (1.0 + noise.correlation * unchanged) / (1.0 + noise.correlation * common)
-    return (counts / noise.sigma / noise.sigma + changed * noise.aggregate_precision) * _UP
+    with np.errstate(over="ignore"):
+        return np.asarray((counts / noise.sigma / noise.sigma + changed * noise.aggregate_precision) * _UP)
 
 
 def worst_shift_squared(most_changed: Floats, common: Floats, noise: Noise) -> Floats:
     """Largest `shift_squared` over whole numbers of changed keys from 0 to ``most_changed``."""
-    gain = 1.0 + (noise.sigma * math.sqrt(noise.aggregate_precision)) ** 2
+    gain = 1.0 + noise.sigma * noise.sigma * noise.aggregate_precision
     with np.errstate(divide="ignore", over="ignore"):
         # The parabola's top; both neighbouring whole numbers are tried.
         top = (

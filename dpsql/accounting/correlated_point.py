@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from dpsql.accounting.calibration import (
     require_delta,
@@ -32,6 +31,7 @@ from dpsql.errors import CalibrationError
 _SLACKS = (2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 2.0**-7, 2.0**-5, 2.0**-4, 2.0**-3, 2.0**-2, 0.5)
 # Enough nodes to compare correlations; the point itself is then certified with all of them.
 _SEARCH_NODES = 128
+_GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 _UP, _DOWN = 1.0 + 2.0**-39, 1.0 - 2.0**-38
 
 
@@ -199,14 +199,21 @@ def _best_correlation(request: _Request, delta: float) -> float:
     quietest = _minimum(noise, np.linspace(0.5 * math.log(request.k) - 2.0, math.log(request.k) + 2.0, 33), 1e-9)
     if request.noise_weight == math.inf:
         return math.exp(-quietest) if noise(quietest) < noise(math.inf) else 0.0
-    near = _minimum(objective, quietest + np.linspace(-0.9, 0.9, 7), 1e-3)
+    near = _minimum(objective, quietest + np.linspace(-0.9, 0.9, 5), 1e-2)
     return math.exp(-min((quietest, near, math.inf), key=objective))
 
 
 def _minimum(function: Callable[[float], float], grid: Floats, tolerance: float) -> float:
-    """Place of the least value near the best point of the grid."""
+    """Place of the least value near the best point of the grid, by golden section."""
     values = [function(float(place)) for place in grid]
     best = int(np.argmin(values))
-    bounds = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": tolerance})
-    return float(found.x) if float(found.fun) < values[best] else float(grid[best])
+    low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+    inner = [(function(place), place) for place in (high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))]
+    while high - low > tolerance:
+        if inner[0] < inner[1]:
+            high, place = inner[1][1], inner[1][1] - _GOLDEN * (inner[1][1] - low)
+            inner = [(function(place), place), inner[0]]
+        else:
+            low, place = inner[0][1], inner[0][1] + _GOLDEN * (high - inner[0][1])
+            inner = [inner[1], (function(place), place)]
+    return min(*inner, (values[best], float(grid[best])))[1]
