@@ -28,7 +28,7 @@ from dpsql.accounting.calibration import (
     smallest_safe,
 )
 from dpsql.accounting.correlated_pair import Noise, worst_shift_squared
-from dpsql.accounting.exceedance import FAR, shown_probabilities, shown_probability, shown_quantile
+from dpsql.accounting.exceedance import FAR, FINE, shown_probabilities, shown_probability, shown_quantile
 from dpsql.accounting.gaussian import Floats, log_delta_up
 from dpsql.accounting.worst_pair import Setting, largest_delta, splits_above
 from dpsql.errors import CalibrationError
@@ -37,6 +37,9 @@ CorrelatedAnalysis = Literal["exact", "improved", "tight", "add-the-deltas"]
 
 # Finer thresholds than this (relative) would follow the slack of the integrals, not delta.
 _RESOLUTION = 2.0**-30
+# Nodes that suffice to drop most numbers of new keys.
+_ROUGH = 512
+_MOST_REFINED = 256
 _UP = 1.0 + 2.0**-40
 
 
@@ -90,8 +93,8 @@ def csh_delta(
     x = require_finite("tau", tau, least=0.0) / sigma
     paper = analysis in {"tight", "add-the-deltas"}
 
-    def shown(new: Floats) -> Floats:
-        return _shown_split(new, x, noise) if paper else shown_probabilities(new, x, noise.correlation)
+    def shown(new: Floats, nodes: int = FINE) -> Floats:
+        return _shown_split(new, x, noise) if paper else shown_probabilities(new, x, noise.correlation, nodes)
 
     def gauss(new: Floats) -> Floats:
         return _gauss(epsilon, k - new, np.minimum(unit_keys - new, k - new), noise, paper=paper)
@@ -102,7 +105,13 @@ def csh_delta(
     least = max(only_new, only_common)
     if least >= 1.0:
         return 1.0
-    splits = splits_above(least, unit_keys, shown, gauss)
+    splits = splits_above(least, unit_keys, lambda new: shown(new, _ROUGH), gauss)
+    if splits and not paper:
+        # Where very many survive they are mixed pairs that rule, and a rough bound has to do for the rest.
+        splits.sort(key=lambda split: -split[1])
+        new = np.array([float(new) for new, _ in splits[:_MOST_REFINED]])
+        bounds = ((shown(new) + gauss(new)) * _UP).tolist()
+        splits = [(int(new), bound) for new, bound in zip(new, bounds, strict=True)] + splits[_MOST_REFINED:]
     if analysis == "exact":
         return min(1.0, largest_delta(epsilon, least, splits, Setting(k, unit_keys, x, noise)))
     return min(1.0, max([least, *(bound for _, bound in splits)]))

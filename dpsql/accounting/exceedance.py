@@ -32,8 +32,8 @@ _DEPTH = 27.0
 # The mode lies between 0 and 1.21 FAR wherever the integral is in the floating-point range.
 _SCAN = np.arange(-10.0, 1.25 * FAR, 0.25)
 _SMALLEST = math.nextafter(0.0, 1.0)
-# Newton's method needs far fewer; what it has not reached by then is found by stepping up.
-_NEWTON_STEPS = 50
+# The secant method needs far fewer; what it has not reached by then is found by stepping up.
+_SECANT_STEPS = 50
 # Values worked out at once.
 _CHUNK = 2**20
 
@@ -88,12 +88,13 @@ def shown_quantile(delta: float, keys: int, correlation: float, nodes: int = FIN
     start = -float(ndtri(-math.expm1(math.log1p(-delta) / (keys + 1))))
     x = max(0.0, (1.0 + math.sqrt(correlation)) * start)
     target = math.log(delta)
-    for _ in range(_NEWTON_STEPS):
-        width = 2.0**-18 * (1.0 + x)
+    before, value_before = x + 2.0**-8, math.log(shown_probability(keys, x + 2.0**-8, correlation, nodes))
+    for _ in range(_SECANT_STEPS):
         value = math.log(shown_probability(keys, x, correlation, nodes))
-        slope = (value - math.log(shown_probability(keys, x + width, correlation, nodes))) / width
-        # The logarithm is concave and falls: Newton's steps close in from above.
+        slope = (value_before - value) / (x - before)
+        # The logarithm is concave and falls, so the line through two points cannot mislead for long.
         change = max(-x, (value - target) / slope) if slope > 0.0 else -0.5 * x
+        before, value_before = x, value
         x += change
         if abs(change) <= 2.0**-36 * x:
             break

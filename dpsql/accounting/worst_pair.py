@@ -9,6 +9,7 @@ pure cases (all keys new; none new), usually none, and only those are integrated
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from dpsql.accounting.gaussian import Floats, log_delta_up
 
 # Nodes of a pair's integral: few tell whether it can be the worst, many measure it.
 _NODES = (160, 1024)
-# Integrals after which the pairs not yet worked out are taken at their bound.
-_MOST_INTEGRALS = 1500
+# Steps after which the pairs not yet worked out are taken at their bound; up to k = 12 no search needs that many.
+_MOST_STEPS = 200
 _UP = 1.0 + 2.0**-40
 
 
@@ -66,39 +67,42 @@ def largest_delta(epsilon: float, least: float, splits: Iterable[tuple[int, floa
     Best first: whatever has the highest bound is bounded better, from a split to its pairs, from a pair's bound to
     its integral, to a finer one. Once the highest bound cannot be improved, it is the answer.
     """
-    # Entries: minus the bound, how well it is known, new keys, changed keys.
-    queue = [(-bound, 0, new, 0) for new, bound in splits]
+    # Entries: minus the bound, how well it is known, new keys, changed keys, and the place in the split's pairs.
+    queue = [(-bound, 0, new, 0, 0) for new, bound in splits]
     heapq.heapify(queue)
-    cache: dict[tuple[int, int], CommonKeys] = {}
-    integrals = 0
-    while queue and -queue[0][0] > least:
-        bound, known, new, changed = heapq.heappop(queue)
-        if known > len(_NODES) or integrals >= _MOST_INTEGRALS:
+    pairs: dict[int, list[tuple[float, int]]] = {}
+    integrals: dict[tuple[int, int], CommonKeys] = {}
+    for step in itertools.count():
+        if not queue or -queue[0][0] <= least:
+            break
+        bound, known, new, changed, place = heapq.heappop(queue)
+        if known > len(_NODES) or step >= _MOST_STEPS:
             return -bound
-        if known == 0:
-            for pair in _pairs_above(epsilon, least, new, setting):
-                heapq.heappush(queue, pair)
-            continue
-        nodes = _NODES[known - 1]
-        if (new, nodes) not in cache:
-            cache[new, nodes] = _common_keys(new, least, setting, nodes)
-        value = min(-bound, cache[new, nodes].delta_above(epsilon, changed))
-        heapq.heappush(queue, (-value, known + 1, new, changed))
-        integrals += 1
+        if known > 0:
+            nodes = _NODES[known - 1]
+            if (new, nodes) not in integrals:
+                integrals[new, nodes] = _common_keys(new, least, setting, nodes)
+            value = min(-bound, integrals[new, nodes].delta_above(epsilon, changed))
+            heapq.heappush(queue, (-value, known + 1, new, changed, place))
+        else:
+            pairs[new] = _pairs_above(epsilon, least, new, setting)
+        # A split's pairs enter one by one, each once the one before it is worked on.
+        entering = {0: 0, 1: place + 1}.get(known, len(pairs[new]))
+        if entering < len(pairs[new]):
+            bound, changed = pairs[new][entering]
+            heapq.heappush(queue, (-bound, 1, new, changed, entering))
     return least
 
 
-def _pairs_above(epsilon: float, least: float, new: int, setting: Setting) -> list[tuple[float, int, int, int]]:
-    """Entries for the pairs of one split whose bound exceeds ``least``; unchanged keys alone never do."""
+def _pairs_above(epsilon: float, least: float, new: int, setting: Setting) -> list[tuple[float, int]]:
+    """Bounds above ``least`` of one split's pairs, and their changed keys, largest first; none changed never is."""
     common = float(setting.k - new)
     changed = np.arange(1.0, min(setting.unit_keys - new, setting.k - new) + 1.0)
     mu = np.sqrt(shift_squared(changed, np.full_like(changed, common), setting.noise))
     lost = shown_probability(new, setting.x, setting.noise.correlation)
     bounds = (lost + np.exp(log_delta_up(epsilon, mu))) * _UP
-    kept = bounds > least
-    return [
-        (-bound, 1, new, int(count)) for bound, count in zip(bounds[kept].tolist(), changed[kept].tolist(), strict=True)
-    ]
+    order = np.argsort(-bounds)[: int((bounds > least).sum())]
+    return [(float(bounds[place]), int(changed[place])) for place in order]
 
 
 def _common_keys(new: int, least: float, setting: Setting, nodes: int) -> CommonKeys:

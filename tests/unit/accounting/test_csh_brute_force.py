@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from dpsql.accounting import gaussian
@@ -103,6 +104,18 @@ def test_a_mixed_pair_equals_the_mechanism(
     )
     value = pairs.delta_above(epsilon, changed)
     assert value * (1 - 0.01) <= max(measured) <= value * (1 + 1e-9)
+
+
+def test_the_fourth_term_of_theorem_3_5_is_no_bound() -> None:
+    """Keys disappear: one common key that does not change, one new key. The common noise, seen, gives it away."""
+    k, epsilon, sigma, tau = 2, 0.35, 20.0, 60.0
+    log_psi = 2.0 * log_ndtr(tau / ((1.0 + k**-0.25) * sigma))
+    gamma = 0.5 * math.sqrt(1.0 + math.sqrt(k))
+    term = float(np.exp(gaussian.log_delta(epsilon + log_psi, min(1.0, gamma) / sigma)))
+    _, measured = pair_deltas(epsilon, 1, 1, 0, sigma=sigma, tau=tau, correlation=k**-0.5)
+    assert measured == pytest.approx(3.15e-7, rel=1e-2)
+    assert term == pytest.approx(1.1e-12, rel=1e-2)
+    assert csh_delta(epsilon, k=k, sigma=sigma, tau=tau) > measured
 
 
 def test_an_aggregate_adds_to_the_distance() -> None:

@@ -68,12 +68,31 @@ def test_the_best_point_has_the_exact_minimum(k: int, tau: float) -> None:
     point = best_csh(0.35, 1e-5, k=k)
     assert point.tau == pytest.approx(tau, rel=1e-4)
     assert 1e-5 * (1 - 1e-9) <= point.delta <= 1e-5
-    # The printed sign of Lemma 3.4 gives a threshold that Theorem 3.3 itself refuses.
-    if k == 10:
-        lost = gaussian.delta(0.35, 0.5 * math.sqrt(k + math.sqrt(k)), 18.26)
-        root = (1.0 - 1e-5 - lost) ** (1.0 / (k + 1))
-        printed = 18.26 * (1.0 + k**-0.25) * float(ndtri(root))
-        assert csh_delta(0.35, k=k, sigma=18.26, tau=printed, analysis="add-the-deltas") > 1.5e-5
+
+
+@pytest.mark.parametrize(
+    ("k", "epsilon", "delta", "share", "paper", "true"),
+    [(10, 0.35, 1e-5, 0.5, 2.0, 0.4845), (1, 0.1, 0.3, 0.999, 2.998, 1.0527)],
+)
+def test_the_printed_sign_of_lemma_3_4_is_refused(
+    *, k: int, epsilon: float, delta: float, share: float, paper: float, true: float
+) -> None:
+    """At the printed threshold Theorem 3.3 gives up to 3 delta, and at a large delta the truth exceeds delta too."""
+    length = 0.5 * math.sqrt(k + math.sqrt(k))
+    sigma = gaussian.sigma(epsilon, share * delta, length)
+    lost = gaussian.delta(epsilon, length, sigma)
+    scale = (1.0 + k**-0.25) * sigma
+    printed = scale * float(ndtri((1.0 - delta - lost) ** (1.0 / (k + 1))))
+    corrected = scale * float(ndtri((1.0 - delta + lost) ** (1.0 / (k + 1))))
+
+    def value(tau: float, analysis: CorrelatedAnalysis) -> float:
+        return csh_delta(epsilon, k=k, sigma=sigma, tau=tau, analysis=analysis) / delta
+
+    assert value(printed, "add-the-deltas") == pytest.approx(paper, rel=1e-3)
+    assert value(printed, "exact") == pytest.approx(true, rel=1e-2)
+    assert value(corrected, "add-the-deltas") == pytest.approx(1.0, rel=1e-6)
+    ours = csh_threshold(epsilon, delta, k=k, sigma=sigma, analysis="add-the-deltas")
+    assert ours == pytest.approx(corrected, rel=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 10, 100, 1000, 51914])
