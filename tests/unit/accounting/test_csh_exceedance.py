@@ -123,7 +123,8 @@ def test_the_chance_to_stay_hidden_lies_in_its_bracket(keys: int, spread: float)
 def test_the_quantile_is_safe_and_smallest(delta: float, keys: int, correlation: float) -> None:
     x = shown_quantile(delta, keys, correlation)
     assert shown_probability(keys, x, correlation) <= delta
-    assert x == 0.0 or shown_probability(keys, x * (1 - 1e-6), correlation) > delta
+    smaller = x - 1e-6 * max(x, 1.0)
+    assert smaller <= 0.0 or shown_probability(keys, smaller, correlation) > delta
 
 
 def test_extremes_are_safe() -> None:
