@@ -153,7 +153,11 @@ def _at_rho(query: PrivateQuery, rho: float, delta: float) -> Calibration:
     levels = _levels(query, rho)
     if not query.frame.has_private_keys:
         return _calibration(query, levels, None, delta)
-    tau = sparse_histogram.threshold(delta, max_groups=query.frame.max_groups, sigma=levels[0].sigma)
+    # the imprecision of the draws is charged beside the threshold; together they cost no more than delta
+    target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
+    if target <= 0.0:
+        raise CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
+    tau = sparse_histogram.threshold(target, max_groups=query.frame.max_groups, sigma=levels[0].sigma)
     return _calibration(query, levels, threshold_steps(tau), delta)
 
 

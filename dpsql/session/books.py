@@ -20,12 +20,13 @@ from dpsql.state import (
     NANO_PER_RHO,
     State,
     Unit,
+    delta_from_units,
 )
 
 
 def default_delta(unit: Unit) -> float:
     """Delta of a query that names none: a hundredth of the unit's threshold delta."""
-    return unit.delta_threshold / DELTA_UNITS_PER_ONE / 100
+    return delta_from_units(unit.delta_threshold // 100)
 
 
 def policy_table(state: State) -> Result:

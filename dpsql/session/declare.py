@@ -152,13 +152,17 @@ def _protect(call: FunctionCall, state: State, engine: Engine) -> str:
     arguments = _Arguments(call, 1, _RULES + _BUDGET)
     schema = _table(arguments.names[0], engine)
     policy = state.policy()
-    named_unit = arguments.text("unit")
-    unit_name = named_unit or schema.canonical.rpartition(".")[2]
-    if named_unit and arguments.has(*_BUDGET):
-        raise PolicyError(f"the budget belongs to unit {named_unit!r}: declare it with CALL dp_unit")
-    if named_unit and policy.unit(named_unit) is None:
-        raise PolicyError(f"there is no privacy unit {named_unit!r}; declare it with CALL dp_unit first")
     before = policy.protected_table(schema.canonical)
+    own_unit = schema.canonical.rpartition(".")[2]
+    unit_name = arguments.text("unit") or (before.unit if before else own_unit)
+    shared = arguments.text("unit") is not None or unit_name != own_unit
+    if shared and arguments.has(*_BUDGET):
+        raise PolicyError(f"the budget belongs to unit {unit_name!r}: declare it with CALL dp_unit")
+    if shared and policy.unit(unit_name) is None:
+        raise PolicyError(f"there is no privacy unit {unit_name!r}; declare it with CALL dp_unit first")
+    if policy.public_table(schema.canonical) is not None:
+        # said here, before a unit is declared that would stay behind
+        raise PolicyError(f"table {schema.canonical!r} is public; what was public cannot be protected")
     column = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else None)
     if column is None:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
@@ -173,7 +177,7 @@ def _protect(call: FunctionCall, state: State, engine: Engine) -> str:
         default_epsilon=arguments.number("default_epsilon"),
         default_delta=arguments.number("default_delta"),
     )
-    if not named_unit:
+    if not shared:
         state.declare_unit(_budget(unit_name, arguments, policy.unit(unit_name)))
     state.declare_protected(protected)
     return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     import polars as pl
@@ -144,7 +143,8 @@ class Result:
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as one Parquet file."""
-        pq.write_table(self._table, path)
+        with duckdb.connect(":memory:") as connection:
+            connection.from_arrow(self._table).write_parquet(str(path))
 
     def show(self) -> None:
         """Print the table as a box, and the price under it."""

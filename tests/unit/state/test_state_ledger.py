@@ -158,11 +158,7 @@ def test_charges_and_their_closing_marks_cannot_be_changed(tmp_path: Path, state
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 20), st.booleans()), max_size=12
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 20), st.booleans()), max_size=12))
 def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool]]) -> None:
     rho_spent = delta_spent = 0
     held: dict[str, tuple[int, int]] = {}
