@@ -38,9 +38,9 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """Where the curator's public keys come from, and a digest of what they are now."""
+    """The columns whose public lists make the keys, how many keys there are, and a digest of what they are now."""
 
-    sources: tuple[str, ...]
+    columns: tuple[str, ...]
     count: int
     digest: str
 

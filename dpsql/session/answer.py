@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.engine import Engine, Sandbox
+from dpsql.engine import Engine, Sandbox, digest
+from dpsql.errors import ReleaseError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
@@ -87,6 +88,7 @@ def answer(
 
     Raises:
         CalibrationError, BudgetError: nothing was charged or read.
+        ReleaseError: the list of public keys changed since the plan; nothing was charged.
         EngineError: the charge stays and pays for asking again.
 
     """
@@ -96,8 +98,9 @@ def answer(
         due = due_levels(query, calibration, rooms.state)
         charged, drawn = Charged(0, 0, ()), _Drawn(None, {})
         if due:
+            public_keys = _public_key_table(query, rooms)
             charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, due), reader)
-            drawn = _draw(query, calibration, due, rooms, timeout_seconds)
+            drawn = _draw(query, calibration, due, public_keys, rooms, timeout_seconds)
         points = {
             statistic: drawn.points.get(statistic) or _stored(statistic, query, rooms) for statistic in query.statistics
         }
@@ -129,12 +132,12 @@ def _draw(
     query: PrivateQuery,
     calibration: Calibration,
     due: tuple[Level, ...],
+    public_keys: pa.Table | None,
     rooms: Rooms,
     timeout_seconds: float | None,
 ) -> _Drawn:
     frame, table = query.frame, rooms.state.side_table
     stored = table.frame(frame.frame_hash, frame.unit, (frame.table,))
-    public_keys = _public_key_table(query, rooms)
     others = tuple(level.statistic for level in due if level.statistic != PRESENCE)
     exact = rooms.engine.aggregate(
         bounded_sql(frame, (PRESENCE, *others), stored.salt),
@@ -179,8 +182,10 @@ def _public_key_table(query: PrivateQuery, rooms: Rooms) -> pa.Table | None:
     if public is None:
         return None
     view = SchemaView(rooms.state.policy(), rooms.engine, rooms.sandbox)
-    columns = [source.rpartition(".")[2] for source in public.sources]
-    return view.public_key_table(query.frame.table, columns, [key.type for key in query.frame.keys])
+    table = view.public_key_table(query.frame.table, public.columns, [key.type for key in query.frame.keys])
+    if digest(table) != public.digest:
+        raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
+    return table
 
 
 def _stored(statistic: Statistic, query: PrivateQuery, rooms: Rooms) -> Point:

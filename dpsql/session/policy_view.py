@@ -73,8 +73,7 @@ class SchemaView:
     def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
         table = self.public_key_table(canonical, columns, types)
-        sources = tuple(f"{canonical}.{column}" for column in columns)
-        return PublicKeys(sources, table.num_rows, digest(table))
+        return PublicKeys(tuple(columns), table.num_rows, digest(table))
 
     def public_key_table(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> pa.Table:
         """The product of the columns' public lists, with columns key_0, key_1, …

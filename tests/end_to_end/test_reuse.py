@@ -336,3 +336,28 @@ def test_without_private_keys_lost_groups_are_shown_as_noise(session: dpsql.Sess
     assert all(None not in row for row in answer.fetchall())
     total = session.sql("SELECT count(*) AS n, sum(cost) AS s FROM visits", rho=1)
     assert None not in total.fetchall()[0]
+
+
+def test_public_keys_that_change_after_the_plan_are_noticed_before_the_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits AS SELECT i AS patient, 'Lund' AS city FROM range(20) t(i)")
+        session.sql(
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "epsilon_budget := 3, delta_budget := 1e-6)"
+        )
+        session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Visby'])")
+        question = "SELECT city, count(DISTINCT patient) AS n FROM visits GROUP BY city"
+        plan = plan_query
+
+        def plan_then_change(*arguments: Any, **keywords: Any) -> Any:
+            planned = plan(*arguments, **keywords)
+            monkeypatch.setattr("dpsql.session.session.plan_query", plan)
+            session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Visby', 'Malmö'])")
+            return planned
+
+        monkeypatch.setattr("dpsql.session.session.plan_query", plan_then_change)
+        with pytest.raises(dpsql.ReleaseError):
+            session.sql(question, rho=0.01)
+        assert len(session.sql("FROM dp_releases()")) == 0
+        assert session._books.read().ledger.spent("visits").rho_nano == 0
+        assert [row[0] for row in session.sql(question, rho=0.01).fetchall()] == ["Lund", "Malmö", "Visby"]
