@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from dpsql.accounting import zcdp
 from dpsql.engine import Engine
@@ -29,7 +29,20 @@ _RULES = (
 )  # fmt: skip
 
 
-def declare(call: FunctionCall, state: State, engine: Engine) -> str:
+class Books(Protocol):
+    """The state behind a session: ``read`` finds it as it is, ``write`` creates it where there is none.
+
+    A declaration that is wrong in itself is refused before ``write``, so that it leaves no empty state file.
+    """
+
+    def read(self) -> State:
+        """The state for looking up what is declared."""
+
+    def write(self) -> State:
+        """The state to declare in."""
+
+
+def declare(call: FunctionCall, books: Books, engine: Engine) -> str:
     """Carry out one declaration; returns a sentence that says what now holds.
 
     Raises:
@@ -38,15 +51,15 @@ def declare(call: FunctionCall, state: State, engine: Engine) -> str:
     """
     match call.name:
         case "dp_unit":
-            return _unit(call, state)
+            return _unit(call, books)
         case "dp_protect":
-            return _protect(call, state, engine)
+            return _protect(call, books, engine)
         case "dp_domain":
-            return _domain(call, state, engine)
+            return _domain(call, books, engine)
         case "dp_public":
-            return _public(call, state, engine)
+            return _public(call, books, engine)
         case _:
-            return _new_version(call, state, engine)
+            return _new_version(call, books, engine)
 
 
 class _Arguments:
@@ -126,10 +139,10 @@ def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
     return Unit(name, rho_nano_down(rho), delta_units_down(threshold), conversion)
 
 
-def _unit(call: FunctionCall, state: State) -> str:
+def _unit(call: FunctionCall, books: Books) -> str:
     arguments = _Arguments(call, 1, _BUDGET)
     unit = _budget(arguments.names[0], arguments, None)
-    state.declare_unit(unit)
+    books.write().declare_unit(unit)
     return f"unit {unit.name} has its budget"
 
 
@@ -148,10 +161,16 @@ def _column(schema: TableSchema, name: str) -> str:
     return column.name
 
 
-def _protect(call: FunctionCall, state: State, engine: Engine) -> str:
+def _require_declared(schema: TableSchema, books: Books) -> None:
+    policy = books.read().policy()
+    if policy.protected_table(schema.canonical) is None and policy.public_table(schema.canonical) is None:
+        raise PolicyError(f"table {schema.canonical!r} is neither protected nor public")
+
+
+def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, _RULES + _BUDGET)
     schema = _table(arguments.names[0], engine)
-    policy = state.policy()
+    policy = books.read().policy()
     before = policy.protected_table(schema.canonical)
     own_unit = schema.canonical.rpartition(".")[2]
     unit_name = arguments.text("unit") or (before.unit if before else own_unit)
@@ -177,13 +196,15 @@ def _protect(call: FunctionCall, state: State, engine: Engine) -> str:
         default_epsilon=arguments.number("default_epsilon"),
         default_delta=arguments.number("default_delta"),
     )
-    if not shared:
-        state.declare_unit(_budget(unit_name, arguments, policy.unit(unit_name)))
+    own_budget = None if shared else _budget(unit_name, arguments, policy.unit(unit_name))
+    state = books.write()
+    if own_budget is not None:
+        state.declare_unit(own_budget)
     state.declare_protected(protected)
     return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"
 
 
-def _domain(call: FunctionCall, state: State, engine: Engine) -> str:
+def _domain(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 2, ("bounds", "keys", "keys_from"))
     schema = _table(arguments.names[0], engine)
     column = _column(schema, arguments.names[1])
@@ -195,13 +216,13 @@ def _domain(call: FunctionCall, state: State, engine: Engine) -> str:
             raise PolicyError("keys_from takes 'table.column'")
         listed = _table(table_name, engine)
         keys_from = (listed.canonical, _column(listed, key_column))
-    state.declare_domain(
-        Domain(schema.canonical, column, arguments.pair("bounds"), arguments.literals("keys"), keys_from)
-    )
+    domain = Domain(schema.canonical, column, arguments.pair("bounds"), arguments.literals("keys"), keys_from)
+    _require_declared(schema, books)
+    books.write().declare_domain(domain)
     return f"the domain of {schema.canonical}.{column} is declared"
 
 
-def _public(call: FunctionCall, state: State, engine: Engine) -> str:
+def _public(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, ())
     schema = _table(arguments.names[0], engine)
     if not engine.is_base_table(schema):
@@ -209,14 +230,16 @@ def _public(call: FunctionCall, state: State, engine: Engine) -> str:
             f"{schema.canonical!r} is a view; a public table must be a base table, "
             "because a view may reach a protected one"
         )
-    state.declare_public(PublicTable(schema.canonical))
+    books.write().declare_public(PublicTable(schema.canonical))
     return f"table {schema.canonical} is public"
 
 
-def _new_version(call: FunctionCall, state: State, engine: Engine) -> str:
+def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, ("version",))
     schema = _table(arguments.names[0], engine)
-    version = state.new_version(schema.canonical, arguments.text("version"))
+    version = arguments.text("version")
+    _require_declared(schema, books)
+    version = books.write().new_version(schema.canonical, version)
     return f"table {schema.canonical} is at version {version}"
 
 

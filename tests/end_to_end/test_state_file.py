@@ -217,3 +217,22 @@ def test_a_state_file_keeps_the_budget_of_a_database_in_memory(tmp_path: Path) -
             session.sql("CALL dp_new_version('visits')")
             session.sql(QUERY)
             assert spent(session) == total
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CALL dp_unit('patient', epsilon_budget := -1, delta_budget := 1e-6)",
+        "CALL dp_protect('visits', unit := 'nobody', privacy_unit_column := 'patient')",
+        "CALL dp_protect('visits', privacy_unit_column := 'patient')",
+        "CALL dp_domain('visits', 'patient', bounds := [0, 1])",
+        "CALL dp_new_version('visits')",
+        "SELECT count(*) FROM visits",
+    ],
+)
+def test_a_refused_first_statement_leaves_no_state_file(tmp_path: Path, text: str) -> None:
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        session.connection.execute("CREATE TABLE visits (patient INTEGER)")
+        with pytest.raises(dpsql.DpsqlError):
+            session.sql(text)
+    assert [path.name for path in tmp_path.iterdir()] == ["clinic.duckdb"]
