@@ -22,11 +22,14 @@ from dpsql.query.environment import Column, TableSchema
 SETTINGS: tuple[tuple[str, str], ...] = (
     ("TimeZone", "UTC"),
     ("Calendar", "gregorian"),
-    ("default_collation", ""),
     ("integer_division", "false"),
     ("ieee_floating_point_ops", "true"),
 )
-"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash."""
+"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash.
+
+All of them are a cursor's own. default_collation is not: it belongs to the whole instance, hence to the curator, so it
+is left alone and its value is part of every hash instead.
+"""
 
 _PINNED = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
@@ -34,7 +37,6 @@ _PINNED = (
     "SET search_path = 'system.main'",
     "SET enable_progress_bar = false",
     "SET python_enable_replacements = false",
-    "SET arrow_lossless_conversion = true",
 )
 
 _REPEAT_SECONDS = 0.02
@@ -58,6 +60,9 @@ class ExactTable:
 
 class Engine(Protocol):
     """What the eight steps need of a database."""
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Settings that the value of an expression depends on, as they are for the next query."""
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that a name means on the curator's connection."""
@@ -87,6 +92,12 @@ class DuckDBEngine:
             yield cursor
         finally:
             cursor.close()
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """The pinned settings, and the instance's default collation."""
+        with self._cursor() as cursor:
+            row = cursor.execute("SELECT current_setting('default_collation')").fetchone()
+        return (*SETTINGS, ("default_collation", str(row[0]) if row else ""))
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that ``[catalog.][schema.]table`` means, with its columns; None where there is none.
@@ -284,7 +295,6 @@ class Sandbox:
         listed = ", ".join(f"CAST({text} AS {key_type})" for text in texts)
         with self._lock:
             try:
-                self._connection.execute("SET arrow_lossless_conversion = true")
                 table = self._connection.sql(
                     f"SELECT key FROM (SELECT unnest([{listed}]) AS key, unnest(range({len(texts)})) AS place) "
                     "GROUP BY key ORDER BY min(place)"
@@ -293,11 +303,8 @@ class Sandbox:
                 raise SchemaError(_first_line(error), hint=f"Public keys must be {key_type} values.") from None
         return table.column("key").combine_chunks()
 
-    def run(self, sql: str, tables: dict[str, pa.Table], *, lossless: bool = True) -> pa.Table:
+    def run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         """Run SQL over the given tables.
-
-        ``lossless`` keeps DuckDB's own types as Arrow extension types (for tables that come back in); without it
-        types become what people expect in pandas and polars.
 
         Raises:
             EngineError: the SQL failed.
@@ -306,7 +313,6 @@ class Sandbox:
         with self._lock:
             try:
                 with contextlib.suppress(Exception):
-                    self._connection.execute(f"SET arrow_lossless_conversion = {lossless}")
                     for name, table in tables.items():
                         self._connection.register(name, table)
                     return self._connection.sql(sql).to_arrow_table()

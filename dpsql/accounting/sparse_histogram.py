@@ -111,9 +111,7 @@ def gshm_delta(
     splits = _candidate_splits(epsilon, max_groups, x, precision)
     parts = np.array_split(splits, 1 + splits.size // _CHUNK)
     worst = max(
-        float(way.max())
-        for part in parts
-        for way in _log_split_deltas(epsilon, part, max_groups, x, precision)
+        float(way.max()) for part in parts for way in _log_split_deltas(epsilon, part, max_groups, x, precision)
     )
     return max(only_new, round_delta_up(worst))
 
@@ -219,9 +217,7 @@ def gshm_threshold(
 
 
 @lru_cache(maxsize=4096)
-def gshm_epsilon(
-    delta: float, *, max_groups: int, sigma: float, tau: float, aggregate_precision: float = 0.0
-) -> float:
+def gshm_epsilon(delta: float, *, max_groups: int, sigma: float, tau: float, aggregate_precision: float = 0.0) -> float:
     """Smallest epsilon for which the Gaussian sparse histogram is (epsilon, delta)-differentially private.
 
     Guarantee, Source, Symbols, Assumes: as `gshm_delta`, of which this is the inverse.
@@ -307,9 +303,7 @@ def _point(epsilon: float, target: float, max_groups: int, presence_share: float
         rho=rho,
         sigma=sigma,
         tau=tau,
-        delta=gshm_delta(
-            epsilon, max_groups=max_groups, sigma=sigma, tau=tau, aggregate_precision=aggregate_precision
-        ),
+        delta=gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau, aggregate_precision=aggregate_precision),
         threshold_delta=threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau),
     )
 

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.query.dialect import span_of
 from dpsql.query.private_query import PublicKeys
 
 
@@ -97,3 +101,23 @@ class Environment:
     schemas: Schemas
     settings: tuple[tuple[str, str], ...]
     now: dt.datetime
+
+
+def types_of(
+    environment: Environment, columns: Sequence[Column], parts: Sequence[tuple[exp.Expr, str]], text: str
+) -> list[str]:
+    """DuckDB types of expressions, each given as the node that was written and the SQL that it became.
+
+    Raises:
+        SchemaError: one does not bind; the error says where in ``text`` it stands.
+
+    """
+    try:
+        return environment.schemas.describe(columns, [sql for _, sql in parts])
+    except SchemaError:
+        for node, sql in parts:
+            try:
+                environment.schemas.describe(columns, [sql])
+            except SchemaError as error:
+                raise SchemaError(str(error), span=span_of(node, text)) from None
+        raise

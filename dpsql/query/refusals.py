@@ -23,6 +23,7 @@ CODES: dict[str, str] = {
     "nested_aggregate": "an aggregate inside an aggregate",
     "no_aggregate": "a query that releases rows and no aggregate",
     "not_grouped": "a column that is neither grouped nor aggregated",
+    "order_by_form": "an ORDER BY term that is no expression over the result's columns",
     "option": "an option that is unknown, doubled or out of range",
     "privacy_level_missing": "neither policy nor query says how private the answer shall be",
     "public_keys_missing": "PUBLIC_GROUPS over keys without a public list",

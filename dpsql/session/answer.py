@@ -117,7 +117,7 @@ def answer(
         points = _extended(points, shown, len(presence.values), rooms)
         keys = table.frame_keys(frame_hash)
     noisy = _noisy_table(query, points, shown, keys)
-    return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}, lossless=False), receipt)
+    return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpsql.engine import SETTINGS, Engine, Sandbox, digest
+from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema
 from dpsql.query.private_query import PublicKeys
@@ -116,6 +116,6 @@ def environment(policy: Policy, engine: Engine, sandbox: Sandbox) -> Environment
     return Environment(
         policy=PolicyView(policy),
         schemas=SchemaView(policy, engine, sandbox),
-        settings=SETTINGS,
+        settings=engine.settings(),
         now=dt.datetime.now(dt.UTC),
     )
