@@ -75,8 +75,8 @@ def accepted_range(releases: int) -> tuple[float, float]:
 
 
 def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    least, most = accepted_range(40)
-    for name, share in coverage(session, 40).items():
+    least, most = accepted_range(25)
+    for name, share in coverage(session, 25).items():
         assert least <= share <= most, name
     # the planted fault: intervals that are a quarter too narrow
     monkeypatch.setattr(estimates, "Z_95", estimates.Z_95 * 3 / 4)

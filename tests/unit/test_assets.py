@@ -81,7 +81,7 @@ def test_shipped_rows_are_the_pinned_ones(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "made"),
     [
-        ("make_flights.py", {"flights": "flights"}),
+        pytest.param("make_flights.py", {"flights": "flights"}, marks=pytest.mark.long),
         ("make_clinic.py", {name.removeprefix("clinic/"): name for name in ROWS_SHA256 if "/" in name}),
     ],
 )

@@ -57,13 +57,13 @@ def cases(draw: st.DrawFn) -> Case:
     """A table and a query; one of its units is to be deleted."""
     fields = _fields(draw)
     query = _query(draw, fields)
-    heavy = draw(st.integers(0, 3), label="heavy units")
+    heavy = draw(st.sampled_from((2, 1, 3, 0)), label="heavy units")
     light = draw(st.integers(0, 12), label="light rows")
     chance = random.Random(draw(st.integers(0, 2**32 - 1), label="seed"))
     rows = _rows(fields, heavy, light, chance)
     sizes = Counter(row[0] for row in rows if row[0] is not None)
     present = sorted(sizes, key=lambda unit: (-sizes[unit], str(unit)))
-    removed = draw(st.sampled_from((*present[:1] * 2, *present))) if present else None
+    removed = draw(st.sampled_from((*present[:1] * 5, *present))) if present else None
     return Case(fields, tuple(rows), query, removed)
 
 
@@ -95,14 +95,11 @@ def _query(draw: st.DrawFn, fields: tuple[Field, ...]) -> Query:
     values = (
         column(number), column(number), column(whole), as_integer(text), square(whole), ratio(whole, divisor), rare,
     )  # fmt: skip
-    aggregates = draw(
-        st.lists(st.sampled_from(values).flatmap(lambda value: _aggregate(value, condition, row_cap)), max_size=3)
-    )
-    if not aggregates:
-        aggregates = [Aggregate("units")]
+    one = st.sampled_from(values).flatmap(lambda value: _aggregate(value, condition, row_cap))
+    aggregates = [draw(one) for _ in range(draw(st.sampled_from((1, 2, 3, 4))))]
     max_groups = draw(st.integers(1, 4)) if keys else 1
     option = draw(st.booleans()) if keys else False
-    where = tuple(draw(st.lists(condition, max_size=2)))
+    where = tuple(draw(st.lists(condition, max_size=draw(st.sampled_from((0, 1, 2))))))
     public = _public_keys(draw, keys) if keys in plain else None
     return Query(keys, _distinct(aggregates), where, max_groups, row_cap, option, public)
 
@@ -149,7 +146,7 @@ def _aggregate(
     average = st.builds(
         Aggregate, st.just("avg"), st.just(summed), filters, st.none(), bounds, private_spelling=spelling
     )
-    return st.one_of(units, counted, by_group, by_both, capped, by_row, average)
+    return st.one_of(units, counted, by_group, by_both, capped, capped, by_row, by_row, average)
 
 
 def _rows(fields: tuple[Field, ...], heavy: int, light: int, chance: random.Random) -> list[tuple[Value, ...]]:
@@ -160,7 +157,7 @@ def _rows(fields: tuple[Field, ...], heavy: int, light: int, chance: random.Rand
     for unit in chance.sample(ids, min(heavy, len(ids))):
         rows += [_row(fields, unit, chance) for _ in range(chance.randrange(8, 20))]
         # a block of equal rows: one group with more rows than any cap
-        rows += [_row(fields, unit, chance)] * chance.randrange(12)
+        rows += [_row(fields, unit, chance)] * chance.randrange(6, 14)
     chance.shuffle(rows)
     return rows
 

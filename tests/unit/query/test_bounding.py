@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.unit.query.exact_runs import ExactTable, Laboratory, Rewrite, Run, is_unit, movements, totals, unchanged
 from tests.unit.query.planted_faults import FAULTS, Fault
@@ -13,7 +13,7 @@ from tests.unit.query.query_descriptions import Case
 from tests.unit.query.random_cases import cases
 
 _SHORT = settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,
@@ -71,7 +71,8 @@ def test_the_check_catches_a_planted_fault(
 def _examples_until_caught(laboratory: Laboratory, fault: Fault, patch: pytest.MonkeyPatch) -> int:
     tried = 0
 
-    @settings(_SHORT, max_examples=200)
+    @settings(_SHORT, max_examples=200, derandomize=False)
+    @seed(12)
     @given(case=cases())
     def look(case: Case) -> None:
         nonlocal tried

@@ -226,7 +226,7 @@ def run_chargers(path: Path, processes: int) -> list[int]:
     return taken
 
 
-@pytest.mark.parametrize(("processes", "charges"), [(3, 40), pytest.param(8, 2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("processes", "charges"), [(2, 20), pytest.param(8, 2000, marks=pytest.mark.long)])
 def test_processes_share_a_budget_to_the_last_unit(tmp_path: Path, processes: int, charges: int) -> None:
     path = tmp_path / "s.dpsql"
     with new_state(path, rho_budget=7 * charges + 6, delta_threshold=2 * charges) as state:
