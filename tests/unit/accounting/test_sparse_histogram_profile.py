@@ -7,7 +7,7 @@ from functools import reduce
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
@@ -238,11 +238,14 @@ def test_the_best_point_is_certified_and_spends_what_it_says(
 
 
 @given(delta=st.floats(1e-30, 0.9), max_groups=st.integers(1, 10**5), sigma=st.floats(1e-3, 1e6))
+@example(delta=0.5, max_groups=1, sigma=1.0)
 def test_threshold_is_safe_and_smallest(delta: float, max_groups: int, sigma: float) -> None:
     tau = threshold(delta, max_groups=max_groups, sigma=sigma)
     assert threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau) <= delta
     assert shown_probability(max_groups, sigma, tau) <= delta
-    assert tau == 0.0 or shown_probability(max_groups, sigma, tau * (1 - 1e-6)) > delta
+    # near zero a share of tau is less than the rounding of delta, so the step down has a least size
+    lower = tau - max(1e-6 * tau, 1e-9 * sigma)
+    assert lower < 0.0 or shown_probability(max_groups, sigma, lower) > delta
 
 
 @pytest.mark.parametrize("analysis", ["exact", "add-the-deltas"])
