@@ -26,11 +26,11 @@ from dpsql.query.private_query import (
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
-from dpsql.query.sum_lattice import lattice_steps, representable, sum_exponent
+from dpsql.query.sum_lattice import representable, representable_together, sum_steps
 
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
 _MOST_ROWS = 10**9
-"""Most rows of one unit in one group: with more, a few units could push a sum out of 64 bits, which fails aloud."""
+"""Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
 _FLOATING = ("FLOAT", "DOUBLE")
 
 
@@ -300,11 +300,11 @@ class AggregateReader:
                 self._bad_bounds(node)
                 return None
             if bounds is not None and not representable(bounds):
-                self._refusals.add(
-                    "bounds_invalid", node, "the bounds are too wide, too narrow, or too far from 0 for their width.",
-                    "Shift or scale the value, as in sum(x - 1000000, …).",
-                )  # fmt: skip
+                self._refuse_extreme(node)
                 return None
+        if per_group is not None and per_row is not None and not representable_together(per_group, per_row):
+            self._refuse_extreme(node)
+            return None
         if per_group is None and self._rules.max_rows_per_group is None:
             self._refusals.add(
                 "bounds_missing", node, f"{name} is bounded per row, but not how many rows one unit has in a group.",
@@ -313,6 +313,13 @@ class AggregateReader:
             )  # fmt: skip
             return None
         return per_group, per_row
+
+    def _refuse_extreme(self, node: exp.Expr) -> None:
+        self._refusals.add(
+            "bounds_invalid", node,
+            "the bounds are too wide, too narrow, or too far from 0 for their width or for that of the group's.",
+            "Shift or scale the value, as in sum(x - 1000000, …).",
+        )  # fmt: skip
 
     def _refuse_unbounded_sum(self, node: exp.Expr, arguments: _Arguments, name: str) -> None:
         column = arguments.value.name if isinstance(arguments.value, exp.Column) else ""
@@ -336,23 +343,16 @@ class AggregateReader:
         missing: bool,
     ) -> Statistic:
         cap = None if per_group else self._rules.max_rows_per_group
-        exponent = sum_exponent(per_group or per_row or (0.0, 0.0), cap or 1)
-        row_steps = lattice_steps(per_row, exponent) if per_row else None
-        group_steps = lattice_steps(per_group, exponent) if per_group else None
-        low, high = group_steps or row_steps or (0, 0)
-        if group_steps is None and cap is not None:
-            low, high = min(low, cap * low), max(high, cap * high)
-        if missing:
-            low, high = min(low, 0), max(high, 0)
+        steps = sum_steps(per_group, per_row, cap, missing=missing)
         return Statistic(
             kind="sum",
-            low_steps=low,
-            high_steps=high,
-            lattice_exponent=exponent,
+            low_steps=steps.low,
+            high_steps=steps.high,
+            lattice_exponent=steps.exponent,
             value_sql=value_sql,
             filter_sql=to_sql(arguments.filter) if arguments.filter is not None else "",
-            row_bounds_steps=row_steps,
-            group_bounds_steps=group_steps,
+            row_bounds_steps=steps.row,
+            group_bounds_steps=steps.group,
             row_cap=cap,
         )
 

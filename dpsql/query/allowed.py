@@ -13,6 +13,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.query.dialect import written
 from dpsql.query.refusals import Refusals
+from dpsql.query.row_rules import check_literals
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
@@ -24,7 +25,7 @@ FUNCTION_EXAMPLES: tuple[str, ...] = (
     "second(d)", "dayofweek(d)", "isodow(d)", "dayofyear(d)", "dayofmonth(d)", "weekday(d)", "weekofyear(d)",
     "isoyear(d)", "yearweek(d)", "decade(d)", "century(d)", "dayname(d)", "monthname(d)",
     "last_day(d)", "make_date(x, y, z)", "date_diff('day', d, e)", "date_add(d, interval 1 day)",
-    "date_sub('day', d, e)", "epoch(d)", "strftime(d, '%Y')", "time_bucket(interval 1 day, d)",
+    "date_sub('day', d, e)", "epoch(d)", "strftime(d, '%Y')",
     "lower(s)", "upper(s)", "trim(s)", "ltrim(s)", "rtrim(s)", "length(s)", "left(s, 1)", "right(s, 1)",
     "substring(s, 1, 2)", "concat(s, t)", "split_part(s, t, 1)", "starts_with(s, t)", "ends_with(s, t)",
     "suffix(s, t)", "prefix(s, t)", "contains(s, t)", "strpos(s, t)", "instr(s, t)",
@@ -39,7 +40,7 @@ few of them nested make one row take minutes.
 _STRUCTURE: frozenset[type[exp.Expr]] = frozenset(
     {
         exp.Add, exp.And, exp.Between, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.Boolean, exp.Column,
-        exp.DataType, exp.DataTypeParam, exp.Div, exp.DPipe, exp.EQ, exp.Escape, exp.GT, exp.GTE, exp.Identifier,
+        exp.DataType, exp.DataTypeParam, exp.Div, exp.DPipe, exp.EQ, exp.GT, exp.GTE, exp.Identifier,
         exp.If, exp.ILike, exp.In, exp.IntDiv, exp.Interval, exp.Is, exp.Like, exp.Literal, exp.LT, exp.LTE,
         exp.Mod, exp.Mul, exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Or,
         exp.Paren, exp.RawString, exp.Sub, exp.Var,
@@ -49,9 +50,8 @@ _STRUCTURE: frozenset[type[exp.Expr]] = frozenset(
 _CAST_TARGETS: frozenset[str] = frozenset(
     {
         "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT", "UINT", "UBIGINT",
-        "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "TEXT", "CHAR", "DATE", "TIME", "TIMESTAMP",
-        "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "UUID", "INTERVAL", "BLOB",
-        "VARBINARY",
+        "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "TEXT", "CHAR", "DATE", "TIMESTAMP",
+        "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "UUID",
     }
 )  # fmt: skip
 
@@ -85,6 +85,7 @@ def check_row_expression(
             continue
         before = len(refusals.found)
         _check_node(node, refusals)
+        check_literals(node, refusals)
         if len(refusals.found) > before:
             refused.add(id(node))
     return refused

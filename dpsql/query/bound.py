@@ -23,6 +23,13 @@ PUBLIC_KEYS = "dpsql_public_keys"
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
+_MOST_STEPS = 2**62 - 1
+"""Sums over units are clamped to plus or minus this, so that with noise they fit a BIGINT whatever the data are.
+
+The clamp moves no two sums further apart, so the sensitivity holds; a cast that fails, or a check of size, would tell
+of the exact sum. At 2**33 steps or fewer for a unit, no fewer than 2**29 units reach it.
+"""
+
 _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
@@ -50,7 +57,9 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes) ->
         per_row = f"rows SEMI JOIN temp.main.{PUBLIC_KEYS} AS public_keys ON {matches}"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
-        f", CAST(coalesce(sum(v_{i} - {statistic.centre_steps}), 0) AS BIGINT) AS stat_{i}" for i, statistic in others
+        f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_MOST_STEPS}), {_MOST_STEPS}) "
+        f"AS BIGINT) AS stat_{i}"
+        for i, statistic in others
     )
     kept = _kept(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""

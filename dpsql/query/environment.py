@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,13 +24,25 @@ class Column:
     nullable: bool
 
 
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def folded(name: str) -> str:
+    """A name as DuckDB compares it: of all letters it folds those of ASCII alone.
+
+    >>> folded("Ärzte"), folded("\u212a")
+    ('Ärzte', '\u212a')
+    """
+    return name.translate(_ASCII_LOWER)
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A table or view.
 
     Attributes:
         canonical: its identity in policy and hashes.
-        relation: quoted DuckDB text to read it from, ENUM columns as text.
+        relation: quoted DuckDB text to read it from, ENUM columns as text, columns of unsafe types left out.
         columns: the columns of ``relation``.
         catalog_name: database, schema and table as the catalog spells them.
     """
@@ -40,9 +53,10 @@ class TableSchema:
     catalog_name: tuple[str, str, str]
 
     def column(self, name: str) -> Column | None:
-        """The column of this name; DuckDB ignores case even where a name is quoted."""
-        wanted = name.lower()
-        return next((column for column in self.columns if column.name.lower() == wanted), None)
+        """The column of this name; DuckDB ignores the case of ASCII letters even where a name is quoted."""
+        exact = (column for column in self.columns if column.name == name)
+        alike = (column for column in self.columns if folded(column.name) == folded(name))
+        return next(exact, None) or next(alike, None)
 
 
 @dataclass(frozen=True, slots=True)

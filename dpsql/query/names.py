@@ -91,7 +91,10 @@ class _Resolver:
         self._unfolded += sum(1 for _ in alias.walk())
         if self._unfolded > MAX_NODES:
             raise ParseError("the aliases of the select list unfold to too long a query")
-        return self._transform(alias.copy(), alias_first=False, seen=seen)
+        unfolded = self._transform(alias.copy(), alias_first=False, seen=seen)
+        # an operator that takes an alias's place must not be torn apart by its neighbours
+        binds = isinstance(unfolded, exp.Binary | exp.Unary | exp.Predicate) and not isinstance(unfolded, exp.Paren)
+        return exp.paren(unfolded, copy=False) if binds else unfolded
 
     def _column(self, node: exp.Column, *, alias_first: bool, seen: frozenset[str]) -> exp.Expr:
         name = node.name

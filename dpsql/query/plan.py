@@ -27,6 +27,7 @@ from dpsql.query.private_query import (
     Statistic,
 )
 from dpsql.query.refusals import Refusals
+from dpsql.query.row_rules import check_private_parts
 from dpsql.query.statements import SelectStatement
 
 _UNRELEASABLE = (
@@ -93,9 +94,12 @@ def _plan(
     public = _public_keys(clauses.options, resolved.keys, keys, schema, environment, refusals)
     max_groups = _max_groups(clauses.options, rules, resolved.keys, public, refusals)
     refusals.raise_if_any()
+    conditions = (*resolved.filters, *resolved.keys)
+    check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
+    refusals.raise_if_any()
 
-    conditions = [(part, as_condition(to_sql(part))) for part in resolved.filters]
-    types_of(environment, schema.columns, conditions, statement.text)
+    filters = [(part, as_condition(to_sql(part))) for part in resolved.filters]
+    types_of(environment, schema.columns, filters, statement.text)
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,

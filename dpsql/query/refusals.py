@@ -28,6 +28,7 @@ CODES: dict[str, str] = {
     "privacy_level_missing": "neither policy nor query says how private the answer shall be",
     "public_keys_missing": "PUBLIC_GROUPS over keys without a public list",
     "row_function": "a function that is not on the allow-list of row expressions",
+    "row_type": "a type that row expressions cannot be computed with",
     "row_syntax": "syntax that is not allowed inside a row expression",
     "source": "a FROM clause that is not one protected table",
     "star": "a star in the select list",

@@ -37,6 +37,8 @@ from dpsql.state import (
     delta_units_up,
 )
 
+_STAND_IN_SALT = bytes(16)
+
 
 @dataclass(frozen=True)
 class Rooms:
@@ -99,8 +101,13 @@ def answer(
         charged, drawn = Charged(0, 0, ()), _Drawn(None, {})
         if due:
             public_keys = _public_key_table(query, rooms)
+            read = (PRESENCE, *_beside_presence(due))
+            # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
+            bounded_sql(query.frame, read, _STAND_IN_SALT)
             charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, due), reader)
-            drawn = _draw(query, calibration, due, public_keys, rooms, timeout_seconds)
+            salt = table.frame(frame_hash, query.frame.unit, (query.frame.table,)).salt
+            sql = bounded_sql(query.frame, read, salt)
+            drawn = _draw(query, calibration, due, sql, public_keys, rooms, timeout_seconds)
         points = {
             statistic: drawn.points.get(statistic) or _stored(statistic, query, rooms) for statistic in query.statistics
         }
@@ -128,29 +135,30 @@ class _Drawn:
     points: Mapping[Statistic, Point]
 
 
+def _beside_presence(due: tuple[Level, ...]) -> tuple[Statistic, ...]:
+    return tuple(level.statistic for level in due if level.statistic != PRESENCE)
+
+
 def _draw(
     query: PrivateQuery,
     calibration: Calibration,
     due: tuple[Level, ...],
+    sql: str,
     public_keys: pa.Table | None,
     rooms: Rooms,
     timeout_seconds: float | None,
 ) -> _Drawn:
     frame, table = query.frame, rooms.state.side_table
-    stored = table.frame(frame.frame_hash, frame.unit, (frame.table,))
-    others = tuple(level.statistic for level in due if level.statistic != PRESENCE)
-    exact = rooms.engine.aggregate(
-        bounded_sql(frame, (PRESENCE, *others), stored.salt),
-        public_keys=public_keys,
-        timeout_seconds=timeout_seconds,
-    )
+    exact = rooms.engine.aggregate(sql, public_keys=public_keys, timeout_seconds=timeout_seconds)
     key_names = tuple(f"key_{i}" for i in range(len(frame.keys)))
     held = table.frame_keys(frame.frame_hash)
     # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
     known = held if held is not None else public_keys
     aligned = align_groups(exact.reveal(), known, key_names, rooms.sandbox.run)
     new_keys = aligned.new_keys if held is not None or public_keys is None else public_keys
-    columns = {PRESENCE: "units"} | {statistic: f"stat_{i}" for i, statistic in enumerate(others, start=1)}
+    columns = {PRESENCE: "units"} | {
+        statistic: f"stat_{i}" for i, statistic in enumerate(_beside_presence(due), start=1)
+    }
     points = {
         level.statistic: Point(
             statistic_hash=level.statistic.hash_in(frame),

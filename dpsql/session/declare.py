@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from dpsql.accounting import zcdp
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
-from dpsql.query.environment import TableSchema
+from dpsql.query.environment import TableSchema, folded
 from dpsql.query.statements import FunctionCall
 from dpsql.state import (
     Domain,
@@ -27,6 +28,9 @@ _RULES = (
     "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
     "default_rho", "default_epsilon", "default_delta",
 )  # fmt: skip
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 class Books(Protocol):
@@ -146,10 +150,27 @@ def _unit(call: FunctionCall, books: Books) -> str:
     return f"unit {unit.name} has its budget"
 
 
-def _table(name: str, engine: Engine) -> TableSchema:
-    schema = engine.resolve(name.split("."))
+def split_name(text: str) -> list[str]:
+    """Parts of a name: dots separate them, double quotes hold one together, case and spaces stay.
+
+    >>> split_name("main.my visits")
+    ['main', 'my visits']
+    >>> split_name('clinic."Odd.Schema"."my ""own"" table"')
+    ['clinic', 'Odd.Schema', 'my "own" table']
+
+    Raises:
+        PolicyError: a part is empty or a quote is not closed.
+
+    """
+    if not _NAME.fullmatch(text):
+        raise PolicyError(f"{text!r} is not a name: write visits, main.visits or 'main.\"odd.name\"'")
+    return [quoted.replace('""', '"') or bare for quoted, bare in _PART.findall(text)]
+
+
+def _table(parts: list[str], engine: Engine) -> TableSchema:
+    schema = engine.resolve(parts)
     if schema is None:
-        raise PolicyError(f"there is no table or view {name!r} in this database")
+        raise PolicyError(f"there is no table or view {'.'.join(parts)!r} in this database")
     return schema
 
 
@@ -161,6 +182,17 @@ def _column(schema: TableSchema, name: str) -> str:
     return column.name
 
 
+def _require_bytewise(schema: TableSchema, column: str, engine: Engine) -> None:
+    """Units are told apart by their bytes: where SQL holds two spellings equal, one person would count twice."""
+    collation = engine.collation(schema, column)
+    if collation is not None:
+        raise PolicyError(
+            f"privacy unit column {column!r} is compared under collation {collation!r}, so that one unit may have "
+            "several spellings; use a column without a collation (and no default_collation), as in "
+            f'CREATE VIEW … AS SELECT *, lower({column}) COLLATE "binary" AS one_spelling FROM …'
+        )
+
+
 def _require_declared(schema: TableSchema, books: Books) -> None:
     policy = books.read().policy()
     if policy.protected_table(schema.canonical) is None and policy.public_table(schema.canonical) is None:
@@ -169,10 +201,10 @@ def _require_declared(schema: TableSchema, books: Books) -> None:
 
 def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, _RULES + _BUDGET)
-    schema = _table(arguments.names[0], engine)
+    schema = _table(split_name(arguments.names[0]), engine)
     policy = books.read().policy()
     before = policy.protected_table(schema.canonical)
-    own_unit = schema.canonical.rpartition(".")[2]
+    own_unit = folded(schema.catalog_name[2])
     unit_name = arguments.text("unit") or (before.unit if before else own_unit)
     shared = arguments.text("unit") is not None or unit_name != own_unit
     if shared and arguments.has(*_BUDGET):
@@ -185,11 +217,13 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
     column = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else None)
     if column is None:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
+    column = _column(schema, column)
+    _require_bytewise(schema, column, engine)
     default_rho = arguments.number("default_rho")
     protected = ProtectedTable(
         table=schema.canonical,
         unit=unit_name,
-        privacy_unit_column=_column(schema, column),
+        privacy_unit_column=column,
         max_groups=arguments.whole("max_groups_contributed"),
         max_rows_per_group=arguments.whole("max_rows_per_group"),
         default_rho=None if default_rho is None else rho_nano_down(default_rho),
@@ -206,15 +240,15 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
 
 def _domain(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 2, ("bounds", "keys", "keys_from"))
-    schema = _table(arguments.names[0], engine)
+    schema = _table(split_name(arguments.names[0]), engine)
     column = _column(schema, arguments.names[1])
     source = arguments.text("keys_from")
     keys_from = None
     if source is not None:
-        table_name, _, key_column = source.rpartition(".")
-        if not table_name:
+        *parts, key_column = split_name(source)
+        if not parts:
             raise PolicyError("keys_from takes 'table.column'")
-        listed = _table(table_name, engine)
+        listed = _table(parts, engine)
         keys_from = (listed.canonical, _column(listed, key_column))
     domain = Domain(schema.canonical, column, arguments.pair("bounds"), arguments.literals("keys"), keys_from)
     _require_declared(schema, books)
@@ -224,7 +258,7 @@ def _domain(call: FunctionCall, books: Books, engine: Engine) -> str:
 
 def _public(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, ())
-    schema = _table(arguments.names[0], engine)
+    schema = _table(split_name(arguments.names[0]), engine)
     if not engine.is_base_table(schema):
         raise PolicyError(
             f"{schema.canonical!r} is a view; a public table must be a base table, "
@@ -236,7 +270,7 @@ def _public(call: FunctionCall, books: Books, engine: Engine) -> str:
 
 def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, ("version",))
-    schema = _table(arguments.names[0], engine)
+    schema = _table(split_name(arguments.names[0]), engine)
     version = arguments.text("version")
     _require_declared(schema, books)
     version = books.write().new_version(schema.canonical, version)

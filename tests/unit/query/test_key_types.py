@@ -48,8 +48,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "JSON": ('{"a":1}', "[]"),
 }
 _REFUSED = (
-    "STRUCT(a INTEGER)", "MAP(INTEGER, INTEGER)", "UNION(a INTEGER, b VARCHAR)", "STRUCT(a INTEGER)[]", "VARIANT",
-    "UHUGEINT", "BIGNUM", "BIT", "TIMETZ", "TIMETZ[]",
+    "STRUCT(a INTEGER)", "MAP(INTEGER, INTEGER)", "STRUCT(a INTEGER)[]", "UHUGEINT", "BIT", "TIMETZ", "TIMETZ[]",
 )  # fmt: skip
 _SPELLINGS: dict[str, tuple[str, str, str]] = {
     "DOUBLE": ("-0.0", "0.0", "0.0"),

@@ -34,9 +34,9 @@ OPERATORS = (
     "-2 ** 2", "-x ** 2", "2 ** 3 ** 2", "x ^ 2", "7 // 2", "-7 // 2", "-7 % 3", "7 / 2", "1 / 2 * 3", "1 - 2 - 3",
     "1 - (2 - 3)",
     "- - 2", "NOT c AND c", "NOT (c AND c)", "x BETWEEN -4 AND 2", "x NOT BETWEEN 1 AND 2", "NOT x BETWEEN 1 AND 2",
-    "s NOT LIKE 'A%'", "s ILIKE 'a_ %'", "s LIKE 'A!%' ESCAPE '!'", "s ^@ 'A'", "c IS NOT TRUE", "x IS DISTINCT FROM y",
+    "s NOT LIKE 'A%'", "s ILIKE 'a_ %'", "s ^@ 'A'", "c IS NOT TRUE", "x IS DISTINCT FROM y",
     "x IS NOT DISTINCT FROM y", "s || t || 1", "CAST(s AS VARCHAR(3))", "x::INT", "x::DECIMAL(10, 2)", "d + 5", "d - e",
-    "d + INTERVAL 1 MONTH", "d - INTERVAL '2' DAY", "d + INTERVAL (z) DAY", "z & 1 | 4", "s IN ('Ab ba', 'b')",
+    "d + INTERVAL 1 MONTH", "d - INTERVAL '2' DAY", "z & 1 | 4", "s IN ('Ab ba', 'b')",
     "s NOT IN ('b')",
     "extract('isodow' FROM d)", "extract(dow FROM d)", "log(y)", "log(2, y)", "CASE s WHEN 'b' THEN 1 ELSE 2 END",
     "trim(BOTH 'A' FROM s)", "substring(s FROM 2 FOR 2)", "position('b' IN s)", "x == y", "x <> y", "1_000",
@@ -78,7 +78,7 @@ def test_no_other_function_of_the_catalog_is_allowed() -> None:
         rows = connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()
     names = {str(row[0]) for row in rows}
     assert len(names) > 800
-    calls = ("", "x", "x, y", "x, y, x")
+    calls = ("", "x", "x, y", "x, y, x", "'day', x", "'day', x, y", "x, '%Y'")
     allowed = {name for name in names if any(is_allowed(f"{name}({arguments})") for arguments in calls)}
     assert allowed <= LISTED | OTHER_NAMES
     assert names & LISTED <= allowed
