@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -17,16 +18,22 @@ import pyarrow as pa
 from dpsql.errors import EngineError, SchemaError
 from dpsql.query.bound import PUBLIC_KEYS
 from dpsql.query.dialect import quote
-from dpsql.query.environment import Column, TableSchema
+from dpsql.query.environment import Column, TableSchema, folded
 
 SETTINGS: tuple[tuple[str, str], ...] = (
     ("TimeZone", "UTC"),
     ("Calendar", "gregorian"),
-    ("default_collation", ""),
     ("integer_division", "false"),
     ("ieee_floating_point_ops", "true"),
 )
-"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash."""
+"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash.
+
+All of them are a cursor's own. default_collation is not: it belongs to the whole instance, hence to the curator, so it
+is left alone, its value is part of every hash, and under one that is not bytewise nothing is answered.
+"""
+
+BYTEWISE = frozenset({"", "binary", "c", "posix"})
+"""Names, in lower case, of the collation that holds no two texts equal."""
 
 _PINNED = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
@@ -34,8 +41,16 @@ _PINNED = (
     "SET search_path = 'system.main'",
     "SET enable_progress_bar = false",
     "SET python_enable_replacements = false",
-    "SET arrow_lossless_conversion = true",
 )
+
+_REPEAT_SECONDS = 0.02
+
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_COLLATED = re.compile(r" COLLATE ([^\s()]+)")
+_ENUM = re.compile(r"\bENUM\(")
+_UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
+
+_CatalogRow = tuple[str, str, str, str, str, bool]
 
 
 class ExactTable:
@@ -57,11 +72,20 @@ class ExactTable:
 class Engine(Protocol):
     """What the eight steps need of a database."""
 
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Settings that the value of an expression depends on, as they are for the next query."""
+
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that a name means on the curator's connection."""
 
+    def find(self, canonical: str) -> TableSchema | None:
+        """Base table of this identity."""
+
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
+
+    def collation(self, schema: TableSchema, column: str) -> str | None:
+        """Collation that may hold different texts of a column equal; None where bytes decide."""
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct values of a column of a public table, sorted."""
@@ -86,6 +110,12 @@ class DuckDBEngine:
         finally:
             cursor.close()
 
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """The pinned settings, and the instance's default collation."""
+        with self._cursor() as cursor:
+            row = cursor.execute("SELECT current_setting('default_collation')").fetchone()
+        return (*SETTINGS, ("default_collation", str(row[0]) if row else ""))
+
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that ``[catalog.][schema.]table`` means, with its columns; None where there is none.
 
@@ -94,22 +124,29 @@ class DuckDBEngine:
         """
         database, home = self._home()
         *prefix, name = parts
-        rows = self._catalog_rows(name)
-        if len(prefix) == 2:
-            rows = [row for row in rows if [row[0].lower(), row[1].lower()] == [p.lower() for p in prefix]]
-        elif len(prefix) == 1:
-            wanted = prefix[0].lower()
-            in_schema = [row for row in rows if (row[0], row[1].lower()) == (database, wanted)]
-            rows = in_schema or [row for row in rows if (row[0].lower(), row[1]) == (wanted, "main")]
-        else:
-            rows = [row for row in rows if (row[0], row[1]) == (database, home)]
-        if not rows:
-            return None
-        catalog, schema, table = rows[0][:3]
-        columns = [Column(row[3], row[4], row[5]) for row in rows if row[:3] == rows[0][:3]]
-        name = ".".join(quote(part) for part in (catalog, schema, table))
-        canonical = self._canonical(catalog, schema, table, database)
-        return TableSchema(canonical, *_without_enums(name, columns), catalog_name=(catalog, schema, table))
+        rows = [row for row in self._catalog_rows(name) if folded(row[2]) == folded(name)]
+        match prefix:
+            case []:
+                rows = [row for row in rows if row[:2] == (database, home)]
+            case [first]:
+                in_schema = _named(first, [row for row in rows if row[0] == database], 1)
+                rows = in_schema or _named(first, [row for row in rows if row[1] == "main"], 0)
+            case [catalog, schema]:
+                rows = _named(schema, _named(catalog, rows, 0), 1)
+            case _:
+                return None
+        rows = _named(name, rows, 2)
+        return _table_schema(rows, self._prefixes(database)) if rows else None
+
+    def find(self, canonical: str) -> TableSchema | None:
+        """Base table of this identity, whatever its database is called now; None where there is none."""
+        prefixes = self._prefixes(self._home()[0])
+        with self._cursor() as cursor:
+            tables = cursor.execute(
+                "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT (internal OR temporary)"
+            ).fetchall()
+        place = next((place for place in tables if _canonical(place, prefixes) == canonical), None)
+        return None if place is None else self.resolve(place)
 
     def _home(self) -> tuple[str, str]:
         with contextlib.closing(self._connection.cursor()) as cursor:
@@ -118,23 +155,21 @@ class DuckDBEngine:
             raise EngineError
         return str(row[0]), str(row[1])
 
-    def _catalog_rows(self, name: str) -> list[tuple[str, str, str, str, str, bool]]:
+    def _catalog_rows(self, name: str) -> list[_CatalogRow]:
         with self._cursor() as cursor:
             return cursor.execute(
                 "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
+                # lower() folds all letters: more than DuckDB does for names
                 "FROM duckdb_columns() WHERE lower(table_name) = lower(?) AND NOT internal "
                 "AND database_name <> 'temp' ORDER BY database_name, schema_name, table_name, column_index",
                 [name],
             ).fetchall()
 
-    def _canonical(self, catalog: str, schema: str, table: str, home: str) -> str:
-        """Identity of a table that survives aliases: the path stands for an attached database."""
-        local = f"{schema}.{table}".lower()
-        if catalog == home:
-            return local
+    def _prefixes(self, home: str) -> dict[str, str]:
+        """What stands for a database in identities: nothing for the curator's own, else its path."""
         with self._cursor() as cursor:
-            row = cursor.execute("SELECT path FROM duckdb_databases() WHERE database_name = ?", [catalog]).fetchone()
-        return f"{row[0] if row and row[0] else catalog}:{local}"
+            rows = cursor.execute("SELECT database_name, path FROM duckdb_databases()").fetchall()
+        return {name: "" if name == home else f"{path or name}:" for name, path in rows}
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
@@ -144,6 +179,28 @@ class DuckDBEngine:
                 list(schema.catalog_name),
             ).fetchone()
         return row is not None and row[0] == 1
+
+    def collation(self, schema: TableSchema, column: str) -> str | None:
+        """Collation of a column, or the instance's own, that may hold different texts equal; None where bytes decide.
+
+        A table made with LIMIT 0 takes a column's collation over, through views too, and reads no row for it.
+
+        Raises:
+            EngineError: the column cannot be read.
+
+        """
+        definition = None
+        with contextlib.suppress(duckdb.Error), self._cursor() as cursor:
+            cursor.execute(
+                f"CREATE TEMP TABLE temp.main.collated AS SELECT {quote(column)} AS unit FROM {schema.relation} LIMIT 0"
+            )
+            definition = cursor.execute(
+                "SELECT sql FROM duckdb_tables() WHERE table_name = 'collated' AND temporary"
+            ).fetchone()
+        if definition is None:
+            raise EngineError(f"the engine could not read column {column!r}")
+        named = [*_COLLATED.findall(definition[0]), dict(self.settings())["default_collation"]]
+        return next((name for name in named if folded(name) not in BYTEWISE), None)
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""
@@ -162,32 +219,55 @@ class DuckDBEngine:
             EngineError: it failed or ran out of time; the message is constant.
 
         """
-        with self._cursor() as cursor:
+        failed = False
+        with self._cursor() as cursor, _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
             try:
                 if public_keys is not None:
                     cursor.register(PUBLIC_KEYS, public_keys)
-                with _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
-                    table = cursor.sql(sql).to_arrow_table()
-            except duckdb.Error:
-                reason = "the query ran out of time" if expired.is_set() else "the engine could not run the query"
-                raise EngineError(reason) from None
+                table = cursor.sql(sql).to_arrow_table()
+            except Exception:
+                failed = True
+        # raised outside the handler: a handled error travels along as __context__, with the row values that it quotes
+        if failed or expired.is_set():
+            raise EngineError("the query ran out of time" if expired.is_set() else "the engine could not run the query")
         return ExactTable(table)
 
 
-def _without_enums(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
-    """Text that reads a table with its ENUM columns as text, and the columns as they then are.
+def _named(name: str, rows: list[_CatalogRow], place: int) -> list[_CatalogRow]:
+    """Rows that carry a name at a place as it is written; where there is none, as DuckDB compares it."""
+    exact = [row for row in rows if row[place] == name]
+    return exact or [row for row in rows if folded(str(row[place])) == folded(name)]
+
+
+def _canonical(place: tuple[str, str, str], prefixes: dict[str, str]) -> str:
+    """Identity of a table: names that are not plain, with a dot in them say, are quoted."""
+    names = (folded(part) for part in place[1:])
+    return prefixes[place[0]] + ".".join(name if _PLAIN_NAME.fullmatch(name) else quote(name) for name in names)
+
+
+def _table_schema(rows: list[_CatalogRow], prefixes: dict[str, str]) -> TableSchema:
+    place = rows[0][:3]
+    columns = [Column(row[3], row[4], row[5]) for row in rows if row[:3] == place]
+    relation, readable = _readable(".".join(quote(part) for part in place), columns)
+    return TableSchema(_canonical(place, prefixes), relation, readable, catalog_name=place)
+
+
+def _readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
+    """Text that reads a table without what must not be computed with, and the columns as they then are.
 
     An ENUM's type lists its members, which may be keys that nobody was shown: in error texts, in Arrow dictionaries,
-    and by the error that a comparison with a word outside the list raises. Columns that nest one are not there.
+    and by the error that a comparison with a word outside the list raises. An ENUM is read as text, and columns that
+    nest one are not there. Neither are BIGNUM, whose casts can fail with an internal error in spite of TRY, after which
+    DuckDB refuses the whole database, and VARIANT, GEOMETRY and UNION, whose casts depend on what a row holds.
     """
-    nested = [c for c in columns if "ENUM(" in c.type and not _is_enum(c)]
     plain = [c for c in columns if _is_enum(c)]
-    if not nested and not plain:
+    left_out = [c for c in columns if c not in plain and (_ENUM.search(c.type) or _UNSAFE_TYPE.search(c.type))]
+    if not left_out and not plain:
         return name, tuple(columns)
     casts = ", ".join(f"CAST({quote(c.name)} AS VARCHAR) AS {quote(c.name)}" for c in plain)
-    exclude = f" EXCLUDE ({', '.join(quote(c.name) for c in nested)})" if nested else ""
+    exclude = f" EXCLUDE ({', '.join(quote(c.name) for c in left_out)})" if left_out else ""
     replace = f" REPLACE ({casts})" if casts else ""
-    seen = tuple(Column(c.name, "VARCHAR", c.nullable) if _is_enum(c) else c for c in columns if c not in nested)
+    seen = tuple(Column(c.name, "VARCHAR", c.nullable) if c in plain else c for c in columns if c not in left_out)
     return f"(SELECT *{exclude}{replace} FROM {name})", seen
 
 
@@ -202,17 +282,25 @@ def _interrupt_after(seconds: float | None, interrupt: Callable[[], None]) -> It
         yield expired
         return
 
-    def stop() -> None:
-        expired.set()
-        interrupt()
+    done = threading.Event()
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
+    def watch() -> None:
+        if done.wait(min(seconds, threading.TIMEOUT_MAX)):
+            return
+        expired.set()
+        # DuckDB forgets an interrupt that comes before its query starts, so it is repeated
+        while True:
+            interrupt()
+            if done.wait(_REPEAT_SECONDS):
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield expired
     finally:
-        timer.cancel()
+        done.set()
+        watcher.join()
 
 
 class Sandbox:
@@ -235,6 +323,8 @@ class Sandbox:
         for name, value in SETTINGS:
             self._connection.execute(f"SET {name} = '{value}'")
         self._connection.execute("SET python_enable_replacements = false")
+        # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
+        self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
 
     def close(self) -> None:
         """Close the in-memory database."""
@@ -270,7 +360,6 @@ class Sandbox:
         listed = ", ".join(f"CAST({text} AS {key_type})" for text in texts)
         with self._lock:
             try:
-                self._connection.execute("SET arrow_lossless_conversion = true")
                 table = self._connection.sql(
                     f"SELECT key FROM (SELECT unnest([{listed}]) AS key, unnest(range({len(texts)})) AS place) "
                     "GROUP BY key ORDER BY min(place)"
@@ -279,11 +368,8 @@ class Sandbox:
                 raise SchemaError(_first_line(error), hint=f"Public keys must be {key_type} values.") from None
         return table.column("key").combine_chunks()
 
-    def run(self, sql: str, tables: dict[str, pa.Table], *, lossless: bool = True) -> pa.Table:
+    def run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         """Run SQL over the given tables.
-
-        ``lossless`` keeps DuckDB's own types as Arrow extension types (for tables that come back in); without it
-        types become what people expect in pandas and polars.
 
         Raises:
             EngineError: the SQL failed.
@@ -291,15 +377,15 @@ class Sandbox:
         """
         with self._lock:
             try:
-                self._connection.execute(f"SET arrow_lossless_conversion = {lossless}")
-                for name, table in tables.items():
-                    self._connection.register(name, table)
-                return self._connection.sql(sql).to_arrow_table()
-            except duckdb.Error:
-                raise EngineError("post-processing failed") from None
+                with contextlib.suppress(Exception):
+                    for name, table in tables.items():
+                        self._connection.register(name, table)
+                    return self._connection.sql(sql).to_arrow_table()
             finally:
                 for name in tables:
                     self._connection.unregister(name)
+        # outside a handler, as in DuckDBEngine.aggregate: exact tables pass through here when keys are lined up
+        raise EngineError("post-processing failed")
 
 
 def digest(values: pa.Table) -> str:

@@ -106,10 +106,7 @@ def patient_table(uniforms: Uniforms, city_names: npt.NDArray[np.str_]) -> tuple
 def diagnosis_codes(uniforms: Uniforms) -> npt.NDArray[np.str_]:
     """Codes in the shape of ICD-10, most frequent first; which code is frequent is chance."""
     codes = [
-        f"{letter}{block:02d}.{digit}"
-        for letter in "ABCDEFGHIJKLMN"
-        for block in range(30)
-        for digit in range(10)
+        f"{letter}{block:02d}.{digit}" for letter in "ABCDEFGHIJKLMN" for block in range(30) for digit in range(10)
     ]
     return np.array(codes)[uniforms.order(len(codes))[:DIAGNOSES]]
 
@@ -140,9 +137,7 @@ def visit_table(uniforms: Uniforms, city_names: npt.NDArray[np.str_], home: Ints
             "patient_id": pa.array(patient + 1, pa.int32(), mask=uniforms.flags(0.01, VISITS)),
             "visit_date": pa.array(FIRST_DAY + day, pa.date32()),
             "city": pa.array(city_names[city], pa.string()),
-            "diagnosis": pa.array(
-                diagnosis_codes(uniforms)[rank], pa.string(), mask=uniforms.flags(0.005, VISITS)
-            ),
+            "diagnosis": pa.array(diagnosis_codes(uniforms)[rank], pa.string(), mask=uniforms.flags(0.005, VISITS)),
             "cost": pa.array(np.round(cost, 2), pa.float64(), mask=uniforms.flags(0.02, VISITS)),
             "urgent": pa.array(uniforms.flags(urgency[rank], VISITS)),
         }

@@ -10,37 +10,28 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from sqlglot import exp
 
 from dpsql.errors import ParseError
+from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, function_name, is_aggregate_call, with_bounds
 from dpsql.query.allowed import check_row_expression
-from dpsql.query.dialect import to_sql
-from dpsql.query.environment import Environment, TableRules, TableSchema
+from dpsql.query.dialect import to_sql, unquoted, written
+from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.private_query import (
     COUNT_LATTICE_EXPONENT,
-    SUM_LATTICE_BITS,
     Estimate,
     Linear,
     Statistic,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
+from dpsql.query.sum_lattice import representable, representable_together, sum_steps
 
-PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
-_NAMED = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
+_MOST_ROWS = 10**9
+"""Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
 _FLOATING = ("FLOAT", "DOUBLE")
-_LARGEST_BOUND = 2.0**100
-_ROW_CAP_BITS = 8
-
-
-def is_aggregate_call(node: exp.Expr) -> bool:
-    """Whether a node is an aggregate, of ours or any other."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() in ("sum", "avg", *PRIVATE_AGGREGATES)
-    return isinstance(node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +67,16 @@ class AggregateReader:
 
     def read(self, node: exp.Expr) -> Aggregate | None:
         """The aggregate that a call asks for; None after noting why there is none."""
+        before = len(self._refusals.found)
         arguments = self._arguments(node)
-        if arguments is None or not self._expressions_allowed(arguments):
+        if arguments is not None:
+            self._check_expressions(arguments)
+        if arguments is None or len(self._refusals.found) > before:
             return None
-        name = to_sql(node).replace('"', "")
+        if arguments.filter is not None:
+            # what does not bind is refused before anything is charged
+            self._type_of(exp.cast(arguments.filter.copy(), "BOOLEAN"))
+        name = unquoted(node)
         if arguments.function == "count":
             return self._count(node, arguments, name)
         return self._sum_or_average(node, arguments, name)
@@ -89,12 +86,13 @@ class AggregateReader:
         call = node
         if isinstance(call, exp.Filter):
             condition, call = call.expression.this, call.this
-        function = _function_name(call)
+        function = function_name(call)
         if function is None:
-            shown = call.sql_name().lower() if isinstance(call, exp.Func) else type(call).__name__.lower()
+            window = isinstance(call, exp.Window | exp.WithinGroup)
             self._refusals.add(
-                "aggregate", node, f"{shown} has no private form yet.",
-                "Use count, sum or avg, with FILTER and over a GROUP BY.",
+                "aggregate", node, f"{'a window or ordered set' if window else written(call)} has no private form yet.",
+                "Write count(*) FILTER (WHERE …)." if isinstance(call, exp.CountIf)
+                else "Use count, sum or avg, with FILTER and over a GROUP BY.",
             )  # fmt: skip
             return None
         positional, named = self._split(call)
@@ -121,11 +119,12 @@ class AggregateReader:
                 bounds = self._pair(node, positional[1:])
                 per_group, per_row = (bounds, None) if function == "sum" else (None, bounds)
                 positional = positional[:1]
-        if len(positional) > 1 or (function != "count" and not positional):
+        if len(positional) > 1 or (function != "count" and (not positional or isinstance(positional[0], exp.Star))):
             self._refuse_argument(node, f"{function} takes one value.", f"Write {function}(x).")
             return None
         value = positional[0] if positional and not isinstance(positional[0], exp.Star) else None
-        return _Arguments(function, value, distinct, condition, per_group, per_row, self._weight(node, named))
+        weight = named.get("weight")
+        return _Arguments(function, value, distinct, condition, per_group, per_row, weight[0] if weight else None)
 
     def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None]]:
         listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]
@@ -136,34 +135,29 @@ class AggregateReader:
                 positional.append(argument)
                 continue
             name = argument.this.name.lower()
-            if name not in _NAMED or name in named:
-                self._refuse_argument(argument, f"argument {name} is unknown or doubled.", f"Known: {_NAMED}.")
+            if name not in NAMED_ARGUMENTS or name in named:
+                self._refuse_argument(
+                    argument, f"argument {name} is unknown or doubled.", f"Known are {', '.join(NAMED_ARGUMENTS)}."
+                )
             elif name == "weight":
-                named[name] = self._pair(argument, [argument.expression, argument.expression])
+                named[name] = self._weight_pair(argument)
             elif isinstance(argument.expression, exp.Tuple | exp.Array):
                 named[name] = self._pair(argument, argument.expression.expressions)
             else:
                 self._bad_bounds(argument)
         return positional, named
 
-    def _weight(self, node: exp.Expr, named: dict[str, tuple[float, float] | None]) -> float | None:
-        pair = named.get("weight")
-        if pair is None:
+    def _weight_pair(self, argument: exp.Expr) -> tuple[float, float] | None:
+        weight = _number(argument.expression, self._refusals.text)
+        if weight is None or not 1e-3 <= weight <= 1e3:
+            self._refuse_argument(argument, "weight is a number from 0.001 to 1000.", "Write weight => 2.")
             return None
-        if not 1e-3 <= pair[0] <= 1e3:
-            self._refuse_argument(node, "weight must lie between 0.001 and 1000.", "Write weight => 2.")
-            return None
-        return pair[0]
+        return weight, weight
 
     def _pair(self, node: exp.Expr, parts: Sequence[exp.Expr]) -> tuple[float, float] | None:
-        try:
-            numbers = [literal_value(part, self._refusals.text) for part in parts]
-        except ParseError:
-            numbers = []
-        if len(numbers) == 2 and all(
-            isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers
-        ):
-            return float(numbers[0]), float(numbers[1])  # type: ignore[arg-type]
+        numbers = [_number(part, self._refusals.text) for part in parts]
+        if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None:
+            return numbers[0], numbers[1]
         self._bad_bounds(node)
         return None
 
@@ -173,8 +167,7 @@ class AggregateReader:
     def _refuse_argument(self, node: exp.Expr, message: str, hint: str) -> None:
         self._refusals.add("aggregate_argument", node, message, hint)
 
-    def _expressions_allowed(self, arguments: _Arguments) -> bool:
-        before = len(self._refusals.found)
+    def _check_expressions(self, arguments: _Arguments) -> None:
         for part in (arguments.value, arguments.filter):
             if part is None:
                 continue
@@ -185,7 +178,6 @@ class AggregateReader:
                 )  # fmt: skip
             else:
                 check_row_expression(part, self._refusals)
-        return len(self._refusals.found) == before
 
     def _count(self, node: exp.Expr, arguments: _Arguments, name: str) -> Aggregate | None:
         condition = to_sql(arguments.filter) if arguments.filter is not None else ""
@@ -212,7 +204,13 @@ class AggregateReader:
         else:
             self._refusals.add(
                 "bounds_missing", node, f"{name} has no bound on the rows of one unit in one group.",
-                f"Write {_with_bounds(node, '(0, 10)')} or declare max_rows_per_group in dp_protect.",
+                f"Write {with_bounds(node, '(0, 10)')} or declare max_rows_per_group in dp_protect.",
+            )  # fmt: skip
+            return None
+        if high > _MOST_ROWS:
+            self._refusals.add(
+                "bounds_invalid", node, f"one unit could add more than {_MOST_ROWS:,} rows to one group.",
+                "Lower contribution_bounds_per_group, or max_rows_per_group in dp_protect.",
             )  # fmt: skip
             return None
         scale = 2**-COUNT_LATTICE_EXPONENT
@@ -239,9 +237,6 @@ class AggregateReader:
                 "aggregate", node, "DISTINCT counts only the privacy unit yet.",
                 f"Write count(DISTINCT {self._rules.privacy_unit_column}).",
             )  # fmt: skip
-            return None
-        if arguments.per_group:
-            self._refuse_argument(node, "a unit counts once, so there is nothing to bound.", "Leave it out.")
             return None
         if not condition:
             return Aggregate(Estimate(name, Linear(None, 1.0), None, "BIGINT"), (), None)
@@ -301,9 +296,15 @@ class AggregateReader:
             self._refuse_unbounded_sum(node, arguments, name)
             return None
         for bounds in (per_group, per_row):
-            if bounds is not None and not _representable(bounds):
+            if bounds is not None and not bounds[0] < bounds[1]:
                 self._bad_bounds(node)
                 return None
+            if bounds is not None and not representable(bounds):
+                self._refuse_extreme(node)
+                return None
+        if per_group is not None and per_row is not None and not representable_together(per_group, per_row):
+            self._refuse_extreme(node)
+            return None
         if per_group is None and self._rules.max_rows_per_group is None:
             self._refusals.add(
                 "bounds_missing", node, f"{name} is bounded per row, but not how many rows one unit has in a group.",
@@ -313,13 +314,20 @@ class AggregateReader:
             return None
         return per_group, per_row
 
+    def _refuse_extreme(self, node: exp.Expr) -> None:
+        self._refusals.add(
+            "bounds_invalid", node,
+            "the bounds are too wide, too narrow, or too far from 0 for their width or for that of the group's.",
+            "Shift or scale the value, as in sum(x - 1000000, …).",
+        )  # fmt: skip
+
     def _refuse_unbounded_sum(self, node: exp.Expr, arguments: _Arguments, name: str) -> None:
         column = arguments.value.name if isinstance(arguments.value, exp.Column) else ""
         declare = (
             f" or declare CALL dp_domain('{self._schema.canonical}', '{column}', bounds := [0, 500])" if column else ""
         )
         form = "per_row" if arguments.function == "avg" else "per_group"
-        text = _with_bounds(node, "(0, 500)", form)
+        text = with_bounds(node, "(0, 500)", form)
         self._refusals.add(
             "bounds_missing", node, f"{name} has no bounds on what one unit can add to one group.",
             f"Write {text}{declare}.",
@@ -335,28 +343,21 @@ class AggregateReader:
         missing: bool,
     ) -> Statistic:
         cap = None if per_group else self._rules.max_rows_per_group
-        exponent = _sum_exponent(per_group or per_row or (0.0, 0.0), cap or 1)
-        row_steps = _steps(per_row, exponent) if per_row else None
-        group_steps = _steps(per_group, exponent) if per_group else None
-        low, high = group_steps or row_steps or (0, 0)
-        if group_steps is None and cap is not None:
-            low, high = min(low, cap * low), max(high, cap * high)
-        if missing:
-            low, high = min(low, 0), max(high, 0)
+        steps = sum_steps(per_group, per_row, cap, missing=missing)
         return Statistic(
             kind="sum",
-            low_steps=low,
-            high_steps=high,
-            lattice_exponent=exponent,
+            low_steps=steps.low,
+            high_steps=steps.high,
+            lattice_exponent=steps.exponent,
             value_sql=value_sql,
             filter_sql=to_sql(arguments.filter) if arguments.filter is not None else "",
-            row_bounds_steps=row_steps,
-            group_bounds_steps=group_steps,
+            row_bounds_steps=steps.row,
+            group_bounds_steps=steps.group,
             row_cap=cap,
         )
 
     def _type_of(self, value: exp.Expr) -> str:
-        return self._environment.schemas.describe(self._schema.columns, [to_sql(value)])[0]
+        return types_of(self._environment, self._schema.columns, [(value, to_sql(value))], self._refusals.text)[0]
 
     def _may_be_missing(self, value: exp.Expr, value_type: str) -> bool:
         """Whether a present unit may have no value: all but a NOT NULL column of a type without NaN."""
@@ -364,49 +365,23 @@ class AggregateReader:
         return column is None or column.nullable or value_type in _FLOATING
 
 
+def _number(node: exp.Expr, text: str) -> float | None:
+    """The finite number that a literal stands for."""
+    try:
+        value = literal_value(node, text)
+    except ParseError:
+        return None
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return number if math.isfinite(number) else None
+
+
 def _estimate(name: str, statistic: Statistic, output: str) -> Estimate:
     return Estimate(name, Linear(statistic, statistic.centre), None, output)
-
-
-def _function_name(call: exp.Expr) -> str | None:
-    if isinstance(call, exp.Anonymous):
-        name = call.name.lower()
-        return name if name in ("sum", "avg", *PRIVATE_AGGREGATES) else None
-    names: dict[type[exp.Expr], str] = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg"}
-    return names.get(type(call))
-
-
-def _with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
-    call = node.this if isinstance(node, exp.Filter) else node
-    text = call.sql(dialect="duckdb", comments=False, normalize_functions="lower")
-    return f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
 
 
 def _finite(value_sql: str, value_type: str) -> str:
     """SQL that is NULL where a floating-point value is NaN or infinite, as it is where the value is NULL."""
     return f"case when isfinite({value_sql}) then {value_sql} end" if value_type in _FLOATING else value_sql
-
-
-def _representable(bounds: tuple[float, float]) -> bool:
-    """Whether a lattice of 2**24 or more steps over the bounds has steps that floating point counts exactly."""
-    low, high = bounds
-    largest = max(abs(low), abs(high))
-    return low < high and largest <= _LARGEST_BOUND and high - low >= largest * 2.0**-20 and high - low >= 2.0**-60
-
-
-def _sum_exponent(bounds: tuple[float, float], row_cap: int) -> int:
-    """Lattice of a sum: 2**24 steps over the bounds, up to 2**32 over what row_cap rows may reach.
-
-    Rows are rounded to it one by one, so it follows the bounds of a row; where many rows count, it coarsens before
-    the sum over all units could leave 64 bits.
-    """
-    coarser = max(0, math.ceil(math.log2(row_cap)) - _ROW_CAP_BITS)
-    return math.floor(math.log2(bounds[1] - bounds[0])) - SUM_LATTICE_BITS + coarser
-
-
-def _steps(bounds: tuple[float, float], exponent: int) -> tuple[int, int]:
-    step = Fraction(2) ** exponent
-    return round(Fraction(bounds[0]) / step), round(Fraction(bounds[1]) / step)
 
 
 def _sum_type(value_type: str) -> str:

@@ -6,20 +6,26 @@ fails an error oracle. What may still fail on a row (a cast, a division) is wrap
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from dpsql.query.dialect import written
 from dpsql.query.refusals import Refusals
+from dpsql.query.row_rules import check_literals
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
-    "exp(x)", "power(x, 2)", "mod(x, 2)", "trunc(x)", "isnan(x)", "isfinite(x)", "isinf(x)",
+    "exp(x)", "power(x, 2)", "cbrt(x)", "sin(x)", "cos(x)", "tan(x)", "atan(x)", "atan2(x, y)", "degrees(x)",
+    "radians(x)", "pi()", "mod(x, 2)", "trunc(x)", "isnan(x)", "isfinite(x)", "isinf(x)",
     "least(x, y)", "greatest(x, y)", "coalesce(x, y)", "nullif(x, y)", "if(c, x, y)", "case when c then x end",
     "cast(x as integer)", "try_cast(x as integer)", "date_trunc('month', d)", "extract(year from d)",
     "date_part('year', d)", "year(d)", "quarter(d)", "month(d)", "week(d)", "day(d)", "hour(d)", "minute(d)",
-    "second(d)", "dayofweek(d)", "isodow(d)", "dayofyear(d)", "weekofyear(d)", "dayname(d)", "monthname(d)",
+    "second(d)", "dayofweek(d)", "isodow(d)", "dayofyear(d)", "dayofmonth(d)", "weekday(d)", "weekofyear(d)",
+    "isoyear(d)", "yearweek(d)", "decade(d)", "century(d)", "dayname(d)", "monthname(d)",
     "last_day(d)", "make_date(x, y, z)", "date_diff('day', d, e)", "date_add(d, interval 1 day)",
-    "date_sub('day', d, e)", "epoch(d)", "strftime(d, '%Y')", "time_bucket(interval 1 day, d)",
+    "date_sub('day', d, e)", "epoch(d)", "strftime(d, '%Y')",
     "lower(s)", "upper(s)", "trim(s)", "ltrim(s)", "rtrim(s)", "length(s)", "left(s, 1)", "right(s, 1)",
     "substring(s, 1, 2)", "concat(s, t)", "split_part(s, t, 1)", "starts_with(s, t)", "ends_with(s, t)",
     "suffix(s, t)", "prefix(s, t)", "contains(s, t)", "strpos(s, t)", "instr(s, t)",
@@ -34,19 +40,18 @@ few of them nested make one row take minutes.
 _STRUCTURE: frozenset[type[exp.Expr]] = frozenset(
     {
         exp.Add, exp.And, exp.Between, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.Boolean, exp.Column,
-        exp.DataType, exp.DataTypeParam, exp.Div, exp.DPipe, exp.EQ, exp.Escape, exp.GT, exp.GTE, exp.Identifier,
+        exp.DataType, exp.DataTypeParam, exp.Div, exp.DPipe, exp.EQ, exp.GT, exp.GTE, exp.Identifier,
         exp.If, exp.ILike, exp.In, exp.IntDiv, exp.Interval, exp.Is, exp.Like, exp.Literal, exp.LT, exp.LTE,
         exp.Mod, exp.Mul, exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Or,
-        exp.Paren, exp.Sub, exp.Var,
+        exp.Paren, exp.RawString, exp.Sub, exp.Var,
     }
 )  # fmt: skip
 
 _CAST_TARGETS: frozenset[str] = frozenset(
     {
         "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT", "UINT", "UBIGINT",
-        "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "TEXT", "CHAR", "DATE", "TIME", "TIMESTAMP",
-        "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "UUID", "INTERVAL", "BLOB",
-        "VARBINARY",
+        "UINT128", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "TEXT", "CHAR", "DATE", "TIMESTAMP",
+        "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "UUID",
     }
 )  # fmt: skip
 
@@ -67,43 +72,64 @@ def _allowed_functions() -> tuple[frozenset[type[exp.Expr]], frozenset[str]]:
 _FUNCTION_NODES, _FUNCTION_NAMES = _allowed_functions()
 
 
-def check_row_expression(root: exp.Expr, refusals: Refusals) -> None:
-    """Note a refusal for every node of ``root`` that is not on the allow-list; a subquery counts as one."""
-    for node in root.walk(prune=lambda node: isinstance(node, exp.Query)):
-        if type(node) in _STRUCTURE:
-            _check_structure(node, refusals)
-        elif isinstance(node, exp.Query):
-            refusals.add("row_syntax", node, "a subquery has no private form here yet.", "Write its values out.")
-        elif isinstance(node, exp.Cast):
-            if node.to.this.name not in _CAST_TARGETS or node.to.args.get("nested"):
-                refusals.add(
-                    "row_syntax", node, f"a cast to {node.to.sql(dialect=DuckDB)} is not allowed here.",
-                    "Cast to a scalar type.",
-                )  # fmt: skip
-        elif isinstance(node, exp.Anonymous):
-            if node.name.lower() not in _FUNCTION_NAMES:
-                _refuse_function(node, node.name.lower(), refusals)
-        elif isinstance(node, exp.Func):
-            if type(node) not in _FUNCTION_NODES:
-                _refuse_function(node, type(node).sql_name().lower(), refusals)
-        else:
+def check_row_expression(
+    root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Expr], bool] = lambda _: False
+) -> set[int]:
+    """Note a refusal for every node of ``root`` that is not on the allow-list; what a refused node holds is its own.
+
+    ``answered`` says which nodes stand for something that is checked elsewhere. Returns the ids of refused nodes.
+    """
+    refused: set[int] = set()
+    for node in root.walk(prune=lambda node: id(node) in refused or answered(node)):
+        if answered(node):
+            continue
+        before = len(refusals.found)
+        _check_node(node, refusals)
+        check_literals(node, refusals)
+        if len(refusals.found) > before:
+            refused.add(id(node))
+    return refused
+
+
+def _check_node(node: exp.Expr, refusals: Refusals) -> None:
+    if type(node) in _STRUCTURE:
+        _check_structure(node, refusals)
+    elif isinstance(node, exp.Cast):
+        if node.to.this.name not in _CAST_TARGETS or node.to.args.get("nested"):
             refusals.add(
-                "row_syntax",
-                node,
-                f"{type(node).__name__} is not allowed inside a private query.",
-                "Use columns, literals, comparisons, arithmetic, CASE and the listed functions.",
-            )
+                "row_syntax", node, f"a cast to {node.to.sql(dialect=DuckDB)} is not allowed here.",
+                "Cast to a scalar type.",
+            )  # fmt: skip
+    elif isinstance(node, exp.Anonymous):
+        if node.name.lower() not in _FUNCTION_NAMES:
+            _refuse_function(node, refusals)
+    elif isinstance(node, exp.Func):
+        if type(node) not in _FUNCTION_NODES:
+            _refuse_function(node, refusals)
+    else:
+        refusals.add(
+            "row_syntax",
+            node,
+            f"{written(node)} is not allowed inside a private query.",
+            "Use columns, literals, comparisons, arithmetic, CASE and the listed functions.",
+        )
 
 
 def _check_structure(node: exp.Expr, refusals: Refusals) -> None:
-    if isinstance(node, exp.In) and (node.args.get("query") or node.args.get("unnest") or node.args.get("field")):
+    if isinstance(node, exp.In) and (node.args.get("unnest") or node.args.get("field")):
         refusals.add("row_syntax", node, "IN takes a list of values here.", "Write the values out, as in x IN (1, 2).")
 
 
-def _refuse_function(node: exp.Expr, name: str, refusals: Refusals) -> None:
+def _refuse_function(node: exp.Expr, refusals: Refusals) -> None:
+    if isinstance(node, exp.AggFunc):
+        refusals.add(
+            "row_function", node, f"{written(node)} cannot stand here: it would aggregate rows.",
+            "Filter rows with WHERE and FILTER, and groups with HAVING.",
+        )  # fmt: skip
+        return
     refusals.add(
         "row_function",
         node,
-        f"{name}() is not allowed inside a private query.",
+        f"{written(node)} is not allowed inside a private query.",
         "Allowed are total functions with a cost that does not depend on the row; see docs/sql.md.",
     )

@@ -1,18 +1,21 @@
 """The bounded aggregation as one DuckDB query: exact, integer, and the same for any order of rows or threads.
 
-    rows       one row per source row: unit, keys, and per statistic its value on the lattice, its flag
+    source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
+    rows       the same with every key in one spelling and every value on the lattice
     per_group  one row per (unit, group): per statistic one integer v inside its public interval
     kept       at most max_groups groups per unit, by a salted hash priority
     result     one row per group: distinct units, and per statistic the sum of v - centre
 
-Rows whose unit is NULL are dropped first. Every expression that could fail on a row stands inside TRY.
+Rows whose unit is NULL are dropped first. Every part of an expression that could fail on a row stands inside TRY, and
+every TRY where no optimizer rule can lift a part of it out.
 """
 
 from __future__ import annotations
 
 import re
 
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Key, Statistic
+from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
+from dpsql.query.total import total_condition_sql, total_sql
 
 PUBLIC_KEYS = "dpsql_public_keys"
 """Name under which the engine offers the public keys, with columns key_0, key_1, …."""
@@ -20,7 +23,15 @@ PUBLIC_KEYS = "dpsql_public_keys"
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
+_MOST_STEPS = 2**62 - 1
+"""Sums over units are clamped to plus or minus this, so that with noise they fit a BIGINT whatever the data are.
+
+The clamp moves no two sums further apart, so the sensitivity holds; a cast that fails, or a check of size, would tell
+of the exact sum. At 2**33 steps or fewer for a unit, no fewer than 2**29 units reach it.
+"""
+
 _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
+_NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
 
 def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes) -> str:
@@ -40,20 +51,22 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes) ->
     others = list(enumerate(statistics))[1:]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
-    rows = _rows(frame, others)
-    source = "rows"
+    per_row = "rows"
     if frame.public_keys is not None:
         matches = " AND ".join(f"rows.{key} IS NOT DISTINCT FROM public_keys.{key}" for key in keys)
-        source = f"rows SEMI JOIN temp.main.{PUBLIC_KEYS} AS public_keys ON {matches}"
+        per_row = f"rows SEMI JOIN temp.main.{PUBLIC_KEYS} AS public_keys ON {matches}"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
-        f", CAST(coalesce(sum(v_{i} - {statistic.centre_steps}), 0) AS BIGINT) AS stat_{i}" for i, statistic in others
+        f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_MOST_STEPS}), {_MOST_STEPS}) "
+        f"AS BIGINT) AS stat_{i}"
+        for i, statistic in others
     )
     kept = _kept(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     return (
-        f"WITH rows AS ({rows}),\n"
-        f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {source} "
+        f"WITH source AS ({_source(frame, others)}),\n"
+        f"rows AS ({_rows(frame, others)}),\n"
+        f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
         f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
         f"kept AS ({kept})\n"
         f"SELECT {select_keys}count(*) AS units{sums} FROM kept{grouping}"
@@ -65,33 +78,80 @@ def guarded(sql: str) -> str:
     return sql if _PLAIN_COLUMN.match(sql) else f"TRY({sql})"
 
 
-def _rows(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
-    columns = [f"{_grouped(frame.unit_column)} AS unit"]
-    columns += [f"{_grouped(key)} AS key_{i}" for i, key in enumerate(frame.keys)]
+def _source(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    unit = frame.unit_column.sql
+    columns = [f"{unit} AS unit"]
+    columns += [f"{_shielded(key.sql, unit)} AS key_{i}" for i, key in enumerate(frame.keys)]
     for i, statistic in others:
         if statistic.value_sql:
-            value = guarded(statistic.value_sql)
-            columns.append(f"{_row_steps(value, statistic) if statistic.kind == 'sum' else value} AS x_{i}")
+            columns.append(f"{_shielded(statistic.value_sql, unit)} AS x_{i}")
         if statistic.filter_sql:
-            columns.append(f"coalesce({guarded(statistic.filter_sql)}, false) AS f_{i}")
-    where = "".join(f" AND {guarded(condition)}" for condition in frame.filters)
+            condition = total_condition_sql(statistic.filter_sql)
+            columns.append(f"CASE WHEN {unit} IS NOT NULL THEN {condition} END AS f_{i}")
+    where = "".join(f" AND {total_condition_sql(sql)}" for sql in frame.filters)
     return f"SELECT {', '.join(columns)} FROM {frame.relation} WHERE true{where}"
 
 
-def _grouped(key: Key) -> str:
-    # under another collation two units would be one, or one of several spellings of a key shown by chance of row order
-    return f'{guarded(key.sql)} COLLATE "binary"' if key.type == "VARCHAR" else guarded(key.sql)
+def _shielded(sql: str, unit: str) -> str:
+    """A total expression of which nothing is computed outside TRY.
+
+    Two expressions that share a part (a cast that DuckDB adds by itself, say) would have it computed once, before and
+    outside TRY, where it fails aloud; the optimizer does not look for shared parts inside CASE. Rows without a unit are
+    dropped anyway.
+    """
+    return sql if _PLAIN_COLUMN.match(sql) else f"CASE WHEN {unit} IS NOT NULL THEN {total_sql(sql)} END"
+
+
+def as_condition(sql: str) -> str:
+    """A condition as BOOLEAN: one of another type would be cast where it is used, outside TRY."""
+    return f"CAST({sql} AS BOOLEAN)"
+
+
+def _rows(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    columns = [f"{_one_spelling('source.unit', frame.unit_column.type)} AS unit"]
+    columns += [f"{_one_spelling(f'source.key_{i}', key.type)} AS key_{i}" for i, key in enumerate(frame.keys)]
+    for i, statistic in others:
+        if statistic.value_sql:
+            value = f"source.x_{i}"
+            columns.append(f"{_row_steps(value, statistic) if statistic.kind == 'sum' else value} AS x_{i}")
+        if statistic.filter_sql:
+            columns.append(f"coalesce(source.f_{i}, false) AS f_{i}")
+    return f"SELECT {', '.join(columns)} FROM source"
+
+
+def _one_spelling(value: str, value_type: str, depth: int = 0) -> str:
+    """The value, spelled the same for all values that GROUP BY holds equal.
+
+    GROUP BY shows the spelling of whichever row came first, which would tell of rows without noise: -0.0 and 0.0,
+    NaNs of several bit patterns, 30 days and 1 month, texts under a collation.
+    """
+    if value_type == "VARCHAR":
+        return f'{value} COLLATE "binary"'
+    if value_type in ("FLOAT", "DOUBLE"):
+        return f"CASE WHEN isnan({value}) THEN 'nan'::{value_type} WHEN {value} = 0 THEN 0 ELSE {value} END"
+    if value_type == "INTERVAL":
+        normal = f"normalized_interval({value})"
+        # of a negative interval the opposite is normalised, so that -5 days are not -1 month and 25 days
+        opposite = f"TRY(-normalized_interval(-{normal}))"
+        return f"CASE WHEN {normal} < INTERVAL 0 DAY THEN coalesce({opposite}, {normal}) ELSE {normal} END"
+    nested = _NESTED_TYPE.match(value_type)
+    if nested:
+        element = f"element_{depth}"
+        inner = _one_spelling(element, nested[1], depth + 1)
+        return f"CAST(list_transform({value}, lambda {element}: {inner}) AS {value_type})"
+    return value
 
 
 def _row_steps(value: str, statistic: Statistic) -> str:
-    """One row's value in lattice steps, clamped, BIGINT; NULL where the value is NULL.
+    """One row's value in lattice steps, clamped, BIGINT; NULL where the value is NULL (greatest() would skip it).
 
     Scaling by a power of two is exact in floating point and the bounds are small integers, so the clamp is exact;
     rounding is round-half-away from zero.
     """
     low, high = statistic.row_bounds_steps or (-_SATURATION, _SATURATION)
     scaled = f"CAST({value} AS DOUBLE) * {2.0**-statistic.lattice_exponent!r}::DOUBLE"
-    return f"CAST(round(least(greatest({scaled}, {low!r}::DOUBLE), {high!r}::DOUBLE)) AS BIGINT)"
+    clamped = f"CAST(round(least(greatest({scaled}, {low!r}::DOUBLE), {high!r}::DOUBLE)) AS BIGINT)"
+    return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"
 
 
 def _group_value(i: int, statistic: Statistic) -> str:
@@ -125,8 +185,7 @@ def _kept(keys: list[str], max_groups: int, salt: bytes) -> str:
     listed = ", ".join(keys)
     # hash() of several arguments mixes them so weakly that most subsets of a unit's groups never occur;
     # hashing the hash again makes every subset equally likely
-    priority = f"hash(hash(unit, {listed}, '{salt.hex()}'))"
-    return (
-        "SELECT * FROM per_group "
-        f"QUALIFY row_number() OVER (PARTITION BY unit ORDER BY {priority}, {listed}) <= {max_groups}"
-    )
+    priority = f"hash(hash(unit, {listed}, '{salt.hex()}')) ASC"
+    # the order is written out, because the curator may have set another default
+    order = ", ".join([priority, *(f"{key} ASC NULLS LAST" for key in keys)])
+    return f"SELECT * FROM per_group QUALIFY row_number() OVER (PARTITION BY unit ORDER BY {order}) <= {max_groups}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,13 +13,16 @@ from dpsql.query.dialect import DifferentialPrivacy
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
 
-_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint", "kind"}
+_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint"}
 _CLAUSE_NAMES = {
     "joins": "JOIN", "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
     "windows": "WINDOW", "with_": "WITH", "sample": "USING SAMPLE", "pivots": "PIVOT",
+    "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO",
 }  # fmt: skip
 GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
 MAX_GROUPS_LIMIT = 100_000
+_LARGEST_LEVEL = 1e6
+_LARGEST_LIMIT = 2.0**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,12 @@ def _whole_number(node: exp.Expr | None, refusals: Refusals) -> int | None:
     if node is None:
         return None
     value = node.expression
-    options = node.args.get("limit_options")
-    if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-        value = None
-    if isinstance(node, exp.Limit | exp.Offset) and isinstance(value, exp.Literal) and value.name.isdigit():
+    plain = isinstance(node, exp.Limit | exp.Offset) and all(
+        name == "expression" for name, part in node.args.items() if part
+    )
+    if plain and isinstance(value, exp.Var) and value.name.upper() == "ALL":
+        return None
+    if plain and isinstance(value, exp.Literal) and value.name.isdigit() and float(value.name) < _LARGEST_LIMIT:
         return int(value.name)
     refusals.add("limit_form", node, "LIMIT and OFFSET take a whole number here.", "Write LIMIT 10.")
     return None
@@ -122,8 +126,7 @@ def _whole_number(node: exp.Expr | None, refusals: Refusals) -> int | None:
 
 def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Refusals) -> QueryOptions:
     given: dict[str, Any] = {}
-    if hint is not None and not isinstance(hint, DifferentialPrivacy):
-        refusals.add("clause", hint, "optimizer hints have no meaning here.", "Leave the hint out.")
+    wrong: set[str] = set()
     for option in hint.expressions if isinstance(hint, DifferentialPrivacy) else ():
         if not (isinstance(option, exp.EQ) and isinstance(option.this, exp.Column)):
             refusals.add("option", option, "an option reads name = value.", "Write OPTIONS (rho = 0.1).")
@@ -141,34 +144,38 @@ def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Re
                 "Write a number or a word; bind parameters.",
             )
             continue
-        _check_option(name, given[name], option, refusals)
+        if not _check_option(name, given[name], option, refusals):
+            wrong.add(name)
     for name, value in keywords.items():
         if value is None:
             continue
         if name in given and given[name] != value:
             refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
         given[name] = value
-        _check_option(name, value, None, refusals)
+        if not _check_option(name, value, None, refusals):
+            wrong.add(name)
     if given.get("rho") is not None and given.get("epsilon") is not None:
         refusals.add("option", hint, "rho and epsilon are two ways to say the same.", "Give one of them.")
-    known = {name: value for name, value in given.items() if name in OPTION_NAMES}
-    if isinstance(known.get("group_selection_strategy"), str):
+    known = {name: value for name, value in given.items() if name not in wrong}
+    if "group_selection_strategy" in known:
         known["group_selection_strategy"] = known["group_selection_strategy"].upper()
     return QueryOptions(**known)
 
 
-def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Refusals) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Refusals) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
     match name:
         case "epsilon" | "rho":
-            valid, wanted = number and value > 0, "a positive number"  # type: ignore[operator]
+            valid = (whole or isinstance(value, float)) and 0 < value <= _LARGEST_LEVEL  # type: ignore[operator]
+            wanted = "a positive number, at most a million"
         case "delta":
-            valid, wanted = number and 0 < value < 1, "a number between 0 and 1"  # type: ignore[operator]
+            valid = (whole or isinstance(value, float)) and 0 < value < 1  # type: ignore[operator]
+            wanted = "a number between 0 and 1"
         case "max_groups_contributed":
-            valid = number and isinstance(value, int) and 1 <= value <= MAX_GROUPS_LIMIT
+            valid = whole and 1 <= value <= MAX_GROUPS_LIMIT  # type: ignore[operator]
             wanted = f"a whole number from 1 to {MAX_GROUPS_LIMIT}"
         case "min_privacy_units_per_group":
-            valid = number and isinstance(value, int) and 1 <= value <= 10**12
+            valid = whole and 1 <= value <= 10**12  # type: ignore[operator]
             wanted = "a whole number of at least 1"
         case "group_selection_strategy":
             valid = isinstance(value, str) and value.upper() in GROUP_SELECTION
@@ -177,6 +184,7 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
             valid, wanted = isinstance(value, str), "the column that the policy names"
         case _:
             refusals.add("option", node, f"there is no option {name}.", f"Options are {', '.join(OPTION_NAMES)}.")
-            return
+            return False
     if not valid:
         refusals.add("option", node, f"option {name} has a value that it cannot take.", f"Give {wanted}.")
+    return bool(valid)

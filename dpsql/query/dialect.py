@@ -4,21 +4,30 @@ Added to the DuckDB dialect:
 
 - ``SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, …)] …`` (GoogleSQL's clause);
 - named arguments on ``count``, ``sum`` and ``avg`` (``contribution_bounds_per_group => (lo, hi)``);
-- ``CALL f(…)`` as a statement with a tree, where sqlglot keeps (and logs) opaque text.
+- ``CALL f(…)`` as a statement with a tree, where sqlglot keeps (and logs) opaque text;
+- a place in the text for every call and every leaf of the tree, and the name that a function was written with.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ParseError, Span
+
+MAX_NODES = 100_000
+"""Largest tree: a text that unfolds to more is a mistake or an attack on the curator's memory."""
+
+_E = TypeVar("_E", bound=exp.Expr)
+_PLAIN_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+TOO_DEEP = "the query is nested too deeply"
 
 
 class DifferentialPrivacy(exp.Expression):
@@ -48,6 +57,7 @@ class PrivateParser(DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **DuckDBParser.FUNCTIONS,
         "AVG": _one_argument_or_anonymous(exp.Avg, "avg"),
+        "MEAN": _one_argument_or_anonymous(exp.Avg, "avg"),
         "SUM": _one_argument_or_anonymous(exp.Sum, "sum"),
     }
 
@@ -58,6 +68,41 @@ class PrivateParser(DuckDBParser):
                 self.raise_error("CALL needs a function, as in CALL dp_unit('patient')")
             return self.expression(Call(this=function))
         return super()._parse_statement()
+
+    def expression(self, instance: _E, token: Token | None = None, comments: list[str] | None = None) -> _E:
+        """Finish a node; a leaf gets the place of its token."""
+        built: _E = super().expression(instance, token, comments)
+        if next(built.iter_expressions(), None) is None and "end" not in built.meta:
+            built.update_positions(self._prev)
+        return built
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Callable[..., Any]] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        token = self._curr
+        call = super()._parse_function_call(functions, anonymous, optional_parens, any_token)
+        function = call
+        while isinstance(function, exp.Expr) and not isinstance(function, exp.Func):
+            function = function.args.get("this")
+        if isinstance(function, exp.Func):
+            function.update_positions(token)
+            function.meta["written"] = token.text
+        return call
+
+    def _warn_unsupported(self) -> None:
+        """Log nothing: sqlglot would write the text of a statement that it keeps opaque to the log."""
+
+    def _parse_placeholder(self) -> exp.Expr | None:
+        token = self._curr
+        placeholder = super()._parse_placeholder()
+        if isinstance(placeholder, exp.Placeholder):
+            # sqlglot leaves no position on it, and the values of ? go by position
+            placeholder.update_positions(token)
+        return placeholder
 
     def _parse_hint(self) -> exp.Hint | None:
         if not self._match_text_seq("WITH", "DIFFERENTIAL_PRIVACY"):
@@ -85,10 +130,11 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
     positions = [part.meta for part in node.walk() if part.meta.get("end") is not None]
     if not positions:
         return span_of(node.parent, text) if node.parent is not None else None
-    return _span(text, min(p["start"] for p in positions), max(p["end"] for p in positions) + 1)
+    return span_at(text, min(p["start"] for p in positions), max(p["end"] for p in positions) + 1)
 
 
-def _span(text: str, start: int, end: int) -> Span:
+def span_at(text: str, start: int, end: int) -> Span:
+    """The place of a range of characters."""
     before = text[:start]
     return Span(line=before.count("\n") + 1, column=start - (before.rfind("\n") + 1) + 1, start=start, end=end)
 
@@ -100,12 +146,20 @@ def parse_statement(text: str) -> exp.Expr:
         ParseError: the text is no statement, is several, or is not valid; carries the place where known.
 
     """
+    require_unicode(text)
     dialect = PrivateDuckDB()
     try:
         tokens: list[Token] = dialect.tokenize(text)
-        statements = [tree for tree in dialect.parser().parse(tokens, text) if tree is not None]
+        for token in tokens:
+            # sqlglot obeys comments: some rename functions, some write into the tree
+            token.comments.clear()
+        statements = [tree for tree in dialect.parser(max_nodes=MAX_NODES).parse(tokens, text) if tree is not None]
     except SqlglotError as error:
         raise _parse_error(error, text) from None
+    except RecursionError:
+        raise ParseError(TOO_DEEP) from None
+    except ValueError:
+        raise ParseError("not valid SQL") from None
     if len(statements) != 1:
         raise ParseError(f"expected one SQL statement, found {len(statements)}")
     return statements[0]
@@ -120,15 +174,63 @@ def _parse_error(error: SqlglotError, text: str) -> ParseError:
     span = None
     if line and column:
         # sqlglot reports the last character of the offending token.
-        start = sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column - 1
-        span = _span(text, min(start, len(text)), min(start + 1, len(text)))
+        end = min(sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column, len(text))
+        span = span_at(text, max(0, end - len(str(first.get("highlight") or " "))), end)
     near = str(first.get("highlight") or "").strip()
-    return ParseError(f"not valid SQL near {near!r}" if near else "not valid SQL: it ends too early", span)
+    description = str(first.get("description") or "")
+    reason = f": {description}" if description.startswith(("Expecting", "CALL", "Maximum")) else ""
+    return ParseError(
+        f"not valid SQL near {near!r}{reason}" if near else f"not valid SQL: it ends too early{reason}", span
+    )
+
+
+def require_unicode(text: str) -> None:
+    """Refuse lone surrogates, which no engine can read.
+
+    Raises:
+        ParseError: the text holds one.
+
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ParseError("the text holds half a character (a lone surrogate)") from None
 
 
 def to_sql(node: exp.Expr) -> str:
-    """DuckDB text of a tree, identifiers quoted, comments dropped; the only way SQL is written."""
-    return node.sql(dialect=DuckDB, identify=True, comments=False, normalize_functions="lower")
+    """DuckDB text of a tree, identifiers quoted, comments dropped; the only way SQL is written.
+
+    Raises:
+        ParseError: a part of the tree has no DuckDB text; it is not dropped silently.
+
+    """
+    try:
+        return node.sql(
+            dialect=DuckDB,
+            identify=True,
+            comments=False,
+            normalize_functions="lower",
+            unsupported_level=ErrorLevel.RAISE,
+        )
+    except SqlglotError:
+        raise ParseError(f"{type(node).__name__} cannot be written as DuckDB SQL") from None
+
+
+def unquoted(node: exp.Expr) -> str:
+    """DuckDB text of a tree for people: names quoted only where they must be."""
+    copied = node.copy()
+    for identifier in copied.find_all(exp.Identifier):
+        identifier.set("quoted", not _PLAIN_NAME.match(identifier.name))
+    return copied.sql(dialect=DuckDB, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE)
+
+
+def written(node: exp.Expr) -> str:
+    """Short text of a node for messages; a function goes by the name it was written with."""
+    name = node.meta.get("written")
+    if name is not None:
+        return f"{str(name).lower()}()"
+    text = unquoted(node)
+    return text if len(text) <= 60 else type(node).__name__
 
 
 def quote(identifier: str) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.query.dialect import span_of
 from dpsql.query.private_query import PublicKeys
 
 
@@ -19,13 +24,25 @@ class Column:
     nullable: bool
 
 
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def folded(name: str) -> str:
+    """A name as DuckDB compares it: of all letters it folds those of ASCII alone.
+
+    >>> folded("Ärzte"), folded("\u212a")
+    ('Ärzte', '\u212a')
+    """
+    return name.translate(_ASCII_LOWER)
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A table or view.
 
     Attributes:
         canonical: its identity in policy and hashes.
-        relation: quoted DuckDB text to read it from, ENUM columns as text.
+        relation: quoted DuckDB text to read it from, ENUM columns as text, columns of unsafe types left out.
         columns: the columns of ``relation``.
         catalog_name: database, schema and table as the catalog spells them.
     """
@@ -36,9 +53,10 @@ class TableSchema:
     catalog_name: tuple[str, str, str]
 
     def column(self, name: str) -> Column | None:
-        """The column of this name; DuckDB ignores case even where a name is quoted."""
-        wanted = name.lower()
-        return next((column for column in self.columns if column.name.lower() == wanted), None)
+        """The column of this name; DuckDB ignores the case of ASCII letters even where a name is quoted."""
+        exact = (column for column in self.columns if column.name == name)
+        alike = (column for column in self.columns if folded(column.name) == folded(name))
+        return next(exact, None) or next(alike, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +115,23 @@ class Environment:
     schemas: Schemas
     settings: tuple[tuple[str, str], ...]
     now: dt.datetime
+
+
+def types_of(
+    environment: Environment, columns: Sequence[Column], parts: Sequence[tuple[exp.Expr, str]], text: str
+) -> list[str]:
+    """DuckDB types of expressions, each given as the node that was written and the SQL that it became.
+
+    Raises:
+        SchemaError: one does not bind; the error says where in ``text`` it stands.
+
+    """
+    try:
+        return environment.schemas.describe(columns, [sql for _, sql in parts])
+    except SchemaError:
+        for node, sql in parts:
+            try:
+                environment.schemas.describe(columns, [sql])
+            except SchemaError as error:
+                raise SchemaError(str(error), span=span_of(node, text)) from None
+        raise

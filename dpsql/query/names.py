@@ -11,14 +11,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import SchemaError
-from dpsql.query.aggregates import is_aggregate_call
+from dpsql.errors import ParseError, SchemaError
+from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, is_aggregate_call, is_interval_call
 from dpsql.query.clauses import Clauses
-from dpsql.query.dialect import span_of, to_sql
+from dpsql.query.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.query.environment import Environment, TableSchema
 from dpsql.query.refusals import Refusals
-
-INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,19 @@ class ResolvedSelect:
     having: exp.Expr | None
     order: tuple[exp.Expr, ...]
 
+    @property
+    def outputs(self) -> tuple[exp.Expr, ...]:
+        """What is computed from keys and aggregates: select list, HAVING and ORDER BY."""
+        having = () if self.having is None else (self.having,)
+        return (*(item.expression for item in self.items), *having, *(term.this for term in self.order))
+
 
 class _Resolver:
     def __init__(self, clauses: Clauses, schema: TableSchema, environment: Environment, refusals: Refusals):
         self._schema = schema
         self._environment = environment
         self._refusals = refusals
+        self._unfolded = 0
         source = clauses.source
         self._qualifiers = {source.alias_or_name.lower()}
         self._aliases: dict[str, exp.Expr] = {
@@ -57,23 +62,49 @@ class _Resolver:
 
     def _transform(self, root: exp.Expr, *, alias_first: bool, seen: frozenset[str]) -> exp.Expr:
         def visit(node: exp.Expr) -> exp.Expr:
-            if isinstance(node, exp.Anonymous) and node.name.lower() in INTERVAL_FUNCTIONS:
+            if is_interval_call(node):
                 return node
+            compared = node.args.get("query") or node.this if isinstance(node, exp.In | exp.Any | exp.All) else None
+            if isinstance(node, exp.Query | exp.Exists) or isinstance(compared, exp.Query):
+                return self._subquery(node)
+            if isinstance(node, exp.Star) and not is_aggregate_call(node.parent or node):
+                return self._star(node)
             if isinstance(node, exp.Column):
                 return self._column(node, alias_first=alias_first, seen=seen)
             return self._fold_clock(node)
 
         return _map_tree(root, visit)
 
+    def _subquery(self, node: exp.Expr) -> exp.Expr:
+        self._refusals.add(
+            "row_syntax", node, "a subquery has no private form here yet.",
+            "Write its values out, as in x IN (1, 2).",
+        )  # fmt: skip
+        return exp.null()
+
+    def _star(self, node: exp.Expr) -> exp.Expr:
+        self._refusals.add("star", node, "a star would release rows.", "Name keys and aggregates.")
+        return exp.null()
+
+    def _unfold(self, alias: exp.Expr, *, seen: frozenset[str]) -> exp.Expr:
+        # aliases of aliases double at every step
+        self._unfolded += sum(1 for _ in alias.walk())
+        if self._unfolded > MAX_NODES:
+            raise ParseError("the aliases of the select list unfold to too long a query")
+        unfolded = self._transform(alias.copy(), alias_first=False, seen=seen)
+        # an operator that takes an alias's place must not be torn apart by its neighbours
+        binds = isinstance(unfolded, exp.Binary | exp.Unary | exp.Predicate) and not isinstance(unfolded, exp.Paren)
+        return exp.paren(unfolded, copy=False) if binds else unfolded
+
     def _column(self, node: exp.Column, *, alias_first: bool, seen: frozenset[str]) -> exp.Expr:
         name = node.name
         qualified = bool(node.table)
         if isinstance(node.this, exp.Star):
-            return node
+            return self._star(node)
         declared = self._schema.column(name)
         alias = None if qualified or name.lower() in seen else self._aliases.get(name.lower())
         if alias is not None and (alias_first or declared is None):
-            return self._transform(alias.copy(), alias_first=False, seen=seen | {name.lower()})
+            return self._unfold(alias, seen=seen | {name.lower()})
         span = span_of(node, self._refusals.text)
         if qualified and (node.args.get("db") or node.table.lower() not in self._qualifiers):
             raise SchemaError(
@@ -83,7 +114,8 @@ class _Resolver:
             )
         if declared is None:
             columns = ", ".join(column.name for column in self._schema.columns)
-            raise SchemaError(f"there is no column {name!r}.", hint=f"Columns are {columns}.", span=span)
+            bounds = f"Bounds read {name} => (0, 500), with an arrow. " if name.lower() in NAMED_ARGUMENTS else ""
+            raise SchemaError(f"there is no column {name!r}.", hint=f"{bounds}Columns are {columns}.", span=span)
         resolved = exp.column(exp.to_identifier(declared.name, quoted=True))
         resolved.this.meta.update(node.this.meta)
         return resolved
@@ -103,7 +135,7 @@ def _map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr]) -> exp.Expr
     replaced = visit(root)
     if replaced is not root:
         return replaced
-    if isinstance(root, exp.Anonymous) and root.name.lower() in INTERVAL_FUNCTIONS:
+    if is_interval_call(root):
         return root
     for child in list(root.iter_expressions()):
         mapped = _map_tree(child, visit)
@@ -117,15 +149,15 @@ def resolve_names(
 ) -> ResolvedSelect:
     """Resolve every name of the query against the source's schema and the select list's aliases."""
     resolver = _Resolver(clauses, schema, environment, refusals)
+    # DuckDB ends a name at the character NUL
+    written = [_column_name(item).replace("\0", "") for item in clauses.select]
+    if "" in written:
+        raise ParseError("an alias cannot be empty", span_of(clauses.select[written.index("")], refusals.text))
+    names = _distinct_names(written)
     items = tuple(
-        SelectItem(_column_name(item), resolver.resolve(item.unalias() if isinstance(item, exp.Alias) else item))
-        for item in clauses.select
+        SelectItem(name, resolver.resolve(item.unalias() if isinstance(item, exp.Alias) else item))
+        for name, item in zip(names, clauses.select, strict=True)
     )
-    for item, written in zip(items, clauses.select, strict=True):
-        if isinstance(item.expression, exp.Star) or (
-            isinstance(item.expression, exp.Column) and isinstance(item.expression.this, exp.Star)
-        ):
-            refusals.add("star", written, "a star would release rows.", "Name keys and aggregates.")
     where = resolver.resolve(clauses.where) if clauses.where is not None else None
     return ResolvedSelect(
         items=items,
@@ -144,7 +176,17 @@ def _column_name(item: exp.Expr) -> str:
         return str(item.name)
     if isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions:
         return "count_star()"
-    return item.sql(dialect="duckdb", comments=False, normalize_functions="lower")
+    return unquoted(item)
+
+
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Column names made distinct as DuckDB does for a table: the second ``n`` is ``n_1``."""
+    distinct: list[str] = []
+    for name in names:
+        taken = {other.lower() for other in distinct}
+        candidates = (name if i == 0 else f"{name}_{i}" for i in range(len(names)))
+        distinct.append(next(candidate for candidate in candidates if candidate.lower() not in taken))
+    return distinct
 
 
 def _conjuncts(where: exp.Expr | None) -> tuple[exp.Expr, ...]:
@@ -162,15 +204,16 @@ def _group_keys(
     group = clauses.group
     if group is None:
         return ()
+    for name, value in group.args.items():
+        if value and name not in ("expressions", "all"):
+            form = value[0] if isinstance(value, list) else value
+            _refuse_group_form(form if isinstance(form, exp.Expr) else group, refusals)
     if group.args.get("all"):
         return _distinct([item.expression for item in items if not _has_aggregate(item.expression)])
     keys: list[exp.Expr] = []
     for written in _flatten(group.expressions):
         if isinstance(written, exp.GroupingSets | exp.Cube | exp.Rollup):
-            refusals.add(
-                "group_by_form", written, "GROUPING SETS, ROLLUP and CUBE have no private form yet.",
-                "Ask one GROUP BY per level.",
-            )  # fmt: skip
+            _refuse_group_form(written, refusals)
             continue
         ordinal = _ordinal(written, items)
         if ordinal is not None:
@@ -185,7 +228,14 @@ def _group_keys(
     for key in keys:
         if _has_aggregate(key):
             refusals.add("group_by_form", key, "a group key cannot hold an aggregate.", "Group by row values.")
-    return _distinct(keys)
+    return _distinct([key for key in keys if not _has_aggregate(key)])
+
+
+def _refuse_group_form(node: exp.Expr, refusals: Refusals) -> None:
+    refusals.add(
+        "group_by_form", node, "GROUPING SETS, ROLLUP, CUBE and TOTALS have no private form yet.",
+        "Ask one GROUP BY per level.",
+    )  # fmt: skip
 
 
 def _flatten(expressions: Sequence[exp.Expr]) -> list[exp.Expr]:
@@ -210,10 +260,7 @@ def _distinct(keys: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
 
 
 def _has_aggregate(node: exp.Expr) -> bool:
-    return any(
-        is_aggregate_call(part) or (isinstance(part, exp.Anonymous) and part.name.lower() in INTERVAL_FUNCTIONS)
-        for part in node.walk()
-    )
+    return any(is_aggregate_call(part) or is_interval_call(part) for part in node.walk())
 
 
 def _order(
@@ -222,13 +269,20 @@ def _order(
     resolved: list[exp.Expr] = []
     for term in clauses.order:
         if not isinstance(term, exp.Ordered) or term.args.get("with_fill"):
-            refusals.add("clause", term, "this form of ORDER BY has no private form.", "Write ORDER BY expr.")
+            refusals.add("order_by_form", term, "this form of ORDER BY has no private form.", "Write ORDER BY expr.")
             continue
         target = term.this
         if isinstance(target, exp.Var) and target.name.upper() == "ALL":
             resolved.extend(_ordered(term, item.expression.copy()) for item in items)
             continue
         ordinal = _ordinal(target, items)
+        constant = target.this if isinstance(target, exp.Neg) else target
+        if ordinal is None and isinstance(constant, exp.Literal):
+            refusals.add(
+                "order_by_form", term, f"{to_sql(target)} is no position in the select list.",
+                f"Positions go from 1 to {len(items)}.",
+            )  # fmt: skip
+            continue
         expression = ordinal.expression.copy() if ordinal else resolver.resolve(target, alias_first=True)
         resolved.append(_ordered(term, expression))
     return tuple(resolved)

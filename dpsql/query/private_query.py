@@ -20,7 +20,8 @@ COUNT_LATTICE_EXPONENT = -1
 """Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""
 
 SUM_LATTICE_BITS = 24
-"""A sum's lattice splits the public bounds of a row (or of a group) into at least 2**24 steps."""
+"""A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
+are added into up to 2**8 times as many (`sum_lattice.sum_steps`)."""
 
 
 def _digest(content: object) -> str:
@@ -38,9 +39,9 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """Where the curator's public keys come from, and a digest of what they are now."""
+    """The columns whose public lists make the keys, how many keys there are, and a digest of what they are now."""
 
-    sources: tuple[str, ...]
+    columns: tuple[str, ...]
     count: int
     digest: str
 

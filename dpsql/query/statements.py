@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from sqlglot import exp
 
-from dpsql.errors import ParseError, Span
-from dpsql.query.dialect import Call, parse_statement, span_of, to_sql
+from dpsql.errors import ParseError, Refusal, Span, UnsupportedQueryError
+from dpsql.query.dialect import Call, parse_statement, require_unicode, span_at, span_of, to_sql
 
 Scalar = str | int | float | bool | None | Decimal | dt.date | dt.datetime
 Argument = Scalar | tuple["Argument", ...]
 
 TABLE_FUNCTIONS = ("dp_policy", "dp_budget", "dp_releases", "dp_explain", "dp_query")
+_LARGEST_WHOLE = 2.0**63
+"""A longer whole number is read as a floating-point one, as infinity if need be."""
 DECLARATIONS = ("dp_unit", "dp_protect", "dp_domain", "dp_public", "dp_new_version")
 
 
@@ -48,53 +51,71 @@ def read_statement(
 
     Raises:
         ParseError: the text is not one statement, or not one of the kinds that dpsql answers.
+        UnsupportedQueryError: it is UNION, EXCEPT or INTERSECT of queries.
 
     """
     tree = parse_statement(text)
     tree = _bind_parameters(tree, parameters, text)
     if isinstance(tree, Call):
         return _function_call(tree.this, text, DECLARATIONS + TABLE_FUNCTIONS)
+    if isinstance(tree, exp.Subquery) and all(name == "this" for name, value in tree.args.items() if value):
+        tree = tree.unnest()
     if isinstance(tree, exp.Select):
         source = tree.args.get("from_")
         relation = source.this if source is not None else None
         if isinstance(relation, exp.Table) and isinstance(relation.this, exp.Func):
-            if not _is_bare_star(tree):
+            if not _is_bare_star(tree) or any(v for k, v in relation.args.items() if k not in ("this", "alias")):
                 raise ParseError(
                     "table functions are read whole, as in FROM dp_budget('patient'); filter the result in Python",
                     span_of(relation, text),
                 )
             return _function_call(relation.this, text, TABLE_FUNCTIONS)
+        if not tree.expressions:
+            raise ParseError("SELECT has no select list", span_of(tree, text))
         return SelectStatement(tree, text)
+    if isinstance(tree, exp.SetOperation):
+        refusal = Refusal(
+            "clause",
+            f"{type(tree).__name__.upper()} has no private form yet.",
+            "Ask each query by itself and put the answers together afterwards.",
+            span_of(tree.expression, text),
+        )
+        raise UnsupportedQueryError([refusal])
     raise ParseError(
         "only SELECT, CALL dp_…(…) and FROM dp_…(…) can be run here; "
         "use Session.connection for other SQL on your own database",
-        span_of(tree, text),
+        span_at(text, len(text) - len(text.lstrip()), len(text.rstrip())),
     )
 
 
 def _is_bare_star(tree: exp.Select) -> bool:
     used = {name for name, value in tree.args.items() if value}
-    return used <= {"expressions", "from_", "kind"} and [type(e) for e in tree.expressions] == [exp.Star]
+    return used <= {"expressions", "from_"} and [type(e) for e in tree.expressions] == [exp.Star]
 
 
 def _bind_parameters(tree: exp.Expr, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None, text: str) -> exp.Expr:
     placeholders = [node for node in tree.find_all(exp.Placeholder, exp.Parameter) if node is not tree]
     # walk order is not text order, and anonymous parameters are numbered by their place in the text
     placeholders.sort(key=lambda node: ((span := span_of(node, text)) and span.start) or 0)
+    if not isinstance(parameters, Mapping | list | tuple | None):
+        raise ParseError("parameters are a list of values for ?, or a mapping of names to values for $name")
     named = dict(parameters) if isinstance(parameters, Mapping) else None
     listed = list(parameters) if parameters is not None and named is None else []
     used: set[str] = set()
     anonymous = 0
     for node in placeholders:
-        name = node.name
+        # .name of an anonymous one would be "?"
+        name = node.text("this")
         if not name:
             anonymous += 1
             name = str(anonymous)
         used.add(name)
-        node.replace(_literal(_parameter_value(name, named, listed, span_of(node, text))))
+        literal = _literal(_parameter_value(name, named, listed, span_of(node, text)))
+        literal.meta.update(node.meta)
+        node.replace(literal)
     given = set(named) if named is not None else {str(i + 1) for i in range(len(listed))}
     if given - used:
-        raise ParseError(f"parameters without a place in the query: {', '.join(sorted(given - used))}")
+        raise ParseError(f"parameters without a place in the query: {', '.join(sorted(map(str, given - used)))}")
     return tree
 
 
@@ -109,8 +130,12 @@ def _parameter_value(
 
 
 def _literal(value: Scalar) -> exp.Expr:
-    if isinstance(value, float) and not (-float("inf") < value < float("inf")):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ParseError("a parameter must be a finite number")
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise ParseError("a parameter must be a finite number")
+    if isinstance(value, str):
+        require_unicode(value)
     if isinstance(value, Decimal):
         return exp.Literal.number(str(value))
     if isinstance(value, dt.datetime):
@@ -125,7 +150,7 @@ def _literal(value: Scalar) -> exp.Expr:
 
 def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> FunctionCall:
     span = span_of(function, text)
-    name = function.name.lower() if isinstance(function, exp.Anonymous) else function.key
+    name = str(function.meta.get("written") or function.key).lower()
     if name not in allowed:
         raise ParseError(f"{name}() is not one of {', '.join(allowed)}", span)
     positional: list[Argument] = []
@@ -173,9 +198,10 @@ def _value(node: exp.Expr, text: str) -> Argument:
 
 def _number(digits: str) -> int | float:
     try:
-        return int(digits)
+        number = float(digits)
     except ValueError:
-        return float(digits)
+        raise ParseError(f"{digits!r} is not a number") from None
+    return int(digits) if digits.isdigit() and number < _LARGEST_WHOLE else number
 
 
 def literal_value(node: exp.Expr, text: str) -> Argument:

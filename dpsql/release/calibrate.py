@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import gaussian, sparse_histogram
 from dpsql.errors import CalibrationError
-from dpsql.mechanisms.rounded_gaussian import slack_delta, slack_delta_zcdp
+from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 from dpsql.query.private_query import PrivateQuery, Statistic
 
 NANO = 10**9
@@ -70,7 +70,8 @@ def calibrate(query: PrivateQuery, default_delta: float) -> Calibration:
         default_delta: delta of a query that names none.
 
     Raises:
-        CalibrationError: the request is so small that a level rounds to nothing, or no threshold meets it.
+        CalibrationError: the request is so small that a level rounds to nothing or its noise cannot be drawn, or no
+            threshold meets it.
 
     """
     delta = query.request.delta if query.request.delta is not None else default_delta
@@ -125,13 +126,21 @@ def aggregate_precision(levels: tuple[Level, ...]) -> float:
 
 
 def level_of(statistic: Statistic, rho_nano: int, max_groups: int) -> Level:
-    """A statistic at a level, with its noise."""
-    return Level(
-        statistic,
-        rho_nano,
-        sigma_at(statistic, rho_nano, max_groups),
-        slack_delta_zcdp(max_groups, rho_nano / NANO),
-    )
+    """A statistic at a level, with its noise.
+
+    Raises:
+        CalibrationError: the noise is wider than can be drawn.
+
+    """
+    sigma = sigma_at(statistic, rho_nano, max_groups)
+    try:
+        RoundedGaussian(sigma / statistic.lattice)
+    except CalibrationError:
+        raise CalibrationError(
+            f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {max_groups} needs more noise than can "
+            "be drawn; ask for more rho, or let a unit have fewer groups or rows"
+        ) from None
+    return Level(statistic, rho_nano, sigma, slack_delta_zcdp(max_groups, rho_nano / NANO))
 
 
 def _levels(query: PrivateQuery, rho: float) -> tuple[Level, ...]:
@@ -153,15 +162,22 @@ def _at_rho(query: PrivateQuery, rho: float, delta: float) -> Calibration:
     levels = _levels(query, rho)
     if not query.frame.has_private_keys:
         return _calibration(query, levels, None, delta)
-    tau = sparse_histogram.threshold(delta, max_groups=query.frame.max_groups, sigma=levels[0].sigma)
+    # the imprecision of the draws is charged beside the threshold; together they cost no more than delta
+    target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
+    if target <= 0.0:
+        least = len(levels) * slack_delta_zcdp(query.frame.max_groups, 0.0)
+        raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
+    tau = sparse_histogram.threshold(target, max_groups=query.frame.max_groups, sigma=levels[0].sigma)
     return _calibration(query, levels, threshold_steps(tau), delta)
 
 
 def _at_epsilon(query: PrivateQuery, epsilon: float, delta: float) -> Calibration:
     max_groups = query.frame.max_groups
-    target = delta - 1.01 * slack_delta(max_groups * len(query.statistics), epsilon)
+    draws = max_groups * len(query.statistics)
+    target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
-        raise CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
+        too_large = delta > 1.01 * slack_delta(draws, 0.0)
+        raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
     if not query.frame.has_private_keys:
         rho = 0.5 / gaussian.sigma(epsilon, target, 1.0) ** 2
         return _calibration(query, _levels(query, rho / _FLOAT_SLACK**3), None, target)
@@ -177,6 +193,16 @@ def _at_epsilon(query: PrivateQuery, epsilon: float, delta: float) -> Calibratio
         aggregate_precision=aggregate_precision(levels),
     )
     return _calibration(query, levels, threshold_steps(tau), target)
+
+
+def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:
+    """What the draws' imprecision adds to delta grows with rho or epsilon; without either a little is left."""
+    if too_large:
+        return CalibrationError(
+            f"{name} = {value:.3g} is too large for delta = {delta:.3g}: there the finite precision of the noise alone "
+            f"costs more delta; ask for less {name}"
+        )
+    return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
 
 
 def _calibration(query: PrivateQuery, levels: tuple[Level, ...], tau_steps: int | None, delta: float) -> Calibration:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.errors import ReleaseError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.query.private_query import Statistic
-
-_HEADROOM = 2**62
 
 
 def noisy_values(
@@ -22,14 +19,10 @@ def noisy_values(
     rows of one unit, up to the draws' precision: one unit moves at most max_groups entries by at most the
     statistic's radius, so the l2 sensitivity is radius * sqrt(max_groups).
     *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
+    *Assumes*: entries are below 2**62 in size (`bound` clamps them) and ``sigma`` is that of a `Level`, hence can be
+    drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
     *Randomness*: one draw per entry.
-
-    Raises:
-        ReleaseError: a value is too close to the 64-bit range; the message names no value.
-
     """
-    if exact.size and max(int(exact.max()), -int(exact.min())) >= _HEADROOM:
-        raise ReleaseError("a bounded aggregate does not fit the lattice")
     noise = RoundedGaussian(sigma / statistic.lattice).draw(len(exact), entropy)
     return exact + noise
 

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.engine import Engine, Sandbox
+from dpsql.engine import Engine, Sandbox, digest
+from dpsql.errors import ReleaseError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
@@ -26,7 +27,7 @@ from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma
 from dpsql.release.noise import noisy_values, shown_keys
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.receipt import make_receipt
-from dpsql.session.result import Result
+from dpsql.session.result import Receipt, Result
 from dpsql.state import (
     Charged,
     ChargeItem,
@@ -35,6 +36,8 @@ from dpsql.state import (
     State,
     delta_units_up,
 )
+
+_STAND_IN_SALT = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -87,70 +90,77 @@ def answer(
 
     Raises:
         CalibrationError, BudgetError: nothing was charged or read.
+        ReleaseError: the list of public keys changed since the plan; nothing was charged.
         EngineError: the charge stays and pays for asking again.
 
     """
     calibration = calibrate(query, default_delta)
-    frame_hash = query.frame.frame_hash
+    frame_hash, table = query.frame.frame_hash, rooms.state.side_table
     with rooms.state.locks.exclusive(frame_hash):
         due = due_levels(query, calibration, rooms.state)
-        charged = Charged(0, 0, ())
+        charged, drawn = Charged(0, 0, ()), _Drawn(None, {})
         if due:
-            items = charge_items(query, calibration, due)
-            charged = rooms.state.ledger.charge(query.frame.unit, items, reader)
-            _draw_and_store(query, calibration, due, charged, rooms, timeout_seconds)
-        points = _points(query, rooms.state)
+            public_keys = _public_key_table(query, rooms)
+            read = (PRESENCE, *_beside_presence(due))
+            # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
+            bounded_sql(query.frame, read, _STAND_IN_SALT)
+            charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, due), reader)
+            salt = table.frame(frame_hash, query.frame.unit, (query.frame.table,)).salt
+            sql = bounded_sql(query.frame, read, salt)
+            drawn = _draw(query, calibration, due, sql, public_keys, rooms, timeout_seconds)
+        points = {
+            statistic: drawn.points.get(statistic) or _stored(statistic, query, rooms) for statistic in query.statistics
+        }
+        receipt = make_receipt(query, calibration, points, charged, default_delta)
+        table.store(
+            frame_hash,
+            drawn.new_keys,
+            tuple(drawn.points.values()),
+            charged.charge_ids,
+            _release(query, receipt, points, charged, reader),
+        )
         presence = points[PRESENCE]
         shown = shown_keys(presence.values, _tau_steps(presence), query.min_units)
         points = _extended(points, shown, len(presence.values), rooms)
-        receipt = make_receipt(query, calibration, points, charged, default_delta)
-        rooms.state.side_table.record_release(
-            Release(
-                analyst=reader,
-                query_hash=query.query_hash,
-                at=dt.datetime.now(dt.UTC),
-                statistics=tuple(point.statistic_hash for point in points.values()),
-                mechanism=calibration.mechanism,
-                rho_nano=sum(point.rho_nano for point in points.values()),
-                epsilon=receipt.epsilon,
-                delta=receipt.delta,
-                charged_rho_nano=charged.rho_nano,
-                charged_delta_units=charged.delta_units,
-                reused=not due,
-                table_versions=((query.frame.table, query.frame.version),),
-            )
-        )
-        keys = rooms.state.side_table.frame_keys(frame_hash)
+        keys = table.frame_keys(frame_hash)
     noisy = _noisy_table(query, points, shown, keys)
-    return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}, lossless=False), receipt)
+    return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
 
 
-def _draw_and_store(
+@dataclass(frozen=True)
+class _Drawn:
+    """New points, not stored yet, and the keys that the frame did not hold before."""
+
+    new_keys: pa.Table | None
+    points: Mapping[Statistic, Point]
+
+
+def _beside_presence(due: tuple[Level, ...]) -> tuple[Statistic, ...]:
+    return tuple(level.statistic for level in due if level.statistic != PRESENCE)
+
+
+def _draw(
     query: PrivateQuery,
     calibration: Calibration,
     due: tuple[Level, ...],
-    charged: Charged,
+    sql: str,
+    public_keys: pa.Table | None,
     rooms: Rooms,
     timeout_seconds: float | None,
-) -> None:
+) -> _Drawn:
     frame, table = query.frame, rooms.state.side_table
-    stored = table.frame(frame.frame_hash, frame.unit, (frame.table,))
-    public_keys = _public_key_table(query, rooms)
-    others = tuple(level.statistic for level in due if level.statistic != PRESENCE)
-    exact = rooms.engine.aggregate(
-        bounded_sql(frame, (PRESENCE, *others), stored.salt),
-        public_keys=public_keys,
-        timeout_seconds=timeout_seconds,
-    )
+    exact = rooms.engine.aggregate(sql, public_keys=public_keys, timeout_seconds=timeout_seconds)
     key_names = tuple(f"key_{i}" for i in range(len(frame.keys)))
     held = table.frame_keys(frame.frame_hash)
     # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
     known = held if held is not None else public_keys
     aligned = align_groups(exact.reveal(), known, key_names, rooms.sandbox.run)
     new_keys = aligned.new_keys if held is not None or public_keys is None else public_keys
-    columns = {PRESENCE: "units"} | {statistic: f"stat_{i}" for i, statistic in enumerate(others, start=1)}
-    points = [
-        Point(
+    columns = {PRESENCE: "units"} | {
+        statistic: f"stat_{i}" for i, statistic in enumerate(_beside_presence(due), start=1)
+    }
+    points = {
+        level.statistic: Point(
             statistic_hash=level.statistic.hash_in(frame),
             rho_nano=level.rho_nano,
             frame_hash=frame.frame_hash,
@@ -161,8 +171,8 @@ def _draw_and_store(
             threshold_delta_units=(delta_units_up(calibration.threshold_delta) if level.statistic == PRESENCE else 0),
         )
         for level in due
-    ]
-    table.store(frame.frame_hash, new_keys, points, charged.charge_ids)
+    }
+    return _Drawn(new_keys, points)
 
 
 def _stored_tau(calibration: Calibration, statistic: Statistic) -> float | None:
@@ -180,18 +190,36 @@ def _public_key_table(query: PrivateQuery, rooms: Rooms) -> pa.Table | None:
     if public is None:
         return None
     view = SchemaView(rooms.state.policy(), rooms.engine, rooms.sandbox)
-    columns = [source.rpartition(".")[2] for source in public.sources]
-    return view.public_key_table(query.frame.table, columns, [key.type for key in query.frame.keys])
+    table = view.public_key_table(query.frame.table, public.columns, [key.type for key in query.frame.keys])
+    if digest(table) != public.digest:
+        raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
+    return table
 
 
-def _points(query: PrivateQuery, state: State) -> dict[Statistic, Point]:
-    points: dict[Statistic, Point] = {}
-    for statistic in query.statistics:
-        point = state.side_table.top_point(statistic.hash_in(query.frame))
-        if point is None:
-            raise AssertionError("every statistic was stored or held before this step")
-        points[statistic] = point
-    return points
+def _stored(statistic: Statistic, query: PrivateQuery, rooms: Rooms) -> Point:
+    point = rooms.state.side_table.top_point(statistic.hash_in(query.frame))
+    if point is None:
+        raise AssertionError("a statistic that is not due is stored")
+    return point
+
+
+def _release(
+    query: PrivateQuery, receipt: Receipt, points: Mapping[Statistic, Point], charged: Charged, reader: str
+) -> Release:
+    return Release(
+        analyst=reader,
+        query_hash=query.query_hash,
+        at=dt.datetime.now(dt.UTC),
+        statistics=tuple(point.statistic_hash for point in points.values()),
+        mechanism=receipt.mechanism,
+        rho_nano=sum(point.rho_nano for point in points.values()),
+        epsilon=receipt.epsilon,
+        delta=receipt.delta,
+        charged_rho_nano=charged.rho_nano,
+        charged_delta_units=charged.delta_units,
+        reused=receipt.reused,
+        table_versions=((query.frame.table, query.frame.version),),
+    )
 
 
 def _extended(

@@ -20,12 +20,13 @@ from dpsql.state import (
     NANO_PER_RHO,
     State,
     Unit,
+    delta_from_units,
 )
 
 
 def default_delta(unit: Unit) -> float:
     """Delta of a query that names none: a hundredth of the unit's threshold delta."""
-    return unit.delta_threshold / DELTA_UNITS_PER_ONE / 100
+    return delta_from_units(unit.delta_threshold // 100)
 
 
 def policy_table(state: State) -> Result:
@@ -100,8 +101,7 @@ def budget_table(state: State, wanted: str | None) -> Result:
                 "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
                 "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE
                 + (unit.delta_conversion if spent.rho_nano else 0.0),
-                "note": "epsilon holds for all releases together, by the zCDP conversion; one query alone has a "
-                "smaller (epsilon, delta), by its exact analysis, because it need not compose",
+                "note": "all releases together; one query alone has less, because it need not compose",
             }
         )
     return Result(pa.Table.from_pylist(rows, schema=_BUDGET_SCHEMA))

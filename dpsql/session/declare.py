@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from dpsql.accounting import zcdp
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
-from dpsql.query.environment import TableSchema
+from dpsql.query.environment import TableSchema, folded
 from dpsql.query.statements import FunctionCall
 from dpsql.state import (
     Domain,
@@ -28,8 +29,24 @@ _RULES = (
     "default_rho", "default_epsilon", "default_delta",
 )  # fmt: skip
 
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
-def declare(call: FunctionCall, state: State, engine: Engine) -> str:
+
+class Books(Protocol):
+    """The state behind a session: ``read`` finds it as it is, ``write`` creates it where there is none.
+
+    A declaration that is wrong in itself is refused before ``write``, so that it leaves no empty state file.
+    """
+
+    def read(self) -> State:
+        """The state for looking up what is declared."""
+
+    def write(self) -> State:
+        """The state to declare in."""
+
+
+def declare(call: FunctionCall, books: Books, engine: Engine) -> str:
     """Carry out one declaration; returns a sentence that says what now holds.
 
     Raises:
@@ -38,15 +55,15 @@ def declare(call: FunctionCall, state: State, engine: Engine) -> str:
     """
     match call.name:
         case "dp_unit":
-            return _unit(call, state)
+            return _unit(call, books)
         case "dp_protect":
-            return _protect(call, state, engine)
+            return _protect(call, books, engine)
         case "dp_domain":
-            return _domain(call, state, engine)
+            return _domain(call, books, engine)
         case "dp_public":
-            return _public(call, state, engine)
+            return _public(call, books, engine)
         case _:
-            return _new_version(call, state, engine)
+            return _new_version(call, books, engine)
 
 
 class _Arguments:
@@ -126,17 +143,34 @@ def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
     return Unit(name, rho_nano_down(rho), delta_units_down(threshold), conversion)
 
 
-def _unit(call: FunctionCall, state: State) -> str:
+def _unit(call: FunctionCall, books: Books) -> str:
     arguments = _Arguments(call, 1, _BUDGET)
     unit = _budget(arguments.names[0], arguments, None)
-    state.declare_unit(unit)
+    books.write().declare_unit(unit)
     return f"unit {unit.name} has its budget"
 
 
-def _table(name: str, engine: Engine) -> TableSchema:
-    schema = engine.resolve(name.split("."))
+def split_name(text: str) -> list[str]:
+    """Parts of a name: dots separate them, double quotes hold one together, case and spaces stay.
+
+    >>> split_name("main.my visits")
+    ['main', 'my visits']
+    >>> split_name('clinic."Odd.Schema"."my ""own"" table"')
+    ['clinic', 'Odd.Schema', 'my "own" table']
+
+    Raises:
+        PolicyError: a part is empty or a quote is not closed.
+
+    """
+    if not _NAME.fullmatch(text):
+        raise PolicyError(f"{text!r} is not a name: write visits, main.visits or 'main.\"odd.name\"'")
+    return [quoted.replace('""', '"') or bare for quoted, bare in _PART.findall(text)]
+
+
+def _table(parts: list[str], engine: Engine) -> TableSchema:
+    schema = engine.resolve(parts)
     if schema is None:
-        raise PolicyError(f"there is no table or view {name!r} in this database")
+        raise PolicyError(f"there is no table or view {'.'.join(parts)!r} in this database")
     return schema
 
 
@@ -148,71 +182,98 @@ def _column(schema: TableSchema, name: str) -> str:
     return column.name
 
 
-def _protect(call: FunctionCall, state: State, engine: Engine) -> str:
+def _require_bytewise(schema: TableSchema, column: str, engine: Engine) -> None:
+    """Units are told apart by their bytes: where SQL holds two spellings equal, one person would count twice."""
+    collation = engine.collation(schema, column)
+    if collation is not None:
+        raise PolicyError(
+            f"privacy unit column {column!r} is compared under collation {collation!r}, so that one unit may have "
+            "several spellings; use a column without a collation (and no default_collation), as in "
+            f'CREATE VIEW … AS SELECT *, lower({column}) COLLATE "binary" AS one_spelling FROM …'
+        )
+
+
+def _require_declared(schema: TableSchema, books: Books) -> None:
+    policy = books.read().policy()
+    if policy.protected_table(schema.canonical) is None and policy.public_table(schema.canonical) is None:
+        raise PolicyError(f"table {schema.canonical!r} is neither protected nor public")
+
+
+def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, _RULES + _BUDGET)
-    schema = _table(arguments.names[0], engine)
-    policy = state.policy()
-    named_unit = arguments.text("unit")
-    unit_name = named_unit or schema.canonical.rpartition(".")[2]
-    if named_unit and arguments.has(*_BUDGET):
-        raise PolicyError(f"the budget belongs to unit {named_unit!r}: declare it with CALL dp_unit")
-    if named_unit and policy.unit(named_unit) is None:
-        raise PolicyError(f"there is no privacy unit {named_unit!r}; declare it with CALL dp_unit first")
+    schema = _table(split_name(arguments.names[0]), engine)
+    policy = books.read().policy()
     before = policy.protected_table(schema.canonical)
+    own_unit = folded(schema.catalog_name[2])
+    unit_name = arguments.text("unit") or (before.unit if before else own_unit)
+    shared = arguments.text("unit") is not None or unit_name != own_unit
+    if shared and arguments.has(*_BUDGET):
+        raise PolicyError(f"the budget belongs to unit {unit_name!r}: declare it with CALL dp_unit")
+    if shared and policy.unit(unit_name) is None:
+        raise PolicyError(f"there is no privacy unit {unit_name!r}; declare it with CALL dp_unit first")
+    if policy.public_table(schema.canonical) is not None:
+        # said here, before a unit is declared that would stay behind
+        raise PolicyError(f"table {schema.canonical!r} is public; what was public cannot be protected")
     column = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else None)
     if column is None:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
+    column = _column(schema, column)
+    _require_bytewise(schema, column, engine)
     default_rho = arguments.number("default_rho")
     protected = ProtectedTable(
         table=schema.canonical,
         unit=unit_name,
-        privacy_unit_column=_column(schema, column),
+        privacy_unit_column=column,
         max_groups=arguments.whole("max_groups_contributed"),
         max_rows_per_group=arguments.whole("max_rows_per_group"),
         default_rho=None if default_rho is None else rho_nano_down(default_rho),
         default_epsilon=arguments.number("default_epsilon"),
         default_delta=arguments.number("default_delta"),
     )
-    if not named_unit:
-        state.declare_unit(_budget(unit_name, arguments, policy.unit(unit_name)))
+    own_budget = None if shared else _budget(unit_name, arguments, policy.unit(unit_name))
+    state = books.write()
+    if own_budget is not None:
+        state.declare_unit(own_budget)
     state.declare_protected(protected)
     return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"
 
 
-def _domain(call: FunctionCall, state: State, engine: Engine) -> str:
+def _domain(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 2, ("bounds", "keys", "keys_from"))
-    schema = _table(arguments.names[0], engine)
+    schema = _table(split_name(arguments.names[0]), engine)
     column = _column(schema, arguments.names[1])
     source = arguments.text("keys_from")
     keys_from = None
     if source is not None:
-        table_name, _, key_column = source.rpartition(".")
-        if not table_name:
+        *parts, key_column = split_name(source)
+        if not parts:
             raise PolicyError("keys_from takes 'table.column'")
-        listed = _table(table_name, engine)
+        listed = _table(parts, engine)
         keys_from = (listed.canonical, _column(listed, key_column))
-    state.declare_domain(
-        Domain(schema.canonical, column, arguments.pair("bounds"), arguments.literals("keys"), keys_from)
-    )
+    domain = Domain(schema.canonical, column, arguments.pair("bounds"), arguments.literals("keys"), keys_from)
+    _require_declared(schema, books)
+    books.write().declare_domain(domain)
     return f"the domain of {schema.canonical}.{column} is declared"
 
 
-def _public(call: FunctionCall, state: State, engine: Engine) -> str:
+def _public(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, ())
-    schema = _table(arguments.names[0], engine)
+    schema = _table(split_name(arguments.names[0]), engine)
     if not engine.is_base_table(schema):
         raise PolicyError(
             f"{schema.canonical!r} is a view; a public table must be a base table, "
             "because a view may reach a protected one"
         )
-    state.declare_public(PublicTable(schema.canonical))
+    books.write().declare_public(PublicTable(schema.canonical))
     return f"table {schema.canonical} is public"
 
 
-def _new_version(call: FunctionCall, state: State, engine: Engine) -> str:
+def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     arguments = _Arguments(call, 1, ("version",))
-    schema = _table(arguments.names[0], engine)
-    version = state.new_version(schema.canonical, arguments.text("version"))
+    schema = _table(split_name(arguments.names[0]), engine)
+    version = arguments.text("version")
+    _require_declared(schema, books)
+    version = books.write().new_version(schema.canonical, version)
     return f"table {schema.canonical} is at version {version}"
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpsql.engine import SETTINGS, Engine, Sandbox, digest
+from dpsql.engine import BYTEWISE, Engine, Sandbox, digest
 from dpsql.errors import PolicyError, SchemaError
-from dpsql.query.environment import Column, Environment, TableRules, TableSchema
+from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
 from dpsql.query.private_query import PublicKeys
 from dpsql.state import Domain, Policy, rho_from_nano
 
@@ -73,8 +73,7 @@ class SchemaView:
     def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
         table = self.public_key_table(canonical, columns, types)
-        sources = tuple(f"{canonical}.{column}" for column in columns)
-        return PublicKeys(sources, table.num_rows, digest(table))
+        return PublicKeys(tuple(columns), table.num_rows, digest(table))
 
     def public_key_table(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> pa.Table:
         """The product of the columns' public lists, with columns key_0, key_1, …
@@ -104,7 +103,7 @@ class SchemaView:
         if domain.keys_from is None:
             raise PolicyError(f"column {domain.column!r} has no public keys")
         table, column = domain.keys_from
-        schema = self.engine.resolve(table.split("."))
+        schema = self.engine.find(table)
         if schema is None or self.policy.public_table(schema.canonical) is None or schema.column(column) is None:
             raise SchemaError(
                 f"the public table {table!r} that lists keys is gone.", hint="The curator declares it again."
@@ -113,10 +112,21 @@ class SchemaView:
 
 
 def environment(policy: Policy, engine: Engine, sandbox: Sandbox) -> Environment:
-    """Everything outside the text that a plan depends on, at this moment."""
+    """Everything outside the text that a plan depends on, at this moment.
+
+    Raises:
+        PolicyError: the instance now compares texts by something else than their bytes.
+
+    """
+    settings = engine.settings()
+    default = dict(settings)["default_collation"]
+    if folded(default) not in BYTEWISE:
+        raise PolicyError(
+            f"the database's default_collation is {default!r}; the curator must SET GLOBAL default_collation = ''"
+        )
     return Environment(
         policy=PolicyView(policy),
         schemas=SchemaView(policy, engine, sandbox),
-        settings=SETTINGS,
+        settings=settings,
         now=dt.datetime.now(dt.UTC),
     )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     import polars as pl
@@ -126,8 +125,9 @@ class Result:
         return self._table
 
     def df(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        frame: pd.DataFrame = self._table.to_pandas()
+        """The table as a pandas DataFrame; dates that Python cannot hold become text."""
+        columns = [_readable(column) for column in self._table.columns]
+        frame: pd.DataFrame = pa.table(columns, self._table.column_names).to_pandas()
         return frame
 
     def pl(self) -> pl.DataFrame:
@@ -139,12 +139,13 @@ class Result:
         return frame
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows as Python tuples."""
-        return list(zip(*(column.to_pylist() for column in self._table.columns), strict=True))
+        """All rows as Python tuples; dates that Python cannot hold become text."""
+        return list(zip(*(_readable(column).to_pylist() for column in self._table.columns), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as one Parquet file."""
-        pq.write_table(self._table, path)
+        with duckdb.connect(":memory:") as connection:
+            connection.from_arrow(self._table).write_parquet(str(path))
 
     def show(self) -> None:
         """Print the table as a box, and the price under it."""
@@ -162,3 +163,17 @@ class Result:
     def _repr_html_(self) -> str:
         html = self.df().to_html(index=False, max_rows=40)
         return html + (f"<pre>{self.receipt}</pre>" if self.receipt is not None else "")
+
+
+def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column itself, or as text where it holds an infinite date, or one outside the years 1 to 9999."""
+    if not pa.types.is_temporal(column.type):
+        return column
+    try:
+        column.to_pylist()
+        column.to_pandas()
+    except (OverflowError, ValueError, NotImplementedError):
+        with duckdb.connect(":memory:") as connection:
+            text = connection.from_arrow(pa.table({"value": column})).project("CAST(value AS VARCHAR) AS value")
+            return text.to_arrow_table().column("value")
+    return column

@@ -135,7 +135,7 @@ class _Desk:
 
     def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
         if call.name in DECLARATIONS:
-            sentence = declare(call, self.books.write(), self.engine)
+            sentence = declare(call, self.books, self.engine)
             return Result.of_sentence(sentence)
         if call.name in ("dp_query", "dp_explain"):
             text, options = options_of(call)

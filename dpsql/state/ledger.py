@@ -55,9 +55,7 @@ def read_spent(connection: sqlite3.Connection, unit: str) -> Spent:
 
 
 def _budget(connection: sqlite3.Connection, unit: str) -> Spent:
-    row = connection.execute(
-        "SELECT rho_budget, delta_threshold FROM unit WHERE name = ?", (unit,)
-    ).fetchone()
+    row = connection.execute("SELECT rho_budget, delta_threshold FROM unit WHERE name = ?", (unit,)).fetchone()
     if row is None:
         raise PolicyError(f"there is no privacy unit {unit!r}")
     return Spent(row[0], int(row[1]))

@@ -17,6 +17,9 @@ NANO_PER_RHO = 10**9
 DELTA_UNITS_PER_ONE = 2**100
 # What a signed 64-bit column of the state file holds.
 MAX_RHO_NANO = 2**63 - 1
+# What thresholds are computed for, and what keeps the sums of a billion units within 64 bits.
+MAX_GROUPS = 100_000
+MAX_ROWS_PER_GROUP = 10**9
 
 
 def _exact(amount: float | Decimal, error: type[DpsqlError], noun: str) -> Fraction:
@@ -157,13 +160,13 @@ class ProtectedTable:
     def __post_init__(self) -> None:
         _require(bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names")
         for noun, value, most in (
-            ("max_groups", self.max_groups, 2**63 - 1),
-            ("max_rows_per_group", self.max_rows_per_group, 2**63 - 1),
-            ("default rho", self.default_rho, MAX_RHO_NANO),
+            ("max_groups", self.max_groups, MAX_GROUPS),
+            ("max_rows_per_group", self.max_rows_per_group, MAX_ROWS_PER_GROUP),
+            ("default rho in nano-rho", self.default_rho, MAX_RHO_NANO),
         ):
             _require(
                 value is None or _is_count(value, least=1, most=most),
-                f"{noun} of table {self.table!r} must be a positive whole number",
+                f"{noun} of table {self.table!r} must be a whole number from 1 to {most}",
             )
         _require(
             self.default_rho is None or self.default_epsilon is None,
@@ -217,9 +220,7 @@ class Domain:
                 f"the bounds of {place} must be finite, with the lower one below the upper one",
             )
         if self.keys is not None:
-            _require(
-                self.keys_from is None, f"the keys of {place} come from a list or a table, not from both"
-            )
+            _require(self.keys_from is None, f"the keys of {place} come from a list or a table, not from both")
             _require(bool(self.keys), f"the list of keys of {place} is empty")
             _require(len(set(self.keys)) == len(self.keys), f"the list of keys of {place} repeats a key")
         if self.keys_from is not None:
@@ -249,6 +250,4 @@ class Policy:
 
     def domain(self, table: str, column: str) -> Domain | None:
         """Return what is declared of this column, None if nothing is."""
-        return next(
-            (domain for domain in self.domains if (domain.table, domain.column) == (table, column)), None
-        )
+        return next((domain for domain in self.domains if (domain.table, domain.column) == (table, column)), None)

@@ -178,9 +178,7 @@ def _check_format(connection: sqlite3.Connection, path: Path, newest: int) -> in
         raise StateError(f"{path} is not a dpsql state file")
     found = _pragma(connection, "user_version")
     if found > newest:
-        raise StateError(
-            f"{path} has state format {found}; this version of dpsql reads up to format {newest}"
-        )
+        raise StateError(f"{path} has state format {found}; this version of dpsql reads up to format {newest}")
     if found < 1:
         raise StateError(f"{path} is damaged: state format {found} does not exist")
     return found
@@ -224,9 +222,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
                 if not connection.in_transaction:
                     raise StateError(f"{path}: a migration ended its transaction; restore {backup}")
             if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
-                raise StateError(
-                    f"{path}: a migration from format {found} broke a reference; nothing was changed"
-                )
+                raise StateError(f"{path}: a migration from format {found} broke a reference; nothing was changed")
             connection.execute(f"PRAGMA user_version = {newest}")
         connection.execute("COMMIT")
     except BaseException:

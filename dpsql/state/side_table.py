@@ -187,9 +187,7 @@ def _close_charges(connection: sqlite3.Connection, unit: str, charge_ids: Sequen
         if point_id is None:
             raise ReleaseError("a charge was to be closed although its statistic has no point")
         try:
-            connection.execute(
-                "INSERT INTO closed_charge (charge_id, point_id) VALUES (?, ?)", (charge_id, point_id)
-            )
+            connection.execute("INSERT INTO closed_charge (charge_id, point_id) VALUES (?, ?)", (charge_id, point_id))
         except sqlite3.IntegrityError as error:
             raise ReleaseError("a charge has paid for a stored point already; ask again") from error
         paid[row[1]] = paid.get(row[1], 0) + row[2]
@@ -265,12 +263,6 @@ class SideTable:
             raise StateError("the state is damaged: a frame does not have the keys it should")
         return keys
 
-    def append_keys(self, frame_hash: str, keys: pa.Table) -> None:
-        """Give the next key ids to ``keys``; the caller has made sure that the frame does not hold them."""
-        blob = _arrow_blob(keys)
-        with self._database.write() as connection:
-            _insert_keys(connection, frame_hash, keys, blob)
-
     def top_point(self, statistic_hash: str) -> Point | None:
         """Return the point with the highest rho, None if nothing is stored for the statistic."""
         with self._database.read() as connection:
@@ -341,34 +333,28 @@ class SideTable:
                 _insert_release(connection, release)
 
     def extend_point(self, statistic_hash: str, rho_nano: int, values: npt.NDArray[np.int64]) -> None:
-        """Append the values of all keys that the point lacks; durable when this returns.
+        """Append values for the next keys that the point lacks; durable when this returns.
 
         Raises:
-            ReleaseError: there is no such point, or the values are not one for each key that it lacks.
+            ReleaseError: there is no such point, or there are more values than keys that it lacks.
 
         """
         if values.dtype != np.int64 or values.ndim != 1:
             raise ReleaseError("the values of a point are a vector of int64")
         with self._database.write() as connection:
             row = connection.execute(
-                "SELECT id, frame_hash, value_count, noisy_values FROM point "
-                "WHERE statistic_hash = ? AND rho_nano = ?",
+                "SELECT id, frame_hash, value_count, noisy_values FROM point WHERE statistic_hash = ? AND rho_nano = ?",
                 (statistic_hash, rho_nano),
             ).fetchone()
             if row is None:
                 raise ReleaseError("there is no such point to extend")
             whole = np.concatenate([_values(row[3], row[2]), values])
-            if len(whole) != _key_count(connection, row[1]):
-                raise ReleaseError("a point must have one value for each key of its frame")
+            if len(whole) > _key_count(connection, row[1]):
+                raise ReleaseError("a point cannot have more values than its frame has keys")
             connection.execute(
                 "UPDATE point SET value_count = ?, noisy_values = ? WHERE id = ?",
                 (len(whole), _values_blob(whole), row[0]),
             )
-
-    def record_release(self, release: Release) -> None:
-        """Record a release that drew nothing new; durable when this returns."""
-        with self._database.write() as connection:
-            _insert_release(connection, release)
 
     def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
         """Return the releases to one analyst, or to all, oldest first."""

@@ -17,9 +17,7 @@ from dpsql.state.policy import Domain, Policy, ProtectedTable, PublicTable, Unit
 from dpsql.state.schema import Database
 from dpsql.state.side_table import SideTable
 
-_CURRENT_VERSION = (
-    "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
-)
+_CURRENT_VERSION = "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
 _PROTECTED = (
     "SELECT name, unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, default_epsilon, "
     f"default_delta, {_CURRENT_VERSION} FROM protected_table"
@@ -27,9 +25,7 @@ _PROTECTED = (
 
 
 def _read_units(connection: sqlite3.Connection) -> tuple[Unit, ...]:
-    rows = connection.execute(
-        "SELECT name, rho_budget, delta_threshold, delta_conversion FROM unit ORDER BY name"
-    )
+    rows = connection.execute("SELECT name, rho_budget, delta_threshold, delta_conversion FROM unit ORDER BY name")
     return tuple(Unit(name, rho, int(threshold), conversion) for name, rho, threshold, conversion in rows)
 
 
@@ -79,9 +75,7 @@ def _write_row(connection: sqlite3.Connection, table: str, row: dict[str, object
     )
 
 
-def _record(
-    connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain
-) -> None:
+def _record(connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain) -> None:
     """Add to the history of declarations."""
     connection.execute(
         "INSERT INTO policy_log (at, noun, declaration) VALUES (?, ?, ?)",
@@ -95,9 +89,7 @@ def _record(
 
 def _versions(connection: sqlite3.Connection, table: str) -> list[str]:
     """Return all versions that the table ever had, oldest first."""
-    rows = connection.execute(
-        "SELECT version FROM table_version WHERE table_name = ? ORDER BY number", (table,)
-    )
+    rows = connection.execute("SELECT version FROM table_version WHERE table_name = ? ORDER BY number", (table,))
     return [row[0] for row in rows]
 
 
@@ -111,9 +103,7 @@ def _add_version(connection: sqlite3.Connection, table: str, version: str | None
     if not version:
         raise PolicyError(f"a version of table {table!r} needs a name")
     if version in used:
-        raise PolicyError(
-            f"table {table!r} had version {version!r} before; answers to it are stored under that name"
-        )
+        raise PolicyError(f"table {table!r} had version {version!r} before; answers to it are stored under that name")
     connection.execute(
         "INSERT INTO table_version (table_name, number, version, at) VALUES (?, ?, ?, ?)",
         (table, len(used) + 1, version, datetime.now(UTC).isoformat()),
@@ -127,9 +117,7 @@ def _settle_version(connection: sqlite3.Connection, table: str, declared: str) -
     if not used:
         return _add_version(connection, table, declared or None)
     if declared not in ("", used[-1]):
-        raise PolicyError(
-            f"table {table!r} is at version {used[-1]!r}; declare {declared!r} as a new version of it"
-        )
+        raise PolicyError(f"table {table!r} is at version {used[-1]!r}; declare {declared!r} as a new version of it")
     return used[-1]
 
 
@@ -268,9 +256,7 @@ class State:
             if policy.protected_table(domain.table) is None and policy.public_table(domain.table) is None:
                 raise PolicyError(f"table {domain.table!r} is neither protected nor public")
             if domain.keys_from is not None and policy.public_table(domain.keys_from[0]) is None:
-                raise PolicyError(
-                    f"keys can only come from a public table, and {domain.keys_from[0]!r} is none"
-                )
+                raise PolicyError(f"keys can only come from a public table, and {domain.keys_from[0]!r} is none")
             before = policy.domain(domain.table, domain.column)
             after = domain
             if before is not None:

@@ -97,9 +97,7 @@ def test_the_wheel_carries_its_assets_and_no_leftovers(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         # A file that is there but empty would be found and yet be of no use.
-        empty = {
-            name for name in SHIPPED if name != "py.typed" and not archive.getinfo(f"dpsql/{name}").file_size
-        }
+        empty = {name for name in SHIPPED if name != "py.typed" and not archive.getinfo(f"dpsql/{name}").file_size}
     assert {f"dpsql/{name}" for name in SHIPPED} <= names
     assert not empty
     assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".dpsql"))]

@@ -52,9 +52,7 @@ def installed_package(root: Path, *, as_wheel: bool) -> Path:
 
 
 @pytest.mark.parametrize("as_wheel", [True, False])
-def test_an_asset_is_found_in_both_layouts(
-    as_wheel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_asset_is_found_in_both_layouts(as_wheel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assets, "PACKAGE", installed_package(tmp_path, as_wheel=as_wheel))
     assert asset("udfs", "marker.sql").read_text() == ("wheel" if as_wheel else "checkout")
     assert asset("udfs").is_dir()
@@ -69,9 +67,7 @@ def test_a_wheel_never_reads_what_lies_beside_it(tmp_path: Path, monkeypatch: py
         asset("sample_data")
 
 
-@pytest.mark.parametrize(
-    "parts", [(), ("dpsql", "errors.py"), ("udfs", "..", "LICENSE"), ("udfs", "a/../../b")]
-)
+@pytest.mark.parametrize("parts", [(), ("dpsql", "errors.py"), ("udfs", "..", "LICENSE"), ("udfs", "a/../../b")])
 def test_only_assets_are_assets(parts: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="an asset is a path below udfs or sample_data"):
         asset(*parts)
@@ -85,7 +81,7 @@ def test_shipped_rows_are_the_pinned_ones(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "made"),
     [
-        ("make_flights.py", {"flights": "flights"}),
+        pytest.param("make_flights.py", {"flights": "flights"}, marks=pytest.mark.long),
         ("make_clinic.py", {name.removeprefix("clinic/"): name for name in ROWS_SHA256 if "/" in name}),
     ],
 )

@@ -83,9 +83,7 @@ def test_dp_accounting_agrees(epsilon: float, delta: float) -> None:
     theirs = gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
     assert gaussian.sigma(epsilon, delta, 1.0) == pytest.approx(theirs, rel=1e-6)
     profile = GaussianPrivacyLoss(standard_deviation=theirs)
-    assert gaussian.delta(epsilon, 1.0, theirs) == pytest.approx(
-        profile.get_delta_for_epsilon(epsilon), rel=1e-7
-    )
+    assert gaussian.delta(epsilon, 1.0, theirs) == pytest.approx(profile.get_delta_for_epsilon(epsilon), rel=1e-7)
     assert gaussian.epsilon(delta, 1.0, theirs) == pytest.approx(epsilon, rel=1e-6)
 
 
@@ -102,9 +100,7 @@ def textbook_sigma(epsilon: float, delta: float) -> float:
     ],
     ids=["ours", "textbook", "a millionth too little"],
 )
-def test_a_calibration_that_is_not_private_is_caught(
-    calibrate: Callable[[float, float], float], private: bool
-) -> None:
+def test_a_calibration_that_is_not_private_is_caught(calibrate: Callable[[float, float], float], private: bool) -> None:
     cases = [(1.0, 1e-5), (5.0, 1e-5), (10.0, 1e-5), (20.0, 1e-9)]
     held = all(exact_delta(epsilon, 1.0 / calibrate(epsilon, delta)) <= delta for epsilon, delta in cases)
     assert held is private

@@ -7,7 +7,7 @@ from functools import reduce
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
@@ -140,9 +140,7 @@ def test_no_pair_of_neighbours_exceeds_the_formula(
     *, epsilon: float, sigma: float, quantile: float, common: int, new: int, count: int
 ) -> None:
     tau = quantile * sigma
-    measured = mechanism_delta(
-        epsilon, common=common, new=new, sigma=sigma, tau=tau, count=float(count), cells=201
-    )
+    measured = mechanism_delta(epsilon, common=common, new=new, sigma=sigma, tau=tau, count=float(count), cells=201)
     value = gshm_delta(epsilon, max_groups=max(1, common + new), sigma=sigma, tau=tau)
     assert max(measured) <= value * (1 + 1e-9) + 1e-13
 
@@ -201,9 +199,7 @@ def test_published_thresholds(max_groups: int, tau: float) -> None:
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-3), (0.35, 1e-5), (3.0, 1e-9), (0.01, 0.3)])
 @pytest.mark.parametrize("max_groups", [1, 7, 400])
-def test_no_rho_gives_a_smaller_threshold(
-    max_groups: int, epsilon: float, delta: float, share: float
-) -> None:
+def test_no_rho_gives_a_smaller_threshold(max_groups: int, epsilon: float, delta: float, share: float) -> None:
     point = best_gshm(epsilon, delta, max_groups=max_groups, presence_share=share)
     found = []
     for factor in np.append(np.geomspace(0.2, 5.0, 60), 1.0 - np.geomspace(1e-6, 1e-2, 8)):
@@ -232,9 +228,7 @@ def test_the_best_point_is_certified_and_spends_what_it_says(
     delta = math.exp(log_delta)
     point = best_gshm(epsilon, delta, max_groups=max_groups, presence_share=share)
     rest = 2.0 * point.rho * (1.0 - share) / max_groups
-    certified = gshm_delta(
-        epsilon, max_groups=max_groups, sigma=point.sigma, tau=point.tau, aggregate_precision=rest
-    )
+    certified = gshm_delta(epsilon, max_groups=max_groups, sigma=point.sigma, tau=point.tau, aggregate_precision=rest)
     assert certified == point.delta <= delta
     assert max_groups * (point.sigma**-2 + rest) / 2.0 <= point.rho * (1 + 1e-15)
     # Both limits that no mechanism of the family can pass are reached, so nothing smaller exists.
@@ -244,6 +238,7 @@ def test_the_best_point_is_certified_and_spends_what_it_says(
 
 
 @given(delta=st.floats(1e-30, 0.9), max_groups=st.integers(1, 10**5), sigma=st.floats(1e-3, 1e6))
+@example(delta=0.5, max_groups=1, sigma=1.0)
 def test_threshold_is_safe_and_smallest(delta: float, max_groups: int, sigma: float) -> None:
     tau = threshold(delta, max_groups=max_groups, sigma=sigma)
     assert threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau) <= delta
@@ -287,9 +282,7 @@ def test_gshm_epsilon_is_safe_smallest_and_refuses_a_threshold_that_costs_more(m
     spread=st.floats(0.1, 20.0),
     quantile=st.floats(0.0, 8.0),
 )
-def test_leaving_blocks_out_changes_nothing(
-    max_groups: int, epsilon: float, spread: float, quantile: float
-) -> None:
+def test_leaving_blocks_out_changes_nothing(max_groups: int, epsilon: float, spread: float, quantile: float) -> None:
     precision = 1.0 / (max_groups * spread**2)
     alone = math.log(threshold_delta(max_groups=max_groups, sigma=1.0, tau=quantile))
 
@@ -308,9 +301,7 @@ def test_leaving_blocks_out_changes_nothing(
     quantile=st.floats(-0.5, 8.0),
     max_groups=st.integers(1, 60),
 )
-def test_the_reverse_direction_never_rules(
-    epsilon: float, sigma: float, quantile: float, max_groups: int
-) -> None:
+def test_the_reverse_direction_never_rules(epsilon: float, sigma: float, quantile: float, max_groups: int) -> None:
     splits = np.arange(max_groups + 1.0)
     lost, gained = _log_split_deltas(epsilon, splits, max_groups, quantile, sigma**-2)
     assert np.all(np.exp(gained) <= np.exp(lost) * (1 + 1e-9))

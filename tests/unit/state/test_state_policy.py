@@ -76,9 +76,7 @@ def test_a_threshold_is_never_set_for_more_delta_than_was_charged(units: int) ->
     assert Fraction(delta) <= Fraction(units, DELTA_UNITS_PER_ONE) < Fraction(math.nextafter(delta, math.inf))
 
 
-@pytest.mark.parametrize(
-    "amount", [math.nan, math.inf, -math.inf, -1e-300, Decimal("NaN"), Decimal("sNaN"), 1e10]
-)
+@pytest.mark.parametrize("amount", [math.nan, math.inf, -math.inf, -1e-300, Decimal("NaN"), Decimal("sNaN"), 1e10])
 def test_amounts_that_are_not_amounts_are_refused(amount: float | Decimal) -> None:
     for up in (rho_nano_up, delta_units_up):
         with pytest.raises(CalibrationError):

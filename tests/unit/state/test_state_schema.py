@@ -115,9 +115,7 @@ def test_a_newer_format_is_refused_with_both_numbers_and_left_alone(tmp_path: Pa
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"this is no database" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
-)
+@pytest.mark.parametrize("content", [b"", b"this is no database" * 100, b"SQLite format 3\x00" + b"\xff" * 4096])
 def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.dpsql"
     path.write_bytes(content)
@@ -150,9 +148,7 @@ def test_damaged_pages_are_an_error_of_the_state(tmp_path: Path) -> None:
 def test_an_older_format_is_migrated_step_by_step_after_a_backup(tmp_path: Path) -> None:
     path = new_file(tmp_path)
     with closing(open_with(path, add_note, add_color)) as database, database.read() as connection:
-        assert connection.execute("SELECT name, note, color FROM unit").fetchall() == [
-            ("patient", "format 2", None)
-        ]
+        assert connection.execute("SELECT name, note, color FROM unit").fetchall() == [("patient", "format 2", None)]
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
     backup = tmp_path / f"{path.name}.backup-1"

@@ -90,8 +90,8 @@ def test_threads_that_meet_a_new_frame_agree_on_its_salt(state: State) -> None:
 
 def test_keys_are_numbered_in_the_order_of_their_arrival(state: State) -> None:
     assert state.side_table.frame_keys("frame") is None
-    state.side_table.append_keys("frame", CITIES)
-    state.side_table.append_keys("frame", MORE_CITIES)
+    state.side_table.store("frame", CITIES, (), ())
+    state.side_table.store("frame", MORE_CITIES, (), ())
     keys = state.side_table.frame_keys("frame")
     assert keys is not None
     assert keys.to_pylist() == [*CITIES.to_pylist(), *MORE_CITIES.to_pylist()]
@@ -108,14 +108,14 @@ def test_keys_come_back_in_their_own_types(state: State) -> None:
             "huge": pa.array([math.inf, -0.0]),
         }
     )
-    state.side_table.append_keys("frame", keys)
+    state.side_table.store("frame", keys, (), ())
     stored = state.side_table.frame_keys("frame")
     assert stored is not None
     assert stored.equals(keys)
 
 
 def test_a_frame_without_group_by_has_a_key_without_columns(state: State) -> None:
-    state.side_table.append_keys("frame", pa.table({"x": [1]}).select([]))
+    state.side_table.store("frame", pa.table({"x": [1]}).select([]), (), ())
     keys = state.side_table.frame_keys("frame")
     assert keys is not None
     assert (keys.num_rows, keys.num_columns) == (1, 0)
@@ -128,15 +128,15 @@ def test_an_empty_list_of_keys_is_known_to_be_empty(state: State) -> None:
     assert keys is not None
     assert keys.schema == CITIES.schema
     assert keys.num_rows == 0
-    state.side_table.append_keys("frame", CITIES)
+    state.side_table.store("frame", CITIES, (), ())
     assert state.side_table.frame_keys("frame") == CITIES
 
 
 def test_new_keys_must_look_like_the_old_ones(state: State) -> None:
-    state.side_table.append_keys("frame", CITIES)
+    state.side_table.store("frame", CITIES, (), ())
     for other in (pa.table({"city": [1]}), pa.table({"town": ["Ulm"]})):
         with pytest.raises(ReleaseError):
-            state.side_table.append_keys("frame", other)
+            state.side_table.store("frame", other, (), ())
 
 
 def test_a_point_reads_back_as_stored(state: State) -> None:
@@ -156,7 +156,7 @@ def test_a_point_reads_back_as_stored(state: State) -> None:
 
 
 def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
-    state.side_table.append_keys("frame", CITIES)
+    state.side_table.store("frame", CITIES, (), ())
     for rho_nano in (100, 300, 200):
         ids = charge(state, "a", rho_nano) if rho_nano > 200 or rho_nano == 100 else ()
         state.side_table.store("frame", None, [point("a", rho_nano, [rho_nano] * 3)], ids)
@@ -218,7 +218,7 @@ def test_store_is_all_or_nothing(state: State) -> None:
 
 
 def test_a_charge_pays_for_the_rise_over_the_stored_level(state: State) -> None:
-    state.side_table.append_keys("frame", CITIES)
+    state.side_table.store("frame", CITIES, (), ())
     state.side_table.store("frame", None, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
     lower = point("a", 60, [4, 5, 6])
     state.side_table.store("frame", None, [lower], ())
@@ -238,10 +238,10 @@ def test_a_charge_can_close_on_a_point_that_is_there(state: State) -> None:
 
 def test_a_point_is_extended_by_the_keys_it_lacks(state: State) -> None:
     state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
-    state.side_table.append_keys("frame", MORE_CITIES)
-    for wrong in ([], [4, 5]):
-        with pytest.raises(ReleaseError):
-            state.side_table.extend_point("a", 100, np.array(wrong, np.int64))
+    for _ in range(2):
+        state.side_table.store("frame", MORE_CITIES, (), ())
+    with pytest.raises(ReleaseError):
+        state.side_table.extend_point("a", 100, np.array([4, 5, 6], np.int64))
     for statistic, rho_nano in (("a", 99), ("b", 100)):
         with pytest.raises(ReleaseError):
             state.side_table.extend_point(statistic, rho_nano, np.array([4], np.int64))
@@ -249,14 +249,16 @@ def test_a_point_is_extended_by_the_keys_it_lacks(state: State) -> None:
         state.side_table.extend_point("a", 100, np.array([4.0]))
     state.side_table.extend_point("a", 100, np.array([4], np.int64))
     assert top_values(state, "a") == [1, 2, 3, 4]
+    state.side_table.extend_point("a", 100, np.array([5], np.int64))
+    assert top_values(state, "a") == [1, 2, 3, 4, 5]
     with pytest.raises(ReleaseError):
-        state.side_table.extend_point("a", 100, np.array([5], np.int64))
+        state.side_table.extend_point("a", 100, np.array([6], np.int64))
 
 
 def test_releases_are_listed_for_one_analyst_or_for_all(state: State) -> None:
     other = dataclasses.replace(RELEASE, analyst="bob", reused=True, epsilon=math.inf, table_versions=())
     for release in (RELEASE, other):
-        state.side_table.record_release(release)
+        state.side_table.store("frame", None, (), (), release)
     assert state.side_table.releases() == (RELEASE, other)
     assert state.side_table.releases("bob") == (other,)
     assert state.side_table.releases("eve") == ()
@@ -336,14 +338,11 @@ def test_killed_at_any_moment_a_release_is_whole_and_charged_once(tmp_path: Path
 @pytest.mark.parametrize(
     ("key_count", "seconds"), [(20_000, 2.0), pytest.param(1_000_000, 8.0, marks=pytest.mark.long)]
 )
-def test_large_frames_are_stored_and_read_within_seconds(
-    state: State, key_count: int, seconds: float
-) -> None:
+def test_large_frames_are_stored_and_read_within_seconds(state: State, key_count: int, seconds: float) -> None:
     noise = np.random.default_rng(7)
     keys = pa.table({"key": np.arange(key_count)})
     points = [
-        Point(f"s{i}", 100, "frame", noise.integers(-(2**20), 2**20, key_count), 0, 1.0, None, 0)
-        for i in range(5)
+        Point(f"s{i}", 100, "frame", noise.integers(-(2**20), 2**20, key_count), 0, 1.0, None, 0) for i in range(5)
     ]
     ids = state.ledger.charge("patient", [ChargeItem(f"s{i}", 100, 0) for i in range(5)], "ana").charge_ids
     began = time.monotonic()

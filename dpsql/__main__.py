@@ -1,0 +1,10 @@
+"""``python -m dpsql`` is the command ``dpsql``."""
+
+from __future__ import annotations
+
+import sys
+
+from dpsql.frontends.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,390 @@
+"""The command line ``dpsql``: it reads arguments, calls Session, and prints.
+
+Exit codes: 0 answered; 1 the database, the engine or the state file failed; 2 the command, the query or the policy is
+wrong; 3 the budget does not cover the price; 130 interrupted. An error is one message on stderr, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import dpsql
+from dpsql.errors import (
+    AccessError,
+    BudgetError,
+    CalibrationError,
+    DpsqlError,
+    EngineError,
+    PolicyError,
+    QueryError,
+)
+from dpsql.frontends.demo import run_demo
+from dpsql.session import Analyst, Result, Session, connect
+
+_EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
+    (BudgetError, 3),
+    (QueryError, 2),
+    (PolicyError, 2),
+    (CalibrationError, 2),
+    (AccessError, 2),
+    (DpsqlError, 1),
+)
+_COPY_OPTIONS = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true"}
+_LOCK_HOLDER = re.compile(r"\(PID (\d+)\)")
+
+
+class _CommandError(Exception):
+    """What stands between a command and its session: no such file, a locked database."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Raises:
+        SystemExit: argparse's own, for ``--help`` (0) and for arguments that make no sense (2).
+
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # an answer that was paid for must not be lost to a terminal that lacks a letter
+            stream.reconfigure(errors="backslashreplace")
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if getattr(arguments, "format", None) == "parquet" and arguments.output is None:
+        parser.error("--format parquet needs --output FILE")
+    with _logging_to_stderr(arguments.verbose):
+        try:
+            run: Callable[[argparse.Namespace], None] = arguments.run
+            run(arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # the reader (head, less) has seen enough; Python would complain once more when it closes stdout
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            return _complain("interrupted; a charge that was made stays and pays for asking the same again", 130)
+        except _CommandError as error:
+            return _complain(str(error), error.exit_code)
+        except DpsqlError as error:
+            return _complain(str(error), next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
+        except duckdb.Error:
+            return _complain(str(EngineError("the database engine failed")), 1)
+        except OSError as error:
+            return _complain(f"{error.filename or 'the operating system'}: {error.strerror}", 1)
+    return 0
+
+
+def _complain(message: str, exit_code: int) -> int:
+    print(f"dpsql: {message}", file=sys.stderr)
+    return exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dpsql", description="Differentially private GROUP BY for DuckDB.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"dpsql {dpsql.__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr what is being done")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=summary, description=f"{summary}.", allow_abbrev=False)
+        made.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        made.set_defaults(run=run)
+        return made
+
+    command("demo", _demo, "a tour on sample data in a temporary folder: counts, sums, intervals, prices")
+    query = command("query", _query, "answer a private SELECT, or carry out a CALL dp_…(…) or FROM dp_…(…)")
+    _add_database(query)
+    query.add_argument("sql", metavar="SQL", help="one statement, in quotes")
+    _add_privacy(query)
+    query.add_argument("--timeout", type=float, metavar="SECONDS", help="limit on reading raw data; a charge stays")
+    explain = command("explain", _explain, "mechanism, noise, threshold and price of a SELECT; spends nothing")
+    _add_database(explain)
+    explain.add_argument("sql", metavar="SQL", help="one SELECT, in quotes")
+    _add_privacy(explain)
+    budget = command("budget", _budget, "what each privacy unit may spend, has spent and has left")
+    _add_database(budget)
+    budget.add_argument("unit", nargs="?", metavar="UNIT", help="one privacy unit (default: all)")
+    releases = command("releases", _releases, "what was released, to whom, at what price")
+    _add_database(releases)
+    policy = command("policy", _policy, "what the curator has declared")
+    _add_database(policy)
+    for made in (query, explain, budget, releases):
+        made.add_argument(
+            "--analyst", metavar="NAME", help="ask in this analyst's name (a name in the books, not a lock)"
+        )
+    for made in (query, explain, budget, releases, policy):
+        made.add_argument("--format", choices=("box", *_COPY_OPTIONS, "parquet"), default="box")
+        made.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the screen")
+    return parser
+
+
+def _add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("database", type=Path, metavar="DB", help="a DuckDB file; it is opened read-only")
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="state file with policy, ledger and releases (default: DB.dpsql)"
+    )
+
+
+def _add_privacy(parser: argparse.ArgumentParser) -> None:
+    level = parser.add_mutually_exclusive_group()
+    level.add_argument("--rho", type=float, metavar="R", help="zCDP level of the query")
+    level.add_argument("--epsilon", type=float, metavar="E", help="the same as epsilon, together with delta")
+    parser.add_argument("--delta", type=float, metavar="D", help="delta of the query")
+
+
+def _demo(_: argparse.Namespace) -> None:
+    run_demo(sys.stdout)
+
+
+def _query(arguments: argparse.Namespace) -> None:
+    with _writable(arguments), _session(arguments) as session:
+        with _progress("answering"):
+            result = _reader(session, arguments).sql(
+                arguments.sql, timeout_seconds=arguments.timeout, **_privacy(arguments)
+            )
+        _show(result, arguments)
+
+
+def _explain(arguments: argparse.Namespace) -> None:
+    options = _privacy(arguments)
+    text = f"FROM dp_explain($query{''.join(f', {name} := ${name}' for name in options)})"
+    with _writable(arguments), _session(arguments) as session:
+        result = _reader(session, arguments).sql(text, {"query": arguments.sql, **options})
+        _show(result, arguments, listing=_sections)
+
+
+def _budget(arguments: argparse.Namespace) -> None:
+    unit = {} if arguments.unit is None else {"unit": arguments.unit}
+    with _writable(arguments), _books(arguments) as session:
+        result = _reader(session, arguments).sql(f"FROM dp_budget({'$unit' if unit else ''})", unit)
+        _show(result, arguments, listing=_records)
+
+
+def _releases(arguments: argparse.Namespace) -> None:
+    with _writable(arguments), _books(arguments) as session:
+        _show(_reader(session, arguments).sql("FROM dp_releases()"), arguments, listing=_short_hashes)
+
+
+def _policy(arguments: argparse.Namespace) -> None:
+    with _writable(arguments), _books(arguments) as session:
+        _show(session.sql("FROM dp_policy()"), arguments)
+
+
+def _privacy(arguments: argparse.Namespace) -> dict[str, Any]:
+    asked = {name: getattr(arguments, name) for name in ("rho", "epsilon", "delta")}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _reader(session: Session, arguments: argparse.Namespace) -> Session | Analyst:
+    return session if arguments.analyst is None else session.as_analyst(arguments.analyst)
+
+
+def _state_path(arguments: argparse.Namespace) -> Path:
+    given: Path | None = arguments.state
+    return given if given is not None else Path(f"{arguments.database}.dpsql")
+
+
+@contextlib.contextmanager
+def _session(arguments: argparse.Namespace) -> Iterator[Session]:
+    """A session on the database, which must exist; declarations change the state file alone."""
+    database = _existing_database(arguments)
+    try:
+        session = connect(database, state=_state_path(arguments), read_only=True)
+    except duckdb.Error as error:
+        raise _CommandError(_why_not_opened(database, str(error))) from None
+    with session:
+        yield session
+
+
+def _why_not_opened(database: Path, engine_message: str) -> str:
+    if "Could not set lock" not in engine_message:
+        return f"{database} cannot be opened: it is damaged, or not of a format that this version of DuckDB reads"
+    process = _LOCK_HOLDER.search(engine_message)
+    holder = f" (process {process[1]})" if process else ""
+    return f"{database} is open for writing in another program{holder}; close it there and ask again"
+
+
+@contextlib.contextmanager
+def _books(arguments: argparse.Namespace) -> Iterator[Session]:
+    """A session on the state file alone, so that a database that is locked by another program does not matter."""
+    _existing_database(arguments)
+    state = _state_path(arguments)
+    if not state.is_file():
+        raise _CommandError(
+            f"there is no state file {state}: nothing is protected yet. "
+            "Declare a privacy unit with: dpsql query DB \"CALL dp_unit('patient', …)\""
+        )
+    with connect(":memory:", state=state) as session:
+        yield session
+
+
+def _existing_database(arguments: argparse.Namespace) -> Path:
+    database: Path = arguments.database
+    if not database.is_file():
+        found = "is not a file" if database.exists() else "does not exist"
+        raise _CommandError(f"the database {database} {found}")
+    with database.open("rb") as content:
+        # asked before DuckDB is, which for some other formats would fetch an extension from the network
+        if content.read(12)[8:] != b"DUCK":
+            raise _CommandError(f"{database} is not a DuckDB database")
+    return database
+
+
+@contextlib.contextmanager
+def _writable(arguments: argparse.Namespace) -> Iterator[None]:
+    """Find out before anything is charged that the output can be written; leave no empty file behind an error."""
+    output: Path | None = arguments.output
+    if output is None:
+        yield
+        return
+    existed = output.exists()
+    if existed and any(
+        path.exists() and output.samefile(path) for path in (arguments.database, _state_path(arguments))
+    ):
+        raise _CommandError(f"--output {output} would overwrite the database or its state", 2)
+    output.open("ab").close()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            output.unlink(missing_ok=True)
+        raise
+
+
+def _show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] = str) -> None:
+    """Print or write a result; what is not a box keeps its receipt apart, on stderr."""
+    output: Path | None = arguments.output
+    if arguments.format == "parquet":
+        assert output is not None  # noqa: S101 — the arguments were checked
+        result.to_parquet(output)
+    else:
+        text = listing(result) if arguments.format == "box" else _copied(result, _COPY_OPTIONS[arguments.format])
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            output.write_text(text, encoding="utf-8", newline="")
+    if arguments.format != "box" and result.receipt is not None:
+        print(result.receipt, file=sys.stderr)
+
+
+def _copied(result: Result, copy_options: str) -> str:
+    """The result as DuckDB writes it to a file, so that every type has DuckDB's own spelling."""
+    table = result.arrow()
+    if "json" in copy_options:
+        # JSON has no word for NaN and infinity
+        for i, column in enumerate(table.columns):
+            if pa.types.is_floating(column.type):
+                table = table.set_column(i, table.field(i), pc.if_else(pc.is_finite(column), column, None))
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
+        path = Path(folder, "result")
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("result", table)
+        quoted = str(path).replace("'", "''")
+        connection.execute(f"COPY (FROM result) TO '{quoted}' ({copy_options})")
+        return path.read_text(encoding="utf-8")
+
+
+def _short_hashes(result: Result) -> str:
+    """A box in which a query hash shows as many letters as tell queries apart."""
+    table = result.arrow()
+    place = table.schema.get_field_index("query_hash")
+    short = pc.utf8_slice_codeunits(table.column(place), 0, 12)
+    return str(Result(table.set_column(place, "query_hash", short)))
+
+
+def _sections(result: Result) -> str:
+    """Rows (section, name, value) as a list in the width of the screen."""
+    return _listed([(section, name, value) for section, name, value in result.fetchall()])
+
+
+def _records(result: Result) -> str:
+    """Every row as a list of its columns, headed by the first one."""
+    lines = []
+    for head, *values in result.fetchall():
+        for name, value in zip(result.columns[1:], values, strict=True):
+            lines.append((str(head), name, f"{value:.9g}" if isinstance(value, float) else str(value)))
+    return _listed(lines)
+
+
+def _listed(lines: Sequence[tuple[str, str, str]]) -> str:
+    width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
+    first, second = (max((len(line[i]) for line in lines), default=0) + 2 for i in (0, 1))
+    # a name as long as an expression stands on a line of its own
+    second = min(second, width // 3)
+    shown = []
+    before = None
+    for section, name, value in lines:
+        head = f"{section if section != before else '':<{first}}{name:<{second}}"
+        before = section
+        if len(name) >= second:
+            shown.append(head.rstrip())
+            head = ""
+        indent = " " * (first + second)
+        shown += textwrap.wrap(value, width, initial_indent=head or indent, subsequent_indent=indent) or [head]
+    return "".join(f"{line}\n" for line in shown)
+
+
+@contextlib.contextmanager
+def _logging_to_stderr(verbose: bool) -> Iterator[None]:
+    if not verbose:
+        yield
+        return
+    logger = logging.getLogger("dpsql")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _progress(doing: str) -> Iterator[None]:
+    """A line on the terminal with the seconds so far, from the first second on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tick() -> None:
+        while not done.wait(1.0):
+            sys.stderr.write(f"\r{doing} … {time.monotonic() - began:.0f} s ")
+            sys.stderr.flush()
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

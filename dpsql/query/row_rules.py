@@ -1,0 +1,151 @@
+"""What the allow-list cannot say by name: which literals, types, sizes and depths a row expression may have.
+
+DuckDB has errors that no TRY catches (a date part of an INTERVAL or a TIME, a LIKE pattern that ends in its escape, a
+bucket of no width), formats that read uninitialised memory (two ``%n`` in strftime), and costs that double with each
+nested TRY or concat. Each would tell of a single row, by an error, a value or a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sqlglot import exp
+
+from dpsql.query.aggregate_calls import is_aggregate_call
+from dpsql.query.dialect import to_sql, written
+from dpsql.query.environment import Column, Environment, types_of
+from dpsql.query.refusals import Refusals
+from dpsql.query.total import try_depth
+
+DATE_PARTS = frozenset(
+    {
+        "year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond", "decade",
+        "century", "dow", "dayofweek", "isodow", "doy", "dayofyear", "isoyear", "yearweek", "epoch",
+    }
+)  # fmt: skip
+"""Units that dates may be truncated to, taken apart by and subtracted in."""
+
+MAX_TRY_DEPTH = 6
+MAX_JOINED_COLUMNS = 32
+_FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaAp%])*")
+_SCALAR = re.compile(
+    r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|DATE|UUID|"NULL"|'
+    r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?"
+)
+_UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
+_CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
+
+
+def check_literals(node: exp.Expr, refusals: Refusals) -> None:
+    """Note a refusal where a part of an expression must be a literal of a known kind and is not."""
+    match node:
+        case exp.TimestampTrunc() | exp.DateDiff():
+            _check_part(node, node.args.get("unit"), refusals)
+        case exp.Extract():
+            _check_part(node, node.this, refusals)
+        case exp.Anonymous() if node.name.lower() in ("date_part", "date_sub"):
+            _check_part(node, node.expressions[0] if node.expressions else None, refusals)
+        case exp.TimeToStr() if not (_is_text(node.args.get("format")) and _FORMAT.fullmatch(node.args["format"].name)):
+            refusals.add(
+                "row_syntax", node, "the format of strftime is not one that is known to be safe.",
+                "Use a literal of %Y %m %d %H %M %S %j %y %b %B %a %A %p.",
+            )  # fmt: skip
+        case exp.Like() | exp.ILike() if not _is_text(node.expression):
+            refusals.add("row_syntax", node, "the pattern of LIKE must be a text literal.", "Write s LIKE 'a%'.")
+        case exp.Interval() if not _is_plain_interval(node):
+            refusals.add(
+                "row_syntax", node, "an interval must be a literal that is added to a date.",
+                "Write d + INTERVAL 1 DAY.",
+            )  # fmt: skip
+        case exp.Concat() | exp.DPipe() if _joined_columns(node) > MAX_JOINED_COLUMNS:
+            refusals.add(
+                "row_syntax", node, f"more than {MAX_JOINED_COLUMNS} columns are joined into one text.",
+                "Join fewer: a text that grows with a row takes time that tells of it.",
+            )  # fmt: skip
+
+
+def _check_part(node: exp.Expr, part: exp.Expr | None, refusals: Refusals) -> None:
+    if isinstance(part, exp.Var | exp.Literal) and part.name.lower() in DATE_PARTS:
+        return
+    refusals.add(
+        "row_syntax", node, f"{written(node)} takes a known unit as a literal here.",
+        f"Units are {', '.join(sorted(DATE_PARTS))}.",
+    )  # fmt: skip
+
+
+def _is_text(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and bool(node.is_string))
+
+
+def _is_plain_interval(node: exp.Interval) -> bool:
+    number = node.this.this if isinstance(node.this, exp.Neg) else node.this
+    unit = node.args.get("unit")
+    known = isinstance(unit, exp.Var) and unit.name.lower().removesuffix("s") in DATE_PARTS
+    return isinstance(number, exp.Literal) and known and isinstance(node.parent, exp.Add | exp.Sub | exp.DateAdd)
+
+
+def _joined_columns(node: exp.Expr) -> int:
+    return sum(1 for _ in node.find_all(exp.Column))
+
+
+def check_private_parts(
+    conditions: Sequence[exp.Expr],
+    outputs: Iterable[exp.Expr],
+    columns: Sequence[Column],
+    environment: Environment,
+    refusals: Refusals,
+) -> None:
+    """Note a refusal for every part of the private expressions whose type or depth is not safe.
+
+    A column of another type (a list, a TIME, an INTERVAL, …) may be grouped by, counted or compared with NULL, and
+    nothing else: what DuckDB does with it may fail where no TRY catches it.
+
+    Args:
+        conditions: filters and keys.
+        outputs: select list, HAVING and ORDER BY, whose aggregate calls hold private expressions.
+        columns: the columns of the source.
+        environment: binds types.
+        refusals: collects.
+
+    Raises:
+        SchemaError: a part does not bind.
+
+    """
+    calls = [node for output in outputs for node in output.walk(prune=is_aggregate_call) if is_aggregate_call(node)]
+    roots = [*conditions, *(argument for call in calls for argument in _arguments(call))]
+    parts = [(node, to_sql(node)) for root in roots for node in root.walk(prune=_is_untyped) if _has_type(node, root)]
+    for (node, _), kind in zip(parts, types_of(environment, columns, parts, refusals.text), strict=True):
+        if not _SCALAR.fullmatch(kind):
+            refusals.add(
+                "row_type", node, f"{written(node)} has a type that can only be grouped by, counted or compared with "
+                "NULL.", "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",
+            )  # fmt: skip
+    for root in roots:
+        if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
+            refusals.add(
+                "row_syntax", root, "conditions, CASE and coalesce are nested too deeply.",
+                f"At most {MAX_TRY_DEPTH} of them may stand inside one another where a part can fail.",
+            )  # fmt: skip
+
+
+def _arguments(call: exp.Expr) -> list[exp.Expr]:
+    """The private expressions of an aggregate call: its argument and its FILTER."""
+    found: list[exp.Expr] = []
+    for child in call.iter_expressions():
+        if is_aggregate_call(child) or isinstance(child, _CALL_PARTS):
+            found += _arguments(child)
+        else:
+            found.append(child)
+    return found
+
+
+def _is_untyped(node: exp.Expr) -> bool:
+    return isinstance(node, _UNTYPED)
+
+
+def _has_type(node: exp.Expr, root: exp.Expr) -> bool:
+    if _is_untyped(node) or isinstance(node, exp.Paren | exp.Escape | exp.If):
+        return False
+    alone = node is root or isinstance(node.parent, exp.Is)
+    return not (isinstance(node, exp.Column) and alone)

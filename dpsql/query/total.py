@@ -1,0 +1,103 @@
+"""Row expressions made total: every part that could fail on a row is NULL there, whatever the other rows are.
+
+One TRY around a whole expression is not enough. DuckDB folds ``a OR b`` to true where its statistics of the *table*
+say that ``a`` always holds, and then a failing ``b`` is never computed: other rows would decide what a row counts.
+So each operand of an operator that may ignore one of them (AND, OR, CASE, coalesce, IN, …) has a TRY of its own.
+
+Strict operators (NULL in, NULL out) compute all their operands and need none inside: one TRY around a tree of them
+says the same as a TRY around each. That matters, because a TRY that fails computes its part a second time, row by row:
+TRYs that stand inside one another double that cost at every step.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+
+from dpsql.query.dialect import to_sql
+
+_LEAVES = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var)
+_LOGIC = (exp.And, exp.Or, exp.Not)
+_BOOLEAN = (exp.Predicate, exp.Boolean, exp.Null, *_LOGIC)
+_MAY_IGNORE = (
+    exp.Between, exp.Case, exp.Coalesce, exp.Concat, exp.Greatest, exp.If, exp.In, exp.Is, exp.Least, exp.Nullif,
+    exp.NullSafeEQ, exp.NullSafeNEQ, *_LOGIC,
+)  # fmt: skip
+"""Operators whose result may not depend on one of their operands."""
+
+
+@lru_cache(maxsize=4096)
+def total_sql(sql: str) -> str:
+    """The expression with a TRY around each part that could fail and might be ignored.
+
+    >>> total_sql('"a" + 1 > 1 OR CAST("s" AS INT) = 2')
+    'try("a" + 1 > 1) OR try(CAST("s" AS INT) = 2)'
+    """
+    return to_sql(_total(sqlglot.parse_one(sql, dialect=DuckDB)))
+
+
+def total_condition_sql(sql: str) -> str:
+    """Likewise for a condition, cast to BOOLEAN here, because DuckDB would cast it outside TRY."""
+    return f"TRY(CAST({total_sql(sql)} AS BOOLEAN))"
+
+
+def try_depth(sql: str) -> int:
+    """How many TRYs of ``total_sql`` stand inside one another."""
+    return _depth(_total(sqlglot.parse_one(sql, dialect=DuckDB)))
+
+
+def _depth(node: exp.Expr) -> int:
+    inner = max((_depth(child) for child in node.iter_expressions()), default=0)
+    return inner + (isinstance(node, exp.Anonymous) and node.name.upper() == "TRY")
+
+
+def _total(node: exp.Expr, *, within_strict: bool = False) -> exp.Expr:
+    if isinstance(node, _LEAVES) or (isinstance(node, exp.Interval | exp.Neg) and isinstance(node.this, exp.Literal)):
+        return node
+    if isinstance(node, exp.Paren):
+        node.set("this", _total(node.this, within_strict=within_strict))
+        return node
+    if isinstance(node, exp.Case):
+        node = _total_case(node)
+    elif isinstance(node, exp.If):
+        node = _total_case(exp.Case(ifs=[node.copy()], default=node.args.get("false")))
+    else:
+        for child in list(node.iter_expressions()):
+            inner = _condition(child) if isinstance(node, _LOGIC) else _total(child, within_strict=_is_strict(node))
+            if inner is not child:
+                child.replace(inner)
+    return node if within_strict or isinstance(node, _LOGIC) else _try(node)
+
+
+def _is_strict(node: exp.Expr) -> bool:
+    return not isinstance(node, _MAY_IGNORE)
+
+
+def _total_case(node: exp.Case) -> exp.Case:
+    subject = node.this
+    branches = []
+    for branch in node.args["ifs"]:
+        # a subject is compared with every branch, and each comparison may fail
+        test = branch.this if subject is None else exp.EQ(this=_paren(subject), expression=_paren(branch.this))
+        branches.append(exp.If(this=_condition(test), true=_total(branch.args["true"])))
+    default = node.args.get("default")
+    return exp.Case(ifs=branches, default=_total(default) if default is not None else None)
+
+
+def _paren(node: exp.Expr) -> exp.Expr:
+    return node.copy() if isinstance(node, _LEAVES) else exp.paren(node.copy(), copy=False)
+
+
+def _condition(node: exp.Expr) -> exp.Expr:
+    """A part that stands where a BOOLEAN is expected."""
+    if isinstance(node.unnest(), _BOOLEAN):
+        return _total(node)
+    return _try(exp.cast(_total(node.copy(), within_strict=True), "BOOLEAN", dialect="duckdb"))
+
+
+def _try(node: exp.Expr) -> exp.Expr:
+    # the copy has no parent, so that the original's place can be given to the call
+    return exp.Anonymous(this="TRY", expressions=[node.copy()])

@@ -1,0 +1,48 @@
+"""The README's first screen runs as written, and its SQL is what the curator can say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dpsql
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def code_blocks(language: str) -> list[str]:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return [text for name, text in blocks if name == language]
+
+
+def test_the_first_example_prints_what_stands_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(code_blocks("python")[0], "README.md", "exec"), names)  # noqa: S102 — the README is ours
+    printed, shown = capsys.readouterr().out, code_blocks("")[0]
+    session = names["session"]
+    assert isinstance(session, dpsql.Session)
+    session.close()
+    # numbers are noisy: everything else, line by line, is the same
+    assert _without_numbers(printed) == _without_numbers(shown)
+
+
+def _without_numbers(text: str) -> list[str]:
+    rows = [line for line in text.strip().splitlines() if not re.match(r"^│ [A-Z]{3} ", line)]
+    return [re.sub(r"[\d.]+(e-\d+)?", "#", line).strip() for line in rows if set(line) - set("─┌┬┐├┼┤└┴┘ ")]
+
+
+def test_every_statement_of_the_curator_runs() -> None:
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits (patient_id INTEGER, city VARCHAR, cost DOUBLE)")
+        session.connection.execute("CREATE TABLE cities AS SELECT 'Lund' AS name")
+        statements = [text.strip() for text in re.sub(r"--.*", "", code_blocks("sql")[0]).split(";") if text.strip()]
+        assert len(statements) == 10
+        for statement in statements:
+            assert len(session.sql(statement)) > 0 or "dp_releases" in statement

@@ -1,0 +1,238 @@
+"""The state file behind a session: formats, places, timeouts, and what a curator does to their own connection."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import time
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import EngineError, PolicyError, SchemaError, StateError
+from dpsql.session import session as session_module
+from dpsql.state import schema
+
+QUERY = "SELECT ward, count(*) AS n, sum(cost) AS s FROM visits GROUP BY ward"
+
+
+def create_tables(session: dpsql.Session, rows: int = 3000) -> None:
+    session.connection.execute(
+        "CREATE TABLE visits AS SELECT u % 1000 AS patient, u % 3 AS ward, (u % 90)::DOUBLE AS cost "
+        f"FROM range({rows}) t(u)"
+    )
+
+
+def declare(session: dpsql.Session) -> None:
+    session.sql(
+        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+        "max_rows_per_group := 3, default_rho := 0.5, rho_budget := 10, delta_threshold := 1e-2, "
+        "delta_conversion := 1e-6)"
+    )
+    session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    path = tmp_path / "clinic.duckdb"
+    with dpsql.connect(path) as session:
+        create_tables(session)
+        declare(session)
+    return path
+
+
+def books(path: Path) -> Path:
+    return path.with_name(f"{path.name}.dpsql")
+
+
+def spent(session: dpsql.Session) -> float:
+    (budget,) = session.sql("FROM dp_budget()").fetchall()
+    return float(budget[2])
+
+
+def add_a_column(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE unit ADD COLUMN remark TEXT")
+
+
+def test_an_older_format_is_migrated_when_a_session_opens_it(clinic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with dpsql.connect(clinic) as session:
+        before = session.sql(QUERY).fetchall()
+    monkeypatch.setattr(schema, "MIGRATIONS", (add_a_column,))
+    with dpsql.connect(clinic) as session:
+        again = session.sql(QUERY)
+        assert again.fetchall() == before
+        assert again.receipt is not None
+        assert again.receipt.reused
+        assert spent(session) == 0.5
+    for path, number in ((books(clinic), 2), (Path(f"{books(clinic)}.backup-1"), 1)):
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (number,)
+
+
+def test_a_newer_format_is_refused_by_a_session_with_both_numbers(clinic: Path) -> None:
+    with closing(sqlite3.connect(books(clinic))) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    content = books(clinic).read_bytes()
+    with dpsql.connect(clinic) as session:
+        for text in (QUERY, "FROM dp_budget()", "CALL dp_new_version('visits')"):
+            with pytest.raises(StateError, match=r"format 7.* format 1\b"):
+                session.sql(text)
+    assert books(clinic).read_bytes() == content
+
+
+def test_a_timeout_keeps_its_charge_and_asking_again_uses_it_up(clinic: Path) -> None:
+    with dpsql.connect(clinic) as session:
+        session.connection.execute("INSERT INTO visits SELECT u % 90_000, u % 3, u % 90 FROM range(2_000_000) t(u)")
+        # the first comes before DuckDB starts, the second while it runs
+        for timeout_seconds in (1e-6, 0.02):
+            started = time.perf_counter()
+            with pytest.raises(EngineError, match="ran out of time"):
+                session.sql(QUERY, timeout_seconds=timeout_seconds)
+            assert time.perf_counter() - started < 5
+            assert spent(session) == 0.5
+            assert len(session.sql("FROM dp_releases()")) == 0
+        answer = session.sql(QUERY, timeout_seconds=600)
+        assert answer.receipt is not None
+        assert (answer.receipt.charged_rho, answer.receipt.charged_delta, answer.receipt.reused) == (0, 0, False)
+        assert spent(session) == 0.5
+        assert len(answer) == 3
+        # what is stored needs no raw data, hence no time to read it
+        assert session.sql(QUERY, timeout_seconds=1e-6).fetchall() == answer.fetchall()
+
+
+def test_an_open_charge_pays_for_a_larger_request_in_part(clinic: Path) -> None:
+    with dpsql.connect(clinic) as session:
+        with pytest.raises(EngineError):
+            session.sql(QUERY, timeout_seconds=1e-9)
+        answer = session.sql(QUERY, rho=0.75)
+        assert answer.receipt is not None
+        assert answer.receipt.charged_rho == pytest.approx(0.25)
+        assert spent(session) == 0.75
+
+
+@pytest.mark.parametrize("timeout_seconds", [0, -1, float("nan"), "5"])
+def test_a_timeout_is_a_positive_number(clinic: Path, timeout_seconds: float) -> None:
+    with dpsql.connect(clinic) as session:
+        with pytest.raises(PolicyError):
+            session.sql(QUERY, timeout_seconds=timeout_seconds)
+        assert spent(session) == 0
+
+
+def test_a_rollback_of_the_curator_takes_back_no_charge(clinic: Path) -> None:
+    with dpsql.connect(clinic) as session:
+        session.connection.begin()
+        session.connection.execute("INSERT INTO visits SELECT 5000 + u, 9, 1 FROM range(999) t(u)")
+        inside = session.sql(QUERY)
+        session.connection.rollback()
+        assert spent(session) == 0.5
+        assert 9 not in {row[0] for row in inside.fetchall()}, "what is not committed is not there"
+        assert session.sql(QUERY).fetchall() == inside.fetchall()
+
+
+def test_a_read_only_database_is_charged_too(clinic: Path) -> None:
+    with dpsql.connect(clinic, read_only=True) as first, dpsql.connect(clinic, read_only=True) as second:
+        with pytest.raises(duckdb.Error):
+            first.connection.execute("CREATE TABLE t AS SELECT 1")
+        answer = first.sql(QUERY)
+        assert second.sql(QUERY).fetchall() == answer.fetchall()
+        assert spent(first) == spent(second) == 0.5
+
+
+def test_without_a_state_file_nothing_can_be_queried(tmp_path: Path) -> None:
+    path = tmp_path / "clinic.duckdb"
+    with dpsql.connect(path) as session:
+        create_tables(session)
+        for reader in (session, session.as_analyst("ana")):
+            with pytest.raises(SchemaError):
+                reader.sql(QUERY, rho=0.1)
+            assert len(reader.sql("FROM dp_budget()")) == 0
+        assert not books(path).exists(), "asking creates nothing"
+        declare(session)
+        assert len(session.sql(QUERY)) == 3
+        assert stat.S_IMODE(books(path).stat().st_mode) == 0o600
+
+
+def test_a_session_sees_the_state_file_that_another_creates(tmp_path: Path) -> None:
+    path = tmp_path / "clinic.duckdb"
+    with dpsql.connect(path) as session:
+        create_tables(session)
+        # within one process DuckDB shares the instance
+        with dpsql.connect(path) as waiting:
+            with pytest.raises(SchemaError):
+                waiting.sql(QUERY)
+            declare(session)
+            answer = session.sql(QUERY)
+            assert waiting.sql(QUERY).fetchall() == answer.fetchall()
+
+
+def test_a_lost_state_file_is_a_closed_door(clinic: Path) -> None:
+    with dpsql.connect(clinic) as session:
+        session.sql(QUERY)
+    for path in clinic.parent.glob("*.dpsql*"):
+        if path.is_file():
+            path.unlink()
+    with dpsql.connect(clinic) as session, pytest.raises(SchemaError):
+        session.sql(QUERY)
+
+
+def test_the_state_can_live_elsewhere(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "clinic.duckdb", tmp_path / "books" / "clinic.state"
+    elsewhere.parent.mkdir()
+    with dpsql.connect(path, state=elsewhere) as session:
+        create_tables(session)
+        declare(session)
+        first = session.sql(QUERY).fetchall()
+    assert elsewhere.exists()
+    assert not books(path).exists()
+    with dpsql.connect(path, state=str(elsewhere)) as session:
+        assert session.sql(QUERY).fetchall() == first
+        assert spent(session) == 0.5
+    with dpsql.connect(path) as session, pytest.raises(SchemaError):
+        session.sql(QUERY)
+
+
+def test_a_database_in_memory_says_once_that_its_budget_ends(caplog: pytest.LogCaptureFixture) -> None:
+    session_module._say_that_the_budget_ends.cache_clear()
+    for _ in range(2):
+        with dpsql.connect() as session:
+            create_tables(session)
+            with pytest.raises(SchemaError):
+                session.sql(QUERY)
+            declare(session)
+            session.sql(QUERY)
+            assert spent(session) == 0.5
+    assert [record.getMessage() for record in caplog.records if "ends with this process" in record.getMessage()] == [
+        "the budget of a database in memory ends with this process; name a state= file to keep it"
+    ]
+
+
+def test_a_state_file_keeps_the_budget_of_a_database_in_memory(tmp_path: Path) -> None:
+    for total in (0.5, 1.0):
+        with dpsql.connect(state=tmp_path / "books") as session:
+            create_tables(session)
+            declare(session)
+            session.sql("CALL dp_new_version('visits')")
+            session.sql(QUERY)
+            assert spent(session) == total
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CALL dp_unit('patient', epsilon_budget := -1, delta_budget := 1e-6)",
+        "CALL dp_protect('visits', unit := 'nobody', privacy_unit_column := 'patient')",
+        "CALL dp_protect('visits', privacy_unit_column := 'patient')",
+        "CALL dp_domain('visits', 'patient', bounds := [0, 1])",
+        "CALL dp_new_version('visits')",
+        "SELECT count(*) FROM visits",
+    ],
+)
+def test_a_refused_first_statement_leaves_no_state_file(tmp_path: Path, text: str) -> None:
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        session.connection.execute("CREATE TABLE visits (patient INTEGER)")
+        with pytest.raises(dpsql.DpsqlError):
+            session.sql(text)
+    assert [path.name for path in tmp_path.iterdir()] == ["clinic.duckdb"]

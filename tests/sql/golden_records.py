@@ -1,0 +1,301 @@
+"""Golden records: what one SQL text must plan, answer, cost or be refused for, as files that people can read.
+
+A record is a directive, lines of settings, the SQL, and, after ``----``, what must come out; records are separated by
+empty lines and ``#`` begins a comment line. Directives:
+
+    plan      the frame, the statistics with interval, centre and radius, and the finish
+    exact     the rows that the query gives with no noise at all, on the tiny tables below
+    types     names and DuckDB types of the result's columns
+    cost      price of each statement in nano-rho, and of asking it again
+    run       rows that each statement gives (declarations and books)
+    refuse    error type and, per refusal, ``code@line:column`` (or just ``@line:column`` for other errors)
+
+Settings are ``params`` (a Python literal) and ``options`` (keyword arguments). ``cost`` and ``run`` start from a fresh
+session each and take several statements, one after each line that ends in a semicolon.
+
+``python -m tests.sql.golden_records`` writes what comes out now into the files; review them before you keep them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import dpsql
+from dpsql.engine import DuckDBEngine, Sandbox
+from dpsql.errors import ParseError, SchemaError
+from dpsql.query.bound import bounded_sql
+from dpsql.query.finish import NOISY, finish_sql
+from dpsql.query.plan import plan_query
+from dpsql.query.private_query import PRESENCE, Linear, PrivateQuery, Statistic
+from dpsql.query.statements import Scalar, SelectStatement, read_statement
+from dpsql.release.align import align_groups
+from dpsql.session.policy_view import SchemaView, environment
+
+FOLDER = Path(__file__).parent
+SALT = bytes(16)
+NOW = dt.datetime(2026, 11, 21, 12, 30, tzinfo=dt.UTC)
+DIRECTIVES = ("plan", "exact", "types", "cost", "run", "refuse")
+
+TABLES = """
+CREATE TABLE visits (patient_id INTEGER, city VARCHAR, diagnosis VARCHAR, cost DOUBLE, fee DECIMAL(10,2) NOT NULL,
+                     urgent BOOLEAN, day DATE);
+INSERT INTO visits VALUES
+    (1, 'Lund', 'flu', 100, 10.50, true, '2026-01-05'), (1, 'Lund', 'flu', 700, 20.25, false, '2026-01-06'),
+    (1, 'Malmö', 'cold', 50, 5.00, true, '2026-02-01'),
+    (2, 'Lund', 'flu', NULL, 1.00, NULL, '2026-01-05'), (2, 'Lund', 'cold', 20, 2.00, true, '2026-03-01'),
+    (3, 'Malmö', 'cold', 10, 1.00, false, '2026-02-01'), (3, 'Malmö', 'cold', 10, 1.00, false, '2026-02-01'),
+    (3, 'Malmö', 'cold', 10, 1.00, false, '2026-02-01'), (3, 'Malmö', 'cold', 10, 1.00, false, '2026-02-01'),
+    (3, 'Malmö', 'cold', 10, 1.00, false, '2026-02-01'),
+    (4, NULL, 'flu', 30, 3.00, true, '2026-02-02'), (5, 'Oslo', 'flu', 'nan', 4.00, false, '2026-02-03'),
+    (NULL, 'Lund', 'flu', 400, 9.99, true, '2026-01-05');
+CREATE TABLE bills (patient_id INTEGER, kind VARCHAR, amount DOUBLE, "Zip Code" VARCHAR);
+CREATE TABLE cities (name VARCHAR);
+INSERT INTO cities VALUES ('Lund'), ('Malmö'), ('Ystad');
+CREATE TABLE drafts (patient_id INTEGER);
+CREATE VIEW visits_view AS SELECT * FROM visits;
+"""
+
+POLICY = (
+    "CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 1e-3, delta_conversion := 1e-6)",
+    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 2, "
+    "max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-9)",
+    "CALL dp_protect('bills', unit := 'patient', privacy_unit_column := 'patient_id')",
+    "CALL dp_public('cities')",
+    "CALL dp_domain('visits', 'city', keys_from := 'cities.name')",
+    "CALL dp_domain('visits', 'urgent', keys := [true, false])",
+    "CALL dp_domain('visits', 'cost', bounds := [0, 500])",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """One record; ``expected`` is the header's rest for ``refuse`` and the lines after ``----`` for the others."""
+
+    file: str
+    line: int
+    directive: str
+    sql: str
+    params: list[Scalar] | dict[str, Scalar] | None
+    options: Mapping[str, Any]
+    expected: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def records() -> list[Record]:
+    """All records of all files."""
+    return [record for path in sorted(FOLDER.glob("*.test")) for record in _read(path)]
+
+
+def _read(path: Path) -> Iterator[Record]:
+    for line, block in _blocks(path.read_text(encoding="utf-8")):
+        directive, _, rest = block[0].partition(" ")
+        if directive not in DIRECTIVES:
+            raise ValueError(f"{path.name}:{line}: unknown directive {directive!r}")
+        body = block[1:]
+        settings: dict[str, str] = {}
+        while body and body[0].partition(" ")[0] in ("params", "options"):
+            name, _, text = body.pop(0).partition(" ")
+            settings[name] = text
+        cut = body.index("----") if "----" in body else len(body)
+        expected = (rest,) if directive == "refuse" else tuple(body[cut + 1 :])
+        call = ast.parse(f"f({settings.get('options', '')})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        params = ast.literal_eval(settings["params"]) if "params" in settings else None
+        yield Record(path.name, line, directive, "\n".join(body[:cut]), params, options, expected)
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+    block: list[str] = []
+    for number, line in enumerate([*text.split("\n"), ""], start=1):
+        if line and not line.startswith("#"):
+            block.append(line)
+        elif not line and block:
+            yield number - len(block), block
+            block = []
+
+
+def new_session() -> dpsql.Session:
+    """A session on the tiny tables, with the policy declared."""
+    session = dpsql.connect(threads=1)
+    session.connection.execute(TABLES)
+    for statement in POLICY:
+        session.sql(statement)
+    return session
+
+
+class Clinic:
+    """The tiny tables behind the planner, with a fixed clock; nothing is charged here."""
+
+    def __init__(self) -> None:
+        self.session = new_session()
+        self.engine = DuckDBEngine(self.session.connection)
+        self.sandbox = Sandbox()
+        policy = self.session._books.read().policy()
+        self.view = SchemaView(policy, self.engine, self.sandbox)
+        self.environment = dataclasses.replace(environment(policy, self.engine, self.sandbox), now=NOW)
+
+    def close(self) -> None:
+        self.sandbox.close()
+        self.session.close()
+
+    def plan(self, record: Record) -> PrivateQuery:
+        statement = read_statement(record.sql, record.params)
+        assert isinstance(statement, SelectStatement)
+        return plan_query(statement, self.environment, record.options)
+
+    def outcome(self, record: Record) -> tuple[str, ...]:
+        """What comes out of a record now, in the form that its expectation has."""
+        match record.directive:
+            case "refuse":
+                return (self._refusal(record),)
+            case "plan":
+                return tuple(_plan_lines(self.plan(record)))
+            case "exact":
+                return tuple(_rows(self.exact(self.plan(record))))
+            case "types":
+                return tuple(f"{column.name} {column.type}" for column in self.plan(record).finish.columns)
+            case "cost":
+                with new_session() as session:
+                    return tuple(_price(session, record, sql) for sql in _statements(record.sql))
+            case _:
+                with new_session() as session:
+                    results = [session.sql(sql, record.params, **record.options) for sql in _statements(record.sql)]
+                    return tuple(line for result in results for line in _rows(result.arrow()))
+
+    def _refusal(self, record: Record) -> str:
+        try:
+            self.session.sql(record.sql, record.params, **record.options)
+        except dpsql.UnsupportedQueryError as error:
+            for refusal in error.refusals:
+                assert refusal.message, "a refusal says what is wrong"
+                assert refusal.hint, "a refusal says what to write instead"
+            return " ".join([type(error).__name__, *(f"{r.code}{_place(r.span)}" for r in error.refusals)])
+        except dpsql.DpsqlError as error:
+            span = error.span if isinstance(error, ParseError | SchemaError) else None
+            return f"{type(error).__name__} {_place(span)}".strip()
+        return "answered"
+
+    def exact(self, query: PrivateQuery) -> pa.Table:
+        """The finished result with the exact bounded values where the noisy ones would stand, threshold left out."""
+        keys = [f"key_{i}" for i in range(len(query.frame.keys))]
+        public = None
+        if query.frame.public_keys is not None:
+            types = [key.type for key in query.frame.keys]
+            public = self.view.public_key_table(query.frame.table, query.frame.public_keys.columns, types)
+        sql = bounded_sql(query.frame, query.statistics, SALT)
+        table = self.engine.aggregate(sql, public_keys=public, timeout_seconds=None).reveal()
+        aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
+        names = {PRESENCE: "units"} | {s: f"stat_{i}" for i, s in enumerate(query.statistics) if i}
+        exact = {statistic: aligned.values[name] * statistic.lattice for statistic, name in names.items()}
+        shown = public if public is not None else aligned.new_keys
+        assert shown is not None
+        finished: dict[str, pa.Array] = {name: shown.column(name) for name in shown.column_names}
+        for i, estimate in enumerate(query.estimates):
+            value = _linear(estimate.numerator, exact)
+            if estimate.denominator is not None:
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    value = value / _linear(estimate.denominator, exact)
+            if estimate.clamp is not None:
+                value = np.clip(value, *estimate.clamp)
+            for suffix in ("", "_low", "_high"):
+                finished[f"agg_{i}{suffix}"] = pa.array(value, from_pandas=True)
+        return self.sandbox.run(finish_sql(query), {NOISY: pa.table(finished)})
+
+
+def _linear(linear: Linear, exact: Mapping[Statistic, np.ndarray]) -> np.ndarray:
+    own = exact[linear.statistic] if linear.statistic is not None else 0.0
+    return np.asarray(own + linear.centre * exact[PRESENCE])
+
+
+def _statements(text: str) -> list[str]:
+    return [part for part in re.split(r";\n", text) if part.strip()]
+
+
+def _place(span: dpsql.Span | None) -> str:
+    return f"@{span.line}:{span.column}" if span is not None else ""
+
+
+def _price(session: dpsql.Session, record: Record, sql: str) -> str:
+    first, second = (session.sql(sql, record.params, **record.options).receipt for _ in range(2))
+    assert first is not None
+    assert second is not None
+    return f"{round(first.charged_rho * 10**9)}, again {round(second.charged_rho * 10**9)}"
+
+
+def _plan_lines(query: PrivateQuery) -> Iterator[str]:
+    frame = query.frame
+    keys = ", ".join(f"{key.sql} {key.type}" for key in frame.keys) or "none"
+    if frame.public_keys is not None:
+        keys += f" ({frame.public_keys.count} public)"
+    yield f"keys {keys}; at most {frame.max_groups} groups"
+    yield from (f"where {condition}" for condition in frame.filters)
+    for statistic, weight in zip(query.statistics, query.weights, strict=True):
+        low, high = statistic.interval
+        parts = [statistic.kind, statistic.value_sql, f"where {statistic.filter_sql}" if statistic.filter_sql else ""]
+        if statistic.row_cap is not None:
+            parts.append(f"of {statistic.row_cap} rows")
+        parts.append(
+            f"in [{low:.9g}, {high:.9g}] = {statistic.centre:.9g} ± {statistic.radius:.9g}, "
+            f"lattice 2^{statistic.lattice_exponent}, share {weight:.4f}"
+        )
+        yield " ".join(part for part in parts if part)
+    request = query.request
+    asked = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
+    asked["min_units"] = query.min_units if query.min_units > 1 else None
+    yield "asks " + " ".join(f"{name}={value:g}" for name, value in asked.items() if value is not None)
+    finish = query.finish
+    yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
+    if finish.having:
+        yield f"having {finish.having}"
+    if finish.order_by:
+        yield f"order {', '.join(finish.order_by)}"
+    if finish.limit is not None or finish.offset is not None:
+        yield f"limit {finish.limit} offset {finish.offset}"
+
+
+def _rows(table: pa.Table) -> Iterator[str]:
+    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        yield " | ".join(_shown(value) for value in row)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def rewrite() -> None:
+    """Write what comes out now into the files."""
+    clinic = Clinic()
+    for path in sorted(FOLDER.glob("*.test")):
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for record in reversed(list(_read(path))):
+            try:
+                outcome = clinic.outcome(record)
+            except dpsql.DpsqlError as error:
+                outcome = (f"{type(error).__name__}: {error}".replace("\n", " "),)
+            start = record.line - 1
+            end = next((i for i in range(start, len(lines)) if not lines[i]), len(lines))
+            if record.directive == "refuse":
+                lines[start] = f"refuse {outcome[0]}"
+                continue
+            cut = lines.index("----", start, end) if "----" in lines[start:end] else end
+            lines[cut:end] = ["----", *outcome]
+        path.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
+    clinic.close()
+
+
+if __name__ == "__main__":
+    rewrite()

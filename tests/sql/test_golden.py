@@ -1,0 +1,79 @@
+"""Runs the golden records, and checks that records and docs/sql.md leave nothing of the surface out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
+from dpsql.query.allowed import FUNCTION_EXAMPLES
+from dpsql.query.clauses import GROUP_SELECTION, OPTION_NAMES
+from dpsql.query.refusals import CODES
+from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
+from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
+
+RECORDS = records()
+PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+DECLARATION_ARGUMENTS = (
+    "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion", "unit",
+    "privacy_unit_column", "max_groups_contributed", "max_rows_per_group", "default_rho", "default_epsilon",
+    "default_delta", "bounds", "keys", "keys_from", "version",
+)  # fmt: skip
+FUNCTIONS = tuple(dict.fromkeys(re.match(r"\w+", example)[0] for example in FUNCTION_EXAMPLES))  # type: ignore[index]
+
+
+@pytest.fixture(scope="module")
+def clinic() -> Iterator[Clinic]:
+    clinic = Clinic()
+    yield clinic
+    clinic.close()
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=str)
+def test_record(record: Record, clinic: Clinic) -> None:
+    assert clinic.outcome(record) == record.expected
+
+
+def _stands_in(word: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) is not None
+
+
+@pytest.mark.parametrize("directive", DIRECTIVES)
+def test_every_directive_is_used(directive: str) -> None:
+    assert any(record.directive == directive for record in RECORDS)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [*DECLARATIONS, *TABLE_FUNCTIONS, *DECLARATION_ARGUMENTS, *OPTION_NAMES, *GROUP_SELECTION, *NAMED_ARGUMENTS,
+     *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS, *FUNCTIONS],
+)  # fmt: skip
+def test_every_word_of_the_surface_is_documented_and_answered(word: str) -> None:
+    answered = [record.sql for record in RECORDS if record.directive != "refuse"]
+    options = [name for record in RECORDS if record.directive != "refuse" for name in record.options]
+    assert _stands_in(word, PAGE.read_text(encoding="utf-8"))
+    assert any(_stands_in(word, sql) for sql in [*answered, *options])
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_refusal_is_documented_and_met(code: str) -> None:
+    assert f"`{code}`" in PAGE.read_text(encoding="utf-8")
+    assert any(f"{code}@" in part for record in RECORDS if record.directive == "refuse" for part in record.expected)
+
+
+def test_refusals_of_a_record_are_known() -> None:
+    for record in RECORDS:
+        if record.directive == "refuse":
+            codes = {word.partition("@")[0] for word in record.expected[0].split()[1:]}
+            assert codes <= {*CODES, ""}, record
+
+
+def test_texts_of_the_page_that_are_marked_as_queries_are_answered(clinic: Clinic) -> None:
+    blocks = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    queries = [sql for block in blocks for sql in re.split(r";\n", block) if "FROM visits" in sql and "$$" not in sql]
+    assert len(queries) >= 6
+    for sql in queries:
+        clinic.plan(Record("sql.md", 0, "plan", sql, None, {}, ()))

@@ -1,0 +1,324 @@
+"""Values that leave the front door follow the law that the receipt states, keys of one unit hardly ever show."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+import dpsql
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.query.private_query import Linear, PrivateQuery, Request, Statistic
+from dpsql.query.statements import SelectStatement, read_statement
+from dpsql.release import calibrate as calibration_module
+from dpsql.release import estimates
+from dpsql.release.calibrate import calibrate
+from dpsql.release.noise import noisy_values, shown_keys
+from dpsql.session import answer as answer_module
+from tests.deterministic_entropy import SeededEntropy
+
+pytestmark = pytest.mark.statistical
+
+Floats = npt.NDArray[np.float64]
+GROUPS, UNITS = 2000, 25
+# With the right law a check falls below this with probability 1e-4 per seed; the planted faults fall far below it.
+ACCEPTED, CAUGHT = 1e-4, 1e-7
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    """2,000 groups of 25 patients, one to three rows each; all values keep to the bounds that the tests declare."""
+    with dpsql.connect() as session:
+        session.connection.execute(
+            "CREATE TABLE visits (patient INTEGER, city INTEGER, whole INTEGER NOT NULL, maybe DOUBLE)"
+        )
+        session.connection.execute(
+            "INSERT INTO visits SELECT g * 100 + u, g, 20 + (g * 7 + u * 3 + v * 11) % 41, "
+            "CASE WHEN (u + v) % 3 > 0 THEN 20 + (g + u * 5 + v) % 41 END "
+            f"FROM range({GROUPS}) a(g), range({UNITS}) b(u), range(3) c(v) WHERE v <= u % 3"
+        )
+        session.sql(
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "max_rows_per_group := 3, rho_budget := 10000, delta_threshold := 0.99, delta_conversion := 1e-6)"
+        )
+        session._desk.entropy = SeededEntropy(7)
+        yield session
+
+
+def errors(
+    session: dpsql.Session, aggregates: dict[str, str], rho: float, releases: int
+) -> tuple[dict[str, Floats], dpsql.Receipt]:
+    """Shown minus exact value of each aggregate, shape (releases, groups), over fresh releases."""
+    listed = ", ".join(f"{private} AS {name}" for name, private in aggregates.items())
+    plain = ", ".join(f"{private.partition(', contribution')[0]}{')' * (', contribution' in private)} AS {name}"
+                      for name, private in aggregates.items())  # fmt: skip
+    exact = session.connection.execute(f"SELECT {plain} FROM visits GROUP BY city ORDER BY city").fetchnumpy()
+    found: dict[str, list[Floats]] = {name: [] for name in aggregates}
+    for _ in range(releases):
+        session.sql("CALL dp_new_version('visits')")
+        answer = session.sql(f"SELECT city, {listed} FROM visits GROUP BY city ORDER BY city", rho=rho, delta=1e-2)
+        assert len(answer) == GROUPS, "a group is not well above the threshold"
+        shown = answer.df()
+        for name in aggregates:
+            found[name].append(np.asarray(shown[name] - exact[name], dtype=np.float64))
+    assert answer.receipt is not None
+    return {name: np.stack(rows) for name, rows in found.items()}, answer.receipt
+
+
+def moments_p(error: Floats, sigma: float) -> float:
+    """p-value of mean 0 and variance sigma² (near-normal errors); the smaller of the two, times two."""
+    mean = abs(error.mean()) / sigma * math.sqrt(error.size)
+    variance = abs(np.mean(error**2) / sigma**2 - 1) * math.sqrt(error.size / 2)
+    return min(1.0, 2 * 2 * float(stats.norm.sf(max(mean, variance))))
+
+
+def rounded_gaussian_p(error: Floats, sigma: float) -> float:
+    """Chi-square of whole errors against the rounded Gaussian with standard deviation ``sigma`` before rounding."""
+    largest = math.floor(3 * sigma)
+    edges = np.arange(-largest, largest + 1) + 0.5
+    expected = np.diff(stats.norm.cdf(edges / sigma), prepend=0.0, append=1.0) * error.size
+    observed = np.bincount(np.searchsorted(edges, error.ravel()), minlength=expected.size)
+    return float(stats.chisquare(observed, expected).pvalue)
+
+
+def independence_p(error: Floats, sigma: float) -> float:
+    """Means over the keys of a release, and over the releases of a key, have the variance of independent draws."""
+    of_releases = float(np.sum((error.mean(axis=1) / sigma) ** 2) * error.shape[1])
+    of_keys = float(np.sum((error.mean(axis=0) / sigma) ** 2) * error.shape[0])
+    tails = stats.chi2.sf([of_releases, of_keys], [error.shape[0], error.shape[1]])
+    return min(1.0, 2 * float(np.min(tails)))
+
+
+LAW = {
+    "units": "count(DISTINCT patient)",
+    "n": "count(*)",
+    "total": "sum(whole, contribution_bounds_per_group => (20, 180))",
+}
+
+
+def law_p(session: dpsql.Session) -> dict[str, float]:
+    """The worst p-value of every column against the receipt; Bonferroni over its checks."""
+    found, receipt = errors(session, LAW, rho=0.6, releases=20)
+    sigmas = {column.name: column.sigma for column in receipt.columns}
+    worst = {}
+    for name, error in found.items():
+        sigma = sigmas[name]
+        assert sigma is not None
+        checks = [moments_p(error, sigma), independence_p(error, sigma)]
+        if name == "units":
+            checks.append(rounded_gaussian_p(error, math.sqrt(sigma**2 - 1 / 12)))
+        if name == "total":
+            checks.append(float(stats.kstest(error.ravel() / sigma, "norm").pvalue))
+        worst[name] = min(1.0, 3 * min(checks))
+    return worst
+
+
+def low_sigma(
+    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
+) -> npt.NDArray[np.int64]:
+    return noisy_values(exact, statistic, 0.97 * sigma, entropy)
+
+
+def one_draw_for_all(
+    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
+) -> npt.NDArray[np.int64]:
+    return exact + np.repeat(noisy_values(np.zeros(1, dtype=np.int64), statistic, sigma, entropy), len(exact))
+
+
+def same_draws_each_time(
+    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
+) -> npt.NDArray[np.int64]:
+    return noisy_values(exact, statistic, sigma, SeededEntropy(1))
+
+
+def test_shown_values_follow_the_law_of_the_receipt(session: dpsql.Session) -> None:
+    assert min(law_p(session).values()) > ACCEPTED
+
+
+@pytest.mark.parametrize("fault", [low_sigma, one_draw_for_all, same_draws_each_time])
+def test_the_law_catches_a_planted_fault(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(answer_module, "noisy_values", fault)
+    assert max(law_p(session).values()) < CAUGHT
+
+
+@dataclass(frozen=True)
+class Recentred:
+    """An aggregate, its public interval by the rules of the design, and the index of its statistic."""
+
+    sql: str
+    low: float
+    high: float
+
+
+RECENTRED = {
+    "rows": Recentred("count(*)", 1, 3),
+    "nullable_rows": Recentred("count(maybe)", 0, 3),
+    "filtered_rows": Recentred("count(*) FILTER (WHERE whole > 40)", 0, 3),
+    "per_row": Recentred("sum(whole)", 20, 180),
+    "filtered": Recentred("sum(whole) FILTER (WHERE whole > 40)", 0, 180),
+    "nullable": Recentred("sum(maybe)", 0, 180),
+    "per_group": Recentred("sum(whole, contribution_bounds_per_group => (20, 180))", 20, 180),
+}
+
+
+def planned(session: dpsql.Session, text: str, **options: object) -> PrivateQuery:
+    statement = read_statement(text)
+    assert isinstance(statement, SelectStatement)
+    return session._desk.plan(statement, options)[0]
+
+
+def formula_sigma(session: dpsql.Session, case: Recentred, rho: float) -> float:
+    """The standard deviation by hand: own noise at half the interval, and the centre times the presence count's.
+
+    Each with max_groups = 1, plus the variance of rounding noise to the lattice: 1 for presence, 1/2 for counts.
+    """
+    query = planned(session, f"SELECT city, {case.sql} AS a FROM visits GROUP BY city", rho=rho, delta=1e-2)
+    presence_rho, own_rho = (weight * rho for weight in query.weights)
+    centre, radius = (case.low + case.high) / 2, (case.high - case.low) / 2
+    own = radius**2 / (2 * own_rho) + (1 / 48 if "count" in case.sql else 0)
+    return math.sqrt(own + centre**2 * (1 / (2 * presence_rho) + 1 / 12))
+
+
+def recentring_p(session: dpsql.Session, name: str) -> tuple[float, float]:
+    """p-value of the errors against the formula, and the receipt's sigma as a multiple of the formula's."""
+    case = RECENTRED[name]
+    rho = 0.25
+    found, receipt = errors(session, {"a": case.sql}, rho, releases=8)
+    expected = formula_sigma(session, case, rho)
+    shown = receipt.columns[0].sigma
+    assert shown is not None
+    return moments_p(found["a"], expected), shown / expected
+
+
+@pytest.fixture
+def with_domains(session: dpsql.Session) -> dpsql.Session:
+    for column in ("whole", "maybe"):
+        session.sql(f"CALL dp_domain('visits', '{column}', bounds := [20, 60])")
+    return session
+
+
+@pytest.mark.parametrize("name", RECENTRED)
+def test_bias_and_variance_of_recentred_aggregates_are_the_formulas(with_domains: dpsql.Session, name: str) -> None:
+    p_value, ratio = recentring_p(with_domains, name)
+    assert p_value > ACCEPTED
+    assert ratio == pytest.approx(1, rel=1e-5)
+
+
+def without_centre(linear: Linear, values: dict[Statistic, estimates.NoisyValues], _: object) -> Floats:
+    assert linear.statistic is not None
+    return values[linear.statistic].value
+
+
+def at_full_range(statistic: Statistic, rho_nano: int, max_groups: int) -> float:
+    return (
+        (statistic.high_steps - statistic.low_steps or 1)
+        * statistic.lattice
+        * math.sqrt(max_groups / (2e-9 * rho_nano))
+    )
+
+
+def centre_of_exact_presence(linear: Linear, values: dict[Statistic, estimates.NoisyValues], _: object) -> Floats:
+    assert linear.statistic is not None
+    return values[linear.statistic].value + linear.centre * UNITS
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "fault"),
+    [
+        (estimates, "_linear", without_centre),
+        (estimates, "_linear", centre_of_exact_presence),
+        (calibration_module, "sigma_at", at_full_range),
+    ],
+)
+def test_recentring_catches_a_planted_fault(
+    with_domains: dpsql.Session, monkeypatch: pytest.MonkeyPatch, module: object, function: str, fault: object
+) -> None:
+    monkeypatch.setattr(module, function, fault)
+    assert recentring_p(with_domains, "nullable")[0] < CAUGHT
+
+
+@pytest.mark.parametrize("aggregates", ["count(DISTINCT patient)", "count(*), sum(whole)"])
+def test_a_unit_alone_in_its_groups_shows_none_with_probability_one_minus_delta(
+    with_domains: dpsql.Session, aggregates: str
+) -> None:
+    """Exact tails at the chosen sigma and tau, at the boundary of the rule ``>``, and what ``>=`` would have done."""
+    requests = [Request(0.01, None, 1e-9), Request(0.5, None, 1e-6), Request(5.0, None, 1e-9)]
+    requests += [Request(None, 0.1, 1e-9), Request(None, 4.0, 1e-6)]
+    base = planned(with_domains, f"SELECT city, {aggregates} FROM visits GROUP BY city", rho=1.0)
+    for max_groups in range(1, 51):
+        frame = dataclasses.replace(base.frame, max_groups=max_groups)
+        for request in requests:
+            assert request.delta is not None
+            made = calibrate(dataclasses.replace(base, frame=frame, request=request), 1e-9)
+            assert made.tau_steps is not None
+            assert made.tau_steps >= 1
+            sigma, shown = made.levels[0].sigma, made.tau_steps
+            passing = any_passes(sigma, shown + 0.5, max_groups)
+            assert passing <= made.threshold_delta <= request.delta <= made.delta
+            assert made.threshold_delta <= passing * (1 + 1e-9)
+            # The planted fault, `>=`: the charge no longer covers it, nor does delta where tau answers to delta alone.
+            at_boundary = any_passes(sigma, shown - 0.5, max_groups)
+            assert at_boundary > made.threshold_delta * (1 + 1e-9)
+            assert request.rho is None or at_boundary > request.delta
+            counts = np.array([shown, 1 + shown, 2 + shown], dtype=np.int64)
+            assert shown_keys(counts, made.tau_steps, 1).tolist() == [2]
+
+
+def any_passes(sigma: float, distance: float, max_groups: int) -> float:
+    """P(one of ``max_groups`` independent N(0, sigma²) exceeds ``distance``)."""
+    return -math.expm1(max_groups * math.log1p(-stats.norm.sf(distance / sigma)))
+
+
+# sigma such that the smallest whole tau for one group answers to delta almost exactly
+DELTA, RHO = 0.05, 0.1115
+
+
+def shown_units(max_groups: int) -> tuple[int, int, float]:
+    """How many of how many units, each alone in ``max_groups`` groups, showed a group, and the exact probability."""
+    units, releases = 4000, 5
+    with dpsql.connect() as session:
+        session.connection.execute(
+            "CREATE TABLE visits AS SELECT u AS patient, u * 100 + g AS city "
+            f"FROM range({units}) a(u), range({max_groups}) b(g)"
+        )
+        session.sql(
+            f"CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := {max_groups}, "
+            "rho_budget := 10000, delta_threshold := 0.99, delta_conversion := 1e-6)"
+        )
+        session._desk.entropy = SeededEntropy(11)
+        text = "SELECT city, count(DISTINCT patient) FROM visits GROUP BY city"
+        seen = 0
+        for _ in range(releases):
+            session.sql("CALL dp_new_version('visits')")
+            answer = session.sql(text, rho=RHO * max_groups, delta=DELTA)
+            seen += len({city // 100 for city, _ in answer.fetchall()})
+        made = calibrate(planned(session, text, rho=RHO * max_groups, delta=DELTA), DELTA)
+        assert made.tau_steps is not None
+        return seen, units * releases, any_passes(made.levels[0].sigma, made.tau_steps + 0.5, max_groups)
+
+
+def too_often_p(seen: int, units: int, _: float) -> float:
+    return float(stats.binomtest(seen, units, DELTA, alternative="greater").pvalue)
+
+
+@pytest.mark.parametrize("max_groups", [1, 4])
+def test_units_alone_in_their_groups_are_shown_as_rarely_as_delta_says(
+    monkeypatch: pytest.MonkeyPatch, max_groups: int
+) -> None:
+    seen, units, passing = shown_units(max_groups)
+    assert too_often_p(seen, units, passing) > ACCEPTED
+    assert stats.binomtest(seen, units, passing).pvalue > ACCEPTED
+
+    def not_below(presence: npt.NDArray[np.int64], tau_steps: int | None, min_units: int) -> npt.NDArray[np.intp]:
+        return shown_keys(presence + 1, tau_steps, min_units)
+
+    monkeypatch.setattr(answer_module, "shown_keys", not_below)
+    assert too_often_p(*shown_units(max_groups)) < CAUGHT

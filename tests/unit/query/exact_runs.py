@@ -1,0 +1,254 @@
+"""Runs a described case through the product: a real session for the receipt, the engine for the exact tables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+import dpsql
+from dpsql.engine import DuckDBEngine
+from dpsql.query.bound import bounded_sql
+from dpsql.query.private_query import Linear, PrivateQuery, Statistic
+from dpsql.query.statements import SelectStatement, read_statement
+from dpsql.session.policy_view import SchemaView
+from tests.unit.query.plain_reference import Group, GroupTotals, bounded_table, spelled
+from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted
+
+SALT = bytes(range(16))
+ExactTable = dict[Group, tuple[int, ...]]
+"""Per group: distinct units, then stat_1, stat_2, … as the noise gets them."""
+
+Rewrite = Callable[[str], str]
+
+
+def unchanged(sql: str) -> str:
+    return sql
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the receipt says that one unit moves, in lattice steps: in every group, and over all of them."""
+
+    linf: float
+    l2: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A planned case, with what its receipt claims per statistic (presence first)."""
+
+    case: Case
+    query: PrivateQuery
+    max_groups: int
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What deleting one unit did to one statistic, in lattice steps."""
+
+    l0: int
+    linf: int
+    l2: float
+
+
+class Laboratory:
+    """One session for many cases, each in a table of its own."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._open()
+
+    def _open(self) -> None:
+        self.session = dpsql.connect()
+        self.engine = DuckDBEngine(self.session.connection)
+        self.session.sql("CALL dp_unit('u', rho_budget := 1e9, delta_threshold := 0.5, delta_conversion := 1e-6)")
+
+    def close(self) -> None:
+        self.session.close()
+
+    @contextmanager
+    def run(self, case: Case) -> Iterator[Run]:
+        """The case in a table ``t…``, protected; dropped afterwards."""
+        number = next(self._numbers)
+        if number % 300 == 299:
+            # a policy of thousands of tables would be most of the work
+            self.close()
+            self._open()
+        table = f"t{number}"
+        connection = self.session.connection
+        self.create(table, case)
+        try:
+            self._protect(table, case)
+            text = case.query.sql(table, case.unit.name)
+            receipt = self.session.sql(text, rho=0.5, delta=1e-3).receipt
+            assert receipt is not None
+            query = self.plan(text)
+            yield Run(case, query, receipt.max_groups, _claims(query, receipt))
+        finally:
+            connection.execute(f"DROP TABLE {table}")
+
+    def plan(self, text: str, **options: object) -> PrivateQuery:
+        statement = read_statement(text)
+        assert isinstance(statement, SelectStatement)
+        return self.session._desk.plan(statement, {"rho": 0.5, "delta": 1e-3, **options})[0]
+
+    def create(self, table: str, case: Case) -> None:
+        connection = self.session.connection
+        connection.execute(f"CREATE TABLE {table} ({', '.join(field.declaration for field in case.fields)})")
+        if case.rows:
+            rows = ", ".join(f"({', '.join(map(literal, row))})" for row in case.rows)
+            connection.execute(f"INSERT INTO {table} VALUES {rows}")
+
+    def _protect(self, table: str, case: Case) -> None:
+        query = case.query
+        cap = "" if query.row_cap is None else f", max_rows_per_group := {query.row_cap}"
+        groups = "" if query.option_in_text else f", max_groups_contributed := {query.max_groups}"
+        self.session.sql(f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid'{cap}{groups})")
+        if query.public_keys is not None:
+            for i, key in enumerate(query.keys):
+                values = dict.fromkeys(literal(values[i]) for values in query.public_keys)
+                name = key.sql[1:-1].replace('""', '"')
+                self.session.sql(f"CALL dp_domain('{table}', '{name}', keys := [{', '.join(values)}])")
+
+    def exact(self, run: Run, *, without: str = "", rewrite: Rewrite = unchanged) -> ExactTable:
+        """The exact table, of all rows or of those where ``without`` does not hold."""
+        frame = run.query.frame
+        if without:
+            frame = replace(frame, relation=f"(SELECT * FROM {frame.relation} WHERE NOT ({without}))")
+        sql = rewrite(bounded_sql(frame, run.query.statistics, SALT))
+        table = self.engine.aggregate(sql, public_keys=self._public_keys(run), timeout_seconds=None).reveal()
+        return read_exact(table, len(frame.keys))
+
+    def _public_keys(self, run: Run) -> pa.Table | None:
+        public = run.query.frame.public_keys
+        if public is None:
+            return None
+        desk = self.session._desk
+        view = SchemaView(desk.books.read().policy(), self.engine, desk.sandbox)
+        return view.public_key_table(run.query.frame.table, public.columns, [key.type for key in run.query.frame.keys])
+
+    def reference(self, run: Run) -> dict[Group, GroupTotals]:
+        """The same table by plain Python, its keys in the order of the frame's."""
+        case = run.case
+        parts = components(case.query.aggregates)
+        order = _key_order(run.query)
+        keys = tuple(case.query.keys[i] for i in order)
+        public = case.query.public_keys
+        query = replace(
+            case.query,
+            aggregates=parts,
+            keys=keys,
+            max_groups=run.max_groups,
+            public_keys=None if public is None else tuple(tuple(key[i] for i in order) for key in public),
+        )
+        exponents = [linear.statistic.lattice_exponent if linear.statistic else -1 for linear in linears(run.query)]
+        types = [case.unit.type, *(key.type for key in keys)]
+
+        def priority(pairs: Sequence[tuple[Value, tuple[Value, ...]]]) -> list[int]:
+            return self.hashes([(unit, *key) for unit, key in pairs], types)
+
+        return bounded_table(replace(case, query=query), exponents, priority)
+
+    def hashes(self, rows: Sequence[tuple[Value, ...]], types: Sequence[str]) -> list[int]:
+        """DuckDB's hash of each row with the salt, hashed again."""
+        if not rows:
+            return []
+        listed = ", ".join(
+            f"({i}, " + ", ".join(f"CAST({literal(v)} AS {t})" for v, t in zip(row, types, strict=True)) + ")"
+            for i, row in enumerate(rows)
+        )
+        names = ", ".join(f"c{i}" for i in range(len(types)))
+        found = self.session.connection.execute(
+            f"SELECT hash(hash({names}, '{SALT.hex()}')) FROM (VALUES {listed}) v(place, {names}) ORDER BY place"
+        ).fetchall()
+        return [int(row[0]) for row in found]
+
+
+def components(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
+    """Aggregates whose values are sums over units: an average is a sum and a count."""
+    parts: list[Aggregate] = []
+    for aggregate in aggregates:
+        if aggregate.kind != "avg":
+            parts.append(aggregate)
+            continue
+        parts.append(replace(aggregate, kind="sum"))
+        parts.append(Aggregate("rows", aggregate.value, aggregate.condition))
+    return tuple(parts)
+
+
+def linears(query: PrivateQuery) -> list[Linear]:
+    """The product's side of ``components``."""
+    return [
+        linear
+        for estimate in query.estimates
+        for linear in (estimate.numerator, estimate.denominator)
+        if linear is not None
+    ]
+
+
+def read_exact(table: pa.Table, key_count: int) -> ExactTable:
+    columns = [column.to_pylist() for column in table.columns]
+    rows = [tuple(column[i] for column in columns) for i in range(table.num_rows)]
+    exact = {spelled(row[:key_count]): tuple(int(v) for v in row[key_count:]) for row in rows}
+    assert len(exact) == len(rows), "a key stands twice"
+    return exact
+
+
+def totals(run: Run, exact: ExactTable) -> dict[Group, GroupTotals]:
+    """The product's table as the reference states it: every aggregate's sum in lattice steps, centre added back."""
+    found = {}
+    for group, (units, *stats) in exact.items():
+        sums = []
+        for linear in linears(run.query):
+            statistic = linear.statistic
+            if statistic is None:
+                sums.append(round(linear.centre * units * 2))
+            else:
+                place = run.query.statistics.index(statistic) - 1
+                sums.append(stats[place] + statistic.centre_steps * units)
+        found[group] = GroupTotals(units, tuple(sums))
+    return found
+
+
+def movements(before: ExactTable, after: ExactTable, width: int) -> list[Movement]:
+    """How far each statistic moved between two exact tables; a group that is not there counts as zeros."""
+    zeros = (0,) * width
+    moved = []
+    for i in range(width):
+        steps = [before.get(g, zeros)[i] - after.get(g, zeros)[i] for g in {**before, **after}]
+        moved.append(
+            Movement(
+                sum(step != 0 for step in steps),
+                max((abs(step) for step in steps), default=0),
+                math.sqrt(sum(step * step for step in steps)),
+            )
+        )
+    return moved
+
+
+def is_unit(case: Case, unit: Value) -> str:
+    return f"{quoted(case.unit.name)} IS NOT DISTINCT FROM CAST({literal(unit)} AS {case.unit.type})"
+
+
+def _claims(query: PrivateQuery, receipt: dpsql.Receipt) -> tuple[Claim, ...]:
+    claims: dict[Statistic, Claim] = {}
+    for column, estimate in zip(receipt.columns, query.estimates, strict=True):
+        statistic = estimate.numerator.statistic
+        if statistic is not None and column.linf is not None and column.l2 is not None and column.lattice:
+            claims[statistic] = Claim(column.linf / column.lattice, column.l2 / column.lattice)
+    claims[query.statistics[0]] = Claim(1.0, math.sqrt(receipt.max_groups))
+    root = math.sqrt(query.frame.max_groups)
+    # the parts of an average have no column of their own
+    return tuple(claims.get(s, Claim(s.radius_steps, s.radius_steps * root)) for s in query.statistics)
+
+
+def _key_order(query: PrivateQuery) -> list[int]:
+    """For each key of the frame, which key of the text it is: the finish says it, in the order of the text."""
+    shown = [column.sql for column in query.finish.columns[: len(query.frame.keys)]]
+    return [shown.index(f'"key_{i}"') for i in range(len(shown))]

@@ -1,0 +1,121 @@
+"""A second reference of the bounded aggregation: plain Python on rows, no SQL and no code of the rewriter.
+
+DuckDB is asked for one thing only: the hash that orders a unit's groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tests.unit.query.query_descriptions import Aggregate, Bounds, Case, Query, Row, Value, is_missing
+
+Group = tuple[Value | str, ...]
+Priority = Callable[[Sequence[tuple[Value, tuple[Value, ...]]]], list[int]]
+_SATURATION = 2**60
+
+
+@dataclass(frozen=True)
+class GroupTotals:
+    """One group: distinct units, and per aggregate the sum over units in lattice steps (not recentred)."""
+
+    units: int
+    sums: tuple[int, ...]
+
+
+def spelled(key: Sequence[Value]) -> Group:
+    """A key in one spelling: all NaNs are one, and so are 0.0 and -0.0."""
+    return tuple(("NaN" if math.isnan(value) else value + 0.0) if isinstance(value, float) else value for value in key)
+
+
+def bounded_table(case: Case, exponents: Sequence[int], priority: Priority) -> dict[Group, GroupTotals]:
+    """The exact bounded table.
+
+    Args:
+        case: rows and query.
+        exponents: per aggregate the power of two of its lattice.
+        priority: for (unit, key) pairs, the numbers by which a unit's groups are kept, lowest first.
+
+    """
+    query = case.query
+    present = _by_unit_and_group(case)
+    kept = _kept(present, query, priority)
+    totals: dict[Group, list[int]] = defaultdict(lambda: [0] * len(query.aggregates))
+    units: dict[Group, int] = defaultdict(int)
+    if not query.keys:
+        units[()] = 0
+        totals[()] = [0] * len(query.aggregates)
+    for unit, group in kept:
+        rows = present[unit, group][1]
+        units[group] += 1
+        for i, aggregate in enumerate(query.aggregates):
+            totals[group][i] += contribution(rows, aggregate, query.row_cap, exponents[i])
+    return {group: GroupTotals(units[group], tuple(totals[group])) for group in units}
+
+
+def contribution(rows: Sequence[Row], aggregate: Aggregate, row_cap: int | None, exponent: int) -> int:
+    """What one unit's rows in one group add, in lattice steps."""
+    if aggregate.condition is not None:
+        rows = [row for row in rows if aggregate.condition.evaluate(row) is True]
+    step = Fraction(2) ** exponent
+    if aggregate.kind == "units":
+        return int(bool(rows) / step)
+    if aggregate.value is not None:
+        values = [value for row in rows if not is_missing(value := aggregate.value.evaluate(row))]
+        count = len(values)
+    else:
+        values, count = [], len(rows)
+    if aggregate.kind == "rows":
+        low, high = aggregate.per_group or (0, row_cap or 0)
+        return int(max(low, min(count, high)) / step)
+    steps = [_row_steps(float(value or 0), aggregate.per_row, step) for value in values]
+    if not steps:
+        return 0
+    if aggregate.per_group is not None:
+        low, high = (round(Fraction(bound) / step) for bound in aggregate.per_group)
+        return max(low, min(sum(steps), high))
+    scaled = Fraction(sum(steps) * min(count, row_cap or 0), count)
+    return math.trunc(scaled)
+
+
+def _row_steps(value: float, bounds: Bounds | None, step: Fraction) -> int:
+    low, high = (round(Fraction(b) / step) for b in bounds) if bounds else (-_SATURATION, _SATURATION)
+    scaled = max(Fraction(low), min(Fraction(value) / step, Fraction(high)))
+    away = math.floor(abs(scaled) + Fraction(1, 2))
+    return away if scaled >= 0 else -away
+
+
+_Rows = dict[tuple[Value, Group], tuple[tuple[Value, ...], list[Row]]]
+
+
+def _by_unit_and_group(case: Case) -> _Rows:
+    query = case.query
+    public = None if query.public_keys is None else {spelled(key) for key in query.public_keys}
+    found: _Rows = {}
+    for row in case.dictionaries():
+        unit = row[case.unit.name]
+        if unit is None or any(condition.evaluate(row) is not True for condition in query.where):
+            continue
+        key = tuple(expression.evaluate(row) for expression in query.keys)
+        group = spelled(key)
+        if public is None or group in public:
+            found.setdefault((unit, group), (key, []))[1].append(row)
+    return found
+
+
+def _kept(present: Mapping[tuple[Value, Group], object], query: Query, priority: Priority) -> list[tuple[Value, Group]]:
+    pairs = list(present)
+    if not query.keys:
+        return pairs
+    numbers = priority([(unit, tuple(math.nan if v == "NaN" else v for v in group)) for unit, group in pairs])
+    by_unit: dict[Value, list[tuple[int, Group]]] = defaultdict(list)
+    for (unit, group), number in zip(pairs, numbers, strict=True):
+        by_unit[unit].append((number, group))
+    return [
+        (unit, group)
+        for unit, groups in by_unit.items()
+        for _, group in sorted(groups, key=lambda entry: entry[0])[: query.max_groups]
+    ]

@@ -1,0 +1,91 @@
+"""Five faults that bounding code is known to have had elsewhere, each put into the generated SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from dpsql.query import bound
+from dpsql.query.private_query import Statistic
+
+_ENOUGH = 2**61
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault as a rewriting of the SQL text, or of what the rewriter believes; the check names what it broke."""
+
+    name: str
+    seen_as: str
+    rewrite: Callable[[str], str] = str
+    plant: Callable[[pytest.MonkeyPatch], None] = lambda patch: None
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _without_bounding(sql: str) -> str:
+    return re.sub(r"\s*QUALIFY row_number\(\).*?<= \d+", "", sql)
+
+
+def _one_group_too_many(sql: str) -> str:
+    return re.sub(r"(QUALIFY row_number\(\).*?<= )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", sql)
+
+
+def _with_null_units(sql: str) -> str:
+    return sql.replace("WHERE unit IS NOT NULL ", "")
+
+
+def _clamp_after_the_sum(patch: pytest.MonkeyPatch) -> None:
+    """Rows and units are added as they are, and the group's total is clamped."""
+    value, steps = bound._group_value, bound._row_steps
+
+    def unclamped_value(i: int, statistic: Statistic) -> str:
+        return value(i, _unbounded(statistic) if statistic.kind == "sum" else statistic)
+
+    def unclamped_steps(text: str, statistic: Statistic) -> str:
+        return steps(text, replace(statistic, row_bounds_steps=None))
+
+    patch.setattr(bound, "_group_value", unclamped_value)
+    patch.setattr(bound, "_row_steps", unclamped_steps)
+
+
+def _clamped_total(sql: str) -> str:
+    limit = 2**27
+    return re.sub(
+        r"coalesce\(sum\((v_\d+ - -?\d+)\), 0\)",
+        lambda m: f"coalesce(least(greatest(sum({m[1]}), -{limit}), {limit}), 0)",
+        sql,
+    )
+
+
+def _row_cap_ignored(patch: pytest.MonkeyPatch) -> None:
+    value = bound._group_value
+
+    def uncapped(i: int, statistic: Statistic) -> str:
+        capped = statistic.row_cap is not None
+        return value(i, _unbounded(statistic) if capped else statistic)
+
+    patch.setattr(bound, "_group_value", uncapped)
+
+
+def _unbounded(statistic: Statistic) -> Statistic:
+    return replace(
+        statistic,
+        low_steps=-_ENOUGH,
+        high_steps=_ENOUGH,
+        group_bounds_steps=(-_ENOUGH, _ENOUGH) if statistic.group_bounds_steps else None,
+        row_cap=10**6 if statistic.row_cap else None,
+    )
+
+
+FAULTS = (
+    Fault("bounding off", "l0", _without_bounding),
+    Fault("clamp after the sum", "linf", _clamped_total, _clamp_after_the_sum),
+    Fault("one group too many", "l0", _one_group_too_many),
+    Fault("row cap ignored", "linf", plant=_row_cap_ignored),
+    Fault("NULL unit counted", "NULL units count", _with_null_units),
+)

@@ -1,0 +1,216 @@
+"""Attacks on row expressions: errors that TRY does not catch, formats that read foreign memory, costs that double."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.engine import DuckDBEngine, Sandbox
+from dpsql.errors import SchemaError, UnsupportedQueryError
+from dpsql.query.allowed import FUNCTION_EXAMPLES
+from dpsql.query.environment import Column
+from dpsql.query.row_rules import DATE_PARTS, MAX_TRY_DEPTH
+from dpsql.query.total import total_sql, try_depth
+
+EXTREMES: dict[str, tuple[str, ...]] = {
+    "BOOLEAN": ("true", "false"),
+    "TINYINT": ("-128", "127", "0"),
+    "UBIGINT": ("0", "18446744073709551615"),
+    "HUGEINT": ("0", "-170141183460469231731687303715884105728", "170141183460469231731687303715884105727"),
+    "FLOAT": ("0", "nan", "inf", "-inf", "3e38", "-0.0"),
+    "DOUBLE": ("0", "nan", "inf", "-inf", "1e308", "5e-324"),
+    "DECIMAL(38,37)": ("9.9999999999999999999999999999999999999", "-1", "0"),
+    "VARCHAR": ("", "abc", "12", "infinity", "%", "2020-02-30", "\u00e9\u0301", "1e400"),
+    "DATE": ("infinity", "-infinity", "5874897-12-31", "290309-12-22 (BC)", "2020-02-29"),
+    "TIMESTAMP": ("infinity", "-infinity", "294247-01-10 04:00:54.775806", "290309-12-22 (BC) 00:00:00"),
+    "TIMESTAMP_NS": ("infinity", "-infinity", "2262-04-11 23:47:16.854775806", "1677-09-22 00:00:00"),
+    "TIMESTAMP_S": ("infinity", "-infinity", "2020-02-29 23:59:59"),
+    "TIMESTAMP WITH TIME ZONE": ("infinity", "-infinity", "294247-01-10 04:00:54.775806+00", "2020-02-29"),
+    "UUID": ("ffffffff-ffff-ffff-ffff-ffffffffffff", "00000000-0000-0000-0000-000000000000"),
+}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as opened:
+        columns = []
+        for place, (kind, values) in enumerate(EXTREMES.items()):
+            listed = ", ".join(f"'{value}'" for value in values)
+            columns.append(f"list_extract([{listed}], 1 + (i // {place + 1}) % {len(values)})::{kind} AS c{place}")
+        opened.connection.execute(
+            f"CREATE TABLE t AS SELECT i % 9 AS u, {', '.join(columns)}, "
+            "TIME '10:00' AS clock, INTERVAL 1 DAY AS span, [1, 2] AS list, 'bob' AS s FROM range(90) r(i)"
+        )
+        opened.connection.execute("INSERT INTO t (u) VALUES (3)")
+        opened.sql(
+            "CALL dp_protect('t', privacy_unit_column := 'u', max_groups_contributed := 50, max_rows_per_group := 50, "
+            "default_rho := 1e-6, rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)"
+        )
+        yield opened
+
+
+def calls_that_bind() -> list[str]:
+    """Every allowed function over columns of every scalar type, as far as DuckDB binds it."""
+    sandbox = Sandbox()
+    columns = [Column(f"c{place}", kind, True) for place, kind in enumerate(EXTREMES)]
+    found = []
+    for example in FUNCTION_EXAMPLES:
+        body = re.sub(r"'[^']*'", "", example)
+        names = sorted(set(re.findall(r"\b(?:[xyzstdec]|ts)\b(?!\()", body)))
+        for column in columns:
+            # all arguments of one type: which types a function takes is found one by one
+            text = re.sub(r"'[^']*'|\b\w+\b(?!\()", lambda m: column.name if m[0] in names else m[0], example)  # noqa: B023
+            try:
+                sandbox.describe(columns, [text])
+            except SchemaError:
+                continue
+            found.append(text)
+    sandbox.close()
+    return found
+
+
+def test_no_allowed_function_fails_aloud_on_any_scalar_type(session: dpsql.Session) -> None:
+    calls = calls_that_bind()
+    assert len(calls) > 400
+    answered, refused = 0, 0
+    for start in range(0, len(calls), 25):
+        batch = calls[start : start + 25]
+        try:
+            session.sql(f"SELECT {', '.join(f'count({call}) AS n{i}' for i, call in enumerate(batch))} FROM t")
+            answered += len(batch)
+        except UnsupportedQueryError:
+            for call in batch:
+                try:
+                    session.sql(f"SELECT count({call}) FROM t")
+                    answered += 1
+                except UnsupportedQueryError:
+                    refused += 1
+    assert answered > 10 * refused
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            f"{part}(span) > 0"
+            for part in ("week", "isodow", "dayofyear", "yearweek", "isoyear", "dayofweek", "weekday")
+        ),
+        "week(c9 - c9) > 0",
+        "week(TRY_CAST(s || ' days' AS INTERVAL)) IS NOT NULL",
+        "date_diff('day', clock, clock) > 0",
+        "date_sub('day', clock, clock) > 0",
+        "date_part('timezone_hour', c8) > 0",
+        "date_part(s, c8) > 0",
+        "extract(timezone_hour FROM c8) > 0",
+        "time_bucket(INTERVAL 0 DAY, c8) > c8",
+        "s LIKE concat(s, '!') ESCAPE '!'",
+        "s LIKE s",
+        "strftime(c8, '%n%n%n%n') LIKE '%ECRE%'",
+        "strftime(c8, s) > ''",
+        "length(list) > 1",
+        "concat(list, list) = list",
+        "hour(clock) > 1",
+        "span > INTERVAL 1 HOUR",
+        "CAST(s AS TIME) IS NULL",
+        "CAST(s AS BLOB) IS NULL",
+    ],
+)
+def test_what_could_fail_aloud_is_refused_before_a_charge(session: dpsql.Session, text: str) -> None:
+    before = session.sql("FROM dp_budget()").fetchall()
+    with pytest.raises(UnsupportedQueryError):
+        session.as_analyst("ana").sql(f"SELECT count(*) FILTER (WHERE CASE WHEN s = 'Alice' THEN {text} END) FROM t")
+    assert session.sql("FROM dp_budget()").fetchall() == before
+
+
+def test_other_types_may_be_grouped_by_counted_and_compared_with_null(session: dpsql.Session) -> None:
+    answer = session.sql("SELECT count(span), count(clock), count(*) FILTER (WHERE list IS NOT NULL) FROM t")
+    assert len(answer) == 1
+    assert session.sql("SELECT span, count(*) FROM t GROUP BY span", rho=10).columns == ["span", "count_star()"]
+
+
+def test_allowed_formats_are_functions_of_their_date() -> None:
+    specifiers = [f"%{letter}" for letter in "YmdHMSjybBaAp%"]
+    formats = [*map("".join, itertools.product(specifiers, repeat=2)), " ".join(specifiers * 3)]
+    with duckdb.connect() as connection:
+        distinct = connection.execute(
+            f"SELECT {', '.join(f'count(DISTINCT strftime(d, {form!r}))' for form in formats)} "
+            "FROM (SELECT DATE '2020-02-29' AS d FROM range(4000))"
+        ).fetchone()
+    assert distinct is not None
+    assert set(distinct) == {1}
+
+
+def test_units_of_dates_are_all_known_to_duckdb() -> None:
+    with duckdb.connect() as connection:
+        for part in DATE_PARTS:
+            connection.execute(f"SELECT date_part('{part}', DATE '2020-02-29')").fetchone()
+
+
+def nested(levels: int) -> str:
+    text = "u + 9223372036854775807"
+    for _ in range(levels):
+        text = f"coalesce({text}, u) + 9223372036854775807"
+    return text
+
+
+def test_trys_do_not_stand_inside_one_another_without_end(session: dpsql.Session) -> None:
+    assert try_depth('"a" + "b" + "c" + "d" + "e" + "f" + "g" + "h" + CAST("s" AS INTEGER) > 3') == 1
+    assert try_depth(nested(3)) == 4
+    assert total_sql(nested(1)).upper().count("TRY(") == 2
+    session.sql(f"SELECT count(*) FILTER (WHERE {nested(MAX_TRY_DEPTH - 2)} IS NULL) FROM t")
+    with pytest.raises(UnsupportedQueryError) as caught:
+        session.sql(f"SELECT count(*) FILTER (WHERE CASE WHEN s = 'Alice' THEN {nested(20)} IS NULL END) FROM t")
+    assert {refusal.code for refusal in caught.value.refusals} == {"row_syntax"}
+
+
+def test_texts_do_not_double_without_end(session: dpsql.Session) -> None:
+    text = "s"
+    for _ in range(12):
+        text = f"concat({text}, {text})"
+    for expression in (text, text.replace("concat(", "(").replace(", ", " || ")):
+        with pytest.raises(UnsupportedQueryError):
+            session.sql(f"SELECT count(*) FILTER (WHERE length({expression}) > 3) FROM t")
+
+
+@pytest.mark.parametrize(
+    ("aliased", "written"),
+    [
+        ("SELECT count(*) AS n, u + 1 AS c FROM t WHERE c * 2 > 3 GROUP BY ALL", "(u + 1) * 2 > 3"),
+        ("SELECT count(*) AS n, u > 1 OR u < 0 AS c FROM t WHERE NOT c GROUP BY ALL", "NOT (u > 1 OR u < 0)"),
+        ("SELECT count(*) AS n, u - 1 AS m FROM t WHERE 3 - m > 0 GROUP BY ALL", "3 - (u - 1) > 0"),
+    ],
+)
+def test_an_alias_stands_for_its_whole_expression(session: dpsql.Session, aliased: str, written: str) -> None:
+    spelled = re.sub(r"WHERE .* GROUP", f"WHERE {written} GROUP", aliased)
+    first, second = session.sql(aliased), session.sql(spelled)
+    assert first.receipt is not None
+    assert second.receipt is not None
+    assert first.receipt.query_hash == second.receipt.query_hash
+
+
+def test_arithmetic_over_an_alias_takes_all_of_it(session: dpsql.Session) -> None:
+    ((n, doubled),) = session.sql("SELECT count(*) + 1 AS n, n * 2 FROM t").fetchall()
+    assert doubled == 2 * n
+
+
+def test_a_case_with_a_subject_compares_the_whole_subject() -> None:
+    rows = "(VALUES (true, false), (false, true), (true, true), (false, false), (NULL, true)) t(p, q)"
+    for case in (
+        'CASE NOT "p" > "q" WHEN "q" THEN 1 ELSE 2 END',
+        'CASE "p" OR "q" WHEN "q" AND "p" THEN 1 WHEN "p" THEN 3 END',
+    ):
+        with duckdb.connect() as connection:
+            plain = connection.execute(f"SELECT {case} FROM {rows}").fetchall()
+            assert connection.execute(f"SELECT {total_sql(case)} FROM {rows}").fetchall() == plain
+
+
+def test_the_engine_reads_no_settings_but_its_own(session: dpsql.Session) -> None:
+    before = session.connection.execute("SELECT name, value FROM duckdb_settings() ORDER BY ALL").fetchall()
+    DuckDBEngine(session.connection).settings()
+    session.sql("SELECT count(*) FROM t", rho=0.5)
+    assert session.connection.execute("SELECT name, value FROM duckdb_settings() ORDER BY ALL").fetchall() == before

@@ -1,0 +1,138 @@
+"""What a reader holds: types fixed by the query, one materialisation, and every way out of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpsql
+from tests.sql.golden_records import new_session
+
+SQL = (
+    "SELECT city, count(*) AS n, sum(cost) AS cost, avg(cost) AS mean, "
+    "sum(fee, contribution_bounds_per_group => (0, 50)) AS fees, dp_interval_low(n) AS low FROM visits GROUP BY city"
+)
+TYPES = ["VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DECIMAL(38,2)", "DOUBLE"]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[dpsql.Session]:
+    with new_session() as session:
+        yield session
+
+
+def duckdb_types(table: pa.Table) -> list[str]:
+    with duckdb.connect() as connection:
+        return [str(kind) for kind in connection.from_arrow(table).types]
+
+
+def test_types_are_fixed_by_the_query(session: dpsql.Session) -> None:
+    some = session.sql(SQL)
+    none = session.sql(SQL, group_selection_strategy="GAUSSIAN_THRESHOLD", min_privacy_units_per_group=10**6)
+    assert (len(some), len(none)) == (3, 0)
+    assert duckdb_types(some.arrow()) == duckdb_types(none.arrow()) == TYPES
+
+
+def test_every_way_out_shows_the_same_rows(
+    session: dpsql.Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = session.sql(SQL)
+    rows = result.fetchall()
+    assert result.columns == ["city", "n", "cost", "mean", "fees", "low"]
+    assert [row[0] for row in rows] == ["Lund", "Malmö", "Ystad"]
+    assert all(isinstance(row[1], int) and isinstance(row[2], float) and isinstance(row[4], Decimal) for row in rows)
+    assert result.arrow().to_pylist() == [dict(zip(result.columns, row, strict=True)) for row in rows]
+    assert [tuple(row) for row in result.df().astype(object).where(result.df().notna(), None).to_numpy()] == rows
+    assert isinstance(result.pl(), pl.DataFrame)
+    assert result.pl().rows() == rows
+    result.to_parquet(tmp_path / "result.parquet")
+    assert pq.read_table(tmp_path / "result.parquet").to_pylist() == result.arrow().to_pylist()
+    result.show()
+    shown = capsys.readouterr().out
+    assert shown.strip() == str(result).strip() == repr(result).strip()
+    assert result.receipt is not None
+    for text in (shown, result._repr_html_()):
+        assert "Malmö" in text
+        assert "price" in text
+    assert result.fetchall() == rows
+
+
+def test_names_that_stand_twice_come_out_everywhere(session: dpsql.Session, tmp_path: Path) -> None:
+    result = session.sql("SELECT count(*), count(*), count(*) AS n, sum(cost) AS N FROM visits")
+    assert result.columns == ["count_star()", "count_star()_1", "n", "N_1"]
+    assert list(result.df().columns) == result.pl().columns == result.columns
+    result.to_parquet(tmp_path / "result.parquet")
+
+
+def test_averages_stay_in_bounds_and_are_null_where_the_noisy_count_is_not_positive(session: dpsql.Session) -> None:
+    """Nobody lives in Ystad, so its noisy count is as often positive as not: both occur but for a chance of 2**-29."""
+    means: list[float | None] = []
+    for i in range(30):
+        sql = f"SELECT city, avg(cost) AS mean, count(cost) AS n FROM visits WHERE fee < {1000 + i} GROUP BY city"
+        means += [row[1] for row in session.sql(sql).fetchall() if row[0] == "Ystad"]
+    assert None in means
+    numbers = [mean for mean in means if mean is not None]
+    assert numbers
+    assert all(0 <= mean <= 500 for mean in numbers)
+
+
+def test_counts_are_whole_and_may_be_negative(session: dpsql.Session) -> None:
+    """One count of nobody is below zero with probability over 0.4, so forty of them are not but for 1e-8."""
+    counts = [
+        session.sql(f"SELECT count(*) FROM visits WHERE fee > {1000 + i}", rho=0.01).fetchall()[0][0] for i in range(40)
+    ]
+    assert all(isinstance(count, int) for count in counts)
+    assert min(counts) < 0
+
+
+KEYS = {
+    "TINYINT": ("7", 7),
+    "HUGEINT": ("7", Decimal(7)),
+    "UBIGINT": ("18446744073709551615", 2**64 - 1),
+    "DOUBLE": ("1.5", 1.5),
+    "DECIMAL(4,1)": ("1.5", Decimal("1.5")),
+    "BOOLEAN": ("true", True),
+    "BLOB": ("'ab'::BLOB", b"ab"),
+    "DATE": ("'2026-01-02'", dt.date(2026, 1, 2)),
+    "TIME": ("'03:04:05'", dt.time(3, 4, 5)),
+    "TIMESTAMP": ("'2026-01-02 03:04:05'", dt.datetime(2026, 1, 2, 3, 4, 5)),
+    "TIMESTAMPTZ": ("'2026-01-02 03:04:05+00'", dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)),
+    "UUID": ("'00000000-0000-0000-0000-000000000001'", "00000000-0000-0000-0000-000000000001"),
+    "INTEGER[]": ("[1, 2]", [1, 2]),
+    "VARCHAR[]": ("['a', NULL]", ["a", None]),
+    "ENUM ('a', 'b')": ("'a'", "a"),
+    "DATE_OF_NO_YEAR": ("'infinity'", "infinity"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_every_kind_come_back(kind: str, tmp_path: Path) -> None:
+    literal, value = KEYS[kind]
+    with dpsql.connect() as session:
+        session.connection.execute(f"CREATE TABLE t (p INTEGER, k {'DATE' if kind == 'DATE_OF_NO_YEAR' else kind})")
+        session.connection.execute(f"INSERT INTO t SELECT i, {literal} FROM range(300) r(i)")
+        session.connection.execute("INSERT INTO t SELECT i, NULL FROM range(300) r(i)")
+        session.sql(
+            "CALL dp_protect('t', privacy_unit_column := 'p', max_groups_contributed := 2, rho_budget := 5, "
+            "delta_threshold := 1e-4, delta_conversion := 1e-6)"
+        )
+        result = session.sql("SELECT k, count(DISTINCT p) AS n FROM t GROUP BY k", rho=1, delta=1e-6)
+        assert [row[0] for row in result.fetchall()] == [value, None]
+        assert result.df()["k"].isna().tolist() == [False, True]
+        assert "300" in str(result) or result._repr_html_()
+        result.to_parquet(tmp_path / "keys.parquet")
+
+
+def test_an_interval_key_goes_to_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "interval.parquet"
+    dpsql.Result(pa.table({"k": pa.array([(0, 3, 0)], pa.month_day_nano_interval())})).to_parquet(path)
+    with duckdb.connect() as connection:
+        assert connection.read_parquet(str(path)).fetchall() == [(dt.timedelta(days=3),)]
