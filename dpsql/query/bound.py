@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 
+from dpsql.query.dialect import quote
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
-from dpsql.query.total import total_condition_sql, total_sql
+from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
 PUBLIC_KEYS = "dpsql_public_keys"
 """Name under which the engine offers the public keys, with columns key_0, key_1, …."""
@@ -89,7 +90,24 @@ def _source(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
             condition = total_condition_sql(statistic.filter_sql)
             columns.append(f"CASE WHEN {unit} IS NOT NULL THEN {condition} END AS f_{i}")
     where = "".join(f" AND {total_condition_sql(sql)}" for sql in frame.filters)
-    return f"SELECT {', '.join(columns)} FROM {frame.relation} WHERE true{where}"
+    return f"SELECT {', '.join(columns)} FROM {_without_statistics(frame, others)} WHERE true{where}"
+
+
+def _without_statistics(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    """The relation, with every column that an expression uses read through TRY.
+
+    What the optimizer knows of a column (its least and greatest value, whether it holds NULL) would otherwise decide
+    what it computes while it plans, where no TRY catches an error: the rows of others would decide whether a query
+    fails. TRY passes no such knowledge on.
+    """
+    expressions = [*frame.filters, *(key.sql for key in frame.keys)]
+    for _, statistic in others:
+        expressions += [sql for sql in (statistic.value_sql, statistic.filter_sql) if sql]
+    used = {name for sql in expressions if not _PLAIN_COLUMN.match(sql) for name in columns_of(sql)}
+    if not used:
+        return frame.relation
+    replaced = ", ".join(f"TRY({quote(name)}) AS {quote(name)}" for name in sorted(used))
+    return f"(SELECT * REPLACE ({replaced}) FROM {frame.relation})"
 
 
 def _shielded(sql: str, unit: str) -> str:

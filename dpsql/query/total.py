@@ -4,9 +4,13 @@ One TRY around a whole expression is not enough. DuckDB folds ``a OR b`` to true
 say that ``a`` always holds, and then a failing ``b`` is never computed: other rows would decide what a row counts.
 So each operand of an operator that may ignore one of them (AND, OR, CASE, coalesce, IN, …) has a TRY of its own.
 
-Strict operators (NULL in, NULL out) compute all their operands and need none inside: one TRY around a tree of them
-says the same as a TRY around each. That matters, because a TRY that fails computes its part a second time, row by row:
-TRYs that stand inside one another double that cost at every step.
+The optimizer also computes functions of dates over the least and greatest value of a column while it plans, where no
+TRY catches what fails: so their arguments stand in TRY too, which carries no statistics, and ``bound`` reads every
+column that an expression uses through TRY.
+
+Other strict operators (NULL in, NULL out) compute all their operands and need none inside: one TRY around a tree of
+them says the same as a TRY around each. That matters, because a TRY that fails computes its part a second time, row by
+row: TRYs that stand inside one another double that cost at every step.
 """
 
 from __future__ import annotations
@@ -28,6 +32,19 @@ _MAY_IGNORE = (
 )  # fmt: skip
 """Operators whose result may not depend on one of their operands."""
 
+_PLANNED_AHEAD = tuple(
+    {
+        type(sqlglot.parse_one(call, dialect=DuckDB))
+        for call in (
+            "date_part('year', d)", "date_trunc('week', d)", "extract(week from d)", "week(d)", "weekofyear(d)",
+            "isoyear(d)", "yearweek(d)", "year(d)", "quarter(d)", "month(d)", "day(d)", "dayofweek(d)", "isodow(d)",
+            "dayofyear(d)", "dayofmonth(d)", "weekday(d)", "decade(d)", "century(d)", "last_day(d)", "dayname(d)",
+            "monthname(d)", "date_diff('day', d, e)", "epoch(d)", "date(d)", "hour(d)", "minute(d)", "second(d)",
+        )
+    }
+)  # fmt: skip
+"""Calls that the optimizer may compute over a column's statistics."""
+
 
 @lru_cache(maxsize=4096)
 def total_sql(sql: str) -> str:
@@ -42,6 +59,16 @@ def total_sql(sql: str) -> str:
 def total_condition_sql(sql: str) -> str:
     """Likewise for a condition, cast to BOOLEAN here, because DuckDB would cast it outside TRY."""
     return f"TRY(CAST({total_sql(sql)} AS BOOLEAN))"
+
+
+@lru_cache(maxsize=4096)
+def columns_of(sql: str) -> frozenset[str]:
+    """Names of the columns that an expression uses.
+
+    >>> sorted(columns_of('"a" + 1 > "b"'))
+    ['a', 'b']
+    """
+    return frozenset(column.name for column in sqlglot.parse_one(sql, dialect=DuckDB).find_all(exp.Column))
 
 
 def try_depth(sql: str) -> int:
@@ -73,7 +100,7 @@ def _total(node: exp.Expr, *, within_strict: bool = False) -> exp.Expr:
 
 
 def _is_strict(node: exp.Expr) -> bool:
-    return not isinstance(node, _MAY_IGNORE)
+    return not isinstance(node, (*_MAY_IGNORE, *_PLANNED_AHEAD))
 
 
 def _total_case(node: exp.Case) -> exp.Case:
