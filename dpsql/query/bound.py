@@ -201,8 +201,8 @@ def _kept(keys: list[str], max_groups: int, salt: bytes) -> str:
     if not keys:
         return "SELECT * FROM per_group"
     listed = ", ".join(keys)
-    # hash() of several arguments mixes them so weakly that most subsets of a unit's groups never occur;
-    # hashing the hash again makes every subset equally likely
+    # in some orders hash() mixes its arguments so weakly that most subsets of a unit's groups never occur;
+    # hashing the hash again makes every subset equally likely in any order
     priority = f"hash(hash(unit, {listed}, '{salt.hex()}')) ASC"
     # the order is written out, because the curator may have set another default
     order = ", ".join([priority, *(f"{key} ASC NULLS LAST" for key in keys)])

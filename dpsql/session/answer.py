@@ -120,7 +120,7 @@ def answer(
             _release(query, receipt, points, charged, reader),
         )
         presence = points[PRESENCE]
-        shown = shown_keys(presence.values, _tau_steps(presence), query.min_units)
+        shown = shown_keys(presence.values, presence.tau_steps, query.min_units)
         points = _extended(points, shown, len(presence.values), rooms)
         keys = table.frame_keys(frame_hash)
     noisy = _noisy_table(query, points, shown, keys)
@@ -179,10 +179,6 @@ def _stored_tau(calibration: Calibration, statistic: Statistic) -> float | None:
     if statistic != PRESENCE or calibration.tau_steps is None:
         return None
     return float(calibration.tau_steps)
-
-
-def _tau_steps(presence: Point) -> int | None:
-    return None if presence.tau is None else int(presence.tau)
 
 
 def _public_key_table(query: PrivateQuery, rooms: Rooms) -> pa.Table | None:

@@ -177,8 +177,8 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
         point = state.side_table.top_point(statistic.hash_in(frame))
         if point is not None and statistic not in served:
             served[statistic] = (point.rho_nano, point.sigma, "stored")
-            if statistic == PRESENCE and point.tau is not None:
-                tau_steps = int(point.tau)
+            if statistic == PRESENCE:
+                tau_steps = point.tau_steps
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [

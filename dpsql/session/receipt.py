@@ -21,7 +21,7 @@ def make_receipt(
 ) -> Receipt:
     """What is shown, at the levels that are stored (which may be above those asked for)."""
     frame, presence = query.frame, points[PRESENCE]
-    tau_steps = None if presence.tau is None else int(presence.tau)
+    tau_steps = presence.tau_steps
     served = tuple(Level(s, point.rho_nano, point.sigma, 0.0) for s, point in points.items())
     delta = query.request.delta if query.request.delta is not None else default_delta
     asked = all(

@@ -58,6 +58,11 @@ class Point:
     threshold_delta_units: int
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    @property
+    def tau_steps(self) -> int | None:
+        """The threshold as a whole number of units, which it is for every stored presence count."""
+        return None if self.tau is None else int(self.tau)
+
     def __post_init__(self) -> None:
         if type(self.rho_nano) is not int or not 0 < self.rho_nano <= MAX_RHO_NANO:
             raise ReleaseError("a point needs a positive level in whole nano-rho")
