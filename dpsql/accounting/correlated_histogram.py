@@ -21,6 +21,7 @@ from scipy.special import log_ndtr, ndtri
 
 from dpsql.accounting.calibration import (
     narrow,
+    place_of_minimum,
     require_delta,
     require_finite,
     require_max_groups,
@@ -29,7 +30,7 @@ from dpsql.accounting.calibration import (
 )
 from dpsql.accounting.correlated_pair import Noise, worst_shift_squared
 from dpsql.accounting.exceedance import FAR, FINE, shown_probabilities, shown_probability, shown_quantile
-from dpsql.accounting.gaussian import Floats, log_delta_up
+from dpsql.accounting.gaussian import Floats, shift_deltas
 from dpsql.accounting.worst_pair import Setting, largest_delta, splits_above
 from dpsql.errors import CalibrationError
 
@@ -278,6 +279,34 @@ def csh_epsilon(
     return 0.0 if is_safe(0.0) else smallest_safe(is_safe, 1.0)
 
 
+@lru_cache(maxsize=4096)
+def quietest_correlation(k: int, max_groups: int | None = None) -> float:
+    """Correlation of the correlated stability histogram on a public list of k keys with the least noise.
+
+    Source: a count's variance at rho is `csh_rho` at sigma = 1, times (1 + correlation) / rho. Without a bound on
+        a unit's keys it is least at 1/sqrt(k), up to whole numbers of keys (docs/proofs/csh-exact.md, 4).
+
+    Args:
+        k: most keys with a unit, at least 1.
+        max_groups: most keys one unit touches; None for all of them.
+    Returns: variance of the common noise over that of a key's own; 0 if no common noise beats none. Not rounded:
+        any number is private, this one is as good as any.
+    Raises: CalibrationError for inputs outside these ranges.
+    Randomness: none.
+
+    >>> round(1.0 / quietest_correlation(100), 2), quietest_correlation(100, max_groups=1)
+    (10.0, 0.0)
+    """
+    require_max_groups(k)
+
+    def variance(correlation: float) -> float:
+        return csh_rho(k=k, sigma=1.0, correlation=correlation, max_groups=max_groups) * (1.0 + correlation)
+
+    grid = np.linspace(0.5 * math.log(k) - 2.0, math.log(k) + 2.0, 33).tolist()
+    best = math.exp(-place_of_minimum(lambda log_inverse: variance(math.exp(-log_inverse)), grid, 1e-9))
+    return best if variance(best) < variance(0.0) else 0.0
+
+
 def correlation_or_default(k: int, correlation: float | None) -> float:
     """Return the paper's choice 1/sqrt(k) if none is given; refuse negative, infinite and missing numbers."""
     return 1.0 / math.sqrt(k) if correlation is None else require_finite("correlation", correlation, least=0.0)
@@ -303,10 +332,7 @@ def _gauss(epsilon: float, common: Floats, most_changed: Floats, noise: Noise, *
         squared = (np.minimum(most_changed, half) * own + most_changed * noise.aggregate_precision) * _UP
     else:
         squared = worst_shift_squared(most_changed, common, noise)
-    if not np.isfinite(squared).all():
-        return np.ones_like(common)
-    log_values = np.where(most_changed > 0.0, log_delta_up(epsilon, np.sqrt(squared)), -np.inf)
-    return np.minimum(1.0, np.exp(log_values) * _UP)
+    return shift_deltas(epsilon, squared)
 
 
 def _shown_split(new: Floats, x: float, noise: Noise) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from dpsql.accounting.calibration import (
+    place_of_minimum,
     require_delta,
     require_finite,
     require_max_groups,
@@ -24,14 +24,13 @@ from dpsql.accounting.correlated_histogram import (
     csh_threshold_delta,
 )
 from dpsql.accounting.exceedance import shown_quantile
-from dpsql.accounting.gaussian import Floats, log_delta_up, round_delta_up
+from dpsql.accounting.gaussian import log_delta_up, round_delta_up
 from dpsql.errors import CalibrationError
 
 # Both pure cases are calibrated to (1 - slack) delta; at 1/2 their sum is at most delta and bounds every mixed pair.
 _SLACKS = (2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 2.0**-7, 2.0**-5, 2.0**-4, 2.0**-3, 2.0**-2, 0.5)
 # Enough nodes to compare correlations; the point itself is then certified with all of them.
 _SEARCH_NODES = 128
-_GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 _UP, _DOWN = 1.0 + 2.0**-39, 1.0 - 2.0**-38
 
 
@@ -196,24 +195,9 @@ def _best_correlation(request: _Request, delta: float) -> float:
         return total * (quantile / math.sqrt(1.0 + correlation) + request.noise_weight)
 
     # The least noise costs next to nothing to find, and the least threshold lies near it.
-    quietest = _minimum(noise, np.linspace(0.5 * math.log(request.k) - 2.0, math.log(request.k) + 2.0, 33), 1e-9)
+    grid = np.linspace(0.5 * math.log(request.k) - 2.0, math.log(request.k) + 2.0, 33)
+    quietest = place_of_minimum(noise, grid.tolist(), 1e-9)
     if request.noise_weight == math.inf:
         return math.exp(-quietest) if noise(quietest) < noise(math.inf) else 0.0
-    near = _minimum(objective, quietest + np.linspace(-0.9, 0.9, 5), 1e-2)
+    near = place_of_minimum(objective, (quietest + np.linspace(-0.9, 0.9, 5)).tolist(), 1e-2)
     return math.exp(-min((quietest, near, math.inf), key=objective))
-
-
-def _minimum(function: Callable[[float], float], grid: Floats, tolerance: float) -> float:
-    """Place of the least value near the best point of the grid, by golden section."""
-    values = [function(float(place)) for place in grid]
-    best = int(np.argmin(values))
-    low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-    inner = [(function(place), place) for place in (high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))]
-    while high - low > tolerance:
-        if inner[0] < inner[1]:
-            high, place = inner[1][1], inner[1][1] - _GOLDEN * (inner[1][1] - low)
-            inner = [(function(place), place), inner[0]]
-        else:
-            low, place = inner[0][1], inner[0][1] + _GOLDEN * (high - inner[0][1])
-            inner = [inner[1], (function(place), place)]
-    return min(*inner, (values[best], float(grid[best])))[1]

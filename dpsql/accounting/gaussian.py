@@ -33,6 +33,8 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _SMALL_MU = 0.5
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(7)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+# Raises a probability by more than its exponential and product are rounded.
+_UP = 1.0 + 2.0**-40
 # From here on D itself is below the floating-point range, and the error of its logarithm no longer matters.
 _UNDERFLOW = 40.0
 # 1 - x M(x) = x^-2 (1 - 3 x^-2 + 15 x^-4 - ...): below 16 the left side loses few digits, above 16 these
@@ -106,6 +108,13 @@ def round_delta_up(log_value: float) -> float:
     if math.isnan(log_value) or log_value >= 0.0:
         return 1.0
     return min(1.0, math.nextafter(math.exp(log_value), math.inf))
+
+
+def shift_deltas(epsilon: float, squared: Floats) -> Floats:
+    """Deltas of Gaussian shifts of these squared lengths in standard deviations, rounded up; NaN and inf cost 1."""
+    measured = np.isfinite(squared)
+    log_values = log_delta_up(epsilon, np.sqrt(np.where(measured, squared, 0.0)))
+    return np.where(measured, np.minimum(1.0, np.exp(np.minimum(log_values, 0.0)) * _UP), 1.0)
 
 
 def delta(epsilon: float, sensitivity_l2: float, sigma: float) -> float:

@@ -25,15 +25,17 @@ def output_law(
     edges: Sequence[Floats],
     hidden_weight: Floats | None = None,
     shared: bool = True,
+    beside: Sequence[Floats] = (),
 ) -> Floats:
     """Law of what is shown: per key "hidden" or the cell, between its edges, of its noisy count; 0 is never shown.
 
     A partition of the outputs loses privacy loss, never adds any. ``hidden_weight`` reweighs the common noise;
-    with ``shared`` off every key draws a common noise of its own, which is the planted fault.
+    with ``shared`` off every key draws a common noise of its own, which is the planted fault. ``beside`` are laws
+    of whatever else is shown, one row per value of the common noise in `COMMON`.
     """
     spread = sigma * math.sqrt(correlation)
     weights = _WEIGHTS if hidden_weight is None else _WEIGHTS * hidden_weight
-    tables = []
+    tables = list(beside)
     for count, bounds in zip(counts, edges, strict=True):
         table = np.zeros((COMMON.size, bounds.size + 1))
         if count == 0:
