@@ -1,0 +1,175 @@
+"""Noise with a common term: every key has its own, all keys share one draw, and each sum is rounded once.
+
+Counts are whole numbers. The common term lives on multiples of 2**-GRID_BITS, and so does each key's own noise
+before the sum is rounded to a whole number; integers are all that is ever added. Rounding the two terms to
+whole numbers apart would let one unit's row show in the rounded common term. On the fine grid that is left of
+it is paid by `effective_sigma` and `effective_tau`. Proofs: docs/proofs/correlated-gaussian.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.accounting.calibration import require_finite, require_max_groups, require_positive
+from dpsql.errors import CalibrationError
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+
+# The common term lives on multiples of 2**-GRID_BITS of a count.
+GRID_BITS = 20
+# Noise and threshold enter the accounting divided by this much.
+GRID_ALLOWANCE = 1 + 2.0**-23
+
+_GRID_STEPS = 1 << GRID_BITS
+# The excess of the squared distance is at most its share _spread / 4**(GRID_BITS + 1); two allowances cover 2**-22.
+_LARGEST_SPREAD = 4.0 ** (GRID_BITS + 1) * 2.0**-22
+_MAX_SIGMA = 2.0 ** (45 - GRID_BITS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CorrelatedNoise:
+    """One draw for all keys.
+
+    Attributes:
+        values: what is added to the counts, (count,); whole counts, or half counts where the mechanism says so.
+        common: the common term, in grid steps or half counts; secret like any noise, needed for the floor only.
+    """
+
+    values: NDArray[np.int64]
+    common: int
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelatedGaussian:
+    """Draw round(Z_i + F), where F ~ N(0, correlation sigma^2) is one for all keys and lives on the grid.
+
+    *Guarantee*: with counts H_i that one unit moves by 0 or 1, all in one direction, showing H_i + values for
+    all keys (k of them, public) or where it exceeds 1 + tau_steps, strictly (k-sparse), costs no more than
+    `csh_delta(..., analysis="improved")`, or `csh_rho` with `csh_threshold_delta`, at `effective_sigma` and
+    `effective_tau`, plus `slack_delta` of all draws: `count` + 1, and 1 for the floor. Neighbours differ in
+    all rows of one unit (add or remove).
+    *Source*: Lebeda and Retschmeier 2025, Algorithm 2; the rounding: docs/proofs/correlated-gaussian.md.
+    *Symbols*: 1/correlation is lambda.
+    *Args*: `sigma`, the standard deviation of a key's own noise, in counts, in (0, 2**25]; `correlation`, at
+    least 0, with sigma * sqrt(correlation) at most 2**25. At 0 each value is one draw of RoundedGaussian.
+    *Raises*: CalibrationError for any other, NaN included.
+    *Assumes*: the draws of `RoundedGaussian`.
+    *Timing*: as `RoundedGaussian`; no exact value enters.
+    """
+
+    sigma: float
+    correlation: float
+
+    def __post_init__(self) -> None:
+        require_positive("sigma", self.sigma)
+        require_finite("correlation", self.correlation, least=0.0)
+        _require_scale("own", self.sigma)
+        if self.correlation > 0:
+            _require_scale("common", _common_sigma(self.sigma, self.correlation))
+
+    def draw(self, count: int, entropy: Entropy) -> CorrelatedNoise:
+        """Return the noise of `count` keys and the common term inside it.
+
+        *Returns*: whole numbers of counts, and grid steps. *Shapes*: (count,) and one integer.
+        *Raises*: ReleaseError for a negative count; EntropyError if the entropy fails.
+        *Randomness*: `count` draws of RoundedGaussian, and one more for the common term.
+        """
+        if self.correlation == 0:
+            return CorrelatedNoise(RoundedGaussian(self.sigma).draw(count, entropy), 0)
+        own = RoundedGaussian(self.sigma * _GRID_STEPS).draw(count, entropy)
+        common = _grid_draw(self.sigma, self.correlation, entropy)
+        return CorrelatedNoise(rounded_to_counts(own, common), common)
+
+    def floor_noise(self, floor_correlation: float, noise: CorrelatedNoise, entropy: Entropy) -> int:
+        """Return what is added to the floor, the (k+1)-th count that top-k pre-processing takes from all others.
+
+        The common term enters with the opposite sign: a shown count plus the floor shown keeps its own noise
+        and the floor's, while the common term cancels up to the rounding of the count.
+
+        *Args*: `floor_correlation`, the variance of the floor's own noise over sigma^2, above 0; `noise`, the
+        draw of the same release.
+        *Returns*: grid steps: the floor shown is floor + result / 2**GRID_BITS.
+        *Raises*: CalibrationError for any other floor_correlation, NaN included; EntropyError.
+        *Randomness*: one draw of RoundedGaussian.
+        """
+        require_positive("floor_correlation", floor_correlation)
+        _require_scale("floor", _common_sigma(self.sigma, floor_correlation))
+        return _grid_draw(self.sigma, floor_correlation, entropy) - noise.common
+
+
+def rounded_to_counts(own: NDArray[np.int64], common: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return floor((own + common) / 2**GRID_BITS + 1/2), exactly: grid steps in, counts out."""
+    counts: NDArray[np.int64] = (own + (common + _GRID_STEPS // 2)) >> GRID_BITS
+    return counts
+
+
+def effective_sigma(sigma: float, *, k: int, correlation: float, floor_correlation: float | None = None) -> float:
+    """Return the own noise to account with: that of a continuous mechanism which is no more private.
+
+    *Guarantee*: for every pair of neighbours the continuous mechanism with this noise and `effective_tau` has
+    at least the distance, and at least the chance of showing a new key, that this one has.
+    *Source*: docs/proofs/correlated-gaussian.md, Theorem 2.
+    *Args*: as `CorrelatedGaussian`; `k`, most keys with a unit; `floor_correlation`, None if no floor is shown.
+    *Returns*: counts, rounded down; `sigma` itself for correlation 0.
+    *Raises*: CalibrationError where k (1 + correlation) + 1/correlation + 2 exceeds 2**20 (with a floor more
+    terms, see the proof): there the grid would be too coarse.
+
+    >>> 17.5 - effective_sigma(17.5, k=10, correlation=0.3) < 3e-6
+    True
+    """
+    require_positive("sigma", sigma)
+    if require_finite("correlation", correlation, least=0.0) == 0:
+        return sigma
+    if not _spread(require_max_groups(k), correlation, floor_correlation) <= _LARGEST_SPREAD:
+        raise CalibrationError(
+            f"no proof covers max_groups = {k} with correlation {correlation!r} and floor correlation "
+            f"{floor_correlation!r}: the grid of the common noise is too coarse"
+        )
+    return sigma / GRID_ALLOWANCE
+
+
+def effective_tau(tau_steps: int, correlation: float) -> float:
+    """Return the threshold to account with, if a count is shown where it exceeds 1 + tau_steps, strictly.
+
+    *Guarantee*: a key with one unit is shown no more often than if its noise Z_i + F were continuous and had to
+    exceed tau_steps + 1/2 - 2**-GRID_BITS; divided by GRID_ALLOWANCE, as `effective_sigma` is.
+    *Source*: docs/proofs/correlated-gaussian.md, Lemma 1.
+    *Args*: `tau_steps`, a whole number of counts, at least 0; `correlation`, at least 0.
+    *Returns*: counts, rounded down; exactly tau_steps + 1/2 for correlation 0.
+    *Raises*: CalibrationError for any other.
+
+    >>> effective_tau(96, 0.0), 96.4999 < effective_tau(96, 0.3) < 96.5
+    (96.5, True)
+    """
+    if isinstance(tau_steps, bool) or not isinstance(tau_steps, int) or not 0 <= tau_steps < 1 << 50:
+        raise CalibrationError(f"the threshold must be a whole number of counts from 0 to 2**50, got {tau_steps!r}")
+    if require_finite("correlation", correlation, least=0.0) == 0:
+        return tau_steps + 0.5
+    # Lowered by more than the roundings of a large threshold.
+    return (tau_steps + 0.5 - 2.0**-GRID_BITS) / GRID_ALLOWANCE * (1 - 2.0**-50)
+
+
+def _spread(k: int, correlation: float, floor_correlation: float | None) -> float:
+    """Bound on (sum of squares a shift of the common term by 1 costs)^2 / smallest distance of any pair."""
+    without_floor = k * (1 + correlation) + 1 / correlation + 2
+    if floor_correlation is None:
+        return without_floor
+    floor = require_positive("floor_correlation", floor_correlation)
+    return without_floor + k * floor + 1 / floor + correlation / floor + floor / correlation
+
+
+def _common_sigma(sigma: float, correlation: float) -> float:
+    return sigma * math.sqrt(correlation)
+
+
+def _grid_draw(sigma: float, correlation: float, entropy: Entropy) -> int:
+    return int(RoundedGaussian(_common_sigma(sigma, correlation) * _GRID_STEPS).draw(1, entropy)[0])
+
+
+def _require_scale(term: str, sigma: float) -> None:
+    if not 0 < sigma <= _MAX_SIGMA:
+        raise CalibrationError(f"the {term} noise must have a scale in (0, 2**25] counts, got {sigma!r}")
