@@ -19,7 +19,7 @@ from dpsql.state.policy import (
     rho_nano_down,
     rho_nano_up,
 )
-from dpsql.state.side_table import Frame, Point, Release, SideTable
+from dpsql.state.side_table import Frame, Point, Release, SideTable, Snapshot
 from dpsql.state.state import State
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "PublicTable",
     "Release",
     "SideTable",
+    "Snapshot",
     "Spent",
     "State",
     "Unit",

@@ -20,6 +20,7 @@ MAX_RHO_NANO = 2**63 - 1
 # What thresholds are computed for, and what keeps the sums of a billion units within 64 bits.
 MAX_GROUPS = 100_000
 MAX_ROWS_PER_GROUP = 10**9
+MAX_MIN_UNITS = 10**12
 
 
 def _exact(amount: float | Decimal, error: type[DpsqlError], noun: str) -> Fraction:
@@ -143,6 +144,8 @@ class ProtectedTable:
         default_rho: nano-rho; a table has this or ``default_epsilon``, not both.
         default_epsilon: positive and finite.
         default_delta: in (0, 1).
+        min_units: private keys of fewer units are never shown, public keys only if their noisy count exceeds it; None
+            for no such rule.
         version: empty in a declaration that leaves the version as it is (the first one is '1').
 
     """
@@ -155,6 +158,7 @@ class ProtectedTable:
     default_rho: int | None = None
     default_epsilon: float | None = None
     default_delta: float | None = None
+    min_units: int | None = None
     version: str = ""
 
     def __post_init__(self) -> None:
@@ -163,6 +167,7 @@ class ProtectedTable:
             ("max_groups", self.max_groups, MAX_GROUPS),
             ("max_rows_per_group", self.max_rows_per_group, MAX_ROWS_PER_GROUP),
             ("default rho in nano-rho", self.default_rho, MAX_RHO_NANO),
+            ("min_units", self.min_units, MAX_MIN_UNITS),
         ):
             _require(
                 value is None or _is_count(value, least=1, most=most),

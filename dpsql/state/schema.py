@@ -23,11 +23,30 @@ APPLICATION_ID = 0x64707371
 
 Migration = Callable[[sqlite3.Connection], None]
 
+_SNAPSHOT = """
+CREATE TABLE snapshot (
+    frame_hash TEXT PRIMARY KEY REFERENCES frame(frame_hash), value_count INTEGER NOT NULL,
+    floor INTEGER NOT NULL CHECK (floor >= 0), exact_values BLOB NOT NULL
+) STRICT;
+"""
+
+
+def _add_shapes(connection: sqlite3.Connection) -> None:
+    """Format 2: correlated noise, floors, frozen histograms, and the policy's least number of units per group."""
+    connection.execute("ALTER TABLE protected_table ADD COLUMN min_units INTEGER")
+    connection.execute("ALTER TABLE point ADD COLUMN correlation REAL NOT NULL DEFAULT 0.0")
+    connection.execute("ALTER TABLE point ADD COLUMN floor_correlation REAL")
+    connection.execute("ALTER TABLE point ADD COLUMN floor REAL NOT NULL DEFAULT 0.0")
+    connection.execute(_SNAPSHOT)
+    _forbid_changes(connection, "snapshot")
+
+
 # MIGRATIONS[i] lifts format i + 1 to i + 2 in its caller's transaction; TABLES is always the newest format.
-MIGRATIONS: tuple[Migration, ...] = ()
+MIGRATIONS: tuple[Migration, ...] = (_add_shapes,)
 
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
-TABLES = """
+TABLES = (
+    """
 CREATE TABLE unit (
     name TEXT PRIMARY KEY,
     rho_budget INTEGER NOT NULL, delta_threshold TEXT NOT NULL, delta_conversion REAL NOT NULL
@@ -35,7 +54,7 @@ CREATE TABLE unit (
 CREATE TABLE protected_table (
     name TEXT PRIMARY KEY, unit TEXT NOT NULL REFERENCES unit(name), privacy_unit_column TEXT NOT NULL,
     max_groups INTEGER, max_rows_per_group INTEGER,
-    default_rho INTEGER, default_epsilon REAL, default_delta REAL
+    default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER
 ) STRICT;
 CREATE TABLE public_table (name TEXT PRIMARY KEY) STRICT;
 CREATE TABLE table_version (
@@ -74,6 +93,7 @@ CREATE TABLE point (
     lattice_exponent INTEGER NOT NULL, sigma REAL NOT NULL,
     tau REAL, threshold_delta_units TEXT NOT NULL,
     created_at TEXT NOT NULL, noisy_values BLOB NOT NULL,
+    correlation REAL NOT NULL DEFAULT 0.0, floor_correlation REAL, floor REAL NOT NULL DEFAULT 0.0,
     UNIQUE (statistic_hash, rho_nano)
 ) STRICT;
 CREATE TABLE closed_charge (
@@ -87,9 +107,11 @@ CREATE TABLE release (
     reused INTEGER NOT NULL, table_versions TEXT NOT NULL
 ) STRICT;
 """
+    + _SNAPSHOT
+)
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
-APPEND_ONLY = ("table_version", "policy_log", "charge", "closed_charge", "frame", "key_chunk", "release")
+APPEND_ONLY = ("table_version", "policy_log", "charge", "closed_charge", "frame", "key_chunk", "release", "snapshot")
 
 
 @contextmanager
@@ -125,16 +147,20 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
+def _forbid_changes(connection: sqlite3.Connection, table: str) -> None:
+    for event in ("UPDATE", "DELETE"):
+        connection.execute(
+            f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} "
+            f"BEGIN SELECT RAISE(ABORT, 'rows of {table} are never changed'); END"
+        )
+
+
 def _write_tables(connection: sqlite3.Connection, format_number: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for statement in TABLES.split(";"):
         connection.execute(statement)
     for table in APPEND_ONLY:
-        for event in ("UPDATE", "DELETE"):
-            connection.execute(
-                f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} "
-                f"BEGIN SELECT RAISE(ABORT, 'rows of {table} are never changed'); END"
-            )
+        _forbid_changes(connection, table)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {format_number}")
     connection.execute("COMMIT")

@@ -44,6 +44,9 @@ class Point:
         sigma: standard deviation of the noise, in units of the statistic.
         tau: threshold, None for public keys.
         threshold_delta_units: delta of that threshold, in multiples of 2**-100.
+        correlation: variance of the noise that all keys share, over sigma**2.
+        floor: what was subtracted from every value, to be added again; noisy where floor_correlation is not None.
+        floor_correlation: variance of what floor and values together still share, over sigma**2.
         created_at: when it was drawn, with a time zone.
 
     """
@@ -56,12 +59,10 @@ class Point:
     sigma: float
     tau: float | None
     threshold_delta_units: int
+    correlation: float = 0.0
+    floor: float = 0.0
+    floor_correlation: float | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def tau_steps(self) -> int | None:
-        """The threshold as a whole number of units, which it is for every stored presence count."""
-        return None if self.tau is None else int(self.tau)
 
     def __post_init__(self) -> None:
         if type(self.rho_nano) is not int or not 0 < self.rho_nano <= MAX_RHO_NANO:
@@ -71,8 +72,31 @@ class Point:
             raise ReleaseError("a point needs a threshold delta in whole units")
         if not 0.0 < self.sigma < math.inf or (self.tau is not None and not math.isfinite(self.tau)):
             raise ReleaseError("a point needs a positive sigma and a finite threshold")
+        correlations = (self.correlation, 0.0 if self.floor_correlation is None else self.floor_correlation)
+        if not (all(0.0 <= one < math.inf for one in correlations) and math.isfinite(self.floor)):
+            raise ReleaseError("a point needs a finite floor and correlations that are not negative")
         if self.values.dtype != np.int64 or self.values.ndim != 1:
             raise ReleaseError("the values of a point are a vector of int64")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The exact histogram that a frame was first released from, and that its later releases are drawn from.
+
+    Attributes:
+        values: int64, shape (n,): values[i] belongs to key id i; a key that came later is not in it.
+        floor: what was subtracted from every count.
+
+    """
+
+    values: npt.NDArray[np.int64] = field(repr=False)
+    floor: int = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != np.int64 or self.values.ndim != 1:
+            raise ReleaseError("the values of a snapshot are a vector of int64")
+        if type(self.floor) is not int or self.floor < 0:
+            raise ReleaseError("a snapshot needs a whole floor that is not negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +187,8 @@ def _top_level(connection: sqlite3.Connection, statistic_hash: str) -> tuple[int
 def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> None:
     connection.execute(
         "INSERT INTO point (statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, "
-        "threshold_delta_units, created_at, noisy_values) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "threshold_delta_units, created_at, noisy_values, correlation, floor_correlation, floor) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             point.statistic_hash,
             point.rho_nano,
@@ -175,6 +200,9 @@ def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> 
             str(point.threshold_delta_units),
             point.created_at.isoformat(),
             blob,
+            point.correlation,
+            point.floor_correlation,
+            point.floor,
         ),
     )
 
@@ -273,7 +301,7 @@ class SideTable:
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
-                "created_at, value_count, noisy_values FROM point "
+                "created_at, value_count, noisy_values, correlation, floor_correlation, floor FROM point "
                 "WHERE statistic_hash = ? ORDER BY rho_nano DESC LIMIT 1",
                 (statistic_hash,),
             ).fetchone()
@@ -288,8 +316,19 @@ class SideTable:
             sigma=row[3],
             tau=row[4],
             threshold_delta_units=int(row[5]),
+            correlation=row[9],
+            floor_correlation=row[10],
+            floor=row[11],
             created_at=datetime.fromisoformat(row[6]),
         )
+
+    def snapshot(self, frame_hash: str) -> Snapshot | None:
+        """Return the frame's exact histogram, None if it has none."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT exact_values, value_count, floor FROM snapshot WHERE frame_hash = ?", (frame_hash,)
+            ).fetchone()
+        return None if row is None else Snapshot(_values(row[0], row[1]), row[2])
 
     def store(
         self,
@@ -298,6 +337,7 @@ class SideTable:
         points: Sequence[Point],
         charge_ids: Sequence[int],
         release: Release | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.
 
@@ -307,6 +347,7 @@ class SideTable:
             points: new points, each with a value for every key of the frame, the new ones included.
             charge_ids: as returned by ``Ledger.charge``; each pays once.
             release: what the analyst will be shown.
+            snapshot: the exact histogram of a frame that is drawn from it ever after; written once.
 
         Raises:
             ReleaseError: a point does not cover the keys of its frame, or rises above the stored level by
@@ -319,11 +360,19 @@ class SideTable:
         # Compressed before the transaction, which holds up every other writer.
         blobs = [_values_blob(point.values) for point in points]
         keys_blob = None if new_keys is None else _arrow_blob(new_keys)
+        exact_blob = None if snapshot is None else _values_blob(snapshot.values)
         with self._database.write() as connection:
             unit = _unit_of_frame(connection, frame_hash)
             if new_keys is not None and keys_blob is not None:
                 _insert_keys(connection, frame_hash, new_keys, keys_blob)
             key_count = _key_count(connection, frame_hash)
+            if snapshot is not None:
+                if len(snapshot.values) != key_count:
+                    raise ReleaseError("a snapshot must have one value for each key of its frame")
+                connection.execute(
+                    "INSERT INTO snapshot (frame_hash, value_count, floor, exact_values) VALUES (?, ?, ?, ?)",
+                    (frame_hash, len(snapshot.values), snapshot.floor, exact_blob),
+                )
             hashes = {point.statistic_hash for point in points}
             before = {statistic: _top_level(connection, statistic)[1] for statistic in hashes}
             for point, blob in zip(points, blobs, strict=True):

@@ -20,7 +20,7 @@ from dpsql.state.side_table import SideTable
 _CURRENT_VERSION = "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
 _PROTECTED = (
     "SELECT name, unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, default_epsilon, "
-    f"default_delta, {_CURRENT_VERSION} FROM protected_table"
+    f"default_delta, min_units, {_CURRENT_VERSION} FROM protected_table"
 )
 
 

@@ -60,25 +60,28 @@ def add_a_column(connection: sqlite3.Connection) -> None:
 def test_an_older_format_is_migrated_when_a_session_opens_it(clinic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with dpsql.connect(clinic) as session:
         before = session.sql(QUERY).fetchall()
-    monkeypatch.setattr(schema, "MIGRATIONS", (add_a_column,))
+    newest = 1 + len(schema.MIGRATIONS)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_a_column))
     with dpsql.connect(clinic) as session:
         again = session.sql(QUERY)
         assert again.fetchall() == before
         assert again.receipt is not None
         assert again.receipt.reused
         assert spent(session) == 0.5
-    for path, number in ((books(clinic), 2), (Path(f"{books(clinic)}.backup-1"), 1)):
+    backup = Path(f"{books(clinic)}.backup-{newest}")
+    for path, number in ((books(clinic), newest + 1), (backup, newest)):
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA user_version").fetchone() == (number,)
 
 
 def test_a_newer_format_is_refused_by_a_session_with_both_numbers(clinic: Path) -> None:
+    newest = 1 + len(schema.MIGRATIONS)
     with closing(sqlite3.connect(books(clinic))) as connection:
-        connection.execute("PRAGMA user_version = 7")
+        connection.execute(f"PRAGMA user_version = {newest + 1}")
     content = books(clinic).read_bytes()
     with dpsql.connect(clinic) as session:
         for text in (QUERY, "FROM dp_budget()", "CALL dp_new_version('visits')"):
-            with pytest.raises(StateError, match=r"format 7.* format 1\b"):
+            with pytest.raises(StateError, match=rf"format {newest + 1}\b.* format {newest}\b"):
                 session.sql(text)
     assert books(clinic).read_bytes() == content
 

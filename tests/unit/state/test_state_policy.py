@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -29,6 +31,7 @@ from dpsql.state import (
     rho_nano_down,
     rho_nano_up,
 )
+from dpsql.state.policy import MAX_MIN_UNITS
 
 PATIENT = Unit("patient", rho_budget=1000, delta_threshold=50, delta_conversion=1e-6)
 VISITS = ProtectedTable("main.visits", "patient", "patient_id", max_groups=4, max_rows_per_group=5)
@@ -106,6 +109,11 @@ def test_amounts_that_are_not_amounts_are_refused(amount: float | Decimal) -> No
         lambda: ProtectedTable("t", "u", "c", default_epsilon=math.nan),
         lambda: ProtectedTable("t", "u", "c", default_rho=1, default_epsilon=1.0),
         lambda: ProtectedTable("t", "u", "c", default_delta=0.0),
+        lambda: ProtectedTable("t", "u", "c", min_units=0),
+        lambda: ProtectedTable("t", "u", "c", min_units=-20),
+        lambda: ProtectedTable("t", "u", "c", min_units=True),
+        lambda: ProtectedTable("t", "u", "c", min_units=20.0),  # type: ignore[arg-type]
+        lambda: ProtectedTable("t", "u", "c", min_units=MAX_MIN_UNITS + 1),
         lambda: PublicTable(""),
         lambda: Domain("t", "c"),
         lambda: Domain("t", "c", bounds=(1.0, 1.0)),
@@ -147,6 +155,20 @@ def test_the_policy_reads_back_what_was_declared(state: State) -> None:
     assert policy.public_table("main.visits") is None
     assert policy.domain("main.visits", "cost") == bounds
     assert policy.domain("main.cities", "cost") is None
+
+
+@pytest.mark.parametrize("min_units", [1, 20, MAX_MIN_UNITS])
+def test_the_least_number_of_units_reads_back_and_is_recorded(state: State, min_units: int) -> None:
+    assert VISITS.min_units is None
+    assert state.policy().tables[0].min_units is None
+    state.declare_protected(dataclasses.replace(VISITS, min_units=min_units))
+    assert state.policy().tables == (dataclasses.replace(VISITS, min_units=min_units, version="1"),)
+    with state._database.read() as connection:
+        (logged,) = connection.execute("SELECT declaration FROM policy_log ORDER BY id DESC LIMIT 1").fetchone()
+    assert json.loads(logged)["min_units"] == min_units
+    # as every other setting, what a declaration leaves out is not declared any more
+    state.declare_protected(VISITS)
+    assert state.policy().tables[0].min_units is None
 
 
 def test_a_budget_changes_but_not_below_what_is_spent(state: State) -> None:

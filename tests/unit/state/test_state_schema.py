@@ -1,4 +1,8 @@
-"""The file itself: creation, permissions, formats, migrations, damage, transactions, forks."""
+"""The file itself: creation, permissions, formats, migrations, damage, transactions, forks.
+
+The migrations of these tests come after the real ones, however many those are. What the real ones do is tested on files
+that the programs of their day wrote (``format_1.sql``).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,32 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dpsql.errors
 from dpsql.errors import StateError
-from dpsql.state import ChargeItem, State, Unit
-from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, Database
+from dpsql.state import (
+    ChargeItem,
+    Domain,
+    Frame,
+    Point,
+    Policy,
+    ProtectedTable,
+    PublicTable,
+    Release,
+    Snapshot,
+    State,
+    Unit,
+)
+from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, MIGRATIONS, Database
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
+FORMAT_1 = Path(__file__).with_name("format_1.sql")
+NEWEST = 1 + len(MIGRATIONS)
 
 
 def new_file(tmp_path: Path) -> Path:
@@ -27,7 +47,9 @@ def new_file(tmp_path: Path) -> Path:
 
 
 def open_with(path: Path, *migrations: object) -> Database:
-    return Database.open(path, create=False, busy_timeout_seconds=5.0, migrations=migrations)  # type: ignore[arg-type]
+    """Open the file with a program that knows more formats than the real one."""
+    chain = (*MIGRATIONS, *migrations)
+    return Database.open(path, create=False, busy_timeout_seconds=5.0, migrations=chain)  # type: ignore[arg-type]
 
 
 def raw(path: Path, statement: str) -> list[tuple[object, ...]]:
@@ -37,7 +59,7 @@ def raw(path: Path, statement: str) -> list[tuple[object, ...]]:
 
 def add_note(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE unit ADD COLUMN note TEXT")
-    connection.execute("UPDATE unit SET note = 'format 2'")
+    connection.execute("UPDATE unit SET note = 'noted'")
 
 
 def add_color(connection: sqlite3.Connection) -> None:
@@ -108,9 +130,9 @@ def test_every_connection_is_durable_and_checks_references(tmp_path: Path) -> No
 
 def test_a_newer_format_is_refused_with_both_numbers_and_left_alone(tmp_path: Path) -> None:
     path = new_file(tmp_path)
-    raw(path, "PRAGMA user_version = 7")
+    raw(path, f"PRAGMA user_version = {NEWEST + 1}")
     before = path.read_bytes()
-    with pytest.raises(StateError, match=r"format 7.*format 1"):
+    with pytest.raises(StateError, match=rf"format {NEWEST + 1}\b.*format {NEWEST}\b"):
         State.open(path, create=True)
     assert path.read_bytes() == before
 
@@ -148,10 +170,10 @@ def test_damaged_pages_are_an_error_of_the_state(tmp_path: Path) -> None:
 def test_an_older_format_is_migrated_step_by_step_after_a_backup(tmp_path: Path) -> None:
     path = new_file(tmp_path)
     with closing(open_with(path, add_note, add_color)) as database, database.read() as connection:
-        assert connection.execute("SELECT name, note, color FROM unit").fetchall() == [("patient", "format 2", None)]
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("SELECT name, note, color FROM unit").fetchall() == [("patient", "noted", None)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST + 2,)
         assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
-    backup = tmp_path / f"{path.name}.backup-1"
+    backup = tmp_path / f"{path.name}.backup-{NEWEST}"
     assert backup.stat().st_mode & 0o777 == 0o600
     with State.open(backup, create=False) as state:
         assert state.ledger.spent("patient").rho_nano == 7
@@ -161,11 +183,11 @@ def test_an_older_format_is_migrated_step_by_step_after_a_backup(tmp_path: Path)
 
 def test_a_backup_never_replaces_an_earlier_one(tmp_path: Path) -> None:
     path = new_file(tmp_path)
-    earlier = tmp_path / f"{path.name}.backup-1"
+    earlier = tmp_path / f"{path.name}.backup-{NEWEST}"
     earlier.write_bytes(b"earlier")
     open_with(path, add_note).close()
     assert earlier.read_bytes() == b"earlier"
-    with State.open(tmp_path / f"{path.name}.backup-1.1", create=False) as state:
+    with State.open(tmp_path / f"{earlier.name}.1", create=False) as state:
         assert state.ledger.spent("patient").rho_nano == 7
 
 
@@ -183,19 +205,126 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, fault: object) -
 
 def test_a_migration_that_ends_its_transaction_is_caught_and_keeps_the_backup(tmp_path: Path) -> None:
     path = new_file(tmp_path)
-    with pytest.raises(StateError, match="backup-1"):
+    with pytest.raises(StateError, match=f"backup-{NEWEST}"):
         open_with(path, end_the_transaction)
-    assert (tmp_path / f"{path.name}.backup-1").exists()
+    assert (tmp_path / f"{path.name}.backup-{NEWEST}").exists()
 
 
 def test_a_program_that_is_overtaken_by_a_migration_stops(tmp_path: Path) -> None:
     path = new_file(tmp_path)
     with State.open(path, create=False) as old:
         open_with(path, add_note).close()
-        with pytest.raises(StateError, match="format 2"):
+        with pytest.raises(StateError, match=f"format {NEWEST + 1}"):
             old.ledger.charge("patient", [ChargeItem("t", 1, 0)], "ana")
-        with pytest.raises(StateError, match="format 2"):
+        with pytest.raises(StateError, match=f"format {NEWEST + 1}"):
             old.policy()
+
+
+def format_1_file(tmp_path: Path) -> Path:
+    path = tmp_path / "old.dpsql"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(FORMAT_1.read_text(encoding="utf-8"))
+    return path
+
+
+def schema_of(path: Path) -> dict[str, object]:
+    """Tables as their columns, references and indexes; triggers as their text."""
+    with closing(sqlite3.connect(path)) as connection:
+        found: dict[str, object] = {
+            f"trigger {name}": sql
+            for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+        }
+        for schema, name, kind, *rest in connection.execute("PRAGMA table_list").fetchall():
+            if schema == "main" and name != "sqlite_schema":
+                found[f"{kind} {name}"] = (
+                    rest,
+                    connection.execute(f"PRAGMA table_info({name})").fetchall(),
+                    connection.execute(f"PRAGMA foreign_key_list({name})").fetchall(),
+                    sorted(connection.execute(f"PRAGMA index_list({name})").fetchall()),
+                )
+        return found
+
+
+def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path) -> None:
+    path = format_1_file(tmp_path)
+    new = schema_of(new_file(tmp_path))
+    assert schema_of(path) != new
+    State.open(path, create=False).close()
+    assert schema_of(path) == new
+    assert raw(path, "PRAGMA user_version") == [(NEWEST,)]
+    assert {f"trigger {table}_no_{event}" for table in APPEND_ONLY for event in ("update", "delete")} <= set(new)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "DROP TRIGGER snapshot_no_update",
+        "ALTER TABLE point DROP COLUMN floor",
+        "ALTER TABLE protected_table RENAME COLUMN min_units TO least_units",
+        "DROP TABLE snapshot; CREATE TABLE snapshot (frame_hash, value_count, floor, exact_values)",
+    ],
+)
+def test_a_forgotten_part_of_a_migration_is_another_schema(tmp_path: Path, fault: str) -> None:
+    path = new_file(tmp_path)
+    new = schema_of(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(fault)
+    assert schema_of(path) != new
+
+
+def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
+    path = format_1_file(tmp_path)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    with State.open(path, create=False) as state:
+        visits = ProtectedTable("main.visits", "patient", "patient_id", 4, 5, 300, None, 1e-9, None, "1")
+        assert state.policy() == Policy(
+            units=(Unit("patient", 1000, 2**90, 1e-6),),
+            tables=(visits,),
+            public=(PublicTable("main.cities", "1"),),
+            domains=(Domain("main.visits", "cost", bounds=(0.0, 500.5)),),
+        )
+        table, frame = state.side_table, Frame("frame", "patient", ("main.visits",), bytes(range(16)))
+        assert table.frame("frame", "patient", ["main.visits"]) == frame
+        keys, point = table.frame_keys("frame"), table.top_point("a")
+        assert keys is not None
+        assert keys.to_pydict() == {"city": ["Ulm", None, "Bonn"]}
+        assert point is not None
+        assert point.values.tolist() == [41, -3, 7]
+        assert (point.rho_nano, point.frame_hash, point.lattice_exponent) == (300, "frame", -1)
+        assert (point.sigma, point.tau, point.threshold_delta_units) == (2.5, 7.0, 2**80 + 1)
+        assert point.created_at == at
+        assert (point.correlation, point.floor, point.floor_correlation) == (0.0, 0.0, None)
+        assert table.snapshot("frame") is None
+        versions = (("main.visits", "1"),)
+        assert table.releases() == (
+            Release("ana", "query", at, ("a",), "gshm", 300, 0.25, 1e-9, 300, 2**80 + 1, False, versions),
+        )
+        spent = state.ledger.spent("patient")
+        assert (spent.rho_nano, spent.delta_units) == (340, 2**80 + 1)
+
+
+def test_a_file_of_format_1_goes_on_in_the_newest_format(tmp_path: Path) -> None:
+    path = format_1_file(tmp_path)
+    with State.open(path, create=False) as state:
+        # one charge of the old program is open still, and pays; the closed one does not pay again
+        assert state.ledger.charge("patient", [ChargeItem("b", 40, 0)], "ana").rho_nano == 0
+        rise = state.ledger.charge("patient", [ChargeItem("a", 100, 0)], "ana")
+        assert rise.rho_nano == 100
+        values = np.array([1, 2, 3], np.int64)
+        raised = Point("a", 400, "frame", values, 0, 2.0, 5.0, 0, correlation=0.25, floor=19.5, floor_correlation=0.125)
+        state.side_table.store("frame", None, [raised], rise.charge_ids, snapshot=Snapshot(values, 19))
+        top = state.side_table.top_point("a")
+        assert top is not None
+        assert (top.correlation, top.floor, top.floor_correlation) == (0.25, 19.5, 0.125)
+        state.declare_protected(ProtectedTable("main.visits", "patient", "patient_id", min_units=20))
+        assert state.policy().tables[0].min_units == 20
+    for change in ("UPDATE snapshot SET floor = 0", "DELETE FROM snapshot"):
+        with pytest.raises(sqlite3.IntegrityError, match="never changed"):
+            raw(path, change)
+    # the backup is the old file, and an old program would find it so
+    backup = tmp_path / f"{path.name}.backup-1"
+    assert raw(backup, "PRAGMA user_version") == [(1,)]
+    assert raw(backup, "SELECT name FROM sqlite_schema WHERE name = 'snapshot'") == []
 
 
 def interrupt_a_write(database: Database) -> None:

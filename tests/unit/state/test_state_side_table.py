@@ -14,12 +14,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
 import dpsql.errors
 from dpsql.errors import DpsqlError, ReleaseError, StateError
-from dpsql.state import ChargeItem, Point, ProtectedTable, Release, State, Unit
+from dpsql.state import ChargeItem, Point, ProtectedTable, Release, Snapshot, State, Unit
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
 CITIES = pa.table({"city": ["Ulm", None, "Bonn"]})
@@ -61,6 +62,10 @@ def charge(state: State, statistic: str, rho_nano: int, unit: str = "patient") -
 
 def point(statistic: str, rho_nano: int, values: list[int]) -> Point:
     return Point(statistic, rho_nano, "frame", np.array(values, np.int64), -3, 2.5, 7.25, 2**80 + 1)
+
+
+def snapshot(values: list[int], floor: int) -> Snapshot:
+    return Snapshot(np.array(values, np.int64), floor)
 
 
 def top_values(state: State, statistic: str) -> list[int] | None:
@@ -155,6 +160,42 @@ def test_a_point_reads_back_as_stored(state: State) -> None:
         read.values[0] = 1
 
 
+SHAPES: tuple[dict[str, float | None], ...] = (
+    {},
+    {"correlation": 0.1, "floor": 18.0},
+    {"correlation": 1.0 / 3.0, "floor": 18.0 - 2.0**-40, "floor_correlation": 0.1 + 0.2},
+    {"correlation": 0.0, "floor": -7.5, "floor_correlation": 0.0},
+    {"tau": None},
+    {"tau": 0.1 + 0.2},
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_shape_of_a_points_noise_reads_back_to_the_last_digit(state: State, shape: dict[str, float | None]) -> None:
+    stored = dataclasses.replace(point("a", 100, [1, 2, 3]), **shape)  # type: ignore[arg-type]
+    state.side_table.store("frame", CITIES, [stored], charge(state, "a", 100))
+    read = state.side_table.top_point("a")
+    assert read is not None
+    for name in ("tau", "correlation", "floor", "floor_correlation"):
+        assert getattr(read, name) == getattr(stored, name)
+        assert type(getattr(read, name)) is type(getattr(stored, name))
+
+
+def test_the_plain_shape_is_noise_of_every_keys_own_without_a_floor() -> None:
+    plain = point("a", 100, [1])
+    assert (plain.correlation, plain.floor, plain.floor_correlation) == (0.0, 0.0, None)
+
+
+def test_an_extended_point_keeps_its_shape(state: State) -> None:
+    shaped = dataclasses.replace(point("a", 100, [1, 2, 3]), correlation=0.5, floor=2.5, floor_correlation=0.25)
+    state.side_table.store("frame", CITIES, [shaped], charge(state, "a", 100))
+    state.side_table.store("frame", MORE_CITIES, (), ())
+    state.side_table.extend_point("a", 100, np.array([4], np.int64))
+    read = state.side_table.top_point("a")
+    assert read is not None
+    assert (read.correlation, read.floor, read.floor_correlation) == (0.5, 2.5, 0.25)
+
+
 def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
     state.side_table.store("frame", CITIES, (), ())
     for rho_nano in (100, 300, 200):
@@ -173,6 +214,15 @@ def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
         {"sigma": math.nan},
         {"sigma": math.inf},
         {"tau": math.nan},
+        {"tau": math.inf},
+        {"correlation": -0.1},
+        {"correlation": math.nan},
+        {"correlation": math.inf},
+        {"floor": math.nan},
+        {"floor": -math.inf},
+        {"floor_correlation": -0.1},
+        {"floor_correlation": math.nan},
+        {"floor_correlation": math.inf},
         {"threshold_delta_units": -1},
         {"threshold_delta_units": 1e-9},
         {"values": np.zeros(3)},
@@ -204,17 +254,108 @@ def test_store_is_all_or_nothing(state: State) -> None:
     ]
     for points, charge_ids, frame_hash in faults:
         with pytest.raises(DpsqlError):
-            state.side_table.store(frame_hash, CITIES, points, charge_ids, RELEASE)
+            state.side_table.store(frame_hash, CITIES, points, charge_ids, RELEASE, snapshot([5, 6, 7], 4))
         assert state.side_table.frame_keys("frame") is None
+        assert state.side_table.snapshot("frame") is None
         assert state.side_table.top_point("a") is None
         assert state.side_table.releases() == ()
+    broken = dataclasses.replace(RELEASE, delta=math.nan)
     with pytest.raises(StateError):
-        state.side_table.store("frame", CITIES, [good], ids, dataclasses.replace(RELEASE, delta=math.nan))
+        state.side_table.store("frame", CITIES, [good], ids, broken, snapshot([5, 6, 7], 4))
     assert state.side_table.top_point("a") is None
+    assert state.side_table.snapshot("frame") is None
     state.side_table.store("frame", CITIES, [good], ids, RELEASE)
     assert top_values(state, "a") == [1, 2, 3]
     assert state.side_table.releases() == (RELEASE,)
     assert charge(state, "a", 100) != ids
+
+
+def test_a_snapshot_reads_back_as_stored_with_what_was_drawn_from_it(state: State) -> None:
+    assert state.side_table.snapshot("frame") is None
+    stored = snapshot([2**63 - 1, -(2**63), 0], 2**62)
+    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), None, stored)
+    read = state.side_table.snapshot("frame")
+    assert read is not None
+    assert read.values.dtype == np.int64
+    assert (read.values.tolist(), read.floor) == (stored.values.tolist(), 2**62)
+    assert top_values(state, "a") == [1, 2, 3]
+    assert state.side_table.snapshot("another frame") is None
+    for digits in ("9223372036854775807", str(2**62)):
+        assert digits not in repr(read)
+    with pytest.raises(ValueError, match="read-only"):
+        read.values[0] = 1
+
+
+def test_a_snapshot_of_no_key_is_not_the_same_as_none(state: State) -> None:
+    state.side_table.store("frame", CITIES.slice(0, 0), (), (), None, snapshot([], 19))
+    read = state.side_table.snapshot("frame")
+    assert read is not None
+    assert (read.values.tolist(), read.floor) == ([], 19)
+
+
+def test_a_snapshot_is_written_once(state: State) -> None:
+    state.side_table.store("frame", CITIES, (), (), None, snapshot([1, 2, 3], 4))
+    good, ids = point("a", 100, [1, 2, 3]), charge(state, "a", 100)
+    for second in (snapshot([1, 2, 3], 4), snapshot([7, 8, 9], 0)):
+        with pytest.raises(StateError):
+            state.side_table.store("frame", None, [good], ids, RELEASE, second)
+        assert state.side_table.top_point("a") is None
+        assert state.side_table.releases() == ()
+    read = state.side_table.snapshot("frame")
+    assert read is not None
+    assert (read.values.tolist(), read.floor) == ([1, 2, 3], 4)
+    state.side_table.store("frame", None, [good], ids, RELEASE)
+    assert top_values(state, "a") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE snapshot SET floor = 0",
+        "DELETE FROM snapshot",
+        "INSERT OR REPLACE INTO snapshot VALUES ('frame', 0, 0, x'00')",
+    ],
+)
+def test_the_file_itself_keeps_a_snapshot_as_it_is(state: State, change: str) -> None:
+    state.side_table.store("frame", CITIES, (), (), None, snapshot([1, 2, 3], 4))
+    with pytest.raises(StateError, match="never changed"), state._database.write() as connection:
+        connection.execute(change)
+
+
+@pytest.mark.parametrize(
+    ("values", "floor"),
+    [
+        (np.array([1, 2, 3], np.int64), -1),
+        (np.array([1, 2], np.int64), 0),
+        (np.array([1, 2, 3, 4], np.int64), 0),
+        (np.array([1.0, 2.0, 3.0]), 0),
+    ],
+    ids=["negative floor", "a key too few", "a key too many", "fractions"],
+)
+def test_a_snapshot_that_is_no_histogram_of_its_frame_is_refused(
+    state: State, values: npt.NDArray[np.int64], floor: int
+) -> None:
+    with pytest.raises(DpsqlError):
+        state.side_table.store("frame", CITIES, (), (), None, Snapshot(values, floor))
+    assert state.side_table.snapshot("frame") is None
+    assert state.side_table.frame_keys("frame") is None
+
+
+def test_a_snapshot_needs_its_frame(state: State) -> None:
+    with pytest.raises(DpsqlError):
+        state.side_table.store("unknown", CITIES, (), (), None, snapshot([1, 2, 3], 0))
+    assert state.side_table.snapshot("unknown") is None
+
+
+def test_a_damaged_snapshot_is_an_error_that_quotes_nothing(state: State) -> None:
+    state.side_table.store("frame", CITIES, (), (), None, snapshot([1, 2, 3], 4))
+    with state._database.write() as connection:
+        connection.execute("DROP TRIGGER snapshot_no_update")
+    for damage in ("exact_values = x'00ff00ff'", "exact_values = zeroblob(0)"):
+        with state._database.write() as connection:
+            connection.execute(f"UPDATE snapshot SET {damage}")
+        with pytest.raises(StateError, match="damaged"):
+            state.side_table.snapshot("frame")
 
 
 def test_a_charge_pays_for_the_rise_over_the_stored_level(state: State) -> None:
