@@ -9,14 +9,14 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 
 from dpsql.errors import EngineError, SchemaError
-from dpsql.query.bound import PUBLIC_KEYS
+from dpsql.query.bound import LISTED_KEYS
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, TableSchema, folded
 
@@ -44,6 +44,8 @@ _PINNED = (
 )
 
 _REPEAT_SECONDS = 0.02
+
+_ROWS_OF_A_PIECE = 2**17
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _COLLATED = re.compile(r" COLLATE ([^\s()]+)")
@@ -90,8 +92,11 @@ class Engine(Protocol):
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct values of a column of a public table, sorted."""
 
-    def aggregate(self, sql: str, *, public_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+    def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query."""
+
+    def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
+        """Run a bounded query and read its rows piece by piece."""
 
 
 class DuckDBEngine:
@@ -212,7 +217,7 @@ class DuckDBEngine:
             ).to_arrow_table()
         return table.column("key").combine_chunks()
 
-    def aggregate(self, sql: str, *, public_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
+    def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query and return its exact groups.
 
         Raises:
@@ -222,15 +227,53 @@ class DuckDBEngine:
         failed = False
         with self._cursor() as cursor, _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
             try:
-                if public_keys is not None:
-                    cursor.register(PUBLIC_KEYS, public_keys)
+                if listed_keys is not None:
+                    cursor.register(LISTED_KEYS, listed_keys)
                 table = cursor.sql(sql).to_arrow_table()
             except Exception:
                 failed = True
         # raised outside the handler: a handled error travels along as __context__, with the row values that it quotes
         if failed or expired.is_set():
-            raise EngineError("the query ran out of time" if expired.is_set() else "the engine could not run the query")
+            raise _failure(expired)
         return ExactTable(table)
+
+    def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
+        """Run a bounded query and read its rows piece by piece, in their order and as they are asked for.
+
+        DuckDB keeps to its memory_limit, sorting on disk where it must, and Python holds one piece. Where pieces end
+        means nothing and may depend on the data. There is at least one, so that the columns are known. A reader that
+        stops before the end closes the iterator, which ends the query; the time runs until then.
+
+        Raises:
+            EngineError: it failed or ran out of time; the message is constant.
+
+        """
+        failed = False
+        with self._cursor() as cursor, _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+            pieces = self._pieces(cursor, sql)
+            while True:
+                try:
+                    piece = next(pieces, None)
+                except Exception:
+                    failed = True
+                    break
+                if piece is None:
+                    break
+                yield ExactTable(piece)
+        # raised outside the handler, as in aggregate
+        if failed or expired.is_set():
+            raise _failure(expired)
+
+    @staticmethod
+    def _pieces(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.Table]:
+        reader = cursor.sql(sql).to_arrow_reader(_ROWS_OF_A_PIECE)
+        yield reader.schema.empty_table()
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _failure(expired: threading.Event) -> EngineError:
+    return EngineError("the query ran out of time" if expired.is_set() else "the engine could not run the query")
 
 
 def _named(name: str, rows: list[_CatalogRow], place: int) -> list[_CatalogRow]:
