@@ -61,7 +61,7 @@ def _kept_shares(path: Path, unit: str, key: str, max_groups: int, max_rows: int
         query = _plan(session, f"SELECT {key}, count(*) FROM data GROUP BY ALL", engine, sandbox)
         statistic = query.statistics[1]
         exact = engine.aggregate(
-            bounded_sql(query.frame, query.statistics, secrets.token_bytes(16)), public_keys=None, timeout_seconds=None
+            bounded_sql(query.frame, query.statistics, secrets.token_bytes(16)), listed_keys=None, timeout_seconds=None
         ).reveal()
         sandbox.close()
         rows = exact.column("stat_1").to_numpy() * statistic.lattice

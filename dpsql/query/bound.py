@@ -4,7 +4,9 @@
     rows       the same with every key in one spelling and every value on the lattice
     per_group  one row per (unit, group): per statistic one integer v inside its public interval
     kept       at most max_groups groups per unit, by a salted hash priority
-    result     one row per group: distinct units, and per statistic the sum of v - centre
+    grouped    one row per group: distinct units, and per statistic the sum of v - centre
+    result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
+               less the (k+1)-th largest number of units, where something is left
 
 Rows whose unit is NULL are dropped first. Every part of an expression that could fail on a row stands inside TRY, and
 every TRY where no optimizer rule can lift a part of it out.
@@ -18,8 +20,8 @@ from dpsql.query.dialect import quote
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
 from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
-PUBLIC_KEYS = "dpsql_public_keys"
-"""Name under which the engine offers the public keys, with columns key_0, key_1, …."""
+LISTED_KEYS = "dpsql_listed_keys"
+"""Name under which the engine offers keys, public ones or those of a frame, with columns key_0, key_1, …."""
 
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
@@ -35,42 +37,64 @@ _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
 
-def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes) -> str:
+def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *, held_keys: bool = False) -> str:
     """SQL for the exact per-group table.
 
     Args:
         frame: what is grouped.
         statistics: the presence count first, then the others.
         salt: the frame's 128 secret bits; decides which groups of a unit with too many are kept.
+        held_keys: the keys are those that the frame holds already, offered as ``LISTED_KEYS``; nothing is left out
+            and nothing subtracted.
 
     Returns:
-        A SELECT with columns key_0…, units (BIGINT) and stat_1… (BIGINT, lattice steps, recentred). The result has
-        no defined row order.
+        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, lattice steps, recentred) and, with top-k
+        pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units are NULL is no
+        group; it is what tells the floor where no group is left. The result has no defined row order.
 
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
     others = list(enumerate(statistics))[1:]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
-    per_row = "rows"
-    if frame.public_keys is not None:
-        matches = " AND ".join(f"rows.{key} IS NOT DISTINCT FROM public_keys.{key}" for key in keys)
-        per_row = f"rows SEMI JOIN temp.main.{PUBLIC_KEYS} AS public_keys ON {matches}"
+    per_row = _listed("rows", keys) if frame.public_keys is not None else "rows"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
         f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_MOST_STEPS}), {_MOST_STEPS}) "
         f"AS BIGINT) AS stat_{i}"
         for i, statistic in others
     )
-    kept = _kept(keys, frame.max_groups, salt)
+    kept = kept_sql(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     return (
-        f"WITH source AS ({_source(frame, others)}),\n"
-        f"rows AS ({_rows(frame, others)}),\n"
+        f"WITH source AS ({source_sql(frame, others)}),\n"
+        f"rows AS ({rows_sql(frame, others)}),\n"
         f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
         f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
-        f"kept AS ({kept})\n"
-        f"SELECT {select_keys}count(*) AS units{sums} FROM kept{grouping}"
+        f"kept AS ({kept}),\n"
+        f"grouped AS MATERIALIZED (SELECT {select_keys}count(*) AS units{sums} "
+        f"FROM {_listed('kept', keys) if held_keys else 'kept'}{grouping})\n"
+        f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
+    )
+
+
+def _listed(rows: str, keys: list[str]) -> str:
+    matches = " AND ".join(f"{rows}.{key} IS NOT DISTINCT FROM listed.{key}" for key in keys)
+    return f"{rows} SEMI JOIN temp.main.{LISTED_KEYS} AS listed ON {matches}"
+
+
+def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bool) -> str:
+    """The groups that are noised: all of them, or those that are left when something is subtracted."""
+    minimum = frame.minimum_units
+    if held_keys or (frame.sparsity is None and minimum == 1):
+        return "SELECT * FROM grouped"
+    if frame.sparsity is None:
+        return f"SELECT * REPLACE (units - {minimum - 1} AS units) FROM grouped WHERE units >= {minimum}"
+    largest = f"SELECT units FROM grouped ORDER BY units DESC LIMIT 1 OFFSET {frame.sparsity.k}"
+    columns = "".join(f"{name}, " for name in (*keys, *values))
+    return (
+        f"SELECT {columns}units - floor AS units, floor FROM "
+        f"(SELECT greatest(coalesce(({largest}), 0), {minimum - 1}) AS floor) LEFT JOIN grouped ON units > floor"
     )
 
 
@@ -79,7 +103,8 @@ def guarded(sql: str) -> str:
     return sql if _PLAIN_COLUMN.match(sql) else f"TRY({sql})"
 
 
-def _source(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+def source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    """Body of ``source``; ``others`` are the numbered statistics beside the presence count."""
     unit = frame.unit_column.sql
     columns = [f"{unit} AS unit"]
     columns += [f"{_shielded(key.sql, unit)} AS key_{i}" for i, key in enumerate(frame.keys)]
@@ -125,7 +150,8 @@ def as_condition(sql: str) -> str:
     return f"CAST({sql} AS BOOLEAN)"
 
 
-def _rows(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    """Body of ``rows``, which reads ``source``."""
     columns = [f"{_one_spelling('source.unit', frame.unit_column.type)} AS unit"]
     columns += [f"{_one_spelling(f'source.key_{i}', key.type)} AS key_{i}" for i, key in enumerate(frame.keys)]
     for i, statistic in others:
@@ -197,8 +223,9 @@ def _group_sum(i: int, statistic: Statistic, count: str, condition: str) -> str:
     return f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
 
 
-def _kept(keys: list[str], max_groups: int, salt: bytes) -> str:
-    if not keys:
+def kept_sql(keys: list[str], max_groups: int | None, salt: bytes) -> str:
+    """Body of ``kept``, which reads ``per_group``."""
+    if not keys or max_groups is None:
         return "SELECT * FROM per_group"
     listed = ", ".join(keys)
     # in some orders hash() mixes its arguments so weakly that most subsets of a unit's groups never occur;

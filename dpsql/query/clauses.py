@@ -20,6 +20,10 @@ _CLAUSE_NAMES = {
     "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO",
 }  # fmt: skip
 GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
+MECHANISMS = (
+    "GAUSSIAN", "CORRELATED_GAUSSIAN", "DISCRETE_CORRELATED_GAUSSIAN", "GSHM", "CSH", "MISRA_GRIES"
+)  # fmt: skip
+_WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS}
 MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
 _LARGEST_LIMIT = 2.0**63
@@ -36,6 +40,9 @@ class QueryOptions:
     group_selection_strategy: str | None = None
     min_privacy_units_per_group: int | None = None
     privacy_unit_column: str | None = None
+    mechanism: str | None = None
+    top_k: int | None = None
+    sketch_size: int | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -157,8 +164,7 @@ def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Re
     if given.get("rho") is not None and given.get("epsilon") is not None:
         refusals.add("option", hint, "rho and epsilon are two ways to say the same.", "Give one of them.")
     known = {name: value for name, value in given.items() if name not in wrong}
-    if "group_selection_strategy" in known:
-        known["group_selection_strategy"] = known["group_selection_strategy"].upper()
+    known.update({name: known[name].upper() for name in _WORDS if name in known})
     return QueryOptions(**known)
 
 
@@ -171,15 +177,15 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
         case "delta":
             valid = (whole or isinstance(value, float)) and 0 < value < 1  # type: ignore[operator]
             wanted = "a number between 0 and 1"
-        case "max_groups_contributed":
+        case "max_groups_contributed" | "top_k" | "sketch_size":
             valid = whole and 1 <= value <= MAX_GROUPS_LIMIT  # type: ignore[operator]
             wanted = f"a whole number from 1 to {MAX_GROUPS_LIMIT}"
         case "min_privacy_units_per_group":
             valid = whole and 1 <= value <= 10**12  # type: ignore[operator]
             wanted = "a whole number of at least 1"
-        case "group_selection_strategy":
-            valid = isinstance(value, str) and value.upper() in GROUP_SELECTION
-            wanted = " or ".join(GROUP_SELECTION)
+        case "group_selection_strategy" | "mechanism":
+            valid = isinstance(value, str) and value.upper() in _WORDS[name]
+            wanted = " or ".join(_WORDS[name])
         case "privacy_unit_column":
             valid, wanted = isinstance(value, str), "the column that the policy names"
         case _:

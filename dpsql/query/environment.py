@@ -70,6 +70,7 @@ class TableRules:
     default_rho: float | None
     default_epsilon: float | None
     default_delta: float | None
+    min_units: int
     version: str
 
 

@@ -15,6 +15,7 @@ from dpsql.query.bound import as_condition
 from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, span_of, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
@@ -92,14 +93,6 @@ def _plan(
     request = _request(clauses, rules, refusals)
     keys = _keys(resolved.keys, schema, environment, refusals)
     public = _public_keys(clauses.options, resolved.keys, keys, schema, environment, refusals)
-    max_groups = _max_groups(clauses.options, rules, resolved.keys, public, refusals)
-    refusals.raise_if_any()
-    conditions = (*resolved.filters, *resolved.keys)
-    check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
-    refusals.raise_if_any()
-
-    filters = [(part, as_condition(to_sql(part))) for part in resolved.filters]
-    types_of(environment, schema.columns, filters, statement.text)
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,
@@ -108,21 +101,33 @@ def _plan(
         unit_column=_unit_column(schema, rules),
         filters=tuple(sorted({to_sql(part) for part in resolved.filters})),
         keys=keys,
-        max_groups=max_groups,
+        max_groups=_max_groups(clauses.options, rules, resolved.keys, public),
         public_keys=public,
+        sparsity=None,
+        minimum_units=rules.min_units if resolved.keys and public is None else 1,
+        mechanism="gaussian",
         settings=environment.settings,
     )
+    frames = mechanisms(frame, clauses, resolved, aggregates, refusals)
+    refusals.raise_if_any()
+    conditions = (*resolved.filters, *resolved.keys)
+    check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
+    refusals.raise_if_any()
+
+    filters = [(part, as_condition(to_sql(part))) for part in resolved.filters]
+    types_of(environment, schema.columns, filters, statement.text)
     statistics, weights = _statistics(list(aggregates.values()))
     estimates = tuple(aggregate.estimate for aggregate in aggregates.values())
     finish = Finisher(clauses, resolved, frame, list(aggregates), estimates, environment, statement.text).finish()
     return PrivateQuery(
-        frame=frame,
+        frame=frames[0],
+        alternatives=frames[1:],
         statistics=statistics,
         weights=weights,
         estimates=estimates,
         finish=finish,
         request=request,
-        min_units=clauses.options.min_privacy_units_per_group or 1,
+        min_units=max(clauses.options.min_privacy_units_per_group or 1, rules.min_units),
     )
 
 
@@ -242,23 +247,13 @@ def _public_keys(
 
 
 def _max_groups(
-    options: QueryOptions,
-    rules: TableRules,
-    written: Sequence[exp.Expr],
-    public: PublicKeys | None,
-    refusals: Refusals,
-) -> int:
+    options: QueryOptions, rules: TableRules, written: Sequence[exp.Expr], public: PublicKeys | None
+) -> int | None:
     if not written:
         return 1
     asked = options.max_groups_contributed or rules.max_groups
     if public is not None:
         return max(1, min(asked or public.count, public.count))
-    if asked is None:
-        refusals.add(
-            "max_groups_missing", written[0], "neither policy nor query says how many groups one unit may touch.",
-            "Write OPTIONS (max_groups_contributed = 4), or declare max_groups_contributed in dp_protect.",
-        )  # fmt: skip
-        return 1
     return asked
 
 

@@ -1,6 +1,6 @@
 """The nouns of a private query: what is grouped, what is measured, what is shown.
 
-A query is one *frame* (what is grouped and how it is bounded), some *statistics* on it (each the smallest thing
+A query is one *frame* (what is grouped, how it is bounded and noised), some *statistics* on it (each the smallest thing
 that is noised, stored and paid for), *estimates* (numbers built from statistics) and a *finish* (SQL over the
 noisy table). Everything here is a function of policy, query text and schema; nothing of the data.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-NORMALISER_VERSION = 1
+NORMALISER_VERSION = 2
 """Raised whenever the same text would be normalised differently: old releases are then not found again."""
 
 COUNT_LATTICE_EXPONENT = -1
@@ -46,9 +46,27 @@ class PublicKeys:
     digest: str
 
 
+Mechanism = Literal["gaussian", "correlated_gaussian", "discrete_correlated_gaussian", "gshm", "csh"]
+"""How the presence count is noised: the first three noise every public key, the others hide what a threshold hides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """What leaves at most ``k`` keys with a count, whatever the data are.
+
+    Attributes:
+        kind: ``top_k`` subtracts the (k+1)-th largest presence count, ``sketch`` does so after every shard of units.
+        k: most keys that are left.
+
+    """
+
+    kind: Literal["top_k", "sketch"]
+    k: int
+
+
 @dataclass(frozen=True)
 class Frame:
-    """What is grouped: source, filter, keys, unit, max_groups.
+    """What is grouped: source, filter, keys, unit, max_groups; and the shape of its presence count.
 
     Attributes:
         unit: name of the privacy unit.
@@ -58,8 +76,11 @@ class Frame:
         unit_column: the column that names the privacy unit.
         filters: AND-ed conditions, normalised and sorted.
         keys: grouping expressions, sorted by their text; empty for a query without GROUP BY.
-        max_groups: most groups that one unit may touch.
+        max_groups: most groups that one unit may touch; None, only beside ``sparsity``, for as many as it likes.
         public_keys: None where keys are private and need a threshold.
+        sparsity: what is subtracted from the presence counts of private keys before they are noised.
+        minimum_units: private keys of fewer units are left out before anything is noised.
+        mechanism: how the presence count is noised.
         settings: pinned session settings that an expression's value depends on.
 
     """
@@ -71,14 +92,39 @@ class Frame:
     unit_column: Key
     filters: tuple[str, ...]
     keys: tuple[Key, ...]
-    max_groups: int
+    max_groups: int | None
     public_keys: PublicKeys | None
+    sparsity: Sparsity | None
+    minimum_units: int
+    mechanism: Mechanism
     settings: tuple[tuple[str, str], ...]
 
     @property
     def has_private_keys(self) -> bool:
         """Whether the key set itself depends on the data and must pass a threshold."""
         return bool(self.keys) and self.public_keys is None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether later releases are drawn from the histogram of the first, because keys can drop out of it."""
+        return self.sparsity is not None or self.minimum_units > 1
+
+    @property
+    def key_count(self) -> int | None:
+        """Most keys that have a count, whatever the data are; None where nothing bounds them."""
+        if self.sparsity is not None:
+            return self.sparsity.k
+        if self.public_keys is not None:
+            return self.public_keys.count
+        return None if self.keys else 1
+
+    @property
+    def unit_groups(self) -> int:
+        """Most of the counted groups that one unit may touch."""
+        bounds = [bound for bound in (self.max_groups, self.key_count) if bound is not None]
+        if not bounds:
+            raise AssertionError("a frame bounds the groups of a unit")
+        return max(1, min(bounds))
 
     @cached_property
     def frame_hash(self) -> str:
@@ -94,6 +140,9 @@ class Frame:
                 "keys": [[key.sql, key.type] for key in self.keys],
                 "max_groups": self.max_groups,
                 "public_keys": self.public_keys.digest if self.public_keys else None,
+                "sparsity": [self.sparsity.kind, self.sparsity.k] if self.sparsity else None,
+                "minimum_units": self.minimum_units,
+                "mechanism": self.mechanism,
                 "settings": self.settings,
             }
         )
@@ -227,10 +276,12 @@ class Request:
 class PrivateQuery:
     """A query that has a private answer.
 
-    ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1.
+    ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1. ``alternatives`` are
+    frames that would answer the same text by another mechanism.
     """
 
     frame: Frame
+    alternatives: tuple[Frame, ...]
     statistics: tuple[Statistic, ...]
     weights: tuple[float, ...]
     estimates: tuple[Estimate, ...]

@@ -20,6 +20,7 @@ CODES: dict[str, str] = {
     "key_type": "a group key whose type cannot be released",
     "limit_form": "a LIMIT or OFFSET that is not a whole number",
     "max_groups_missing": "neither policy nor query says how many groups one unit may touch",
+    "mechanism": "a mechanism that cannot answer this query, or that lacks what it needs",
     "nested_aggregate": "an aggregate inside an aggregate",
     "no_aggregate": "a query that releases rows and no aggregate",
     "not_grouped": "a column that is neither grouped nor aggregated",

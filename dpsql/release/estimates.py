@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.query.private_query import Estimate, Linear, Statistic
+from dpsql.query.private_query import PRESENCE, Estimate, Linear, Statistic
+from dpsql.release.histogram import Histogram, count_sigma
 
 Z_95 = 1.959963984540054
 Floats = npt.NDArray[np.float64]
@@ -35,8 +36,10 @@ class EstimatedColumn:
     high: Floats
 
 
-def noise_sigma(statistic: Statistic, sigma: float) -> float:
-    """Standard deviation of a stored value: the noise's, and the uniform error of rounding it to the lattice."""
+def noise_sigma(statistic: Statistic, sigma: float, histogram: Histogram) -> float:
+    """Standard deviation of a shown value: the noise's, and the uniform error of rounding it to the lattice."""
+    if statistic == PRESENCE:
+        return count_sigma(histogram, sigma)
     return float(np.hypot(sigma, statistic.lattice / np.sqrt(12.0)))
 
 

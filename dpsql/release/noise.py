@@ -15,9 +15,9 @@ def noisy_values(
 ) -> npt.NDArray[np.int64]:
     """Exact lattice values plus rounded Gaussian noise of standard deviation ``sigma`` (in the aggregate's units).
 
-    *Guarantee*: with sigma = radius * sqrt(max_groups / (2 rho)) the vector is rho-zCDP for adding or removing all
-    rows of one unit, up to the draws' precision: one unit moves at most max_groups entries by at most the
-    statistic's radius, so the l2 sensitivity is radius * sqrt(max_groups).
+    *Guarantee*: with sigma = radius * sqrt(unit_groups / (2 rho)) the vector is rho-zCDP for adding or removing all
+    rows of one unit, up to the draws' precision: one unit moves at most unit_groups entries by at most the
+    statistic's radius, so the l2 sensitivity is radius * sqrt(unit_groups).
     *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
     *Assumes*: entries are below 2**62 in size (`bound` clamps them) and ``sigma`` is that of a `Level`, hence can be
     drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
@@ -27,15 +27,23 @@ def noisy_values(
     return exact + noise
 
 
-def shown_keys(presence: npt.NDArray[np.int64], tau_steps: int | None, min_units: int) -> npt.NDArray[np.intp]:
-    """Ids of the keys that may be shown: noisy presence count > min_units + tau, or all keys if they are public.
+def shown_keys(
+    counts: npt.NDArray[np.float64], floor: float, tau: float | None, min_units: int
+) -> npt.NDArray[np.intp]:
+    """Ids of the keys that may be shown.
 
-    With ``min_units`` above 1 the rule is stricter than the one that was charged, hence post-processing of it.
+    Args:
+        counts: noisy presence counts less the floor.
+        floor: what was subtracted from them, as it is shown.
+        tau: threshold that was charged; None if the keys are public.
+        min_units: the reader's own rule, on counts with their floor; above 1 it is post-processing of what may be
+            shown anyway.
+
     """
-    if tau_steps is None:
-        threshold = min_units if min_units > 1 else None
+    if tau is None:
+        passes = counts > min_units if min_units > 1 else np.ones(len(counts), dtype=np.bool_)
     else:
-        threshold = max(1, min_units) + tau_steps
-    if threshold is None:
-        return np.arange(len(presence), dtype=np.intp)
-    return np.flatnonzero(presence > threshold)
+        passes = counts > 1.0 + tau
+        if min_units > 1:
+            passes &= counts + floor > min_units + tau
+    return np.flatnonzero(passes)

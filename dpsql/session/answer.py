@@ -15,17 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.engine import Engine, Sandbox, digest
-from dpsql.errors import ReleaseError
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
-from dpsql.release.align import align_groups
+from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Level, calibrate
+from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma
+from dpsql.release.histogram import Histogram
 from dpsql.release.noise import noisy_values, shown_keys
-from dpsql.session.policy_view import SchemaView
+from dpsql.session.exact import Exact, Rooms, prepare_reading, read_exact
 from dpsql.session.receipt import make_receipt
 from dpsql.session.result import Receipt, Result
 from dpsql.state import (
@@ -36,18 +33,6 @@ from dpsql.state import (
     State,
     delta_units_up,
 )
-
-_STAND_IN_SALT = bytes(16)
-
-
-@dataclass(frozen=True)
-class Rooms:
-    """What the steps run on."""
-
-    state: State
-    engine: Engine
-    sandbox: Sandbox
-    entropy: Entropy
 
 
 def due_levels(query: PrivateQuery, calibration: Calibration, state: State) -> tuple[Level, ...]:
@@ -94,102 +79,98 @@ def answer(
         EngineError: the charge stays and pays for asking again.
 
     """
-    calibration = calibrate(query, default_delta)
     frame_hash, table = query.frame.frame_hash, rooms.state.side_table
     with rooms.state.locks.exclusive(frame_hash):
+        calibration = calibrate(query, held_histogram(query, rooms.state), default_delta)
         due = due_levels(query, calibration, rooms.state)
-        charged, drawn = Charged(0, 0, ()), _Drawn(None, {})
+        charged, drawn = Charged(0, 0, ()), _Drawn({}, None)
         if due:
-            public_keys = _public_key_table(query, rooms)
-            read = (PRESENCE, *_beside_presence(due))
             # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
-            bounded_sql(query.frame, read, _STAND_IN_SALT)
+            reading = prepare_reading(query.frame, tuple(level.statistic for level in due), rooms)
             charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, due), reader)
             salt = table.frame(frame_hash, query.frame.unit, (query.frame.table,)).salt
-            sql = bounded_sql(query.frame, read, salt)
-            drawn = _draw(query, calibration, due, sql, public_keys, rooms, timeout_seconds)
+            exact = read_exact(reading, salt, rooms, timeout_seconds)
+            drawn = _Drawn(_draw(query, calibration, due, exact, rooms), exact)
         points = {
             statistic: drawn.points.get(statistic) or _stored(statistic, query, rooms) for statistic in query.statistics
         }
         receipt = make_receipt(query, calibration, points, charged, default_delta)
         table.store(
             frame_hash,
-            drawn.new_keys,
+            drawn.exact.new_keys if drawn.exact else None,
             tuple(drawn.points.values()),
             charged.charge_ids,
             _release(query, receipt, points, charged, reader),
+            drawn.exact.snapshot if drawn.exact else None,
         )
         presence = points[PRESENCE]
-        shown = shown_keys(presence.values, presence.tau_steps, query.min_units)
+        shown = shown_keys(_counts(presence), presence.floor, presence.tau, query.min_units)
         points = _extended(points, shown, len(presence.values), rooms)
         keys = table.frame_keys(frame_hash)
-    noisy = _noisy_table(query, points, shown, keys)
+    noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """New points, not stored yet, and the keys that the frame did not hold before."""
+    """New points, not stored yet, and what they were drawn from; nothing of either where nothing was due."""
 
-    new_keys: pa.Table | None
     points: Mapping[Statistic, Point]
+    exact: Exact | None
 
 
-def _beside_presence(due: tuple[Level, ...]) -> tuple[Statistic, ...]:
-    return tuple(level.statistic for level in due if level.statistic != PRESENCE)
+def held_histogram(query: PrivateQuery, state: State) -> Histogram:
+    """How the presence count is noised; a frame that has a point of it keeps its shape."""
+    point = state.side_table.top_point(PRESENCE.hash_in(query.frame))
+    shape = None if point is None else Shape(point.correlation, point.floor_correlation)
+    return histogram_of(query.frame, shape)
 
 
 def _draw(
-    query: PrivateQuery,
-    calibration: Calibration,
-    due: tuple[Level, ...],
-    sql: str,
-    public_keys: pa.Table | None,
-    rooms: Rooms,
-    timeout_seconds: float | None,
-) -> _Drawn:
-    frame, table = query.frame, rooms.state.side_table
-    exact = rooms.engine.aggregate(sql, public_keys=public_keys, timeout_seconds=timeout_seconds)
-    key_names = tuple(f"key_{i}" for i in range(len(frame.keys)))
-    held = table.frame_keys(frame.frame_hash)
-    # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
-    known = held if held is not None else public_keys
-    aligned = align_groups(exact.reveal(), known, key_names, rooms.sandbox.run)
-    new_keys = aligned.new_keys if held is not None or public_keys is None else public_keys
-    columns = {PRESENCE: "units"} | {
-        statistic: f"stat_{i}" for i, statistic in enumerate(_beside_presence(due), start=1)
-    }
-    points = {
-        level.statistic: Point(
-            statistic_hash=level.statistic.hash_in(frame),
-            rho_nano=level.rho_nano,
-            frame_hash=frame.frame_hash,
-            values=noisy_values(aligned.values[columns[level.statistic]], level.statistic, level.sigma, rooms.entropy),
-            lattice_exponent=level.statistic.lattice_exponent,
-            sigma=level.sigma,
-            tau=_stored_tau(calibration, level.statistic),
-            threshold_delta_units=(delta_units_up(calibration.threshold_delta) if level.statistic == PRESENCE else 0),
-        )
+    query: PrivateQuery, calibration: Calibration, due: tuple[Level, ...], exact: Exact, rooms: Rooms
+) -> dict[Statistic, Point]:
+    return {
+        level.statistic: _presence_point(query, calibration, level, exact, rooms)
+        if level.statistic == PRESENCE
+        else _point(query, level, exact, rooms)
         for level in due
     }
-    return _Drawn(new_keys, points)
 
 
-def _stored_tau(calibration: Calibration, statistic: Statistic) -> float | None:
-    if statistic != PRESENCE or calibration.tau_steps is None:
-        return None
-    return float(calibration.tau_steps)
+def _presence_point(query: PrivateQuery, calibration: Calibration, level: Level, exact: Exact, rooms: Rooms) -> Point:
+    histogram = calibration.histogram
+    noisy = histogram.draw(exact.values[PRESENCE], exact.floor, level.sigma, rooms.entropy)
+    return Point(
+        statistic_hash=PRESENCE.hash_in(query.frame),
+        rho_nano=level.rho_nano,
+        frame_hash=query.frame.frame_hash,
+        values=noisy.values,
+        lattice_exponent=histogram.lattice_exponent,
+        sigma=level.sigma,
+        tau=calibration.tau,
+        threshold_delta_units=delta_units_up(calibration.threshold_delta),
+        correlation=histogram.correlation,
+        floor=noisy.floor,
+        floor_correlation=histogram.floor_correlation,
+    )
 
 
-def _public_key_table(query: PrivateQuery, rooms: Rooms) -> pa.Table | None:
-    public = query.frame.public_keys
-    if public is None:
-        return None
-    view = SchemaView(rooms.state.policy(), rooms.engine, rooms.sandbox)
-    table = view.public_key_table(query.frame.table, public.columns, [key.type for key in query.frame.keys])
-    if digest(table) != public.digest:
-        raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
-    return table
+def _point(query: PrivateQuery, level: Level, exact: Exact, rooms: Rooms) -> Point:
+    return Point(
+        statistic_hash=level.statistic.hash_in(query.frame),
+        rho_nano=level.rho_nano,
+        frame_hash=query.frame.frame_hash,
+        values=noisy_values(exact.values[level.statistic], level.statistic, level.sigma, rooms.entropy),
+        lattice_exponent=level.statistic.lattice_exponent,
+        sigma=level.sigma,
+        tau=None,
+        threshold_delta_units=0,
+    )
+
+
+def _counts(presence: Point) -> npt.NDArray[np.float64]:
+    """Noisy presence counts less the floor, in units."""
+    return presence.values.astype(np.float64) * 2.0**presence.lattice_exponent
 
 
 def _stored(statistic: Statistic, query: PrivateQuery, rooms: Rooms) -> Point:
@@ -241,15 +222,30 @@ def _extended(
     return extended
 
 
+def _floors(frame: Frame, floor: float) -> tuple[float, float]:
+    """What is added to every count again, and how much more may be missing from it.
+
+    What a sketch subtracted is no part of a count for sure: of any one key it is something from nothing to all of it.
+    """
+    if frame.sparsity is None or frame.sparsity.kind == "top_k":
+        return floor, 0.0
+    minimum = float(frame.minimum_units - 1)
+    return minimum, max(0.0, floor - minimum)
+
+
 def _noisy_table(
     query: PrivateQuery,
+    histogram: Histogram,
     points: Mapping[Statistic, Point],
     shown: npt.NDArray[np.intp],
     keys: pa.Table | None,
 ) -> pa.Table:
+    added, lost = _floors(query.frame, points[PRESENCE].floor)
     values = {
         statistic: NoisyValues(
-            point.values[shown].astype(np.float64) * statistic.lattice, noise_sigma(statistic, point.sigma)
+            point.values[shown].astype(np.float64) * 2.0**point.lattice_exponent
+            + (added if statistic == PRESENCE else 0.0),
+            noise_sigma(statistic, point.sigma, histogram),
         )
         for statistic, point in points.items()
     }
@@ -262,7 +258,7 @@ def _noisy_table(
         whole = estimate.type == "BIGINT"
         columns[f"agg_{i}"] = pa.array(np.rint(column.value) if whole else column.value, from_pandas=True)
         columns[f"agg_{i}_low"] = pa.array(column.low)
-        columns[f"agg_{i}_high"] = pa.array(column.high)
+        columns[f"agg_{i}_high"] = pa.array(column.high + lost * estimate.numerator.centre)
     if not columns:
         columns["nothing"] = pa.array(np.zeros(len(shown)))
     return pa.table(columns)

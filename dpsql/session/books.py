@@ -12,8 +12,10 @@ from dpsql.errors import PolicyError
 from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
-from dpsql.session.answer import charge_items, due_levels
-from dpsql.session.receipt import column_receipts, notes, shown_threshold
+from dpsql.release.histogram import Histogram
+from dpsql.session.answer import charge_items, due_levels, held_histogram
+from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
+from dpsql.session.receipt import column_receipts, notes
 from dpsql.session.result import Result
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
@@ -52,6 +54,7 @@ def policy_table(state: State) -> Result:
             default_rho=None if table.default_rho is None else table.default_rho / NANO_PER_RHO,
             default_epsilon=table.default_epsilon,
             default_delta=table.default_delta,
+            min_privacy_units_per_group=table.min_units,
             version=table.version,
         )
     for public in policy.public:
@@ -167,18 +170,19 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
-    calibration = calibrate(query, default_delta(unit))
+    histogram = held_histogram(query, state)
+    calibration = calibrate(query, histogram, default_delta(unit))
     frame = query.frame
     due = due_levels(query, calibration, state)
     items = charge_items(query, calibration, due)
     served = {level.statistic: (level.rho_nano, level.sigma, "to be drawn") for level in due}
-    tau_steps = calibration.tau_steps
+    tau = calibration.tau
     for statistic in query.statistics:
         point = state.side_table.top_point(statistic.hash_in(frame))
         if point is not None and statistic not in served:
             served[statistic] = (point.rho_nano, point.sigma, "stored")
             if statistic == PRESENCE:
-                tau_steps = point.tau_steps
+                tau = point.tau
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [
@@ -186,8 +190,8 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
         ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
         ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
         ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
-        ("frame", "max_groups", str(frame.max_groups)),
-        ("mechanism", "name", _MECHANISMS[calibration.mechanism]),
+        ("frame", "max_groups", "any number" if frame.max_groups is None else str(frame.max_groups)),
+        ("mechanism", "name", mechanism_sentence(frame)),
         ("mechanism", "rho", f"{calibration.rho_nano / NANO_PER_RHO:.9g}"),
         (
             "mechanism",
@@ -195,12 +199,12 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
             f"epsilon = {calibration.epsilon:.6g}, delta = {calibration.delta:.6g}",
         ),
     ]
-    threshold = shown_threshold(tau_steps, query.min_units)
-    if threshold is not None:
-        rows.append(("mechanism", "threshold", f"a key is shown if its noisy count of units exceeds {threshold}"))
-    rows += [_statistic_row(statistic, *served[statistic]) for statistic in query.statistics]
+    if tau is not None or query.min_units > 1:
+        rows.append(("mechanism", "threshold", threshold_sentence(query, tau)))
+    rows += [("not chosen", *row) for row in not_chosen(query, default_delta(unit))]
+    rows += [_statistic_row(statistic, *served[statistic], histogram) for statistic in query.statistics]
     sigmas = {statistic: sigma for statistic, (_, sigma, _) in served.items()}
-    for receipt in column_receipts(query, sigmas):
+    for receipt in column_receipts(query, histogram, sigmas):
         rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
     rows += [("error", "rule", note) for note in notes(query)]
     rows += [
@@ -211,13 +215,9 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     return _table(("section", "name", "value"), rows)
 
 
-_MECHANISMS = {
-    "gaussian": "Gaussian noise on every public key",
-    "gshm": "Gaussian sparse histogram: noise, then a threshold on the count of units",
-}
-
-
-def _statistic_row(statistic: Statistic, rho_nano: int, sigma: float, source: str) -> tuple[str, str, str]:
+def _statistic_row(
+    statistic: Statistic, rho_nano: int, sigma: float, source: str, histogram: Histogram
+) -> tuple[str, str, str]:
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:
@@ -226,7 +226,7 @@ def _statistic_row(statistic: Statistic, rho_nano: int, sigma: float, source: st
         "statistic",
         name,
         f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
-        f"rho = {rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, sigma):.9g}, "
+        f"rho = {rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, sigma, histogram):.9g}, "
         f"lattice = {statistic.lattice:.9g} ({source})",
     )
 

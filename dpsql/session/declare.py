@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
 _RULES = (
     "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
-    "default_rho", "default_epsilon", "default_delta",
+    "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group",
 )  # fmt: skip
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -229,6 +229,7 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
         default_rho=None if default_rho is None else rho_nano_down(default_rho),
         default_epsilon=arguments.number("default_epsilon"),
         default_delta=arguments.number("default_delta"),
+        min_units=arguments.whole("min_privacy_units_per_group"),
     )
     own_budget = None if shared else _budget(unit_name, arguments, policy.unit(unit_name))
     state = books.write()

@@ -36,6 +36,7 @@ class PolicyView:
             default_rho=None if table.default_rho is None else rho_from_nano(table.default_rho),
             default_epsilon=table.default_epsilon,
             default_delta=table.default_delta,
+            min_units=table.min_units or 1,
             version=table.version,
         )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from dpsql.query.private_query import PRESENCE, Estimate, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Level, guarantee
 from dpsql.release.estimates import Z_95, linear_sigma, noise_sigma
+from dpsql.release.histogram import Histogram
 from dpsql.session.result import ColumnReceipt, Receipt
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, Point
 
@@ -20,8 +21,7 @@ def make_receipt(
     default_delta: float,
 ) -> Receipt:
     """What is shown, at the levels that are stored (which may be above those asked for)."""
-    frame, presence = query.frame, points[PRESENCE]
-    tau_steps = presence.tau_steps
+    frame, presence, histogram = query.frame, points[PRESENCE], calibration.histogram
     served = tuple(Level(s, point.rho_nano, point.sigma, 0.0) for s, point in points.items())
     delta = query.request.delta if query.request.delta is not None else default_delta
     asked = all(
@@ -29,15 +29,15 @@ def make_receipt(
     )
     epsilon, total_delta = (
         (calibration.epsilon, calibration.delta)
-        if asked and tau_steps == calibration.tau_steps
-        else guarantee(frame.max_groups, served, tau_steps, delta)
+        if asked and presence.tau == calibration.tau
+        else guarantee(histogram, served, presence.tau, delta)
     )
     return Receipt(
         query_hash=query.query_hash,
         table=frame.table,
         version=frame.version,
         unit=frame.unit,
-        mechanism=calibration.mechanism,
+        mechanism=histogram.name,
         rho=sum(point.rho_nano for point in points.values()) / NANO_PER_RHO,
         epsilon=epsilon,
         delta=total_delta,
@@ -45,30 +45,38 @@ def make_receipt(
         charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
         reused=not charged.charge_ids,
         max_groups=frame.max_groups,
-        threshold=shown_threshold(tau_steps, query.min_units),
-        columns=column_receipts(query, {s: point.sigma for s, point in points.items()}),
+        max_keys=frame.key_count,
+        threshold=shown_threshold(frame, presence.tau, query.min_units),
+        columns=column_receipts(query, histogram, {s: point.sigma for s, point in points.items()}),
         notes=notes(query),
     )
 
 
-def shown_threshold(tau_steps: int | None, min_units: int) -> int | None:
-    """The number that a noisy count of units must exceed for its key to be shown."""
-    if tau_steps is None:
-        return min_units if min_units > 1 else None
-    return max(1, min_units) + tau_steps
+def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | None:
+    """The number that a noisy count of units must exceed for its key to be shown.
+
+    After top-k or of a sketch it stands on top of what was subtracted, which is itself an answer and no part of this.
+    """
+    if tau is None:
+        return float(min_units) if min_units > 1 else None
+    if frame.sparsity is not None:
+        return 1.0 + tau
+    return max(frame.minimum_units, min_units) + tau
 
 
-def column_receipts(query: PrivateQuery, sigmas: Mapping[Statistic, float]) -> tuple[ColumnReceipt, ...]:
+def column_receipts(
+    query: PrivateQuery, histogram: Histogram, sigmas: Mapping[Statistic, float]
+) -> tuple[ColumnReceipt, ...]:
     """The noise of every result column that is one aggregate."""
-    total = {statistic: noise_sigma(statistic, sigma) for statistic, sigma in sigmas.items()}
+    total = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
     return tuple(
-        _column(column.name, query.estimates[column.estimate], query.frame.max_groups, total)
+        _column(column.name, query.estimates[column.estimate], query.frame.unit_groups, total)
         for column in query.finish.columns
         if column.estimate is not None
     )
 
 
-def _column(name: str, estimate: Estimate, max_groups: int, sigmas: Mapping[Statistic, float]) -> ColumnReceipt:
+def _column(name: str, estimate: Estimate, unit_groups: int, sigmas: Mapping[Statistic, float]) -> ColumnReceipt:
     statistic = estimate.numerator.statistic or PRESENCE
     if estimate.denominator is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
@@ -78,7 +86,7 @@ def _column(name: str, estimate: Estimate, max_groups: int, sigmas: Mapping[Stat
         aggregate=estimate.name,
         bounds=statistic.interval,
         linf=statistic.radius,
-        l2=statistic.radius * math.sqrt(max_groups),
+        l2=statistic.radius * math.sqrt(unit_groups),
         sigma=sigma,
         half_width_95=Z_95 * sigma,
         lattice=statistic.lattice,
@@ -89,13 +97,23 @@ def notes(query: PrivateQuery) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
     found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
-    if frame.keys:
+    if frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
         )
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
+    if frame.sparsity is not None:
+        found.append(_SPARSITY_NOTES[frame.sparsity.kind].format(k=frame.sparsity.k))
     if any(statistic.row_cap for statistic in query.statistics):
         found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")
     return tuple(found)
+
+
+_SPARSITY_NOTES = {
+    "top_k": "only the {k} largest groups can be shown, and of these only groups that exceed the next largest by more "
+    "than the threshold",
+    "sketch": "counts come from a sketch of {k} counters: they may be too low by as much as the upper ends of their "
+    "intervals say, never too high but for noise",
+}

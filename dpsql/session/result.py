@@ -53,13 +53,16 @@ class Receipt:
     Attributes:
         query_hash: identity of the statistics asked for.
         table, version, unit: which data, under whose budget.
-        mechanism: ``gaussian`` (public keys) or ``gshm`` (private keys behind a threshold).
+        mechanism: ``gaussian`` or ``correlated_gaussian`` (public keys), ``gshm`` or ``csh`` (private keys behind a
+            threshold), ``discrete_correlated_gaussian`` where the noise is discrete.
         rho: zCDP of the statistics shown, whether paid now or before.
         epsilon, delta: what the statistics shown guarantee together, by the exact joint analysis.
         charged_rho, charged_delta: what this query took from the unit's budget.
         reused: whether everything was served from stored releases.
-        max_groups: most groups that one unit was assumed (and made) to touch.
-        threshold: a key is shown if its noisy count of units exceeds this; None with public keys.
+        max_groups: most groups that one unit was assumed (and made) to touch; None where it may touch any number.
+        max_keys: most keys that have a count, whatever the data are (a public list, or top-k); None for any number.
+        threshold: a key is shown if its noisy count of units exceeds this; None with public keys. Where max_keys bounds
+            private keys: exceeds the largest group left out by more than this.
         columns: the noise per column.
         notes: rules that shaped the answer, as sentences.
 
@@ -76,8 +79,9 @@ class Receipt:
     charged_rho: float
     charged_delta: float
     reused: bool
-    max_groups: int
-    threshold: int | None
+    max_groups: int | None
+    max_keys: int | None
+    threshold: float | None
     columns: tuple[ColumnReceipt, ...]
     notes: tuple[str, ...]
 
@@ -93,7 +97,8 @@ class Receipt:
             f"privacy  rho = {self.rho:.6g}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
         ]
         if self.threshold is not None:
-            lines.append(f"keys     shown where the noisy count of units exceeds {self.threshold}")
+            above = "" if self.max_keys is None else "the largest group left out by more than "
+            lines.append(f"keys     shown where the noisy count of units exceeds {above}{self.threshold:.9g}")
         for column in self.columns:
             width = "differs by row" if column.half_width_95 is None else f"± {column.half_width_95:.6g} (95 %)"
             lines.append(f"error    {column.name}: {width}")

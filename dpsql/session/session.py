@@ -17,7 +17,8 @@ from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.session.answer import Rooms, answer
+from dpsql.release.choose import choose
+from dpsql.session.answer import answer
 from dpsql.session.books import (
     budget_table,
     default_delta,
@@ -26,6 +27,7 @@ from dpsql.session.books import (
     releases_table,
 )
 from dpsql.session.declare import declare, options_of
+from dpsql.session.exact import Rooms
 from dpsql.session.policy_view import environment
 from dpsql.session.result import Result
 from dpsql.state import State, Unit
@@ -94,7 +96,7 @@ class _Desk:
     def plan(self, statement: SelectStatement, options: Mapping[str, object]) -> tuple[PrivateQuery, State, Unit]:
         state = self.books.read()
         policy = state.policy()
-        query = plan_query(statement, environment(policy, self.engine, self.sandbox), options)
+        query = choose(plan_query(statement, environment(policy, self.engine, self.sandbox), options))
         unit = policy.unit(query.frame.unit)
         if unit is None:
             raise StateError(f"the privacy unit {query.frame.unit!r} is missing from the state file")
@@ -221,7 +223,7 @@ class Session:
             params: values for ``?`` (a list) or ``$name`` (a mapping).
             timeout_seconds: limit on reading raw data; a charge stays when it runs out.
             options: as in ``OPTIONS (…)``: rho, epsilon, delta, max_groups_contributed, group_selection_strategy,
-                min_privacy_units_per_group, privacy_unit_column.
+                min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size.
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind.

@@ -8,7 +8,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import BudgetError, CalibrationError, ReleaseError
-from dpsql.session import answer as answer_module
+from dpsql.session import exact as exact_module
 
 FAR = "SELECT sum(x, contribution_bounds_per_row => (1048576, 1048577.99)) AS s FROM visits"
 FAR_BY_CITY = FAR.replace("SELECT", "SELECT city,") + " GROUP BY city"
@@ -89,12 +89,12 @@ def test_noise_that_cannot_be_drawn_is_refused_by_its_text(session: dpsql.Sessio
 
 
 def test_text_for_the_engine_is_made_before_the_charge(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> str:
+    def failing(*_: object, **__: object) -> str:
         raise ReleaseError("no text")
 
     before = books(session)
     with monkeypatch.context() as patch:
-        patch.setattr(answer_module, "bounded_sql", failing)
+        patch.setattr(exact_module, "bounded_sql", failing)
         with pytest.raises(ReleaseError, match="no text"):
             session.sql(BY_CITY, rho=0.1, delta=1e-6)
     assert books(session) == before

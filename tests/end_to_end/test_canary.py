@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.engine import DuckDBEngine
+from dpsql.engine import DuckDBEngine, ExactTable
 from dpsql.errors import (
     AccessError,
     CalibrationError,
@@ -63,6 +63,8 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
+SKETCHED = "WITH DIFFERENTIAL_PRIVACY OPTIONS (mechanism = MISRA_GRIES, sketch_size = 5)"
+
 ANSWERED = (
     "SELECT city, count(*) AS n FROM visits GROUP BY city",
     "SELECT ward, count(*) AS n, sum(cost), avg(cost) FROM visits GROUP BY ward",
@@ -89,11 +91,17 @@ ANSWERED = (
     "SELECT city, count(*) FROM visits WHERE ward = 'nowhere' GROUP BY city",
     "SELECT city, count(*) FROM failing GROUP BY city",
     "SELECT CASE WHEN city = 'x' THEN 5 END AS k, count(*) FROM visits WHERE cost > 1e300 GROUP BY k",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = 3) ward, count(*), sum(cost) FROM visits GROUP BY ward",
+    "SELECT city, count(DISTINCT patient) AS n FROM visits GROUP BY city ORDER BY count(DISTINCT patient) DESC LIMIT 2",
+    f"SELECT {SKETCHED} code, count(DISTINCT patient) FROM visits GROUP BY code",
+    f"SELECT {SKETCHED} tags, upper(city) || patient AS who, count(DISTINCT patient) FROM visits GROUP BY ALL",
+    f"SELECT {SKETCHED} CAST(digits AS INTEGER) AS d, count(DISTINCT patient) FROM visits GROUP BY d",
 )
 """Queries with a private answer, among them casts, divisions and overflows that fail on the canary's row."""
 
 FAILING = (
     ("SELECT code, count(*) FROM failing GROUP BY code", EngineError),
+    (f"SELECT {SKETCHED} code, count(DISTINCT patient) FROM failing GROUP BY code", EngineError),
     ("SELECT ward + 1 AS w, count(*) FROM visits GROUP BY w", QueryError),
     ("SELECT sum(ward, contribution_bounds_per_group => (0, 1)) FROM visits", QueryError),
     ("SELECT abs(ward) AS w, count(*) FROM visits GROUP BY w", QueryError),
@@ -295,14 +303,68 @@ def test_the_search_finds_a_key_that_is_shown(session: dpsql.Session) -> None:
     assert holds_canary(ask(session.as_analyst("ana"), text))
 
 
-def test_unexpected_errors_are_opaque_to_an_analyst(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ValueError(f"{CANARY} in a message")
+BY_THRESHOLD = "SELECT city, count(*) AS n FROM visits GROUP BY city"
+BY_LIST = "SELECT listed, count(DISTINCT patient) FROM visits GROUP BY listed"
+BY_LIST_DISCRETE = BY_LIST.replace(
+    "SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (mechanism = DISCRETE_CORRELATED_GAUSSIAN)"
+)
+BY_TOP_K = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = 3) city, count(*) AS n FROM visits GROUP BY city"
+BY_SKETCH = f"SELECT {SKETCHED} city, count(DISTINCT patient) FROM visits GROUP BY city"
 
-    monkeypatch.setattr("dpsql.session.answer.align_groups", broken)
-    with pytest.raises(EngineError):
-        session.as_analyst("ana").sql(ANSWERED[0])
-    assert not holds_canary(ask(session.as_analyst("ana"), ANSWERED[0]))
+
+def broken(*_: object, **__: object) -> None:
+    raise ValueError(f"{CANARY} in a message")
+
+
+def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTable]:
+    """What a fetch can do at any moment: some exact rows are in memory, then it fails with one of them in its text."""
+    shards = pa.array([0, 1], pa.uint8())
+    yield ExactTable(pa.table({"shard": shards, "key_0": [f"{CANARY}_CITY", "Lund"], "units": [1, 2]}))
+    raise ValueError(f"{CANARY} in {sql}")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "fault"),
+    [
+        (BY_THRESHOLD, "dpsql.session.exact.align_groups", broken),
+        (BY_THRESHOLD, "dpsql.session.exact.bounded_sql", broken),
+        (BY_THRESHOLD, "dpsql.engine.DuckDBEngine.aggregate", broken),
+        (BY_THRESHOLD, "dpsql.release.choose.IndependentHistogram.draw", broken),
+        (BY_THRESHOLD, "dpsql.session.answer.noisy_values", broken),
+        (BY_THRESHOLD, "dpsql.session.answer.shown_keys", broken),
+        (BY_LIST, "dpsql.release.choose.ListedHistogram.draw", broken),
+        (BY_LIST_DISCRETE, "dpsql.release.choose.DiscreteListedHistogram.draw", broken),
+        (BY_TOP_K, "dpsql.session.exact.align_groups", broken),
+        (BY_TOP_K, "dpsql.release.choose.SubtractedHistogram.draw", broken),
+        (BY_SKETCH, "dpsql.session.exact.sketch_sql", broken),
+        (BY_SKETCH, "dpsql.session.exact.sketched", broken),
+        (BY_SKETCH, "dpsql.release.sketch.absorb", broken),
+        (BY_SKETCH, "dpsql.engine.DuckDBEngine.stream", broken),
+        (BY_SKETCH, "dpsql.engine.DuckDBEngine.stream", broken_after_a_piece),
+        (BY_SKETCH, "dpsql.release.choose.SubtractedHistogram.draw", broken),
+    ],
+    ids=lambda value: value.rpartition("dpsql.")[2] if isinstance(value, str) and value.startswith("dpsql.") else "",
+)
+def test_unexpected_errors_are_opaque_to_an_analyst(
+    session: dpsql.Session,
+    monkeypatch: pytest.MonkeyPatch,
+    logged: pytest.LogCaptureFixture,
+    text: str,
+    place: str,
+    fault: object,
+) -> None:
+    session.connection.execute("ALTER TABLE visits ADD COLUMN listed VARCHAR")
+    session.sql("CALL dp_domain('visits', 'listed', keys := ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'])")
+    monkeypatch.setattr(place, fault)
+    with pytest.raises(EngineError) as raised:
+        session.as_analyst("ana").sql(text)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+    assert not holds_canary(ask(session.as_analyst("ana"), text))
+    assert not holds_canary(log_text(logged))
+    # the planted fault is what stopped the answer: the curator sees it
+    with pytest.raises(ValueError, match=CANARY):
+        session.sql(text)
 
 
 def test_a_timeout_tells_an_analyst_nothing(session: dpsql.Session, logged: pytest.LogCaptureFixture) -> None:

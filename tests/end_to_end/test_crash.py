@@ -19,6 +19,7 @@ import pytest
 import dpsql
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.calibrate import calibrate
+from dpsql.release.choose import histogram_of
 from dpsql.session.answer import charge_items
 from dpsql.session.books import default_delta
 from dpsql.state import Spent
@@ -172,7 +173,7 @@ def price(asker: Asker) -> tuple[int, int]:
         statement = read_statement(query(0))
         assert isinstance(statement, SelectStatement)
         planned, _, unit = session._desk.plan(statement, {"rho": RHO})
-        calibration = calibrate(planned, default_delta(unit))
+        calibration = calibrate(planned, histogram_of(planned.frame), default_delta(unit))
         items = charge_items(planned, calibration, calibration.levels)
     assert sum(item.rho_nano for item in items) == RHO * 1e9
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)

@@ -37,6 +37,8 @@ ANSWERED: tuple[tuple[str, dict[str, float]], ...] = (
     ("SELECT date_trunc('month', seen) AS m, count(*) FROM visits GROUP BY m HAVING count(*) > 7", {"rho": 1}),
     ("SELECT cost / ward AS r, count(*) FROM visits GROUP BY r", {"max_groups_contributed": 9}),
     ("SELECT kind, count(*) FROM listed GROUP BY kind", {}),
+    ("SELECT ward, count(DISTINCT patient) FROM visits GROUP BY ward", {"top_k": 3}),
+    ("SELECT city, count(DISTINCT patient) FROM visits GROUP BY city", {"mechanism": "MISRA_GRIES", "sketch_size": 4}),
 )
 REFUSED = (
     "SELECT city, cost FROM visits GROUP BY city",

@@ -35,9 +35,10 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, Linear, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Frame, Linear, PrivateQuery, Statistic
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
+from dpsql.release.choose import choose
 from dpsql.session.policy_view import SchemaView, environment
 
 FOLDER = Path(__file__).parent
@@ -153,7 +154,7 @@ class Clinic:
     def plan(self, record: Record) -> PrivateQuery:
         statement = read_statement(record.sql, record.params)
         assert isinstance(statement, SelectStatement)
-        return plan_query(statement, self.environment, record.options)
+        return choose(plan_query(statement, self.environment, record.options))
 
     def outcome(self, record: Record) -> tuple[str, ...]:
         """What comes out of a record now, in the form that its expectation has."""
@@ -195,7 +196,7 @@ class Clinic:
             types = [key.type for key in query.frame.keys]
             public = self.view.public_key_table(query.frame.table, query.frame.public_keys.columns, types)
         sql = bounded_sql(query.frame, query.statistics, SALT)
-        table = self.engine.aggregate(sql, public_keys=public, timeout_seconds=None).reveal()
+        table = self.engine.aggregate(sql, listed_keys=public, timeout_seconds=None).reveal()
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
         names = {PRESENCE: "units"} | {s: f"stat_{i}" for i, s in enumerate(query.statistics) if i}
         exact = {statistic: aligned.values[name] * statistic.lattice for statistic, name in names.items()}
@@ -239,7 +240,10 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     keys = ", ".join(f"{key.sql} {key.type}" for key in frame.keys) or "none"
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
-    yield f"keys {keys}; at most {frame.max_groups} groups"
+    yield f"keys {keys}; at most {'any number of' if frame.max_groups is None else frame.max_groups} groups"
+    others = [_mechanism(other) for other in query.alternatives]
+    if others or frame.mechanism not in ("gaussian", "gshm"):
+        yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
     yield from (f"where {condition}" for condition in frame.filters)
     for statistic, weight in zip(query.statistics, query.weights, strict=True):
         low, high = statistic.interval
@@ -263,6 +267,11 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
         yield f"order {', '.join(finish.order_by)}"
     if finish.limit is not None or finish.offset is not None:
         yield f"limit {finish.limit} offset {finish.offset}"
+
+
+def _mechanism(frame: Frame) -> str:
+    sparsity = frame.sparsity
+    return frame.mechanism if sparsity is None else f"{frame.mechanism} on {sparsity.kind} of {sparsity.k}"
 
 
 def _rows(table: pa.Table) -> Iterator[str]:

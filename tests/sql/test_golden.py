@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
 from dpsql.query.allowed import FUNCTION_EXAMPLES
-from dpsql.query.clauses import GROUP_SELECTION, OPTION_NAMES
+from dpsql.query.clauses import GROUP_SELECTION, MECHANISMS, OPTION_NAMES
 from dpsql.query.refusals import CODES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
@@ -48,8 +48,8 @@ def test_every_directive_is_used(directive: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    [*DECLARATIONS, *TABLE_FUNCTIONS, *DECLARATION_ARGUMENTS, *OPTION_NAMES, *GROUP_SELECTION, *NAMED_ARGUMENTS,
-     *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS, *FUNCTIONS],
+    [*DECLARATIONS, *TABLE_FUNCTIONS, *DECLARATION_ARGUMENTS, *OPTION_NAMES, *GROUP_SELECTION, *MECHANISMS,
+     *NAMED_ARGUMENTS, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS, *FUNCTIONS],
 )  # fmt: skip
 def test_every_word_of_the_surface_is_documented_and_answered(word: str) -> None:
     answered = [record.sql for record in RECORDS if record.directive != "refuse"]

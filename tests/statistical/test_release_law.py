@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,17 @@ from scipy import stats
 
 import dpsql
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.query.private_query import Linear, PrivateQuery, Request, Statistic
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release import calibrate as calibration_module
 from dpsql.release import estimates
+from dpsql.release import histogram as histogram_module
+from dpsql.release import noise as noise_module
 from dpsql.release.calibrate import calibrate
-from dpsql.release.noise import noisy_values, shown_keys
+from dpsql.release.choose import histogram_of
+from dpsql.release.histogram import Histogram
+from dpsql.release.noise import shown_keys
 from dpsql.session import answer as answer_module
 from tests.deterministic_entropy import SeededEntropy
 
@@ -119,34 +124,54 @@ def law_p(session: dpsql.Session) -> dict[str, float]:
     return worst
 
 
-def low_sigma(
-    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
-) -> npt.NDArray[np.int64]:
-    return noisy_values(exact, statistic, 0.97 * sigma, entropy)
+class LowSigma(RoundedGaussian):
+    def __init__(self, sigma: float) -> None:
+        super().__init__(0.97 * sigma)
 
 
-def one_draw_for_all(
-    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
-) -> npt.NDArray[np.int64]:
-    return exact + np.repeat(noisy_values(np.zeros(1, dtype=np.int64), statistic, sigma, entropy), len(exact))
+class OneDrawForAll(RoundedGaussian):
+    def draw(self, count: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+        return np.repeat(super().draw(1, entropy), count)
 
 
-def same_draws_each_time(
-    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
-) -> npt.NDArray[np.int64]:
-    return noisy_values(exact, statistic, sigma, SeededEntropy(1))
+class SameDrawsEachTime(RoundedGaussian):
+    def draw(self, count: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+        return super().draw(count, SeededEntropy(1))
+
+
+FAULTS = (LowSigma, OneDrawForAll, SameDrawsEachTime)
 
 
 def test_shown_values_follow_the_law_of_the_receipt(session: dpsql.Session) -> None:
     assert min(law_p(session).values()) > ACCEPTED
 
 
-@pytest.mark.parametrize("fault", [low_sigma, one_draw_for_all, same_draws_each_time])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_the_law_catches_a_planted_fault(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., object]
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: type[RoundedGaussian]
 ) -> None:
-    monkeypatch.setattr(answer_module, "noisy_values", fault)
+    """In every draw: the presence count's and those of the other statistics; each column's own checks catch it."""
+    for module in (histogram_module, noise_module):
+        monkeypatch.setattr(module, "RoundedGaussian", fault)
     assert max(law_p(session).values()) < CAUGHT
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_law_catches_a_fault_of_the_presence_noise_alone(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: type[RoundedGaussian]
+) -> None:
+    monkeypatch.setattr(histogram_module, "RoundedGaussian", fault)
+    assert law_p(session)["units"] < CAUGHT
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_law_catches_a_fault_of_the_other_noise_alone(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: type[RoundedGaussian]
+) -> None:
+    monkeypatch.setattr(noise_module, "RoundedGaussian", fault)
+    found = law_p(session)
+    assert found["total"] < CAUGHT
+    assert found["units"] > ACCEPTED, "the presence count has noise of its own"
 
 
 @dataclass(frozen=True)
@@ -217,11 +242,11 @@ def without_centre(linear: Linear, values: dict[Statistic, estimates.NoisyValues
     return values[linear.statistic].value
 
 
-def at_full_range(statistic: Statistic, rho_nano: int, max_groups: int) -> float:
+def at_full_range(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float:
     return (
         (statistic.high_steps - statistic.low_steps or 1)
         * statistic.lattice
-        * math.sqrt(max_groups / (2e-9 * rho_nano))
+        * math.sqrt(histogram.unit_groups / (2e-9 * rho_nano))
     )
 
 
@@ -257,10 +282,11 @@ def test_a_unit_alone_in_its_groups_shows_none_with_probability_one_minus_delta(
         frame = dataclasses.replace(base.frame, max_groups=max_groups)
         for request in requests:
             assert request.delta is not None
-            made = calibrate(dataclasses.replace(base, frame=frame, request=request), 1e-9)
-            assert made.tau_steps is not None
-            assert made.tau_steps >= 1
-            sigma, shown = made.levels[0].sigma, made.tau_steps
+            asked = dataclasses.replace(base, frame=frame, request=request)
+            made = calibrate(asked, histogram_of(frame), 1e-9)
+            assert made.tau is not None
+            assert made.tau >= 1
+            sigma, shown = made.levels[0].sigma, made.tau
             passing = any_passes(sigma, shown + 0.5, max_groups)
             assert passing <= made.threshold_delta <= request.delta <= made.delta
             assert made.threshold_delta <= passing * (1 + 1e-9)
@@ -268,8 +294,7 @@ def test_a_unit_alone_in_its_groups_shows_none_with_probability_one_minus_delta(
             at_boundary = any_passes(sigma, shown - 0.5, max_groups)
             assert at_boundary > made.threshold_delta * (1 + 1e-9)
             assert request.rho is None or at_boundary > request.delta
-            counts = np.array([shown, 1 + shown, 2 + shown], dtype=np.int64)
-            assert shown_keys(counts, made.tau_steps, 1).tolist() == [2]
+            assert shown_keys(np.array([shown, 1 + shown, 2 + shown]), 0.0, made.tau, 1).tolist() == [2]
 
 
 def any_passes(sigma: float, distance: float, max_groups: int) -> float:
@@ -300,9 +325,10 @@ def shown_units(max_groups: int) -> tuple[int, int, float]:
             session.sql("CALL dp_new_version('visits')")
             answer = session.sql(text, rho=RHO * max_groups, delta=DELTA)
             seen += len({city // 100 for city, _ in answer.fetchall()})
-        made = calibrate(planned(session, text, rho=RHO * max_groups, delta=DELTA), DELTA)
-        assert made.tau_steps is not None
-        return seen, units * releases, any_passes(made.levels[0].sigma, made.tau_steps + 0.5, max_groups)
+        asked = planned(session, text, rho=RHO * max_groups, delta=DELTA)
+        made = calibrate(asked, histogram_of(asked.frame), DELTA)
+        assert made.tau is not None
+        return seen, units * releases, any_passes(made.levels[0].sigma, made.tau + 0.5, max_groups)
 
 
 def too_often_p(seen: int, units: int, _: float) -> float:
@@ -317,8 +343,8 @@ def test_units_alone_in_their_groups_are_shown_as_rarely_as_delta_says(
     assert too_often_p(seen, units, passing) > ACCEPTED
     assert stats.binomtest(seen, units, passing).pvalue > ACCEPTED
 
-    def not_below(presence: npt.NDArray[np.int64], tau_steps: int | None, min_units: int) -> npt.NDArray[np.intp]:
-        return shown_keys(presence + 1, tau_steps, min_units)
+    def not_below(counts: Floats, floor: float, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
+        return shown_keys(counts + 1.0, floor, tau, min_units)
 
     monkeypatch.setattr(answer_module, "shown_keys", not_below)
     assert too_often_p(*shown_units(max_groups)) < CAUGHT

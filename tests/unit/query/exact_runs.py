@@ -89,7 +89,7 @@ class Laboratory:
             receipt = self.session.sql(text, rho=0.5, delta=1e-3).receipt
             assert receipt is not None
             query = self.plan(text)
-            yield Run(case, query, receipt.max_groups, _claims(query, receipt))
+            yield Run(case, query, query.frame.unit_groups, _claims(query, receipt))
         finally:
             connection.execute(f"DROP TABLE {table}")
 
@@ -122,7 +122,7 @@ class Laboratory:
         if without:
             frame = replace(frame, relation=f"(SELECT * FROM {frame.relation} WHERE NOT ({without}))")
         sql = rewrite(bounded_sql(frame, run.query.statistics, SALT))
-        table = self.engine.aggregate(sql, public_keys=self._public_keys(run), timeout_seconds=None).reveal()
+        table = self.engine.aggregate(sql, listed_keys=self._public_keys(run), timeout_seconds=None).reveal()
         return read_exact(table, len(frame.keys))
 
     def _public_keys(self, run: Run) -> pa.Table | None:
@@ -242,8 +242,8 @@ def _claims(query: PrivateQuery, receipt: dpsql.Receipt) -> tuple[Claim, ...]:
         statistic = estimate.numerator.statistic
         if statistic is not None and column.linf is not None and column.l2 is not None and column.lattice:
             claims[statistic] = Claim(column.linf / column.lattice, column.l2 / column.lattice)
-    claims[query.statistics[0]] = Claim(1.0, math.sqrt(receipt.max_groups))
-    root = math.sqrt(query.frame.max_groups)
+    claims[query.statistics[0]] = Claim(1.0, math.sqrt(query.frame.unit_groups))
+    root = math.sqrt(query.frame.unit_groups)
     # the parts of an average have no column of their own
     return tuple(claims.get(s, Claim(s.radius_steps, s.radius_steps * root)) for s in query.statistics)
 

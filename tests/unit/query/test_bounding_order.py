@@ -48,7 +48,7 @@ def _subsets(laboratory: Laboratory, *, planted: bool) -> Counter[tuple[int, ...
     assert place
     kept = laboratory.engine.aggregate(
         f"{listing}\nSELECT list_sort(list(key_0)) AS groups FROM kept GROUP BY unit",
-        public_keys=None,
+        listed_keys=None,
         timeout_seconds=None,
     ).reveal()
     return Counter(tuple(groups) for groups in kept.column("groups").to_pylist())
@@ -101,7 +101,7 @@ def visits(laboratory: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> 
 def _exact(laboratory: Laboratory, table: str) -> ExactTable:
     query = laboratory.plan(_QUERY.format(table=table))
     sql = bounded_sql(query.frame, query.statistics, SALT)
-    return read_exact(laboratory.engine.aggregate(sql, public_keys=None, timeout_seconds=None).reveal(), 1)
+    return read_exact(laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal(), 1)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +148,6 @@ def test_a_curators_default_order_changes_no_bit(visits: Laboratory, expected: E
 def test_another_salt_keeps_other_groups(visits: Laboratory, expected: ExactTable) -> None:
     query = visits.plan(_QUERY.format(table="visits"))
     sql = bounded_sql(query.frame, query.statistics, bytes(16))
-    other = read_exact(visits.engine.aggregate(sql, public_keys=None, timeout_seconds=None).reveal(), 1)
+    other = read_exact(visits.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal(), 1)
     assert other != expected
     assert sum(row[0] for row in other.values()) == sum(row[0] for row in expected.values())

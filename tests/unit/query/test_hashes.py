@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.query.private_query import PRESENCE, PrivateQuery, Sparsity
 from dpsql.query.statements import SelectStatement, read_statement
 from tests.sql.golden_records import NOW, Clinic, Record
 
@@ -128,12 +128,21 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
         "unit": "other", "table": "main.other", "version": "2", "filters": ("x",), "keys": (), "max_groups": 1,
         "public_keys": dataclasses.replace(frame.public_keys, digest="other"), "settings": (),
         "unit_column": dataclasses.replace(frame.unit_column, sql='"other"'),
+        "sparsity": Sparsity("top_k", 9), "minimum_units": 2, "mechanism": "csh",
     }  # fmt: skip
     names = {field.name for field in dataclasses.fields(frame)}
     assert names - set(changes) == {"relation"}, "only the text that reads the table may differ"
     hashes = {dataclasses.replace(frame, **{name: value}).frame_hash for name, value in changes.items()}  # type: ignore[arg-type]
     assert len(hashes | {frame.frame_hash}) == len(changes) + 1
     assert dataclasses.replace(frame, relation="elsewhere").frame_hash == frame.frame_hash
+
+
+def test_everything_that_bounds_the_keys_of_a_frame_is_in_its_hash(clinic: Clinic) -> None:
+    frame = planned(clinic, BASE).frame
+    assert {field.name for field in dataclasses.fields(Sparsity)} == {"kind", "k"}
+    bounded = (None, Sparsity("top_k", 9), Sparsity("top_k", 10), Sparsity("sketch", 9))
+    hashes = {dataclasses.replace(frame, sparsity=sparsity).frame_hash for sparsity in bounded}
+    assert len(hashes) == len(bounded)
 
 
 def test_everything_that_a_statistic_holds_is_in_its_hash(clinic: Clinic) -> None:

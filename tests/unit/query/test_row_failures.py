@@ -70,7 +70,7 @@ def _protect(laboratory: Laboratory, table: str, cap: int = 50) -> None:
 
 def _exact(laboratory: Laboratory, query: PrivateQuery) -> ExactTable:
     sql = bounded_sql(query.frame, query.statistics, SALT)
-    table = laboratory.engine.aggregate(sql, public_keys=None, timeout_seconds=None).reveal()
+    table = laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal()
     return read_exact(table, len(query.frame.keys))
 
 
@@ -154,7 +154,7 @@ def test_other_rows_do_not_decide_what_a_row_counts(laboratory: Laboratory) -> N
         sql = bounded_sql(query.frame, query.statistics, SALT).replace(" WHERE true AND", " WHERE pid = 1 AND")
         assert "pid = 1" in sql
         # the row of unit 1 alone, while the statistics are those of the whole table
-        table = laboratory.engine.aggregate(sql, public_keys=None, timeout_seconds=None).reveal()
+        table = laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal()
         found.append(_row_counts(read_exact(table, 0), query))
     assert found[0] == found[1] == [1, 1, 0]
 

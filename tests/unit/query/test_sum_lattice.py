@@ -132,7 +132,7 @@ def test_no_value_makes_the_exact_table_fail(laboratory: Laboratory, value: str)
     query = laboratory.plan(f"SELECT {', '.join(texts)} FROM wide")
     assert max(statistic.radius_steps for statistic in query.statistics) <= 2**33
     sql = bounded_sql(query.frame, query.statistics, SALT)
-    table = laboratory.engine.aggregate(sql, public_keys=None, timeout_seconds=None).reveal()
+    table = laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal()
     units, *stats = (column.to_pylist()[0] for column in table.columns)
     assert units == 30
     for statistic, stat in zip(query.statistics[1:], stats, strict=True):
@@ -152,6 +152,6 @@ def test_sums_over_units_saturate(laboratory: Laboratory, sign: int) -> None:
     for units in (7, 8, 9, 15, 16, 17, 40):
         connection.execute("DELETE FROM wide")
         connection.execute(f"INSERT INTO wide SELECT u, {value!r}, 0 FROM range({units}) r(u)")
-        table = laboratory.engine.aggregate(sql, public_keys=None, timeout_seconds=None).reveal()
+        table = laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal()
         found.append(table.column("stat_1").to_pylist()[0])
     assert found == [sign * min(units * 2**59, MOST_STEPS) for units in (7, 8, 9, 15, 16, 17, 40)]

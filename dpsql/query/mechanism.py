@@ -1,0 +1,148 @@
+"""Which mechanisms can answer a query: frames that differ in sparsity and mechanism alone, the best not chosen yet.
+
+Correlated noise needs a number of keys that is enforced: a public list, or the subtraction of the (k+1)-th largest
+presence count. A number that somebody declares, and that the data might break, is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.query.aggregate_calls import is_aggregate_call
+from dpsql.query.aggregates import Aggregate
+from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
+from dpsql.query.dialect import to_sql
+from dpsql.query.names import ResolvedSelect
+from dpsql.query.private_query import Frame, Mechanism, Sparsity
+from dpsql.query.refusals import Refusals
+
+_ON_PUBLIC_KEYS: dict[str, Mechanism] = {
+    "GAUSSIAN": "gaussian",
+    "CORRELATED_GAUSSIAN": "correlated_gaussian",
+    "DISCRETE_CORRELATED_GAUSSIAN": "discrete_correlated_gaussian",
+}
+_ON_PRIVATE_KEYS: dict[str, Mechanism] = {
+    "GSHM": "gshm",
+    "CSH": "csh",
+    "MISRA_GRIES": "csh",
+}
+
+_HEADROOM = 2
+"""LIMIT n pre-selects this many times n groups: a group is shown where it exceeds the largest one left out by more than
+the threshold, and of exactly n groups the last would hardly ever do so."""
+
+
+def mechanisms(
+    frame: Frame,
+    clauses: Clauses,
+    resolved: ResolvedSelect,
+    aggregates: Mapping[str, Aggregate],
+    refusals: Refusals,
+) -> tuple[Frame, ...]:
+    """The frame by every mechanism that can answer it, at least one unless a refusal was noted."""
+    options, clause = clauses.options, clauses.select[0]
+    # a key that was refused is not in the frame, and is private all the same
+    if not resolved.keys or frame.public_keys is not None:
+        return _on_public_keys(frame, options, clause, refusals)
+    if options.mechanism in _ON_PUBLIC_KEYS:
+        refusals.add(
+            "mechanism", clause, f"{options.mechanism} noises every key of a public list, and these keys have none.",
+            "Write mechanism = GSHM, or declare the keys with CALL dp_domain('table', 'column', keys := [...]).",
+        )  # fmt: skip
+        return ()
+    if options.mechanism == "MISRA_GRIES" or options.sketch_size is not None:
+        return _by_sketch(frame, options, aggregates, clause, refusals)
+    return _by_threshold(frame, options, wanted_rows(clauses, resolved, aggregates), resolved.keys[0], refusals)
+
+
+def wanted_rows(clauses: Clauses, resolved: ResolvedSelect, aggregates: Mapping[str, Aggregate]) -> int | None:
+    """The n of ``ORDER BY count(DISTINCT unit) DESC LIMIT n``; None where the query asks for anything else.
+
+    HAVING drops rows after the order is made, so the rows that it leaves need not be among the n largest.
+    """
+    if clauses.limit is None or resolved.having is not None or not resolved.order:
+        return None
+    first = resolved.order[0]
+    aggregate = aggregates.get(to_sql(first.this)) if is_aggregate_call(first.this) else None
+    if aggregate is None or not first.args.get("desc"):
+        return None
+    numerator = aggregate.estimate.numerator
+    presence = aggregate.estimate.denominator is None and numerator.statistic is None and numerator.centre == 1.0
+    rows = clauses.limit + (clauses.offset or 0)
+    return rows if presence and 1 <= _HEADROOM * rows <= MAX_GROUPS_LIMIT else None
+
+
+def _on_public_keys(frame: Frame, options: QueryOptions, clause: exp.Expr, refusals: Refusals) -> tuple[Frame, ...]:
+    if options.top_k is not None or options.sketch_size is not None:
+        refusals.add(
+            "mechanism", clause, "every listed key is answered, so there is nothing to pre-select.",
+            "Leave top_k and sketch_size out; ORDER BY and LIMIT on the answer cost nothing.",
+        )  # fmt: skip
+        return ()
+    if options.mechanism in _ON_PRIVATE_KEYS:
+        refusals.add(
+            "mechanism", clause, f"{options.mechanism} hides keys behind a threshold, which listed keys do not need.",
+            "Leave mechanism out, and hide small groups with min_privacy_units_per_group, which costs nothing.",
+        )  # fmt: skip
+        return ()
+    if options.mechanism is not None:
+        return (replace(frame, mechanism=_ON_PUBLIC_KEYS[options.mechanism]),)
+    independent = replace(frame, mechanism="gaussian")
+    several = frame.key_count is not None and frame.key_count > 1
+    return (independent, replace(frame, mechanism="correlated_gaussian")) if several else (independent,)
+
+
+def _by_sketch(
+    frame: Frame,
+    options: QueryOptions,
+    aggregates: Mapping[str, Aggregate],
+    clause: exp.Expr,
+    refusals: Refusals,
+) -> tuple[Frame, ...]:
+    if options.mechanism != "MISRA_GRIES" or options.sketch_size is None or options.top_k is not None:
+        refusals.add(
+            "mechanism", clause, "mechanism = MISRA_GRIES and sketch_size belong together, without top_k.",
+            "Write OPTIONS (mechanism = MISRA_GRIES, sketch_size = 1000).",
+        )  # fmt: skip
+        return ()
+    if any(aggregate.statistics for aggregate in aggregates.values()):
+        refusals.add(
+            "mechanism", clause, "a Misra-Gries sketch counts distinct units and nothing else.",
+            "Ask for count(DISTINCT …) of the privacy unit alone, or write top_k = k instead of MISRA_GRIES.",
+        )  # fmt: skip
+        return ()
+    return (replace(frame, mechanism="csh", sparsity=Sparsity("sketch", options.sketch_size)),)
+
+
+def _by_threshold(
+    frame: Frame, options: QueryOptions, rows: int | None, key: exp.Expr, refusals: Refusals
+) -> tuple[Frame, ...]:
+    k = options.top_k if options.top_k is not None else rows and _HEADROOM * rows
+    asked = _ON_PRIVATE_KEYS[options.mechanism] if options.mechanism is not None else None
+    found: list[Frame] = []
+    if options.top_k is None and frame.max_groups is not None and asked in (None, "gshm"):
+        found.append(replace(frame, mechanism="gshm"))
+    elif k is not None:
+        found += [
+            replace(frame, mechanism=name, sparsity=Sparsity("top_k", k))
+            for name in _MECHANISMS_AFTER_TOP_K
+            if asked in (None, name)
+        ]
+    elif asked in (None, "gshm"):
+        refusals.add(
+            "max_groups_missing", key, "neither policy nor query says how many groups one unit may touch.",
+            "Write OPTIONS (max_groups_contributed = 4), declare max_groups_contributed in dp_protect, or ask for the "
+            "largest groups alone: ORDER BY count(DISTINCT …) DESC LIMIT 100, or OPTIONS (top_k = 200).",
+        )  # fmt: skip
+    else:
+        refusals.add(
+            "mechanism", key, f"{options.mechanism} needs a number of keys that is enforced, whatever the data are.",
+            "Add top_k = 100 to OPTIONS, or ORDER BY count(DISTINCT …) DESC LIMIT 100.",
+        )  # fmt: skip
+    return tuple(found)
+
+
+_MECHANISMS_AFTER_TOP_K: tuple[Mechanism, ...] = ("csh", "gshm")

@@ -1,0 +1,99 @@
+"""Step 4, the choice: the mechanism with the least predicted error, by policy and text alone.
+
+At one level, half widths and thresholds of two mechanisms stand in the ratio of their noise (thresholds nearly so), so
+the choice needs no level, and two texts that ask for one frame get one mechanism. What threshold top-k pre-processing
+leads to, nobody can predict: it stands on top of the (k+1)-th largest count. It is therefore chosen only where the text
+asks for it, or where nothing else bounds what a unit can move.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from dpsql.accounting.correlated_histogram import quietest_correlation
+from dpsql.accounting.top_k_histogram import quietest_top_k_correlation
+from dpsql.query.private_query import Frame, Mechanism, PrivateQuery
+from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
+from dpsql.release.listed_histogram import DiscreteListedHistogram, ListedHistogram
+from dpsql.release.subtracted_histogram import SubtractedHistogram
+
+_WORTH_IT = 0.999
+"""A later candidate must have less noise than this many times the earlier one: near a tie, rounding must not decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Variances over sigma^2: of the noise that all keys share, and of the floor's own (None without a floor)."""
+
+    correlation: float
+    floor_correlation: float | None
+
+
+def choose(query: PrivateQuery) -> PrivateQuery:
+    """The query on the frame with the least noise; the others become its alternatives.
+
+    The presence count's share of rho shrinks with its noise, which keeps the relative variances at their least sum.
+    """
+    frames = [query.frame, *query.alternatives]
+    best = frames[0]
+    for frame in frames[1:]:
+        if unit_noise(frame) < _WORTH_IT * unit_noise(best):
+            best = frame
+    independent = math.sqrt(best.unit_groups / 2.0)
+    presence = query.weights[0] * min(1.0, unit_noise(best) / independent)
+    total = math.fsum([presence, *query.weights[1:]])
+    return replace(
+        query,
+        frame=best,
+        alternatives=tuple(frame for frame in frames if frame is not best),
+        weights=tuple(weight / total for weight in (presence, *query.weights[1:])),
+    )
+
+
+def unit_noise(frame: Frame) -> float:
+    """Standard deviation of a shown count at rho = 1, before rounding."""
+    histogram = histogram_of(frame)
+    return math.sqrt(count_sigma(histogram, histogram.sigma(1.0)) ** 2 - histogram.rounding**2 / 12.0)
+
+
+def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:
+    """The presence count's mechanism on a frame.
+
+    Args:
+        frame: what is grouped, and by which mechanism it is noised.
+        shape: that of the points which the frame has already; their cascade keeps it.
+
+    """
+    k, groups = frame.key_count, frame.unit_groups
+    if frame.sparsity is not None:
+        # a unit with one key may raise every counter of a sketch, in a later shard
+        bound = frame.max_groups if frame.sparsity.kind == "top_k" else None
+        kept = shape or _subtracted_shape(frame.mechanism, frame.sparsity.k, bound)
+        if kept.floor_correlation is None:
+            raise AssertionError("a floor that was subtracted is shown with noise")
+        return SubtractedHistogram(frame.sparsity.k, bound, kept.correlation, kept.floor_correlation)
+    if frame.mechanism == "correlated_gaussian" and k is not None:
+        return ListedHistogram(k, groups, (shape or _listed_shape(k, groups)).correlation)
+    if frame.mechanism == "discrete_correlated_gaussian" and k is not None:
+        return DiscreteListedHistogram(k, groups, (shape or _discrete_shape(k)).correlation)
+    return IndependentHistogram(groups, hides=frame.has_private_keys)
+
+
+@lru_cache(maxsize=4096)
+def _listed_shape(k: int, unit_groups: int) -> Shape:
+    return Shape(quietest_correlation(k, unit_groups) or 1.0 / math.sqrt(k), None)
+
+
+def _discrete_shape(k: int) -> Shape:
+    """The paper's 1/sqrt(k), as a multiple of a power of two, which the sampler takes exactly."""
+    return Shape(max(1, round(2**20 / math.sqrt(k))) / 2**20, None)
+
+
+@lru_cache(maxsize=4096)
+def _subtracted_shape(mechanism: Mechanism, k: int, max_groups: int | None) -> Shape:
+    if mechanism == "gshm":
+        return Shape(0.0, 1.0 / math.sqrt(k))
+    correlation = quietest_top_k_correlation(k, max_groups)
+    return Shape(correlation, correlation)

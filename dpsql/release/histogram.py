@@ -1,0 +1,205 @@
+"""How the presence count of a frame is noised, hidden and accounted for: everything about it except its level.
+
+Each kind answers the same questions, so that calibration, release and receipt ask none about mechanisms:
+
+    IndependentHistogram      noise of its own for every key; public keys, or private ones behind a threshold (GSHM)
+    ListedHistogram           noise with a common term over a public list of keys
+    DiscreteListedHistogram   the same with discrete noise
+    SubtractedHistogram       a common term over what the subtraction of a floor has left (CSH on top-k or a sketch)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.accounting import gaussian, sparse_histogram
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+
+Integers = npt.NDArray[np.int64]
+FLOAT_SLACK = 1.0 + 2.0**-40
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyHistogram:
+    """Noisy counts over key ids in steps of 2**lattice_exponent, and the floor to be added to each of them."""
+
+    values: Integers
+    floor: float
+
+
+class Histogram(Protocol):
+    """A presence count's mechanism without its level.
+
+    Implementations are frozen, and equal where they noise alike.
+    """
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in receipts."""
+
+    @property
+    def unit_groups(self) -> int:
+        """Most counted groups that one unit touches."""
+
+    @property
+    def hides(self) -> bool:
+        """Whether keys pass a threshold."""
+
+    @property
+    def draws(self) -> int:
+        """Draws whose imprecision counts towards delta."""
+
+    @property
+    def correlation(self) -> float:
+        """Variance of the noise that all keys share over sigma^2."""
+
+    @property
+    def floor_correlation(self) -> float | None:
+        """Variance of the floor's own noise over sigma^2; None where no noisy floor is shown."""
+
+    @property
+    def lattice_exponent(self) -> int:
+        """Noisy counts are multiples of 2**lattice_exponent."""
+
+    @property
+    def rounding(self) -> float:
+        """What a continuous sum is rounded to a multiple of; 0 where the noise is discrete."""
+
+    def sigma(self, rho: float) -> float:
+        """Standard deviation of each key's own noise at a level, in units, rounded up."""
+
+    def check(self, sigma: float) -> None:
+        """Raise CalibrationError if such noise cannot be drawn."""
+
+    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
+        """Largest rho of a query whose presence count gets this share of it, rounded down."""
+
+    def threshold(self, delta: float, sigma: float) -> float | None:
+        """Smallest tau, as it is compared with, whose threshold part is at most delta; None where no key hides."""
+
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
+        """Smallest tau for which the query, sums included, is (epsilon, delta)-private; None where no key hides."""
+
+    def threshold_delta(self, sigma: float, tau: float | None) -> float:
+        """What the ledger adds beside rho, rounded up; 0 where no key hides."""
+
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
+        """Smallest epsilon of the query, sums included, at delta; rounded up."""
+
+    def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
+        """Noise the counts, and what was subtracted from them."""
+
+
+class PublicHistogram:
+    """What holds for every mechanism under which no key hides."""
+
+    hides: ClassVar[bool] = False
+    floor_correlation: ClassVar[None] = None
+
+    def threshold(self, delta: float, sigma: float) -> None:  # noqa: ARG002 — the protocol's
+        """None: every key is shown."""
+        return
+
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> None:  # noqa: ARG002
+        """None: every key is shown."""
+        return
+
+    def threshold_delta(self, sigma: float, tau: float | None) -> float:  # noqa: ARG002
+        """Nothing is lost by showing a key."""
+        return 0.0
+
+
+def count_sigma(histogram: Histogram, sigma: float) -> float:
+    """Standard deviation of a count as it is shown: own noise, what the floor leaves of the shared, and rounding."""
+    shared = histogram.correlation if histogram.floor_correlation is None else histogram.floor_correlation
+    return math.hypot(sigma * math.sqrt(1.0 + shared), histogram.rounding / math.sqrt(12.0))
+
+
+def whole_threshold(tau: float) -> float:
+    """Smallest whole tau such that comparing the *rounded* noisy count with 1 + tau is as strict as tau itself.
+
+    Counts are whole, so round(noise) > t means noise >= t + 1/2: the rounded rule at t is the continuous rule at
+    t + 1/2 (docs/proofs/gshm.md, part c).
+    """
+    return float(max(0, math.ceil(tau - 0.5)))
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentHistogram:
+    """Every key has noise of its own.
+
+    *Guarantee*, *Source*: `sparse_histogram.gshm_delta` and `threshold_delta` with a threshold, the Gaussian mechanism
+    without; the rounding is post-processing (docs/proofs/gshm.md).
+    """
+
+    unit_groups: int
+    hides: bool
+    correlation: ClassVar[float] = 0.0
+    floor_correlation: ClassVar[None] = None
+    lattice_exponent: ClassVar[int] = 0
+    rounding: ClassVar[float] = 1.0
+
+    @property
+    def name(self) -> str:
+        """``gshm`` with a threshold, ``gaussian`` without."""
+        return "gshm" if self.hides else "gaussian"
+
+    @property
+    def draws(self) -> int:
+        """Only the draws on groups that the unit touches."""
+        return self.unit_groups
+
+    def sigma(self, rho: float) -> float:
+        """sqrt(unit_groups / (2 rho)), rounded up."""
+        return math.sqrt(self.unit_groups / (2.0 * rho)) * FLOAT_SLACK
+
+    def check(self, sigma: float) -> None:
+        """Refuse noise that cannot be drawn."""
+        RoundedGaussian(sigma)
+
+    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
+        """Largest rho of a query, rounded down."""
+        if not self.hides:
+            return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / FLOAT_SLACK**3
+        point = sparse_histogram.best_gshm(epsilon, delta, max_groups=self.unit_groups, presence_share=presence_share)
+        return point.rho / FLOAT_SLACK
+
+    def threshold(self, delta: float, sigma: float) -> float | None:
+        """Smallest tau whose threshold part is at most delta."""
+        if not self.hides:
+            return None
+        return whole_threshold(sparse_histogram.threshold(delta, max_groups=self.unit_groups, sigma=sigma))
+
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
+        """Smallest tau for which the query is (epsilon, delta)-private."""
+        if not self.hides:
+            return None
+        tau = sparse_histogram.gshm_threshold(
+            epsilon, delta, max_groups=self.unit_groups, sigma=sigma, aggregate_precision=aggregate_precision
+        )
+        return whole_threshold(tau)
+
+    def threshold_delta(self, sigma: float, tau: float | None) -> float:
+        """What the ledger adds beside rho."""
+        if tau is None:
+            return 0.0
+        return sparse_histogram.threshold_delta(max_groups=self.unit_groups, sigma=sigma, tau=tau + 0.5)
+
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
+        """Smallest epsilon of the query at delta."""
+        if tau is None:
+            mu = math.sqrt(self.unit_groups * (sigma**-2 + aggregate_precision)) * FLOAT_SLACK
+            return gaussian.epsilon(delta, mu, 1.0)
+        return sparse_histogram.gshm_epsilon(
+            delta, max_groups=self.unit_groups, sigma=sigma, tau=tau + 0.5, aggregate_precision=aggregate_precision
+        )
+
+    def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
+        """Add one draw to every count; the floor is a constant of the policy."""
+        return NoisyHistogram(exact + RoundedGaussian(sigma).draw(len(exact), entropy), float(floor))

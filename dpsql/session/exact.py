@@ -1,0 +1,202 @@
+"""Step 6: exact values over the keys that a frame holds, from the data or from what the frame was first released from.
+
+The histogram of a frame that leaves keys out (by a floor, or by the policy's least number of units) is read once. What is
+left of it is frozen in the state file, and every later release of the frame is drawn from it or, for sums, on its keys:
+had the data changed in silence, a key that one unit brought over the line could otherwise be anybody's later, with all
+that was noised for it before, and more than k keys would share one common noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsql.engine import Engine, Sandbox, digest
+from dpsql.errors import ReleaseError
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.query.bound import bounded_sql
+from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
+from dpsql.query.sketch_sql import sketch_sql
+from dpsql.release.align import align_groups
+from dpsql.release.sketch import sketched
+from dpsql.session.policy_view import SchemaView
+from dpsql.state import Snapshot, State
+
+_STAND_IN_SALT = bytes(16)
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What the steps run on."""
+
+    state: State
+    engine: Engine
+    sandbox: Sandbox
+    entropy: Entropy
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact values over key ids; a wrapper whose text shows nothing.
+
+    Attributes:
+        new_keys: keys that the frame did not hold yet, in the order of their ids; None if there are none.
+        values: int64 vectors over all key ids, in lattice steps.
+        floor: what was subtracted from the presence counts.
+        snapshot: the histogram to be frozen; None where the frame has none, or has it already.
+
+    """
+
+    new_keys: pa.Table | None
+    values: Mapping[Statistic, npt.NDArray[np.int64]]
+    floor: int
+    snapshot: Snapshot | None
+
+    def __repr__(self) -> str:
+        return "Exact(…)"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where the exact values of the due statistics are to come from.
+
+    Attributes:
+        due: statistics whose values are wanted, presence first where it is among them.
+        public_keys: the frame's public keys, one row each; None where keys are private.
+        held: keys that the frame holds; None before its first release.
+        snapshot: the frozen histogram; None where there is none.
+
+    """
+
+    frame: Frame
+    due: tuple[Statistic, ...]
+    public_keys: pa.Table | None
+    held: pa.Table | None = field(repr=False)
+    snapshot: Snapshot | None = field(repr=False)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether raw rows are read at all."""
+        return self.snapshot is None or any(statistic != PRESENCE for statistic in self.due)
+
+    def sql(self, salt: bytes) -> str:
+        """The bounded query; nothing of the data."""
+        sparsity = self.frame.sparsity
+        if sparsity is not None and sparsity.kind == "sketch" and self.snapshot is None:
+            return sketch_sql(self.frame, salt)
+        others = (statistic for statistic in self.due if statistic != PRESENCE)
+        return bounded_sql(self.frame, (PRESENCE, *others), salt, held_keys=self.snapshot is not None)
+
+
+def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> Reading:
+    """Find out where the values come from, and that the bounded query can be made; reads no raw row.
+
+    Raises:
+        ReleaseError: the list of public keys changed since the plan.
+
+    """
+    held = rooms.state.side_table.frame_keys(frame.frame_hash)
+    snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
+    reading = Reading(frame, due, _public_key_table(frame, rooms), held, snapshot)
+    reading.sql(_STAND_IN_SALT)
+    return reading
+
+
+def read_exact(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
+    """Carry the reading out.
+
+    Raises:
+        EngineError: the engine failed or ran out of time.
+
+    """
+    if not reading.frame.is_frozen:
+        return _grouped(reading, salt, rooms, timeout_seconds)
+    if reading.snapshot is not None:
+        return _on_held_keys(reading, reading.snapshot, salt, rooms, timeout_seconds)
+    return _first(reading, salt, rooms, timeout_seconds)
+
+
+def _grouped(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
+    """Every group of the data, in the order of the frame's keys."""
+    exact = _aggregate(reading, salt, rooms, reading.public_keys, timeout_seconds)
+    # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
+    known = reading.held if reading.held is not None else reading.public_keys
+    new_keys, values = _aligned(reading, exact, known, rooms)
+    if reading.held is None and reading.public_keys is not None:
+        new_keys = reading.public_keys
+    return Exact(new_keys, values, 0, None)
+
+
+def _first(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
+    """What the subtraction of the floor leaves, to be frozen."""
+    if PRESENCE not in reading.due:
+        raise AssertionError("the first release of a frame draws its presence count")
+    sparsity = reading.frame.sparsity
+    if sparsity is not None and sparsity.kind == "sketch":
+        exact, floor = _sketch(reading, sparsity, salt, rooms, timeout_seconds)
+    elif sparsity is not None:
+        table = _aggregate(reading, salt, rooms, None, timeout_seconds)
+        floor = pc.max(table.column("floor")).as_py()
+        exact = table.filter(pc.is_valid(table.column("units"))).drop_columns(["floor"])
+    else:
+        exact, floor = _aggregate(reading, salt, rooms, None, timeout_seconds), reading.frame.minimum_units - 1
+    new_keys, values = _aligned(reading, exact, None, rooms)
+    return Exact(new_keys, values, floor, Snapshot(values[PRESENCE], floor))
+
+
+def _sketch(
+    reading: Reading, sparsity: Sparsity, salt: bytes, rooms: Rooms, timeout_seconds: float | None
+) -> tuple[pa.Table, int]:
+    """Counters above the policy's minimum, and the floor with it: true counts are below counter + floor."""
+    with contextlib.closing(rooms.engine.stream(reading.sql(salt), timeout_seconds=timeout_seconds)) as pieces:
+        sketch = sketched(sparsity.k, (piece.reveal() for piece in pieces), rooms.sandbox.run)
+    left_out = reading.frame.minimum_units - 1
+    units = pc.subtract(sketch.counters.column("units"), left_out)
+    counters = sketch.counters.set_column(sketch.counters.num_columns - 1, "units", units)
+    return counters.filter(pc.greater(units, 0)), sketch.floor + left_out
+
+
+def _on_held_keys(
+    reading: Reading, snapshot: Snapshot, salt: bytes, rooms: Rooms, timeout_seconds: float | None
+) -> Exact:
+    """The frozen counts, and sums on the frozen keys."""
+    values: dict[Statistic, npt.NDArray[np.int64]] = {}
+    if reading.needs_data:
+        exact = _aggregate(reading, salt, rooms, reading.held, timeout_seconds)
+        new_keys, values = _aligned(reading, exact, reading.held, rooms)
+        if new_keys is not None:
+            raise ReleaseError("the keys that a frame holds do not match themselves; nothing was released")
+    return Exact(None, values | {PRESENCE: snapshot.values}, snapshot.floor, None)
+
+
+def _aggregate(
+    reading: Reading, salt: bytes, rooms: Rooms, listed: pa.Table | None, timeout_seconds: float | None
+) -> pa.Table:
+    return rooms.engine.aggregate(reading.sql(salt), listed_keys=listed, timeout_seconds=timeout_seconds).reveal()
+
+
+def _aligned(
+    reading: Reading, exact: pa.Table, known: pa.Table | None, rooms: Rooms
+) -> tuple[pa.Table | None, dict[Statistic, npt.NDArray[np.int64]]]:
+    key_names = tuple(f"key_{i}" for i in range(len(reading.frame.keys)))
+    aligned = align_groups(exact, known, key_names, rooms.sandbox.run)
+    others = [statistic for statistic in reading.due if statistic != PRESENCE]
+    columns = {PRESENCE: "units"} | {statistic: f"stat_{i}" for i, statistic in enumerate(others, start=1)}
+    return aligned.new_keys, {statistic: aligned.values[name] for statistic, name in columns.items()}
+
+
+def _public_key_table(frame: Frame, rooms: Rooms) -> pa.Table | None:
+    public = frame.public_keys
+    if public is None:
+        return None
+    view = SchemaView(rooms.state.policy(), rooms.engine, rooms.sandbox)
+    table = view.public_key_table(frame.table, public.columns, [key.type for key in frame.keys])
+    if digest(table) != public.digest:
+        raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
+    return table

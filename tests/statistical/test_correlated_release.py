@@ -1,0 +1,239 @@
+"""Correlated noise leaves the front door with the law of its receipt, and what hides shows as rarely as was charged.
+
+The faults that a maker of such a mechanism is likeliest to make are planted here, and every one is caught: a threshold
+1 % low, noise 3 % low, a common term drawn for each key, `>=` for `>`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import integrate, stats
+
+import dpsql
+from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.release import listed_histogram, subtracted_histogram
+from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
+from dpsql.release.listed_histogram import ListedHistogram
+from dpsql.release.noise import shown_keys
+from dpsql.release.subtracted_histogram import SubtractedHistogram
+from dpsql.session import answer as answer_module
+from tests.deterministic_entropy import SeededEntropy
+
+pytestmark = pytest.mark.statistical
+
+Floats = npt.NDArray[np.float64]
+# With the right law a check falls below ACCEPTED with probability 1e-4 per seed; the planted faults fall below CAUGHT.
+ACCEPTED, CAUGHT = 1e-4, 1e-7
+GROUPS, UNITS = 50, 40
+
+
+def listed(session: dpsql.Session, groups: int, max_groups: int) -> None:
+    """A table of ``groups`` listed keys with the same units in each."""
+    session.connection.execute(
+        f"CREATE OR REPLACE TABLE stays AS SELECT u AS guest, g AS house FROM range({groups}) a(g), range({UNITS}) b(u)"
+    )
+    session.sql(
+        f"CALL dp_protect('stays', privacy_unit_column := 'guest', max_groups_contributed := {max_groups}, "
+        "rho_budget := 1e6, delta_threshold := 0.9, delta_conversion := 1e-6)"
+    )
+    session.sql(f"CALL dp_domain('stays', 'house', keys := [{', '.join(map(str, range(groups)))}])")
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        session._desk.entropy = SeededEntropy(3)
+        yield session
+
+
+TEXT = "SELECT {options} house, count(DISTINCT guest) AS guests FROM stays GROUP BY house ORDER BY house"
+
+
+@pytest.mark.parametrize(("groups", "ratio"), [(50, 0.571), (1000, 0.516)])
+def test_common_noise_takes_almost_half_of_the_noise_away(session: dpsql.Session, groups: int, ratio: float) -> None:
+    """The exact variance in the receipt against that of independent noise at the same (epsilon, delta)."""
+    listed(session, groups, groups)
+    sigmas = []
+    for mechanism in ("", "WITH DIFFERENTIAL_PRIVACY OPTIONS (mechanism = GAUSSIAN)"):
+        receipt = session.sql(TEXT.format(options=mechanism), epsilon=0.3, delta=1e-6).receipt
+        assert receipt is not None
+        sigma = receipt.columns[-1].sigma
+        assert sigma is not None
+        # what is left without the rounding to whole counts, which both have
+        sigmas.append(math.sqrt(sigma**2 - 1 / 12))
+    assert receipt is not None
+    assert receipt.mechanism == "gaussian"
+    assert sigmas[0] / sigmas[1] == pytest.approx(ratio, abs=5e-4)
+    assert sigmas[0] / sigmas[1] == pytest.approx((1 + groups**-0.5) / 2, rel=1e-3)
+
+
+def errors_of(histogram: Histogram, sigma: float, draws: int, keys: int) -> Floats:
+    """Noise of ``draws`` releases of ``keys`` keys, shape (draws, keys), floor included."""
+    entropy = SeededEntropy(12)
+    found = []
+    for _ in range(draws):
+        noisy = histogram.draw(np.zeros(keys, dtype=np.int64), 0, sigma, entropy)
+        found.append(noisy.values + noisy.floor)
+    return np.stack(found).astype(np.float64)
+
+
+def law_p(error: Floats, sigma: float, shared: float) -> float:
+    """p-value of mean 0, variance sigma² (1 + shared) + 1/12 and covariance sigma² shared; the smallest of three, x 3.
+
+    Over one draw, deviations from the draw's mean have variance sigma² + 1/12, and the mean has sigma² shared beside.
+    """
+    keys = error.shape[1]
+    within = np.sum((error - error.mean(axis=1, keepdims=True)) ** 2) / (sigma**2 + 1 / 12)
+    of_mean = sigma**2 * shared + (sigma**2 + 1 / 12) / keys
+    between = np.sum(error.mean(axis=1) ** 2) / of_mean
+    centre = abs(error.mean()) / math.sqrt(of_mean / error.shape[0])
+    freedom = [error.shape[0] * (keys - 1), error.shape[0]]
+    tails = [side([within, between], freedom) for side in (stats.chi2.cdf, stats.chi2.sf)]
+    return min(1.0, 3 * 2 * float(min(np.min(tails), stats.norm.sf(centre))))
+
+
+SHAPES = (
+    (ListedHistogram(k=GROUPS, unit_groups=GROUPS, correlation=GROUPS**-0.5), GROUPS**-0.5),
+    (SubtractedHistogram(GROUPS, None, correlation=0.2, floor_correlation=0.3), 0.3),
+    (SubtractedHistogram(GROUPS, None, correlation=0.0, floor_correlation=0.3), 0.3),
+    (IndependentHistogram(GROUPS, hides=True), 0.0),
+)
+
+
+@pytest.mark.parametrize(("histogram", "shared"), SHAPES)
+def test_draws_have_the_variance_and_covariance_of_the_receipt(histogram: Histogram, shared: float) -> None:
+    error = errors_of(histogram, 9.0, 6000, GROUPS)
+    assert law_p(error, 9.0, shared) > ACCEPTED
+    assert count_sigma(histogram, 9.0) == pytest.approx(math.sqrt(81 * (1 + shared) + 1 / 12))
+
+
+class CommonTermPerKey(CorrelatedGaussian):
+    """The fault: every key gets a common term of its own."""
+
+    def draw(self, count: int, entropy: Entropy) -> CorrelatedNoise:
+        each = [super(CommonTermPerKey, self).draw(1, entropy) for _ in range(count)]
+        return CorrelatedNoise(np.concatenate([one.values for one in each]), each[0].common)
+
+
+class LowNoise(CorrelatedGaussian):
+    """The fault: own and common noise are 3 % low."""
+
+    def draw(self, count: int, entropy: Entropy) -> CorrelatedNoise:
+        return CorrelatedGaussian(0.97 * self.sigma, self.correlation).draw(count, entropy)
+
+
+@pytest.mark.parametrize("fault", [CommonTermPerKey, LowNoise])
+@pytest.mark.parametrize(("histogram", "shared"), SHAPES[:2])
+def test_the_law_of_correlated_draws_catches_a_planted_fault(
+    monkeypatch: pytest.MonkeyPatch, fault: type, histogram: Histogram, shared: float
+) -> None:
+    for module in (listed_histogram, subtracted_histogram):
+        monkeypatch.setattr(module, "CorrelatedGaussian", fault)
+    assert law_p(errors_of(histogram, 9.0, 800, GROUPS), 9.0, shared) < CAUGHT
+
+
+def test_listed_counts_follow_the_law_of_the_receipt_through_sql(session: dpsql.Session) -> None:
+    listed(session, GROUPS, GROUPS)
+    found = []
+    for _ in range(60):
+        session.sql("CALL dp_new_version('stays')")
+        answer = session.sql(TEXT.format(options=""), rho=0.1)
+        found.append(answer.df()["guests"].to_numpy() - UNITS)
+    assert answer.receipt is not None
+    assert answer.receipt.mechanism == "correlated_gaussian"
+    sigma = answer.receipt.columns[-1].sigma
+    assert sigma is not None
+    own = math.sqrt((sigma**2 - 1 / 12) / (1 + GROUPS**-0.5))
+    assert law_p(np.stack(found).astype(np.float64), own, GROUPS**-0.5) > ACCEPTED
+
+
+def any_passes(sigma: float, distance: float, keys: int, correlation: float) -> float:
+    """P(one of N(0, sigma²) + a common N(0, correlation sigma²) is at least ``distance``), by quadrature."""
+    if correlation == 0.0:
+        return -math.expm1(keys * stats.norm.logcdf(distance / sigma))
+
+    def shown(common: float) -> float:
+        tail = stats.norm.logcdf((distance - common) / sigma)
+        return -math.expm1(keys * tail) * stats.norm.pdf(common, scale=sigma * math.sqrt(correlation))
+
+    far = 12 * sigma * math.sqrt(correlation)
+    value, _ = integrate.quad(shown, -far, far, points=[0.0, distance / 2, distance], limit=400, epsrel=1e-10)
+    return float(value)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 50, 1000])
+@pytest.mark.parametrize("correlated", [True, False])
+def test_keys_of_one_unit_hide_after_top_k_with_probability_one_minus_delta(k: int, correlated: bool) -> None:
+    """Exact tails at the chosen sigma and tau; a threshold 1 % low and `>=` for `>` both break the promise."""
+    correlation = k**-0.5 if correlated else 0.0
+    histogram = SubtractedHistogram(k, None, correlation, k**-0.5)
+    for rho, delta in ((0.001, 1e-9), (0.1, 1e-6), (2.0, 1e-12)):
+        sigma = histogram.sigma(rho)
+        tau = histogram.threshold(delta, sigma)
+        charged = histogram.threshold_delta(sigma, tau)
+        passing = any_passes(sigma, tau + 0.5, k, correlation)
+        assert passing <= charged <= delta
+        assert charged <= passing * (1 + 2e-5)
+        # `>=`: a count is shown from tau + 1/2 - 1 on
+        assert any_passes(sigma, tau - 0.5, k, correlation) > delta
+        # 1 % low, where that is at least a whole count
+        low = min(tau - 1.0, math.floor(0.99 * tau))
+        assert any_passes(sigma, low + 0.5, k, correlation) > delta
+        counts = np.array([tau, 1.0 + tau, 2.0 + tau])
+        assert shown_keys(counts, 5.0, tau, 1).tolist() == [2]
+
+
+def lone_units(session: dpsql.Session, tables: int, k: int) -> tuple[int, float]:
+    """How many of so many tables, each of one unit in ``k`` keys, showed a key; and the delta charged for each."""
+    seen = 0
+    for number in range(tables):
+        table = f"stays_{number}"
+        session.connection.execute(
+            f"CREATE OR REPLACE TABLE {table} AS SELECT 1 AS guest, g AS house FROM range({k}) a(g)"
+        )
+        session.sql(
+            f"CALL dp_protect('{table}', privacy_unit_column := 'guest', rho_budget := 1, delta_threshold := 0.999, "
+            "delta_conversion := 1e-6)"
+        )
+        session.sql(f"CALL dp_new_version('{table}')")
+        text = f"SELECT house, count(DISTINCT guest) AS n FROM {table} GROUP BY house ORDER BY n DESC LIMIT {k // 2}"
+        answer = session.sql(text, rho=0.05, delta=0.05)
+        seen += len(answer) > 0
+    assert answer.receipt is not None
+    return seen, answer.receipt.charged_delta
+
+
+def test_a_lone_unit_is_shown_after_top_k_as_rarely_as_was_charged(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = 100
+    seen, charged = lone_units(session, tables, 8)
+    assert stats.binomtest(seen, tables, charged, alternative="greater").pvalue > ACCEPTED
+
+    def half_the_threshold(counts: Floats, floor: float, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
+        assert tau is not None
+        return shown_keys(counts + 0.5 * tau, floor, tau, min_units)
+
+    monkeypatch.setattr(answer_module, "shown_keys", half_the_threshold)
+    too_often, _ = lone_units(session, tables, 8)
+    assert stats.binomtest(too_often, tables, charged, alternative="greater").pvalue < CAUGHT
+
+
+def test_sums_after_top_k_move_on_the_units_keys_and_counts_on_all(session: dpsql.Session) -> None:
+    """The joint epsilon of counts and sums covers the case that counts fall where the unit's sums stay."""
+    histogram = SubtractedHistogram(9, None, 0.3, 0.3)
+    sigma, precision = histogram.sigma(0.1), 0.02
+    joint = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), precision)
+    counts_alone = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), 0.0)
+    added = dataclasses.replace(histogram, max_groups=1).query_epsilon(
+        1e-6, sigma, histogram.threshold(1e-7, sigma), precision
+    )
+    assert counts_alone < joint
+    assert added < joint
