@@ -4,8 +4,8 @@
 
 Top-k with correlated noise (what the text alone gets) against the Gaussian sparse histogram at several max_groups, each
 through the front door. Precision is the share of the true 500 among the 500 rows asked for; the error is the root mean
-square over the true 500 of shown less true number of authors, a word that is not shown counting as 0; beside it the same
-over the shown ones alone. Bounding costs the sparse histogram what busy authors lose; top-k has none.
+square over the true 500 of shown less true number of authors, a word that is not shown counting as 0; beside it the
+same over the shown ones alone. Bounding costs the sparse histogram what busy authors lose; top-k has none.
 """
 
 from __future__ import annotations

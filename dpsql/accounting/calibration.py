@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
+
+from scipy.optimize import brentq
 
 from dpsql.errors import CalibrationError
 
@@ -14,6 +17,7 @@ RESOLUTION = 2.0**-47
 MOST_GROUPS = 10**6
 # The doubling search leaves the floating-point range after about this many steps.
 MOST_STEPS = 2200
+_FIRST_STEP = 2.0**-7
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
@@ -74,6 +78,34 @@ def narrow(is_safe: Callable[[float], bool], unsafe: float, safe: float, resolut
         else:
             unsafe = middle
     return safe
+
+
+def smallest_at_most(function: Callable[[float], float], target: float, lowest: float, resolution: float) -> float:
+    """Smallest number from ``lowest`` > 0 on at which a falling positive function is at most ``target``, to resolution.
+
+    As `smallest_safe`, with the function's values to go by and a number to start from that is most often close: for
+    functions that are slow to compute.
+
+    >>> round(smallest_at_most(lambda x: 1.0 / x**2, 0.5, 1.0, 1e-9), 6)
+    1.414214
+    """
+
+    def excess(x: float) -> float:
+        return math.log(max(function(x), sys.float_info.min)) - math.log(target)
+
+    if excess(lowest) <= 0.0:
+        return lowest
+    unsafe, step = lowest, _FIRST_STEP
+    while excess(safe := lowest * (1.0 + step)) > 0.0:
+        unsafe, step = safe, 4.0 * step
+        if not step < math.inf:
+            raise CalibrationError("no number in the floating-point range meets the request")
+    found: float = brentq(excess, unsafe, safe, xtol=sys.float_info.min, rtol=max(resolution, 2.0**-50))
+    growth = resolution
+    while excess(found) > 0.0:
+        # The function may be rough below the resolution, so a step may have to grow.
+        found, growth = found * (1.0 + growth), 2.0 * growth
+    return min(found, safe)
 
 
 def place_of_minimum(function: Callable[[float], float], grid: Sequence[float], tolerance: float) -> float:

@@ -13,7 +13,6 @@ import numpy as np
 
 from dpsql.accounting import gaussian
 from dpsql.accounting.calibration import (
-    narrow,
     place_of_minimum,
     require_delta,
     require_finite,
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 # Common keys and lost keys are each calibrated to (1 - slack) delta; at 1/2 their sum bounds every pair by delta.
-_LEAST_SLACK, _MOST_SLACK = 2.0**-37, 0.5
+_SLACKS = (2.0**-37, 2.0**-7, 2.0**-4, 2.0**-2, 0.5)
 _UP, _DOWN = 1.0 + 2.0**-39, 1.0 - 2.0**-38
 
 
@@ -192,12 +191,11 @@ def best_top_k(
         correlation_or_default(k, correlation),
         floor_correlation_or_default(k, floor_correlation),
     )
-    slack = _LEAST_SLACK
-    if _point(request, delta, slack).delta > delta:
-        if _point(request, delta, _MOST_SLACK).delta > delta:
-            raise CalibrationError(f"no top-k histogram meets epsilon = {epsilon!r}, delta = {delta!r}")
-        slack = narrow(lambda tried: _point(request, delta, tried).delta <= delta, slack, _MOST_SLACK, 2.0**-6)
-    return _point(request, delta, slack)
+    for slack in _SLACKS:
+        point = _point(request, delta, slack)
+        if point.delta <= delta:
+            return point
+    raise CalibrationError(f"no top-k histogram meets epsilon = {epsilon!r}, delta = {delta!r}")
 
 
 def _point(request: _Request, delta: float, slack: float) -> TopKPoint:

@@ -18,13 +18,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpsql.accounting import gaussian
 from dpsql.accounting.calibration import (
-    narrow,
     require_delta,
     require_finite,
     require_max_groups,
     require_positive,
-    smallest_safe,
+    smallest_at_most,
 )
 from dpsql.accounting.correlated_histogram import correlation_or_default, csh_threshold_delta
 from dpsql.accounting.exceedance import FAR, shown_quantile
@@ -70,7 +70,7 @@ def top_k_delta(
         aggregate_precision: sum over the aggregates of (sensitivity_l2 per key / their noise)^2, at least 0;
             aggregates move on keys that the unit has, whether or not the key's count does. 0 for a sketch.
     Returns: a probability, rounded up (by a few millionths of itself where one kind of key costs most, by less
-        than a ten-thousandth where both together do).
+        than a fiftieth where both together do).
     Raises: CalibrationError for inputs outside these ranges.
     Assumes: continuous noise, or its sum rounded once on a lattice at tau + half a lattice step.
     Randomness: none.
@@ -184,8 +184,8 @@ def top_k_threshold(
     require_delta(delta)
     release = _release(k, sigma, correlation, floor_correlation, max_groups, aggregate_precision)
 
-    def is_safe(tau: float) -> bool:
-        value = top_k_delta(
+    def value(tau: float) -> float:
+        return top_k_delta(
             epsilon,
             k=k,
             sigma=sigma,
@@ -195,16 +195,17 @@ def top_k_threshold(
             max_groups=max_groups,
             aggregate_precision=aggregate_precision,
         )
-        return value <= delta
 
     # With every key hidden for sure, what remains is the noise on common counts, floor and aggregates.
     highest = 1.1 * FAR * (1.0 + math.sqrt(release.noise.correlation)) * sigma
-    if not is_safe(highest):
+    if value(highest) > delta:
         raise CalibrationError(f"sigma = {sigma!r} is too small for epsilon = {epsilon!r}, delta = {delta!r}")
     # No smaller threshold hides k keys well enough beside the floor; this one does, and most often suffices.
     left = delta * _DOWN - float(release.gauss(epsilon, np.array([float(k)]))[0])
     lowest = shown_quantile(left, k, release.noise.correlation) * sigma if left > 0.0 else 0.0
-    return lowest if is_safe(lowest) else narrow(is_safe, lowest, highest, _RESOLUTION)
+    if lowest == 0.0:
+        return 0.0 if value(0.0) <= delta else smallest_at_most(value, delta, sigma * _RESOLUTION, _RESOLUTION)
+    return smallest_at_most(value, delta, lowest, _RESOLUTION)
 
 
 @lru_cache(maxsize=4096)
@@ -236,8 +237,8 @@ def top_k_epsilon(
     if lost >= delta * _DOWN:
         raise CalibrationError(f"the threshold alone costs delta = {lost:.6g}, which leaves nothing of {delta:.6g}")
 
-    def is_safe(epsilon: float) -> bool:
-        value = top_k_delta(
+    def value(epsilon: float) -> float:
+        return top_k_delta(
             epsilon,
             k=k,
             sigma=sigma,
@@ -247,9 +248,13 @@ def top_k_epsilon(
             max_groups=max_groups,
             aggregate_precision=aggregate_precision,
         )
-        return value <= delta
 
-    return 0.0 if is_safe(0.0) else smallest_safe(is_safe, 1.0)
+    if value(0.0) <= delta:
+        return 0.0
+    # What common counts, floor and aggregates cost alone is a bound from below, and seldom far.
+    release = _release(k, sigma, correlation, floor_correlation, max_groups, aggregate_precision)
+    common = gaussian.epsilon(delta, math.sqrt(float(release.squared(np.zeros(1))[0])), 1.0)
+    return smallest_at_most(value, delta, max(common * _DOWN, _RESOLUTION), _RESOLUTION)
 
 
 def floor_correlation_or_default(k: int, floor_correlation: float | None) -> float:

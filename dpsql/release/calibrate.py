@@ -151,13 +151,13 @@ def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Leve
 def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
     levels = _levels(query, histogram, rho)
     if not histogram.hides:
-        return _calibration(histogram, levels, None, delta)
+        return _guaranteed(histogram, levels, None, delta)
     # the imprecision of the draws is charged beside the threshold; together they cost no more than delta
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = slack_delta_zcdp(_draws(histogram, len(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
-    return _calibration(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
+    return _guaranteed(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
 
 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
@@ -169,7 +169,9 @@ def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
     levels = _levels(query, histogram, rho)
     tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(levels))
-    return _calibration(histogram, levels, tau, target)
+    shown = histogram.threshold_delta(levels[0].sigma, tau)
+    # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
+    return Calibration(histogram, levels, tau, shown, epsilon, delta)
 
 
 def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:
@@ -182,7 +184,7 @@ def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large
     return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
 
 
-def _calibration(histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float) -> Calibration:
+def _guaranteed(histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float) -> Calibration:
     epsilon, total_delta = guarantee(histogram, levels, tau, delta)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     return Calibration(histogram, levels, tau, shown, epsilon, total_delta)

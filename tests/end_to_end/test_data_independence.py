@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ DATA = {
         "FROM range(50_000) t(u)"
     ),
 }
-ANSWERED: tuple[tuple[str, dict[str, float]], ...] = (
+ANSWERED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SELECT count(*) FROM visits", {}),
     ("SELECT count(DISTINCT patient), sum(cost), avg(cost) FROM visits", {"rho": 0.2}),
     ("SELECT city, count(*) AS n, dp_interval_low(n) FROM visits GROUP BY city ORDER BY n DESC LIMIT 5", {}),
@@ -86,7 +87,7 @@ def serialised(table: pa.Table) -> bytes:
     return content
 
 
-def explained(session: dpsql.Session, text: str, options: dict[str, float]) -> bytes:
+def explained(session: dpsql.Session, text: str, options: dict[str, Any]) -> bytes:
     listed = "".join(f", {name} := {value}" for name, value in options.items())
     return serialised(session.as_analyst("ana").sql(f"FROM dp_explain($$ {text} $$ {listed})").arrow())
 

@@ -1,4 +1,4 @@
-"""The largest groups of a table without max_groups: pre-selection, floor, frozen histogram, sums and sketches by SQL."""
+"""The largest groups of a table without max_groups: pre-selection, floor, frozen histogram, sums and sketches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_the_largest_groups_need_no_max_groups(session: dpsql.Session) -> None:
 
 
 def test_sums_beside_pre_selected_counts_are_true_up_to_their_noise(session: dpsql.Session) -> None:
-    answer = session.sql(TOP_4.format("count(DISTINCT visitor) AS n, sum(spent) AS total, avg(spent) AS mean"), rho=20.0)
+    aggregates = "count(DISTINCT visitor) AS n, sum(spent) AS total, avg(spent) AS mean"
+    answer = session.sql(TOP_4.format(aggregates), rho=20.0)
     sigmas = {column.name: column.sigma for column in receipt_of(answer).columns}
     assert sigmas["n"] is not None
     assert sigmas["total"] is not None
@@ -224,7 +225,7 @@ def test_one_unit_moves_counts_one_way_or_counts_and_floor_the_other(
 
 
 def test_a_unit_with_one_key_moves_all_k_counts(tables: Tables) -> None:
-    """Why max_groups bounds nothing after pre-selection: k keys of two units, and a third key that the unit completes."""
+    """Why max_groups bounds nothing after pre-selection: k keys of two units, and one more that the unit completes."""
     query = tables.plan(3)
     rows = [(unit, key) for unit, key in itertools.product((1, 2), range(3))] + [(1, 3)]
     before, after = tables.exact(rows, query), tables.exact([*rows, (9, 3)], query)

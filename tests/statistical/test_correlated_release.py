@@ -94,9 +94,9 @@ def law_p(error: Floats, sigma: float, shared: float) -> float:
     of_mean = sigma**2 * shared + (sigma**2 + 1 / 12) / keys
     between = np.sum(error.mean(axis=1) ** 2) / of_mean
     centre = abs(error.mean()) / math.sqrt(of_mean / error.shape[0])
-    freedom = [error.shape[0] * (keys - 1), error.shape[0]]
-    tails = [side([within, between], freedom) for side in (stats.chi2.cdf, stats.chi2.sf)]
-    return min(1.0, 3 * 2 * float(min(np.min(tails), stats.norm.sf(centre))))
+    one_sided = [float(side(value, freedom)) for side in (stats.chi2.cdf, stats.chi2.sf)
+                 for value, freedom in ((within, error.shape[0] * (keys - 1)), (between, error.shape[0]))]  # fmt: skip
+    return min(1.0, 3 * 2 * min(*one_sided, float(stats.norm.sf(centre))))
 
 
 SHAPES = (

@@ -115,9 +115,7 @@ def test_a_bound_on_groups_helps_counts_after_top_k_but_not_in_a_sketch() -> Non
 
 def test_the_presence_counts_share_shrinks_with_its_noise() -> None:
     """The share that makes the summed relative variances least: noise after the choice is what counts."""
-    independent, correlated = (
-        frame(name, listed=50, max_groups=50) for name in ("gaussian", "correlated_gaussian")
-    )
+    independent, correlated = (frame(name, listed=50, max_groups=50) for name in ("gaussian", "correlated_gaussian"))
     before, after = choose(query(independent, sums=True)).weights, choose(query(correlated, sums=True)).weights
     assert before == (0.6, 0.4)
     ratio = unit_noise(correlated) / unit_noise(independent)
