@@ -433,7 +433,14 @@ class Sandbox:
 
 def digest(values: pa.Table) -> str:
     """A digest of a table's content, for hashes."""
-    return hashlib.sha256(repr(values.to_pydict()).encode()).hexdigest()
+    try:
+        content = values.to_pydict()
+    except (OverflowError, ValueError):
+        # dates that Python cannot hold
+        with duckdb.connect(":memory:") as connection:
+            names = ", ".join(f"CAST({quote(name)} AS VARCHAR) AS {quote(name)}" for name in values.column_names)
+            content = connection.from_arrow(values).project(names).to_arrow_table().to_pydict()
+    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def _first_line(error: duckdb.Error) -> str:

@@ -57,7 +57,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     others = list(enumerate(statistics))[1:]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
-    per_row = _listed("rows", keys) if frame.public_keys is not None else "rows"
+    per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
         f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_MOST_STEPS}), {_MOST_STEPS}) "
@@ -73,14 +73,20 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
         f"kept AS ({kept}),\n"
         f"grouped AS MATERIALIZED (SELECT {select_keys}count(*) AS units{sums} "
-        f"FROM {_listed('kept', keys) if held_keys else 'kept'}{grouping})\n"
+        f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping})\n"
         f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
     )
 
 
-def _listed(rows: str, keys: list[str]) -> str:
-    matches = " AND ".join(f"{rows}.{key} IS NOT DISTINCT FROM listed.{key}" for key in keys)
-    return f"{rows} SEMI JOIN temp.main.{LISTED_KEYS} AS listed ON {matches}"
+def _listed(rows: str, frame: Frame) -> str:
+    """The rows whose keys are listed.
+
+    The listed side is cast to the keys' types. Arrow has no HUGEINT; left alone, DuckDB would cast the raw side to
+    what Arrow made of it, outside TRY, and fail aloud on a key that fits no such type.
+    """
+    typed = ", ".join(f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(frame.keys))
+    matches = " AND ".join(f"{rows}.key_{i} IS NOT DISTINCT FROM listed.key_{i}" for i in range(len(frame.keys)))
+    return f"{rows} SEMI JOIN (SELECT {typed} FROM temp.main.{LISTED_KEYS}) AS listed ON {matches}"
 
 
 def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bool) -> str:

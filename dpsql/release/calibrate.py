@@ -96,7 +96,8 @@ def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None
     ``delta`` is what may be spent on noise and threshold; what the draws' precision adds comes on top.
     """
     sigma = levels[0].sigma
-    delta = max(delta, histogram.threshold_delta(sigma, tau) * FLOAT_SLACK)
+    # a stored threshold may cost more than is asked for now
+    delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
     epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
     noise = slack_delta(_draws(histogram, len(levels)), epsilon)
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))

@@ -71,6 +71,10 @@ class Histogram(Protocol):
     def rounding(self) -> float:
         """What a continuous sum is rounded to a multiple of; 0 where the noise is discrete."""
 
+    @property
+    def threshold_room(self) -> float:
+        """How many times the threshold's delta a guarantee needs at least."""
+
     def sigma(self, rho: float) -> float:
         """Standard deviation of each key's own noise at a level, in units, rounded up."""
 
@@ -101,6 +105,7 @@ class PublicHistogram:
 
     hides: ClassVar[bool] = False
     floor_correlation: ClassVar[None] = None
+    threshold_room: ClassVar[float] = 1.0
 
     def threshold(self, delta: float, sigma: float) -> None:  # noqa: ARG002 — the protocol's
         """None: every key is shown."""
@@ -140,6 +145,7 @@ class IndependentHistogram:
 
     unit_groups: int
     hides: bool
+    threshold_room: ClassVar[float] = FLOAT_SLACK
     correlation: ClassVar[float] = 0.0
     floor_correlation: ClassVar[None] = None
     lattice_exponent: ClassVar[int] = 0

@@ -32,6 +32,8 @@ class SubtractedHistogram:
     correlation: float
     floor_correlation: float
     hides: ClassVar[bool] = True
+    # where all keys are lost the floor still moves, and that has to fit in beside them
+    threshold_room: ClassVar[float] = 1.125
     lattice_exponent: ClassVar[int] = 0
     rounding: ClassVar[float] = 1.0
 
@@ -80,7 +82,7 @@ class SubtractedHistogram:
 
     def threshold(self, delta: float, sigma: float) -> float:
         """Smallest tau whose threshold part is at most delta."""
-        quantile = shown_quantile(delta, self.k, self.correlation)
+        quantile = shown_quantile(delta / self.threshold_room, self.k, self.correlation)
         return self._whole(quantile * self._effective(sigma))
 
     def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float:

@@ -23,7 +23,7 @@ from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import noisy_values, shown_keys
 from dpsql.session.exact import Exact, Rooms, prepare_reading, read_exact
-from dpsql.session.receipt import make_receipt
+from dpsql.session.receipt import make_receipt, terms_of
 from dpsql.session.result import Receipt, Result
 from dpsql.state import (
     Charged,
@@ -35,14 +35,23 @@ from dpsql.state import (
 )
 
 
-def due_levels(query: PrivateQuery, calibration: Calibration, state: State) -> tuple[Level, ...]:
+def stored_points(query: PrivateQuery, calibration: Calibration, state: State) -> dict[Statistic, Point]:
+    """The points that reach the levels asked for."""
+    tops = {
+        level.statistic: state.side_table.top_point(level.statistic.hash_in(query.frame))
+        for level in calibration.levels
+    }
+    asked = {level.statistic: level.rho_nano for level in calibration.levels}
+    return {
+        statistic: point
+        for statistic, point in tops.items()
+        if point is not None and point.rho_nano >= asked[statistic]
+    }
+
+
+def due_levels(calibration: Calibration, stored: Mapping[Statistic, Point]) -> tuple[Level, ...]:
     """Levels that no stored point reaches: what must be charged and drawn."""
-    due = []
-    for level in calibration.levels:
-        point = state.side_table.top_point(level.statistic.hash_in(query.frame))
-        if point is None or point.rho_nano < level.rho_nano:
-            due.append(level)
-    return tuple(due)
+    return tuple(level for level in calibration.levels if level.statistic not in stored)
 
 
 def charge_items(query: PrivateQuery, calibration: Calibration, due: tuple[Level, ...]) -> tuple[ChargeItem, ...]:
@@ -82,7 +91,9 @@ def answer(
     frame_hash, table = query.frame.frame_hash, rooms.state.side_table
     with rooms.state.locks.exclusive(frame_hash):
         calibration = calibrate(query, held_histogram(query, rooms.state), default_delta)
-        due = due_levels(query, calibration, rooms.state)
+        stored = stored_points(query, calibration, rooms.state)
+        due = due_levels(calibration, stored)
+        terms = terms_of(query, calibration, stored, default_delta)
         charged, drawn = Charged(0, 0, ()), _Drawn({}, None)
         if due:
             # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
@@ -91,10 +102,8 @@ def answer(
             salt = table.frame(frame_hash, query.frame.unit, (query.frame.table,)).salt
             exact = read_exact(reading, salt, rooms, timeout_seconds)
             drawn = _Drawn(_draw(query, calibration, due, exact, rooms), exact)
-        points = {
-            statistic: drawn.points.get(statistic) or _stored(statistic, query, rooms) for statistic in query.statistics
-        }
-        receipt = make_receipt(query, calibration, points, charged, default_delta)
+        points = {statistic: drawn.points.get(statistic) or stored[statistic] for statistic in query.statistics}
+        receipt = make_receipt(query, calibration.histogram, terms, charged)
         table.store(
             frame_hash,
             drawn.exact.new_keys if drawn.exact else None,
@@ -104,10 +113,11 @@ def answer(
             drawn.exact.snapshot if drawn.exact else None,
         )
         presence = points[PRESENCE]
-        shown = shown_keys(_counts(presence), presence.floor, presence.tau, query.min_units)
+        added, lost = _floors(query.frame, presence.floor)
+        shown = shown_keys(_counts(presence), added, presence.tau, query.min_units)
         points = _extended(points, shown, len(presence.values), rooms)
         keys = table.frame_keys(frame_hash)
-    noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
+    noisy = _noisy_table(query, calibration.histogram, points, shown, keys, (added, lost))
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
 
 
@@ -173,13 +183,6 @@ def _counts(presence: Point) -> npt.NDArray[np.float64]:
     return presence.values.astype(np.float64) * 2.0**presence.lattice_exponent
 
 
-def _stored(statistic: Statistic, query: PrivateQuery, rooms: Rooms) -> Point:
-    point = rooms.state.side_table.top_point(statistic.hash_in(query.frame))
-    if point is None:
-        raise AssertionError("a statistic that is not due is stored")
-    return point
-
-
 def _release(
     query: PrivateQuery, receipt: Receipt, points: Mapping[Statistic, Point], charged: Charged, reader: str
 ) -> Release:
@@ -239,8 +242,9 @@ def _noisy_table(
     points: Mapping[Statistic, Point],
     shown: npt.NDArray[np.intp],
     keys: pa.Table | None,
+    floors: tuple[float, float],
 ) -> pa.Table:
-    added, lost = _floors(query.frame, points[PRESENCE].floor)
+    added, lost = floors
     values = {
         statistic: NoisyValues(
             point.values[shown].astype(np.float64) * 2.0**point.lattice_exponent

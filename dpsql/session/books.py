@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
-from dpsql.release.calibrate import calibrate
+from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.release.calibrate import Level, calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.session.answer import charge_items, due_levels, held_histogram
+from dpsql.session.answer import charge_items, due_levels, held_histogram, stored_points
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
-from dpsql.session.receipt import column_receipts, notes
+from dpsql.session.receipt import column_receipts, notes, terms_of
 from dpsql.session.result import Result
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
@@ -173,16 +173,10 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     histogram = held_histogram(query, state)
     calibration = calibrate(query, histogram, default_delta(unit))
     frame = query.frame
-    due = due_levels(query, calibration, state)
+    stored = stored_points(query, calibration, state)
+    due = due_levels(calibration, stored)
     items = charge_items(query, calibration, due)
-    served = {level.statistic: (level.rho_nano, level.sigma, "to be drawn") for level in due}
-    tau = calibration.tau
-    for statistic in query.statistics:
-        point = state.side_table.top_point(statistic.hash_in(frame))
-        if point is not None and statistic not in served:
-            served[statistic] = (point.rho_nano, point.sigma, "stored")
-            if statistic == PRESENCE:
-                tau = point.tau
+    terms = terms_of(query, calibration, stored, default_delta(unit))
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [
@@ -192,18 +186,14 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
         ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
         ("frame", "max_groups", "any number" if frame.max_groups is None else str(frame.max_groups)),
         ("mechanism", "name", mechanism_sentence(frame)),
-        ("mechanism", "rho", f"{calibration.rho_nano / NANO_PER_RHO:.9g}"),
-        (
-            "mechanism",
-            "this query alone",
-            f"epsilon = {calibration.epsilon:.6g}, delta = {calibration.delta:.6g}",
-        ),
+        ("mechanism", "rho", f"{sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO:.9g}"),
+        ("mechanism", "this query alone", f"epsilon = {terms.epsilon:.6g}, delta = {terms.delta:.6g}"),
     ]
-    if tau is not None or query.min_units > 1:
-        rows.append(("mechanism", "threshold", threshold_sentence(query, tau)))
+    if terms.tau is not None or query.min_units > 1:
+        rows.append(("mechanism", "threshold", threshold_sentence(query, terms.tau)))
     rows += [("not chosen", *row) for row in not_chosen(query, default_delta(unit))]
-    rows += [_statistic_row(statistic, *served[statistic], histogram) for statistic in query.statistics]
-    sigmas = {statistic: sigma for statistic, (_, sigma, _) in served.items()}
+    rows += [_statistic_row(level, histogram, stored=level.statistic in stored) for level in terms.levels]
+    sigmas = {level.statistic: level.sigma for level in terms.levels}
     for receipt in column_receipts(query, histogram, sigmas):
         rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
     rows += [("error", "rule", note) for note in notes(query)]
@@ -215,9 +205,8 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     return _table(("section", "name", "value"), rows)
 
 
-def _statistic_row(
-    statistic: Statistic, rho_nano: int, sigma: float, source: str, histogram: Histogram
-) -> tuple[str, str, str]:
+def _statistic_row(level: Level, histogram: Histogram, *, stored: bool) -> tuple[str, str, str]:
+    statistic = level.statistic
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:
@@ -226,8 +215,8 @@ def _statistic_row(
         "statistic",
         name,
         f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
-        f"rho = {rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, sigma, histogram):.9g}, "
-        f"lattice = {statistic.lattice:.9g} ({source})",
+        f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
+        f"lattice = {statistic.lattice:.9g} ({'stored' if stored else 'to be drawn'})",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Level, guarantee
@@ -13,41 +14,66 @@ from dpsql.session.result import ColumnReceipt, Receipt
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, Point
 
 
-def make_receipt(
-    query: PrivateQuery,
-    calibration: Calibration,
-    points: Mapping[Statistic, Point],
-    charged: Charged,
-    default_delta: float,
-) -> Receipt:
-    """What is shown, at the levels that are stored (which may be above those asked for)."""
-    frame, presence, histogram = query.frame, points[PRESENCE], calibration.histogram
-    served = tuple(Level(s, point.rho_nano, point.sigma, 0.0) for s, point in points.items())
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is served and what it guarantees, before anything is charged or drawn.
+
+    Attributes:
+        levels: one per statistic, as stored where a point reaches the level asked for, else as they are to be drawn.
+        tau: threshold of the presence count that is served; None with public keys.
+        epsilon, delta: guarantee of these levels together, both rounded up.
+
+    """
+
+    levels: tuple[Level, ...]
+    tau: float | None
+    epsilon: float
+    delta: float
+
+
+def terms_of(
+    query: PrivateQuery, calibration: Calibration, stored: Mapping[Statistic, Point], default_delta: float
+) -> Terms:
+    """The terms of a query, given the points that it need not draw.
+
+    Raises:
+        CalibrationError: no guarantee can be computed.
+
+    """
+    levels = tuple(
+        Level(level.statistic, stored[level.statistic].rho_nano, stored[level.statistic].sigma, 0.0)
+        if level.statistic in stored
+        else level
+        for level in calibration.levels
+    )
+    tau = stored[PRESENCE].tau if PRESENCE in stored else calibration.tau
+    if tau == calibration.tau and all(
+        served.rho_nano == level.rho_nano for served, level in zip(levels, calibration.levels, strict=True)
+    ):
+        return Terms(levels, tau, calibration.epsilon, calibration.delta)
     delta = query.request.delta if query.request.delta is not None else default_delta
-    asked = all(
-        point.rho_nano == level.rho_nano for point, level in zip(points.values(), calibration.levels, strict=True)
-    )
-    epsilon, total_delta = (
-        (calibration.epsilon, calibration.delta)
-        if asked and presence.tau == calibration.tau
-        else guarantee(histogram, served, presence.tau, delta)
-    )
+    return Terms(levels, tau, *guarantee(calibration.histogram, levels, tau, delta))
+
+
+def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms, charged: Charged) -> Receipt:
+    """What is shown, at the levels that are served (which may be above those asked for)."""
+    frame = query.frame
     return Receipt(
         query_hash=query.query_hash,
         table=frame.table,
         version=frame.version,
         unit=frame.unit,
         mechanism=histogram.name,
-        rho=sum(point.rho_nano for point in points.values()) / NANO_PER_RHO,
-        epsilon=epsilon,
-        delta=total_delta,
+        rho=sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO,
+        epsilon=terms.epsilon,
+        delta=terms.delta,
         charged_rho=charged.rho_nano / NANO_PER_RHO,
         charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
         reused=not charged.charge_ids,
         max_groups=frame.max_groups,
         max_keys=frame.key_count,
-        threshold=shown_threshold(frame, presence.tau, query.min_units),
-        columns=column_receipts(query, histogram, {s: point.sigma for s, point in points.items()}),
+        threshold=shown_threshold(frame, terms.tau, query.min_units),
+        columns=column_receipts(query, histogram, {level.statistic: level.sigma for level in terms.levels}),
         notes=notes(query),
     )
 
@@ -70,14 +96,17 @@ def column_receipts(
     """The noise of every result column that is one aggregate."""
     total = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
     return tuple(
-        _column(column.name, query.estimates[column.estimate], query.frame.unit_groups, total)
+        _column(column.name, query.estimates[column.estimate], query.frame, total)
         for column in query.finish.columns
         if column.estimate is not None
     )
 
 
-def _column(name: str, estimate: Estimate, unit_groups: int, sigmas: Mapping[Statistic, float]) -> ColumnReceipt:
+def _column(name: str, estimate: Estimate, frame: Frame, sigmas: Mapping[Statistic, float]) -> ColumnReceipt:
     statistic = estimate.numerator.statistic or PRESENCE
+    # what a floor is subtracted from may all move because of a unit with one group
+    subtracted = statistic == PRESENCE and frame.sparsity is not None
+    moved = frame.sparsity.k if subtracted and frame.sparsity is not None else frame.unit_groups
     if estimate.denominator is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
     sigma = linear_sigma(estimate.numerator, sigmas, sigmas[PRESENCE])
@@ -86,7 +115,7 @@ def _column(name: str, estimate: Estimate, unit_groups: int, sigmas: Mapping[Sta
         aggregate=estimate.name,
         bounds=statistic.interval,
         linf=statistic.radius,
-        l2=statistic.radius * math.sqrt(unit_groups),
+        l2=statistic.radius * math.sqrt(moved),
         sigma=sigma,
         half_width_95=Z_95 * sigma,
         lattice=statistic.lattice,
@@ -104,6 +133,8 @@ def notes(query: PrivateQuery) -> tuple[str, ...]:
         )
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
+    if frame.sparsity is not None and query.min_units > 1:
+        found.append(f"of these, groups whose noisy count of units exceeds {query.min_units} by the threshold, too")
     if frame.sparsity is not None:
         found.append(_SPARSITY_NOTES[frame.sparsity.kind].format(k=frame.sparsity.k))
     if any(statistic.row_cap for statistic in query.statistics):

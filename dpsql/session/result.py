@@ -172,7 +172,10 @@ class Result:
 
 def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column itself, or as text where it holds an infinite date, or one outside the years 1 to 9999."""
-    if not pa.types.is_temporal(column.type):
+    innermost = column.type
+    while pa.types.is_list(innermost) or pa.types.is_fixed_size_list(innermost):
+        innermost = innermost.value_type
+    if not pa.types.is_temporal(innermost):
         return column
     try:
         column.to_pylist()
