@@ -4,8 +4,9 @@
 
 Every row is one text; its mechanisms differ in OPTIONS (mechanism = …) alone, and the star marks the planner's choice
 when the text names none. The error of a release is the root of the mean squared difference between shown and true
-numbers of patients, over all groups that the text asks for; a group that is not shown counts as 0. What is true is what
-bounding leaves, which is the same for all mechanisms of a row. A diagnosis is rare if it has 20 to 199 patients.
+numbers of patients, over all groups that the text asks for; a group that is not shown counts as 0; beside it its
+standard error over the releases. What is true is what bounding leaves, the same for all mechanisms of a row. A diagnosis
+is rare if it has 20 to 199 patients.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def main() -> None:
     """Print the table."""
     releases = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     print(f"epsilon = {EPSILON:g}, delta = {DELTA:g}, {releases} releases each\n")
-    print(f"{'':1} {'mechanism':46} {'sigma':>8} {'shown':>8} {'rare shown':>11} {'error':>9} {'error if shown':>15}")
+    titles = f"{'sigma':>8} {'shown':>8} {'rare shown':>11} {'error':>9} {'±':>6} {'error if shown':>15}"
+    print(f"  {'mechanism':46} {titles}")
     for row in ROWS:
         with _clinic(public=row.public) as session:
             chosen = _receipt(session, row.sql(""))
@@ -132,11 +134,12 @@ def _line(session: dpsql.Session, row: Row, options: str, chosen: dpsql.Receipt,
     truth = _truth(session, row)
     receipt = _receipt(session, row.sql(options))
     rare = truth.between(*RARE)
-    squares, shown_squares, shown_count, shares, rare_shares = 0.0, 0.0, 0, [], []
+    squares, shares, rare_shares = [], [], []
+    shown_squares, shown_count = 0.0, 0
     for counts in _releases(session, row.sql(options), releases):
         found = counts.reindex(truth.index)
         error = (found.fillna(0.0) - truth).to_numpy(dtype=float)
-        squares += float(np.mean(error**2)) / releases
+        squares.append(float(np.mean(error**2)))
         shown = found.notna().to_numpy()
         shown_squares, shown_count = shown_squares + float(np.sum(error[shown] ** 2)), shown_count + int(shown.sum())
         shares.append(shown.mean())
@@ -145,9 +148,11 @@ def _line(session: dpsql.Session, row: Row, options: str, chosen: dpsql.Receipt,
     rare_shown = f"{np.mean(rare_shares):.1%}" if rare.any() else "-"
     sigma = receipt.columns[-1].sigma
     assert sigma is not None
+    error_of_all = np.sqrt(np.mean(squares))
+    spread = np.std(squares) / np.sqrt(releases) / (2.0 * error_of_all)
     return (
         f"{star} {options:46} {sigma:8.2f} {np.mean(shares):8.1%} {rare_shown:>11} "
-        f"{np.sqrt(squares):9.2f} {np.sqrt(shown_squares / max(1, shown_count)):15.2f}"
+        f"{error_of_all:9.2f} {spread:6.2f} {np.sqrt(shown_squares / max(1, shown_count)):15.2f}"
     )
 
 
