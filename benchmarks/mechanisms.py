@@ -5,8 +5,8 @@
 Every row is one text; its mechanisms differ in OPTIONS (mechanism = …) alone, and the star marks the planner's choice
 when the text names none. The error of a release is the root of the mean squared difference between shown and true
 numbers of patients, over all groups that the text asks for; a group that is not shown counts as 0; beside it its
-standard error over the releases. What is true is what bounding leaves, the same for all mechanisms of a row. A diagnosis
-is rare if it has 20 to 199 patients.
+standard error over the releases. What is true is what bounding leaves, the same for all mechanisms of a row. A
+diagnosis is rare if it has 20 to 199 patients.
 """
 
 from __future__ import annotations
