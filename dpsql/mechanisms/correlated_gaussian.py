@@ -1,9 +1,8 @@
-"""Noise with a common term: every key has its own, all keys share one draw, and each sum is rounded once.
+"""Noise with a common term: every key has its own, all keys share one draw, both on one fine grid.
 
-Counts are whole numbers. The common term lives on multiples of 2**-GRID_BITS, and so does each key's own noise
-before the sum is rounded to a whole number; integers are all that is ever added. Rounding the two terms to
-whole numbers apart would let one unit's row show in the rounded common term. On the fine grid that is left of
-it is paid by `effective_sigma` and `effective_tau`. Proofs: docs/proofs/correlated-gaussian.md.
+Counts are whole numbers; each key's own noise and the common term live on multiples of 2**-GRID_BITS of a count, and
+integers are all that is ever added. What the grid costs is paid by `effective_sigma` and `effective_tau`. Proofs:
+docs/proofs/correlated-gaussian.md.
 """
 
 from __future__ import annotations
@@ -23,6 +22,9 @@ from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 GRID_BITS = 20
 # Noise and threshold enter the accounting divided by this much.
 GRID_ALLOWANCE = 1 + 2.0**-23
+# How often a point may rise (and 32 times more), and what its roundings cost a threshold, in counts.
+MOST_RISES = 64
+TAU_LOSS = 2.0**-12
 
 _GRID_STEPS = 1 << GRID_BITS
 # The excess of the squared distance is at most its share _spread / 4**(GRID_BITS + 1); two allowances cover 2**-22.
@@ -45,17 +47,17 @@ class CorrelatedNoise:
 
 @dataclass(frozen=True, slots=True)
 class CorrelatedGaussian:
-    """Draw round(Z_i + F), where F ~ N(0, correlation sigma^2) is one for all keys and lives on the grid.
+    """Draw Z_i + F on the grid, where F ~ N(0, correlation sigma^2) is one for all keys.
 
     *Guarantee*: with counts H_i that one unit moves by 0 or 1, all in one direction, showing H_i + values for
-    all keys (k of them, public) or where it exceeds 1 + tau_steps, strictly (k-sparse), costs no more than
+    all keys (k of them, public) or where it exceeds 1 + tau, strictly (k-sparse), costs no more than
     `csh_delta(..., analysis="improved")`, or `csh_rho` with `csh_threshold_delta`, at `effective_sigma` and
     `effective_tau`, plus `slack_delta` of all draws: `count` + 1, and 1 for the floor. Neighbours differ in
     all rows of one unit (add or remove).
     *Source*: Lebeda and Retschmeier 2025, Algorithm 2; the rounding: docs/proofs/correlated-gaussian.md.
     *Symbols*: 1/correlation is lambda.
     *Args*: `sigma`, the standard deviation of a key's own noise, in counts, in (0, 2**25]; `correlation`, at
-    least 0, with sigma * sqrt(correlation) at most 2**25. At 0 each value is one draw of RoundedGaussian.
+    least 0, with sigma * sqrt(correlation) at most 2**25. At 0 there is no common term.
     *Raises*: CalibrationError for any other, NaN included.
     *Assumes*: the draws of `RoundedGaussian`.
     *Timing*: as `RoundedGaussian`; no exact value enters.
@@ -74,21 +76,19 @@ class CorrelatedGaussian:
     def draw(self, count: int, entropy: Entropy) -> CorrelatedNoise:
         """Return the noise of `count` keys and the common term inside it.
 
-        *Returns*: whole numbers of counts, and grid steps. *Shapes*: (count,) and one integer.
+        *Returns*: grid steps. *Shapes*: (count,) and one integer.
         *Raises*: ReleaseError for a negative count; EntropyError if the entropy fails.
         *Randomness*: `count` draws of RoundedGaussian, and one more for the common term.
         """
-        if self.correlation == 0:
-            return CorrelatedNoise(RoundedGaussian(self.sigma).draw(count, entropy), 0)
         own = RoundedGaussian(self.sigma * _GRID_STEPS).draw(count, entropy)
-        common = _grid_draw(self.sigma, self.correlation, entropy)
-        return CorrelatedNoise(rounded_to_counts(own, common), common)
+        common = _grid_draw(self.sigma, self.correlation, entropy) if self.correlation else 0
+        return CorrelatedNoise(own + common, common)
 
     def floor_noise(self, floor_correlation: float, noise: CorrelatedNoise, entropy: Entropy) -> int:
         """Return what is added to the floor, the (k+1)-th count that top-k pre-processing takes from all others.
 
         The common term enters with the opposite sign: a shown count plus the floor shown keeps its own noise
-        and the floor's, while the common term cancels up to the rounding of the count.
+        and the floor's, while the common term cancels.
 
         *Args*: `floor_correlation`, the variance of the floor's own noise over sigma^2, above 0; `noise`, the
         draw of the same release.
@@ -99,12 +99,6 @@ class CorrelatedGaussian:
         require_positive("floor_correlation", floor_correlation)
         _require_scale("floor", _common_sigma(self.sigma, floor_correlation))
         return _grid_draw(self.sigma, floor_correlation, entropy) - noise.common
-
-
-def rounded_to_counts(own: NDArray[np.int64], common: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return floor((own + common) / 2**GRID_BITS + 1/2), exactly: grid steps in, counts out."""
-    counts: NDArray[np.int64] = (own + (common + _GRID_STEPS // 2)) >> GRID_BITS
-    return counts
 
 
 def effective_sigma(sigma: float, *, k: int, correlation: float, floor_correlation: float | None = None) -> float:
@@ -132,25 +126,30 @@ def effective_sigma(sigma: float, *, k: int, correlation: float, floor_correlati
     return sigma / GRID_ALLOWANCE
 
 
-def effective_tau(tau_steps: int, correlation: float) -> float:
-    """Return the threshold to account with, if a count is shown where it exceeds 1 + tau_steps, strictly.
+def effective_tau(tau: float, correlation: float) -> float:
+    """Return the threshold to account with, if a count is shown where it exceeds 1 + tau, strictly.
 
     *Guarantee*: a key with one unit is shown no more often than if its noise Z_i + F were continuous and had to
-    exceed tau_steps + 1/2 - 2**-GRID_BITS; divided by GRID_ALLOWANCE, as `effective_sigma` is.
+    exceed tau - TAU_LOSS; divided by GRID_ALLOWANCE, as `effective_sigma` is. That covers points that rose: each of up
+    to MOST_RISES rises adds at most three half grid steps to what rounding moved.
     *Source*: docs/proofs/correlated-gaussian.md, Lemma 1.
-    *Args*: `tau_steps`, a whole number of counts, at least 0; `correlation`, at least 0.
-    *Returns*: counts, rounded down; exactly tau_steps + 1/2 for correlation 0.
+    *Args*: `tau` in counts, at least TAU_LOSS; `correlation`, at least 0.
+    *Returns*: counts, rounded down.
     *Raises*: CalibrationError for any other.
 
-    >>> effective_tau(96, 0.0), 96.4999 < effective_tau(96, 0.3) < 96.5
-    (96.5, True)
+    >>> 95.999 < effective_tau(96.0, 0.0) < 96.0, 95.999 < effective_tau(96.0, 0.3) < 96.0
+    (True, True)
     """
-    if isinstance(tau_steps, bool) or not isinstance(tau_steps, int) or not 0 <= tau_steps < 1 << 50:
-        raise CalibrationError(f"the threshold must be a whole number of counts from 0 to 2**50, got {tau_steps!r}")
-    if require_finite("correlation", correlation, least=0.0) == 0:
-        return tau_steps + 0.5
-    # Lowered by more than the roundings of a large threshold.
-    return (tau_steps + 0.5 - 2.0**-GRID_BITS) / GRID_ALLOWANCE * (1 - 2.0**-50)
+    require_finite("tau", tau, least=TAU_LOSS)
+    shared = require_finite("correlation", correlation, least=0.0) > 0
+    # lowered by more than the roundings of a large threshold
+    return (tau - TAU_LOSS) / (GRID_ALLOWANCE if shared else 1.0) * (1 - 2.0**-50)
+
+
+def threshold_to_compare(tau: float, correlation: float) -> float:
+    """Return a threshold whose `effective_tau` is at least ``tau``."""
+    shared = correlation > 0
+    return (tau * (GRID_ALLOWANCE if shared else 1.0) + TAU_LOSS) * (1 + 2.0**-48)
 
 
 def _spread(k: int, correlation: float, floor_correlation: float | None) -> float:
