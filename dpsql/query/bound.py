@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from dpsql.query.dialect import quote
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
+from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
 LISTED_KEYS = "dpsql_listed_keys"
@@ -26,8 +26,9 @@ LISTED_KEYS = "dpsql_listed_keys"
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
-_MOST_STEPS = 2**62 - 1
-"""Sums over units are clamped to plus or minus this, so that with noise they fit a BIGINT whatever the data are.
+_MOST_STEPS = 2**61 - 1
+"""Sums over units are clamped to plus or minus this, in steps of the noise, so that with noise they fit a BIGINT
+whatever the data are; numbers of units likewise.
 
 The clamp moves no two sums further apart, so the sensitivity holds; a cast that fails, or a check of size, would tell
 of the exact sum. At 2**33 steps or fewer for a unit, no fewer than 2**29 units reach it.
@@ -60,8 +61,8 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
-        f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_MOST_STEPS}), {_MOST_STEPS}) "
-        f"AS BIGINT) AS stat_{i}"
+        f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_most(statistic)}), "
+        f"{_most(statistic)}) AS BIGINT) AS stat_{i}"
         for i, statistic in others
     )
     kept = kept_sql(keys, frame.max_groups, salt)
@@ -72,10 +73,15 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
         f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
         f"kept AS ({kept}),\n"
-        f"grouped AS MATERIALIZED (SELECT {select_keys}count(*) AS units{sums} "
+        f"grouped AS MATERIALIZED (SELECT {select_keys}least(count(*), {_most(PRESENCE)}) AS units{sums} "
         f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping})\n"
         f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
     )
+
+
+def _most(statistic: Statistic) -> int:
+    """The clamp of a statistic's sum, in its own lattice steps."""
+    return _MOST_STEPS >> (statistic.lattice_exponent - statistic.noise_exponent)
 
 
 def _listed(rows: str, frame: Frame) -> str:

@@ -26,6 +26,7 @@ MECHANISMS = (
 _WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS}
 MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
+_SMALLEST_WINDOW = 1e-6
 _LARGEST_LIMIT = 2.0**63
 
 
@@ -43,6 +44,7 @@ class QueryOptions:
     mechanism: str | None = None
     top_k: int | None = None
     sketch_size: int | None = None
+    rho_window: tuple[float, float] | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -165,7 +167,15 @@ def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Re
         refusals.add("option", hint, "rho and epsilon are two ways to say the same.", "Give one of them.")
     known = {name: value for name, value in given.items() if name not in wrong}
     known.update({name: known[name].upper() for name in _WORDS if name in known})
+    if "rho_window" in known:
+        known["rho_window"] = tuple(known["rho_window"])
+    if known.get("rho_window") is not None and known.get("epsilon") is not None:
+        refusals.add("option", hint, "a window is a range of rho, so it goes with rho.", "Give rho instead of epsilon.")
     return QueryOptions(**known)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Refusals) -> bool:
@@ -186,6 +196,10 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
         case "group_selection_strategy" | "mechanism":
             valid = isinstance(value, str) and value.upper() in _WORDS[name]
             wanted = " or ".join(_WORDS[name])
+        case "rho_window":
+            numbers = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+            valid = numbers and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL  # type: ignore[index]
+            wanted = "two levels, the lower first, as in [0.01, 1]"
         case "privacy_unit_column":
             valid, wanted = isinstance(value, str), "the column that the policy names"
         case _:

@@ -106,6 +106,7 @@ def _plan(
         sparsity=None,
         minimum_units=rules.min_units if resolved.keys and public is None else 1,
         mechanism="gaussian",
+        window=_window(clauses.options) if resolved.keys and public is None else None,
         settings=environment.settings,
     )
     frames = mechanisms(frame, clauses, resolved, aggregates, refusals)
@@ -255,6 +256,14 @@ def _max_groups(
     if public is not None:
         return max(1, min(asked or public.count, public.count))
     return asked
+
+
+def _window(options: QueryOptions) -> tuple[int, int] | None:
+    """Levels in nano-rho; keys that are public need no window."""
+    if options.rho_window is None:
+        return None
+    low, high = (round(level * 1e9) for level in options.rho_window)
+    return low, high
 
 
 def _statistics(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:

@@ -19,6 +19,9 @@ NORMALISER_VERSION = 2
 COUNT_LATTICE_EXPONENT = -1
 """Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""
 
+NOISE_GRID_EXPONENT = -20
+"""Noisy counts live on this finer grid, so that averages and bridges of points hardly feel it."""
+
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
 are added into up to 2**8 times as many (`sum_lattice.sum_steps`)."""
@@ -81,6 +84,7 @@ class Frame:
         sparsity: what is subtracted from the presence counts of private keys before they are noised.
         minimum_units: private keys of fewer units are left out before anything is noised.
         mechanism: how the presence count is noised.
+        window: lowest and highest level, in nano-rho, of a grid whose thresholds are paid together; None without.
         settings: pinned session settings that an expression's value depends on.
 
     """
@@ -97,6 +101,7 @@ class Frame:
     sparsity: Sparsity | None
     minimum_units: int
     mechanism: Mechanism
+    window: tuple[int, int] | None
     settings: tuple[tuple[str, str], ...]
 
     @property
@@ -106,8 +111,8 @@ class Frame:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether later releases are drawn from the histogram of the first, because keys can drop out of it."""
-        return self.sparsity is not None or self.minimum_units > 1
+        """Whether later releases are drawn from the histogram of the first: where keys depend on the data."""
+        return self.has_private_keys
 
     @property
     def key_count(self) -> int | None:
@@ -143,6 +148,7 @@ class Frame:
                 "sparsity": [self.sparsity.kind, self.sparsity.k] if self.sparsity else None,
                 "minimum_units": self.minimum_units,
                 "mechanism": self.mechanism,
+                "window": self.window,
                 "settings": self.settings,
             }
         )
@@ -189,6 +195,11 @@ class Statistic:
     def lattice(self) -> float:
         """Step of the lattice in the units of the aggregate."""
         return float(2.0**self.lattice_exponent)
+
+    @property
+    def noise_exponent(self) -> int:
+        """Noisy values are multiples of 2**noise_exponent: a sum's own lattice is fine enough, a count's is not."""
+        return self.lattice_exponent if self.kind == "sum" else NOISE_GRID_EXPONENT
 
     @property
     def centre(self) -> float:

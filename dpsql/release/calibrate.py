@@ -8,14 +8,16 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
+from dpsql.release.window import charged_delta, grid, snapped, window_taus
 
 NANO = 10**9
+_MOST_DRAWN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Calibration:
         histogram: how the presence count is noised.
         levels: one per statistic of the query, presence first.
         tau: a key is shown if its noisy presence count, less the floor, exceeds 1 + tau; None with public keys.
-        threshold_delta: probability that a unit's own groups make any new key pass, rounded up; 0 with public keys.
+        threshold_delta: probability that a unit's own groups make any new key pass, at any level of the frame's window
+            if it has one, rounded up; 0 with public keys.
         epsilon, delta: guarantee of this query alone, exact joint analysis, both rounded up.
 
     """
@@ -99,7 +102,8 @@ def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None
     # a stored threshold may cost more than is asked for now
     delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
     epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
-    noise = slack_delta(_draws(histogram, len(levels)), epsilon)
+    # each point may be an average of as many draws as there are rises
+    noise = slack_delta(_MOST_DRAWN * _draws(histogram, len(levels)), epsilon)
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
 
 
@@ -120,7 +124,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
         if statistic == PRESENCE:
             histogram.check(sigma)
         else:
-            RoundedGaussian(sigma / statistic.lattice)
+            RoundedGaussian(sigma * 2.0**-statistic.noise_exponent)
     except CalibrationError:
         raise CalibrationError(
             f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
@@ -144,6 +148,8 @@ def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Leve
         raise CalibrationError(
             f"rho = {rho:.3g} is too small to share among {len(shares)} statistics; the unit of account is 1e-9"
         )
+    if query.frame.window is not None:
+        shares[0] = snapped(query.frame.window, shares[0])
     return tuple(
         level_of(statistic, rho_nano, histogram) for statistic, rho_nano in zip(query.statistics, shares, strict=True)
     )
@@ -158,7 +164,12 @@ def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float)
     if target <= 0.0:
         least = slack_delta_zcdp(_draws(histogram, len(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
-    return _guaranteed(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
+    window = query.frame.window
+    if window is None:
+        return _guaranteed(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
+    tau = window_taus(histogram, window, target)[grid(window).index(levels[0].rho_nano)]
+    alone = _guaranteed(histogram, levels, tau, delta)
+    return replace(alone, threshold_delta=charged_delta(histogram, window, target))
 
 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:

@@ -53,9 +53,9 @@ def choose(query: PrivateQuery) -> PrivateQuery:
 
 
 def unit_noise(frame: Frame) -> float:
-    """Standard deviation of a shown count at rho = 1, before rounding."""
+    """Standard deviation of a count at rho = 1."""
     histogram = histogram_of(frame)
-    return math.sqrt(count_sigma(histogram, histogram.sigma(1.0)) ** 2 - histogram.rounding**2 / 12.0)
+    return count_sigma(histogram, histogram.sigma(1.0))
 
 
 def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:

@@ -40,7 +40,12 @@ def noise_sigma(statistic: Statistic, sigma: float, histogram: Histogram) -> flo
     """Standard deviation of a shown value: the noise's, and the uniform error of rounding it to the lattice."""
     if statistic == PRESENCE:
         return count_sigma(histogram, sigma)
-    return float(np.hypot(sigma, statistic.lattice / np.sqrt(12.0)))
+    return float(np.hypot(sigma, 2.0**statistic.noise_exponent / np.sqrt(12.0)))
+
+
+def shown_sigma(estimate: Estimate, sigma: float) -> float:
+    """Standard deviation of an estimate as it is shown: a BIGINT is rounded to a whole number."""
+    return float(np.hypot(sigma, 1.0 / np.sqrt(12.0))) if estimate.type == "BIGINT" else sigma
 
 
 def linear_sigma(linear: Linear, sigmas: Mapping[Statistic, float], presence_sigma: float) -> float:
@@ -57,7 +62,8 @@ def estimate_column(
     top = _linear(estimate.numerator, values, presence)
     top_sigma = linear_sigma(estimate.numerator, sigmas, presence.sigma)
     if estimate.denominator is None:
-        return EstimatedColumn(top, top - Z_95 * top_sigma, top + Z_95 * top_sigma)
+        half_width = Z_95 * shown_sigma(estimate, top_sigma)
+        return EstimatedColumn(top, top - half_width, top + half_width)
     bottom = _linear(estimate.denominator, values, presence)
     bottom_sigma = linear_sigma(estimate.denominator, sigmas, presence.sigma)
     covariance = estimate.numerator.centre * estimate.denominator.centre * presence.sigma**2

@@ -11,6 +11,7 @@ Each kind answers the same questions, so that calibration, release and receipt a
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -18,8 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting import gaussian, sparse_histogram
+from dpsql.mechanisms.correlated_gaussian import (
+    GRID_BITS,
+    CorrelatedGaussian,
+    effective_tau,
+    threshold_to_compare,
+)
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 
 Integers = npt.NDArray[np.int64]
 FLOAT_SLACK = 1.0 + 2.0**-40
@@ -27,13 +33,13 @@ FLOAT_SLACK = 1.0 + 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class NoisyHistogram:
-    """Noisy counts over key ids in steps of 2**lattice_exponent, and the floor to be added to each of them."""
+    """Noisy counts over key ids and the floor to be added to each of them, in steps of 2**-GRID_BITS of a count."""
 
     values: Integers
-    floor: float
+    floor: int
 
 
-class Histogram(Protocol):
+class Histogram(Hashable, Protocol):
     """A presence count's mechanism without its level.
 
     Implementations are frozen, and equal where they noise alike.
@@ -62,14 +68,6 @@ class Histogram(Protocol):
     @property
     def floor_correlation(self) -> float | None:
         """Variance of the floor's own noise over sigma^2; None where no noisy floor is shown."""
-
-    @property
-    def lattice_exponent(self) -> int:
-        """Noisy counts are multiples of 2**lattice_exponent."""
-
-    @property
-    def rounding(self) -> float:
-        """What a continuous sum is rounded to a multiple of; 0 where the noise is discrete."""
 
     @property
     def threshold_room(self) -> float:
@@ -121,18 +119,9 @@ class PublicHistogram:
 
 
 def count_sigma(histogram: Histogram, sigma: float) -> float:
-    """Standard deviation of a count as it is shown: own noise, what the floor leaves of the shared, and rounding."""
+    """Standard deviation of a count, floor added: own noise, and what the floor leaves of the shared."""
     shared = histogram.correlation if histogram.floor_correlation is None else histogram.floor_correlation
-    return math.hypot(sigma * math.sqrt(1.0 + shared), histogram.rounding / math.sqrt(12.0))
-
-
-def whole_threshold(tau: float) -> float:
-    """Smallest whole tau such that comparing the *rounded* noisy count with 1 + tau is as strict as tau itself.
-
-    Counts are whole, so round(noise) > t means noise >= t + 1/2: the rounded rule at t is the continuous rule at
-    t + 1/2 (docs/proofs/gshm.md, part c).
-    """
-    return float(max(0, math.ceil(tau - 0.5)))
+    return sigma * math.sqrt(1.0 + shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +137,6 @@ class IndependentHistogram:
     threshold_room: ClassVar[float] = FLOAT_SLACK
     correlation: ClassVar[float] = 0.0
     floor_correlation: ClassVar[None] = None
-    lattice_exponent: ClassVar[int] = 0
-    rounding: ClassVar[float] = 1.0
 
     @property
     def name(self) -> str:
@@ -167,7 +154,7 @@ class IndependentHistogram:
 
     def check(self, sigma: float) -> None:
         """Refuse noise that cannot be drawn."""
-        RoundedGaussian(sigma)
+        CorrelatedGaussian(sigma, 0.0)
 
     def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
         """Largest rho of a query, rounded down."""
@@ -180,7 +167,8 @@ class IndependentHistogram:
         """Smallest tau whose threshold part is at most delta."""
         if not self.hides:
             return None
-        return whole_threshold(sparse_histogram.threshold(delta, max_groups=self.unit_groups, sigma=sigma))
+        tau = sparse_histogram.threshold(delta, max_groups=self.unit_groups, sigma=sigma)
+        return threshold_to_compare(tau, 0.0)
 
     def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
         """Smallest tau for which the query is (epsilon, delta)-private."""
@@ -189,13 +177,13 @@ class IndependentHistogram:
         tau = sparse_histogram.gshm_threshold(
             epsilon, delta, max_groups=self.unit_groups, sigma=sigma, aggregate_precision=aggregate_precision
         )
-        return whole_threshold(tau)
+        return threshold_to_compare(tau, 0.0)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
         if tau is None:
             return 0.0
-        return sparse_histogram.threshold_delta(max_groups=self.unit_groups, sigma=sigma, tau=tau + 0.5)
+        return sparse_histogram.threshold_delta(max_groups=self.unit_groups, sigma=sigma, tau=effective_tau(tau, 0.0))
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
         """Smallest epsilon of the query at delta."""
@@ -203,9 +191,14 @@ class IndependentHistogram:
             mu = math.sqrt(self.unit_groups * (sigma**-2 + aggregate_precision)) * FLOAT_SLACK
             return gaussian.epsilon(delta, mu, 1.0)
         return sparse_histogram.gshm_epsilon(
-            delta, max_groups=self.unit_groups, sigma=sigma, tau=tau + 0.5, aggregate_precision=aggregate_precision
+            delta,
+            max_groups=self.unit_groups,
+            sigma=sigma,
+            tau=effective_tau(tau, 0.0),
+            aggregate_precision=aggregate_precision,
         )
 
     def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
         """Add one draw to every count; the floor is a constant of the policy."""
-        return NoisyHistogram(exact + RoundedGaussian(sigma).draw(len(exact), entropy), float(floor))
+        noise = CorrelatedGaussian(sigma, 0.0).draw(len(exact), entropy)
+        return NoisyHistogram((exact << GRID_BITS) + noise.values, floor << GRID_BITS)

@@ -11,12 +11,11 @@ from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.calibration import narrow
 from dpsql.accounting.discrete_histogram import (
     discrete_counts_delta,
-    discrete_counts_epsilon,
     discrete_rho,
     discrete_sigma,
 )
 from dpsql.accounting.sparse_histogram import csh_rho, csh_sigma
-from dpsql.mechanisms.correlated_gaussian import GRID_ALLOWANCE, CorrelatedGaussian, effective_sigma
+from dpsql.mechanisms.correlated_gaussian import GRID_ALLOWANCE, GRID_BITS, CorrelatedGaussian, effective_sigma
 from dpsql.mechanisms.discrete_gaussian import DiscreteCorrelatedGaussian, rational_variance
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, PublicHistogram
@@ -34,8 +33,6 @@ class ListedHistogram(PublicHistogram):
     unit_groups: int
     correlation: float
     name: ClassVar[str] = "correlated_gaussian"
-    lattice_exponent: ClassVar[int] = 0
-    rounding: ClassVar[float] = 1.0
 
     @property
     def draws(self) -> int:
@@ -64,7 +61,7 @@ class ListedHistogram(PublicHistogram):
     def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
         """Add own and common noise to every count."""
         noise = CorrelatedGaussian(sigma, self.correlation).draw(len(exact), entropy)
-        return NoisyHistogram(exact + noise.values, float(floor))
+        return NoisyHistogram((exact << GRID_BITS) + noise.values, floor << GRID_BITS)
 
     def _rho(self, sigma: float, aggregate_precision: float) -> float:
         return csh_rho(
@@ -89,8 +86,6 @@ class DiscreteListedHistogram(PublicHistogram):
     correlation: float
     name: ClassVar[str] = "discrete_correlated_gaussian"
     draws: ClassVar[int] = 0
-    lattice_exponent: ClassVar[int] = -1
-    rounding: ClassVar[float] = 0.0
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
@@ -115,11 +110,7 @@ class DiscreteListedHistogram(PublicHistogram):
         return most if is_safe(most) else narrow(is_safe, most, by_conversion / FLOAT_SLACK**3, 1e-9)
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:  # noqa: ARG002
-        """Smallest epsilon of the query at delta; counts alone by the exact lattice delta."""
-        if aggregate_precision == 0.0:
-            return discrete_counts_epsilon(
-                delta, k=self.k, variance=self._variance(sigma), correlation=self.correlation
-            )
+        """Smallest epsilon of the query at delta, by zCDP, which also holds for points that are averages."""
         counts = discrete_rho(self.k, self._variance(sigma), self.correlation)
         sums = 0.5 * self.unit_groups * aggregate_precision
         return zcdp.epsilon(delta, (counts + sums) * FLOAT_SLACK)
@@ -127,7 +118,7 @@ class DiscreteListedHistogram(PublicHistogram):
     def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
         """Add own and common noise to every count."""
         noise = self._noise(sigma).draw(len(exact), entropy)
-        return NoisyHistogram(2 * exact + noise.values, float(floor))
+        return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
 
     def _variance(self, sigma: float) -> Fraction:
         return rational_variance(sigma)

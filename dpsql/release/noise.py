@@ -13,7 +13,7 @@ from dpsql.query.private_query import Statistic
 def noisy_values(
     exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
-    """Exact lattice values plus rounded Gaussian noise of standard deviation ``sigma`` (in the aggregate's units).
+    """Exact lattice values, in steps of the noise, plus Gaussian noise of standard deviation ``sigma`` rounded to them.
 
     *Guarantee*: with sigma = radius * sqrt(unit_groups / (2 rho)) the vector is rho-zCDP for adding or removing all
     rows of one unit, up to the draws' precision: one unit moves at most unit_groups entries by at most the
@@ -23,8 +23,8 @@ def noisy_values(
     drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
     *Randomness*: one draw per entry.
     """
-    noise = RoundedGaussian(sigma / statistic.lattice).draw(len(exact), entropy)
-    return exact + noise
+    noise = RoundedGaussian(sigma * 2.0**-statistic.noise_exponent).draw(len(exact), entropy)
+    return (exact << (statistic.lattice_exponent - statistic.noise_exponent)) + noise
 
 
 def shown_keys(

@@ -13,9 +13,10 @@ from dpsql.mechanisms.correlated_gaussian import (
     CorrelatedGaussian,
     effective_sigma,
     effective_tau,
+    threshold_to_compare,
 )
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, whole_threshold
+from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,6 @@ class SubtractedHistogram:
     hides: ClassVar[bool] = True
     # where all keys are lost the floor still moves, and that has to fit in beside them
     threshold_room: ClassVar[float] = 1.125
-    lattice_exponent: ClassVar[int] = 0
-    rounding: ClassVar[float] = 1.0
 
     @property
     def name(self) -> str:
@@ -83,7 +82,7 @@ class SubtractedHistogram:
     def threshold(self, delta: float, sigma: float) -> float:
         """Smallest tau whose threshold part is at most delta."""
         quantile = shown_quantile(delta / self.threshold_room, self.k, self.correlation)
-        return self._whole(quantile * self._effective(sigma))
+        return threshold_to_compare(quantile * self._effective(sigma), self.correlation)
 
     def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float:
         """Smallest tau for which the query is (epsilon, delta)-private."""
@@ -97,7 +96,7 @@ class SubtractedHistogram:
             max_groups=self.max_groups,
             aggregate_precision=aggregate_precision,
         )
-        return self._whole(tau)
+        return threshold_to_compare(tau, self.correlation)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
@@ -106,7 +105,7 @@ class SubtractedHistogram:
         return top_k_histogram.top_k_threshold_delta(
             k=self.k,
             sigma=self._effective(sigma),
-            tau=effective_tau(int(tau), self.correlation),
+            tau=effective_tau(tau, self.correlation),
             correlation=self.correlation,
         )
 
@@ -118,7 +117,7 @@ class SubtractedHistogram:
             delta,
             k=self.k,
             sigma=self._effective(sigma),
-            tau=effective_tau(int(tau), self.correlation),
+            tau=effective_tau(tau, self.correlation),
             correlation=self.correlation,
             floor_correlation=self.floor_correlation,
             max_groups=self.max_groups,
@@ -130,14 +129,7 @@ class SubtractedHistogram:
         source = CorrelatedGaussian(sigma, self.correlation)
         noise = source.draw(len(exact), entropy)
         shared = source.floor_noise(self.floor_correlation, noise, entropy)
-        return NoisyHistogram(exact + noise.values, floor + shared * 2.0**-GRID_BITS)
+        return NoisyHistogram((exact << GRID_BITS) + noise.values, (floor << GRID_BITS) + shared)
 
     def _effective(self, sigma: float) -> float:
         return effective_sigma(sigma, k=self.k, correlation=self.correlation, floor_correlation=self.floor_correlation)
-
-    def _whole(self, tau: float) -> float:
-        """Smallest whole tau whose `effective_tau` is at least ``tau``."""
-        steps = int(whole_threshold(tau))
-        while effective_tau(steps, self.correlation) < tau:
-            steps += 1
-        return float(steps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +16,16 @@ import pyarrow as pa
 
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
-from dpsql.release.calibrate import Calibration, Level, calibrate
+from dpsql.release.calibrate import Calibration, calibrate
 from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.release.noise import noisy_values, shown_keys
-from dpsql.session.exact import Exact, Rooms, prepare_reading, read_exact
+from dpsql.release.noise import shown_keys
+from dpsql.session.exact import Rooms, prepare_reading, read_exact
+from dpsql.session.points import new_points
 from dpsql.session.receipt import make_receipt, terms_of
 from dpsql.session.result import Receipt, Result
+from dpsql.session.servings import Serving, servings_of
 from dpsql.state import (
     Charged,
     ChargeItem,
@@ -35,33 +36,18 @@ from dpsql.state import (
 )
 
 
-def stored_points(query: PrivateQuery, calibration: Calibration, state: State) -> dict[Statistic, Point]:
-    """The points that reach the levels asked for."""
-    tops = {
-        level.statistic: state.side_table.top_point(level.statistic.hash_in(query.frame))
-        for level in calibration.levels
-    }
-    asked = {level.statistic: level.rho_nano for level in calibration.levels}
-    return {
-        statistic: point
-        for statistic, point in tops.items()
-        if point is not None and point.rho_nano >= asked[statistic]
-    }
-
-
-def due_levels(calibration: Calibration, stored: Mapping[Statistic, Point]) -> tuple[Level, ...]:
-    """Levels that no stored point reaches: what must be charged and drawn."""
-    return tuple(level for level in calibration.levels if level.statistic not in stored)
-
-
-def charge_items(query: PrivateQuery, calibration: Calibration, due: tuple[Level, ...]) -> tuple[ChargeItem, ...]:
-    """The price of the due levels: each its rho and its draws' imprecision, the presence count its threshold."""
+def charge_items(
+    query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...]
+) -> tuple[ChargeItem, ...]:
+    """The price: each rise and its draws' imprecision, and for a presence count that rises its threshold."""
     items = []
-    for level in due:
-        delta = level.noise_delta
-        if level.statistic == PRESENCE:
+    for serving in servings:
+        if serving.rise is None:
+            continue
+        delta = serving.rise.noise_delta
+        if serving.threshold_is_due(query.frame):
             delta += calibration.threshold_delta
-        items.append(ChargeItem(level.statistic.hash_in(query.frame), level.rho_nano, delta_units_up(delta)))
+        items.append(ChargeItem(serving.statistic.hash_in(query.frame), serving.rise.rho_nano, delta_units_up(delta)))
     return tuple(items)
 
 
@@ -91,91 +77,70 @@ def answer(
     frame_hash, table = query.frame.frame_hash, rooms.state.side_table
     with rooms.state.locks.exclusive(frame_hash):
         calibration = calibrate(query, held_histogram(query, rooms.state), default_delta)
-        stored = stored_points(query, calibration, rooms.state)
-        due = due_levels(calibration, stored)
-        terms = terms_of(query, calibration, stored, default_delta)
-        charged, drawn = Charged(0, 0, ()), _Drawn({}, None)
-        if due:
+        servings = servings_of(query, calibration, rooms.state)
+        terms = terms_of(query, calibration, servings, default_delta)
+        rising = tuple(serving.statistic for serving in servings if serving.rise is not None)
+        charged, exact = Charged(0, 0, ()), None
+        if rising:
             # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
-            reading = prepare_reading(query.frame, tuple(level.statistic for level in due), rooms)
-            charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, due), reader)
+            reading = prepare_reading(query.frame, rising, rooms)
+            charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, servings), reader)
             salt = table.frame(frame_hash, query.frame.unit, (query.frame.table,)).salt
             exact = read_exact(reading, salt, rooms, timeout_seconds)
-            drawn = _Drawn(_draw(query, calibration, due, exact, rooms), exact)
-        points = {statistic: drawn.points.get(statistic) or stored[statistic] for statistic in query.statistics}
+        made = new_points(query.frame, calibration, servings, exact, table, rooms.entropy)
         receipt = make_receipt(query, calibration.histogram, terms, charged)
         table.store(
             frame_hash,
-            drawn.exact.new_keys if drawn.exact else None,
-            tuple(drawn.points.values()),
+            exact.new_keys if exact else None,
+            tuple(made.values()),
             charged.charge_ids,
-            _release(query, receipt, points, charged, reader),
-            drawn.exact.snapshot if drawn.exact else None,
+            _release(query, receipt, servings, charged, reader),
+            exact.snapshot if exact else None,
         )
-        presence = points[PRESENCE]
-        added, lost = _floors(query.frame, presence.floor)
-        shown = shown_keys(_counts(presence), added, presence.tau, query.min_units)
-        points = _extended(points, shown, len(presence.values), rooms)
+        shown = _shown(query, servings, rooms)
+        points = {
+            serving.statistic: _served(query, serving.statistic, serving.level.rho_nano, rooms) for serving in servings
+        }
         keys = table.frame_keys(frame_hash)
-    noisy = _noisy_table(query, calibration.histogram, points, shown, keys, (added, lost))
+    noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """New points, not stored yet, and what they were drawn from; nothing of either where nothing was due."""
+def _served(query: PrivateQuery, statistic: Statistic, rho_nano: int, rooms: Rooms) -> Point:
+    point = rooms.state.side_table.point(statistic.hash_in(query.frame), rho_nano)
+    if point is None:
+        raise AssertionError("what is served is stored")
+    return point
 
-    points: Mapping[Statistic, Point]
-    exact: Exact | None
+
+def _shown(query: PrivateQuery, servings: tuple[Serving, ...], rooms: Rooms) -> npt.NDArray[np.intp]:
+    """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule.
+
+    A point with a threshold of its own shows what it and those below it have shown; one without, what any has.
+    """
+    presence = servings[0]
+    served = _served(query, PRESENCE, presence.level.rho_nano, rooms)
+    if not query.frame.has_private_keys:
+        return shown_keys(_counts(served), 0.0, None, query.min_units)
+    levels = rooms.state.side_table.levels(PRESENCE.hash_in(query.frame))
+    passed = np.zeros(len(served.values), dtype=np.bool_)
+    for level in levels:
+        if level.tau is not None and (served.tau is None or level.rho_nano <= served.rho_nano):
+            point = served if level.rho_nano == served.rho_nano else _served(query, PRESENCE, level.rho_nano, rooms)
+            passed[shown_keys(_counts(point), 0.0, level.tau, 1)] = True
+    if query.min_units > 1:
+        floor, _ = _floors(query.frame, served)
+        own = np.zeros(len(passed), dtype=np.bool_)
+        own[shown_keys(_counts(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
+        passed &= own
+    return np.flatnonzero(passed)
 
 
 def held_histogram(query: PrivateQuery, state: State) -> Histogram:
     """How the presence count is noised; a frame that has a point of it keeps its shape."""
-    point = state.side_table.top_point(PRESENCE.hash_in(query.frame))
-    shape = None if point is None else Shape(point.correlation, point.floor_correlation)
+    stored = state.side_table.levels(PRESENCE.hash_in(query.frame))
+    shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
     return histogram_of(query.frame, shape)
-
-
-def _draw(
-    query: PrivateQuery, calibration: Calibration, due: tuple[Level, ...], exact: Exact, rooms: Rooms
-) -> dict[Statistic, Point]:
-    return {
-        level.statistic: _presence_point(query, calibration, level, exact, rooms)
-        if level.statistic == PRESENCE
-        else _point(query, level, exact, rooms)
-        for level in due
-    }
-
-
-def _presence_point(query: PrivateQuery, calibration: Calibration, level: Level, exact: Exact, rooms: Rooms) -> Point:
-    histogram = calibration.histogram
-    noisy = histogram.draw(exact.values[PRESENCE], exact.floor, level.sigma, rooms.entropy)
-    return Point(
-        statistic_hash=PRESENCE.hash_in(query.frame),
-        rho_nano=level.rho_nano,
-        frame_hash=query.frame.frame_hash,
-        values=noisy.values,
-        lattice_exponent=histogram.lattice_exponent,
-        sigma=level.sigma,
-        tau=calibration.tau,
-        threshold_delta_units=delta_units_up(calibration.threshold_delta),
-        correlation=histogram.correlation,
-        floor=noisy.floor,
-        floor_correlation=histogram.floor_correlation,
-    )
-
-
-def _point(query: PrivateQuery, level: Level, exact: Exact, rooms: Rooms) -> Point:
-    return Point(
-        statistic_hash=level.statistic.hash_in(query.frame),
-        rho_nano=level.rho_nano,
-        frame_hash=query.frame.frame_hash,
-        values=noisy_values(exact.values[level.statistic], level.statistic, level.sigma, rooms.entropy),
-        lattice_exponent=level.statistic.lattice_exponent,
-        sigma=level.sigma,
-        tau=None,
-        threshold_delta_units=0,
-    )
 
 
 def _counts(presence: Point) -> npt.NDArray[np.float64]:
@@ -184,15 +149,15 @@ def _counts(presence: Point) -> npt.NDArray[np.float64]:
 
 
 def _release(
-    query: PrivateQuery, receipt: Receipt, points: Mapping[Statistic, Point], charged: Charged, reader: str
+    query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: str
 ) -> Release:
     return Release(
         analyst=reader,
         query_hash=query.query_hash,
         at=dt.datetime.now(dt.UTC),
-        statistics=tuple(point.statistic_hash for point in points.values()),
+        statistics=tuple(serving.statistic.hash_in(query.frame) for serving in servings),
         mechanism=receipt.mechanism,
-        rho_nano=sum(point.rho_nano for point in points.values()),
+        rho_nano=sum(serving.level.rho_nano for serving in servings),
         epsilon=receipt.epsilon,
         delta=receipt.delta,
         charged_rho_nano=charged.rho_nano,
@@ -202,34 +167,12 @@ def _release(
     )
 
 
-def _extended(
-    points: dict[Statistic, Point], shown: npt.NDArray[np.intp], key_count: int, rooms: Rooms
-) -> dict[Statistic, Point]:
-    """Points that cover every shown key.
-
-    A key that came after a sum was drawn had the exact value 0 then; its value is noise around 0, drawn once and
-    stored before it is shown. Nothing of the data is read.
-    """
-    needed = int(shown.max()) + 1 if len(shown) else 0
-    extended = dict(points)
-    for statistic, point in points.items():
-        missing = key_count - len(point.values)
-        if needed > len(point.values):
-            zeros = np.zeros(missing, dtype=np.int64)
-            more = noisy_values(zeros, statistic, point.sigma, rooms.entropy)
-            rooms.state.side_table.extend_point(point.statistic_hash, point.rho_nano, more)
-            stored = rooms.state.side_table.top_point(point.statistic_hash)
-            if stored is None:
-                raise AssertionError("a point that was just extended is stored")
-            extended[statistic] = stored
-    return extended
-
-
-def _floors(frame: Frame, floor: float) -> tuple[float, float]:
+def _floors(frame: Frame, presence: Point) -> tuple[float, float]:
     """What is added to every count again, and how much more may be missing from it.
 
     What a sketch subtracted is no part of a count for sure: of any one key it is something from nothing to all of it.
     """
+    floor = presence.floor * 2.0**presence.lattice_exponent
     if frame.sparsity is None or frame.sparsity.kind == "top_k":
         return floor, 0.0
     minimum = float(frame.minimum_units - 1)
@@ -242,9 +185,8 @@ def _noisy_table(
     points: Mapping[Statistic, Point],
     shown: npt.NDArray[np.intp],
     keys: pa.Table | None,
-    floors: tuple[float, float],
 ) -> pa.Table:
-    added, lost = floors
+    added, lost = _floors(query.frame, points[PRESENCE])
     values = {
         statistic: NoisyValues(
             point.values[shown].astype(np.float64) * 2.0**point.lattice_exponent

@@ -10,13 +10,14 @@ import pyarrow as pa
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
 from dpsql.query.private_query import PRESENCE, PrivateQuery
-from dpsql.release.calibrate import Level, calibrate
+from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.session.answer import charge_items, due_levels, held_histogram, stored_points
+from dpsql.session.answer import charge_items, held_histogram
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
 from dpsql.session.receipt import column_receipts, notes, terms_of
 from dpsql.session.result import Result
+from dpsql.session.servings import Serving, servings_of
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -148,6 +149,40 @@ def releases_table(state: State, reader: str | None) -> Result:
     return Result(pa.Table.from_pylist(rows, schema=_RELEASES_SCHEMA))
 
 
+def cascade_table(state: State, query_hash: str | None) -> Result:
+    """FROM dp_cascade('query hash'): stored points of the statistics of a query, or of all; for the curator.
+
+    Raises:
+        PolicyError: no release has this hash, or the beginning of a hash.
+
+    """
+    wanted = query_hash or ""
+    releases = [release for release in state.side_table.releases() if release.query_hash.startswith(wanted)]
+    if query_hash is not None and not releases:
+        raise PolicyError(f"no release has the query hash {query_hash!r}; dp_releases() lists them")
+    statistics = dict.fromkeys(statistic for release in releases for statistic in release.statistics)
+    rows = [
+        {
+            "statistic": statistic,
+            "rho": level.rho_nano / NANO_PER_RHO,
+            "sigma": level.sigma,
+            "correlation": level.correlation,
+            "tau": level.tau,
+            "threshold_delta": level.threshold_delta_units / DELTA_UNITS_PER_ONE,
+            "keys": level.value_count,
+        }
+        for statistic in statistics
+        for level in state.side_table.levels(statistic)
+    ]
+    return Result(pa.Table.from_pylist(rows, schema=_CASCADE_SCHEMA))
+
+
+_CASCADE_SCHEMA = pa.schema(
+    [("statistic", pa.string())]
+    + [(name, pa.float64()) for name in ("rho", "sigma", "correlation", "tau", "threshold_delta")]
+    + [("keys", pa.int64())]
+)
+
 _RELEASES_SCHEMA = pa.schema(
     [
         ("at", pa.timestamp("us", tz=str(dt.UTC))),
@@ -173,10 +208,9 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     histogram = held_histogram(query, state)
     calibration = calibrate(query, histogram, default_delta(unit))
     frame = query.frame
-    stored = stored_points(query, calibration, state)
-    due = due_levels(calibration, stored)
-    items = charge_items(query, calibration, due)
-    terms = terms_of(query, calibration, stored, default_delta(unit))
+    servings = servings_of(query, calibration, state)
+    items = charge_items(query, calibration, servings)
+    terms = terms_of(query, calibration, servings, default_delta(unit))
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [
@@ -192,7 +226,7 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     if terms.tau is not None or query.min_units > 1:
         rows.append(("mechanism", "threshold", threshold_sentence(query, terms.tau)))
     rows += [("not chosen", *row) for row in not_chosen(query, default_delta(unit))]
-    rows += [_statistic_row(level, histogram, stored=level.statistic in stored) for level in terms.levels]
+    rows += [_statistic_row(serving, histogram) for serving in servings]
     sigmas = {level.statistic: level.sigma for level in terms.levels}
     for receipt in column_receipts(query, histogram, sigmas):
         rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
@@ -205,8 +239,9 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     return _table(("section", "name", "value"), rows)
 
 
-def _statistic_row(level: Level, histogram: Histogram, *, stored: bool) -> tuple[str, str, str]:
-    statistic = level.statistic
+def _statistic_row(serving: Serving, histogram: Histogram) -> tuple[str, str, str]:
+    level, statistic = serving.level, serving.statistic
+    source = "to be drawn" if serving.rise is not None else "stored" if serving.is_stored else "from what is stored"
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:
@@ -216,7 +251,7 @@ def _statistic_row(level: Level, histogram: Histogram, *, stored: bool) -> tuple
         name,
         f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
         f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
-        f"lattice = {statistic.lattice:.9g} ({'stored' if stored else 'to be drawn'})",
+        f"lattice = {2.0**statistic.noise_exponent:.9g} ({source})",
     )
 
 

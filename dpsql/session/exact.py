@@ -1,9 +1,9 @@
 """Step 6: exact values over the keys that a frame holds, from the data or from what the frame was first released from.
 
-The histogram of a frame that leaves keys out (by a floor, or by the policy's least number of units) is read once. What
-is left of it is frozen in the state file, and every later release of the frame is drawn from it or, for sums, on its
-keys: had the data changed in silence, a key that one unit brought over the line could otherwise be anybody's later,
-with all that was noised for it before, and more than k keys would share one common noise.
+The histogram of a frame with private keys is read once. It is frozen in the state file, and every later release of the
+frame is drawn from it or, for sums, on its keys. Had the data changed in silence, a unit would otherwise have new keys
+at every reading, each with a chance to be shown that no threshold was charged for; a key that it alone brought in once
+could be anybody's later, with all that was noised for it; and more than k keys would share one common noise.
 """
 
 from __future__ import annotations

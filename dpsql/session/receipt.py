@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Level, guarantee
-from dpsql.release.estimates import Z_95, linear_sigma, noise_sigma
+from dpsql.release.estimates import Z_95, linear_sigma, noise_sigma, shown_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.result import ColumnReceipt, Receipt
-from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, Point
+from dpsql.session.servings import Serving
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +33,38 @@ class Terms:
 
 
 def terms_of(
-    query: PrivateQuery, calibration: Calibration, stored: Mapping[Statistic, Point], default_delta: float
+    query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...], default_delta: float
 ) -> Terms:
-    """The terms of a query, given the points that it need not draw.
+    """The terms of a query, given how its statistics are served.
 
     Raises:
         CalibrationError: no guarantee can be computed.
 
     """
-    levels = tuple(
-        Level(level.statistic, stored[level.statistic].rho_nano, stored[level.statistic].sigma, 0.0)
-        if level.statistic in stored
-        else level
-        for level in calibration.levels
+    levels = tuple(serving.level for serving in servings)
+    presence = servings[0]
+    # keys of a lower point are those that charged points have shown, so it guarantees what these do
+    charged = [
+        level
+        for level in presence.stored
+        if level.tau is not None and (presence.tau is None or level.rho_nano <= presence.level.rho_nano)
+    ]
+    others = [level for level in charged if level.rho_nano != presence.level.rho_nano]
+    asked = all(
+        serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
     )
-    tau = stored[PRESENCE].tau if PRESENCE in stored else calibration.tau
-    if tau == calibration.tau and all(
-        served.rho_nano == level.rho_nano for served, level in zip(levels, calibration.levels, strict=True)
-    ):
-        return Terms(levels, tau, calibration.epsilon, calibration.delta)
+    # what a single draw guarantees, an average of several need not
+    single = all(len(serving.stored) <= serving.is_stored for serving in servings)
+    if asked and single and presence.tau == calibration.tau:
+        return Terms(levels, presence.tau, calibration.epsilon, calibration.delta)
     delta = query.request.delta if query.request.delta is not None else default_delta
-    return Terms(levels, tau, *guarantee(calibration.histogram, levels, tau, delta))
+    source, tau = levels, presence.tau
+    if tau is None and charged:
+        top = Level(presence.statistic, charged[0].rho_nano, charged[0].sigma, 0.0)
+        source, tau, others = (top, *levels[1:]), charged[0].tau, charged[1:]
+    epsilon, delta = guarantee(calibration.histogram, source, tau, delta)
+    shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
+    return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)))
 
 
 def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms, charged: Charged) -> Receipt:
@@ -109,7 +121,7 @@ def _column(name: str, estimate: Estimate, frame: Frame, sigmas: Mapping[Statist
     moved = frame.sparsity.k if subtracted and frame.sparsity is not None else frame.unit_groups
     if estimate.denominator is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
-    sigma = linear_sigma(estimate.numerator, sigmas, sigmas[PRESENCE])
+    sigma = shown_sigma(estimate, linear_sigma(estimate.numerator, sigmas, sigmas[PRESENCE]))
     return ColumnReceipt(
         name=name,
         aggregate=estimate.name,

@@ -21,6 +21,7 @@ from dpsql.release.choose import choose
 from dpsql.session.answer import answer
 from dpsql.session.books import (
     budget_table,
+    cascade_table,
     default_delta,
     explain_table,
     policy_table,
@@ -37,6 +38,7 @@ logger = logging.getLogger("dpsql")
 CURATOR = "curator"
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
 _FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_budget", "dp_releases")
+_ARGUMENTS = {"dp_budget": "the name of one unit", "dp_cascade": "one query hash"}
 
 
 @functools.cache
@@ -149,10 +151,12 @@ class _Desk:
             query, state, unit = self.plan(inner, options)
             return explain_table(query, state, unit)
         names = [name for name in call.positional if isinstance(name, str)]
-        allowed = 1 if call.name == "dp_budget" else 0
-        if call.named or len(names) != len(call.positional) or len(names) > allowed:
-            raise PolicyError(f"{call.name} takes {'at most the name of one unit' if allowed else 'no argument'}")
+        wanted = _ARGUMENTS.get(call.name)
+        if call.named or len(names) != len(call.positional) or len(names) > (wanted is not None):
+            raise PolicyError(f"{call.name} takes {f'at most {wanted}' if wanted else 'no argument'}")
         state = self.books.read()
+        if call.name == "dp_cascade":
+            return cascade_table(state, names[0] if names else None)
         if call.name == "dp_policy":
             return policy_table(state)
         if call.name == "dp_budget":

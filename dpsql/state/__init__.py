@@ -19,7 +19,7 @@ from dpsql.state.policy import (
     rho_nano_down,
     rho_nano_up,
 )
-from dpsql.state.side_table import Frame, Point, Release, SideTable, Snapshot
+from dpsql.state.side_table import Frame, Level, Point, Release, SideTable, Snapshot
 from dpsql.state.state import State
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Domain",
     "Frame",
     "Ledger",
+    "Level",
     "Locks",
     "Point",
     "Policy",

@@ -36,7 +36,7 @@ def _add_shapes(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE protected_table ADD COLUMN min_units INTEGER")
     connection.execute("ALTER TABLE point ADD COLUMN correlation REAL NOT NULL DEFAULT 0.0")
     connection.execute("ALTER TABLE point ADD COLUMN floor_correlation REAL")
-    connection.execute("ALTER TABLE point ADD COLUMN floor REAL NOT NULL DEFAULT 0.0")
+    connection.execute("ALTER TABLE point ADD COLUMN floor INTEGER NOT NULL DEFAULT 0")
     connection.execute(_SNAPSHOT)
     _forbid_changes(connection, "snapshot")
 
@@ -93,7 +93,7 @@ CREATE TABLE point (
     lattice_exponent INTEGER NOT NULL, sigma REAL NOT NULL,
     tau REAL, threshold_delta_units TEXT NOT NULL,
     created_at TEXT NOT NULL, noisy_values BLOB NOT NULL,
-    correlation REAL NOT NULL DEFAULT 0.0, floor_correlation REAL, floor REAL NOT NULL DEFAULT 0.0,
+    correlation REAL NOT NULL DEFAULT 0.0, floor_correlation REAL, floor INTEGER NOT NULL DEFAULT 0,
     UNIQUE (statistic_hash, rho_nano)
 ) STRICT;
 CREATE TABLE closed_charge (

@@ -45,7 +45,8 @@ class Point:
         tau: threshold, None for public keys.
         threshold_delta_units: delta of that threshold, in multiples of 2**-100.
         correlation: variance of the noise that all keys share, over sigma**2.
-        floor: what was subtracted from every value, to be added again; noisy where floor_correlation is not None.
+        floor: what was subtracted from every value, to be added again, in lattice steps; noisy where floor_correlation
+            is not None.
         floor_correlation: variance of what floor and values together still share, over sigma**2.
         created_at: when it was drawn, with a time zone.
 
@@ -60,7 +61,7 @@ class Point:
     tau: float | None
     threshold_delta_units: int
     correlation: float = 0.0
-    floor: float = 0.0
+    floor: int = 0
     floor_correlation: float | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -73,10 +74,23 @@ class Point:
         if not 0.0 < self.sigma < math.inf or (self.tau is not None and not math.isfinite(self.tau)):
             raise ReleaseError("a point needs a positive sigma and a finite threshold")
         correlations = (self.correlation, 0.0 if self.floor_correlation is None else self.floor_correlation)
-        if not (all(0.0 <= one < math.inf for one in correlations) and math.isfinite(self.floor)):
-            raise ReleaseError("a point needs a finite floor and correlations that are not negative")
+        if not all(0.0 <= one < math.inf for one in correlations) or type(self.floor) is not int:
+            raise ReleaseError("a point needs a whole floor and correlations that are not negative")
         if self.values.dtype != np.int64 or self.values.ndim != 1:
             raise ReleaseError("the values of a point are a vector of int64")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a stored point is without its values; attributes as those of `Point`."""
+
+    rho_nano: int
+    sigma: float
+    tau: float | None
+    threshold_delta_units: int
+    correlation: float
+    floor_correlation: float | None
+    value_count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,14 +310,31 @@ class SideTable:
             raise StateError("the state is damaged: a frame does not have the keys it should")
         return keys
 
+    def levels(self, statistic_hash: str) -> tuple[Level, ...]:
+        """Return what is stored for the statistic without its values, highest level first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT rho_nano, sigma, tau, threshold_delta_units, correlation, floor_correlation, value_count "
+                "FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC",
+                (statistic_hash,),
+            ).fetchall()
+        return tuple(Level(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in rows)
+
+    def point(self, statistic_hash: str, rho_nano: int) -> Point | None:
+        """Return the point at a level, None if there is none."""
+        return self._one_point(statistic_hash, "AND rho_nano = ?", rho_nano)
+
     def top_point(self, statistic_hash: str) -> Point | None:
         """Return the point with the highest rho, None if nothing is stored for the statistic."""
+        return self._one_point(statistic_hash, "ORDER BY rho_nano DESC LIMIT 1")
+
+    def _one_point(self, statistic_hash: str, which: str, *arguments: int) -> Point | None:
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
                 "created_at, value_count, noisy_values, correlation, floor_correlation, floor FROM point "
-                "WHERE statistic_hash = ? ORDER BY rho_nano DESC LIMIT 1",
-                (statistic_hash,),
+                f"WHERE statistic_hash = ? {which}",
+                (statistic_hash, *arguments),
             ).fetchone()
         if row is None:
             return None
@@ -385,30 +416,6 @@ class SideTable:
                     raise ReleaseError("a point was to be stored without a charge that pays for it")
             if release is not None:
                 _insert_release(connection, release)
-
-    def extend_point(self, statistic_hash: str, rho_nano: int, values: npt.NDArray[np.int64]) -> None:
-        """Append values for the next keys that the point lacks; durable when this returns.
-
-        Raises:
-            ReleaseError: there is no such point, or there are more values than keys that it lacks.
-
-        """
-        if values.dtype != np.int64 or values.ndim != 1:
-            raise ReleaseError("the values of a point are a vector of int64")
-        with self._database.write() as connection:
-            row = connection.execute(
-                "SELECT id, frame_hash, value_count, noisy_values FROM point WHERE statistic_hash = ? AND rho_nano = ?",
-                (statistic_hash, rho_nano),
-            ).fetchone()
-            if row is None:
-                raise ReleaseError("there is no such point to extend")
-            whole = np.concatenate([_values(row[3], row[2]), values])
-            if len(whole) > _key_count(connection, row[1]):
-                raise ReleaseError("a point cannot have more values than its frame has keys")
-            connection.execute(
-                "UPDATE point SET value_count = ?, noisy_values = ? WHERE id = ?",
-                (len(whole), _values_blob(whole), row[0]),
-            )
 
     def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
         """Return the releases to one analyst, or to all, oldest first."""

@@ -22,6 +22,7 @@ from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import histogram_of
 from dpsql.session.answer import charge_items
 from dpsql.session.books import default_delta
+from dpsql.session.servings import servings_of
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module
 
@@ -34,7 +35,7 @@ import json, os, signal, sys
 import dpsql, duckdb, pandas, pyarrow.parquet
 from dpsql import engine
 from dpsql.release import noise
-from dpsql.session import answer
+from dpsql.session import answer, points
 from dpsql.state import Ledger, SideTable
 
 
@@ -56,7 +57,7 @@ MOMENTS = {
     "planned": lambda: die_before(Ledger, "charge"),
     "charged": lambda: die_after(Ledger, "charge"),
     "aggregated": lambda: die_after(engine.DuckDBEngine, "aggregate"),
-    "drawn": lambda: die_after(answer, "noisy_values"),
+    "drawn": lambda: die_after(points, "noisy_values"),
     "stored": lambda: die_after(SideTable, "store"),
     "thresholded": lambda: die_after(answer, "shown_keys"),
 }
@@ -174,7 +175,7 @@ def price(asker: Asker) -> tuple[int, int]:
         assert isinstance(statement, SelectStatement)
         planned, _, unit = session._desk.plan(statement, {"rho": RHO})
         calibration = calibrate(planned, histogram_of(planned.frame), default_delta(unit))
-        items = charge_items(planned, calibration, calibration.levels)
+        items = charge_items(planned, calibration, servings_of(planned, calibration, session._books.read()))
     assert sum(item.rho_nano for item in items) == RHO * 1e9
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
 

@@ -82,6 +82,7 @@ def test_the_histogram_is_frozen_for_its_version(session: dpsql.Session) -> None
     session.sql(TOP_4.format("count(DISTINCT visitor)"), rho=1.0)
     session.connection.execute("INSERT INTO visits SELECT i, 'fad', 10 FROM range(5000) t(i)")
     again = session.sql(TOP_4.format("count(DISTINCT visitor)"), rho=8.0)
+    # what is shown tells of the noise that hidden keys share, so a higher level is a release of its own
     assert receipt_of(again).charged_rho == 8.0
     found = dict(again.fetchall())
     assert "fad" not in found

@@ -1,7 +1,8 @@
 """Correlated noise leaves the front door with the law of its receipt, and what hides shows as rarely as was charged.
 
 The faults that a maker of such a mechanism is likeliest to make are planted here, and every one is caught: a threshold
-1 % low, noise 3 % low, a common term drawn for each key, `>=` for `>`.
+1 % low, or a whole count, or by twice what the grid may lose; noise 3 % low; a common term drawn for each key; `>=` for
+`>`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from scipy import integrate, stats
 
 import dpsql
-from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
+from dpsql.mechanisms.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release import listed_histogram, subtracted_histogram
 from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
@@ -75,23 +76,24 @@ def test_common_noise_takes_almost_half_of_the_noise_away(session: dpsql.Session
 
 
 def errors_of(histogram: Histogram, sigma: float, draws: int, keys: int) -> Floats:
-    """Noise of ``draws`` releases of ``keys`` keys, shape (draws, keys), floor included."""
+    """Noise of ``draws`` releases of ``keys`` keys in counts, shape (draws, keys), floor included."""
     entropy = SeededEntropy(12)
     found = []
     for _ in range(draws):
         noisy = histogram.draw(np.zeros(keys, dtype=np.int64), 0, sigma, entropy)
         found.append(noisy.values + noisy.floor)
-    return np.stack(found).astype(np.float64)
+    return np.stack(found).astype(np.float64) * 2.0**-GRID_BITS
 
 
-def law_p(error: Floats, sigma: float, shared: float) -> float:
-    """p-value of mean 0, variance sigma² (1 + shared) + 1/12 and covariance sigma² shared; the smallest of three, x 3.
+def law_p(error: Floats, sigma: float, shared: float, *, rounding: float = 0.0) -> float:
+    """p-value of mean 0, variance own + sigma² shared and covariance sigma² shared; the smallest of three, x 3.
 
-    Over one draw, deviations from the draw's mean have variance sigma² + 1/12, and the mean has sigma² shared beside.
+    Own is sigma² and the variance of rounding what is shown. Over one draw, deviations from the draw's mean have the
+    own variance, and the mean has sigma² shared beside.
     """
-    keys = error.shape[1]
-    within = np.sum((error - error.mean(axis=1, keepdims=True)) ** 2) / (sigma**2 + 1 / 12)
-    of_mean = sigma**2 * shared + (sigma**2 + 1 / 12) / keys
+    keys, own = error.shape[1], sigma**2 + rounding
+    within = np.sum((error - error.mean(axis=1, keepdims=True)) ** 2) / own
+    of_mean = sigma**2 * shared + own / keys
     between = np.sum(error.mean(axis=1) ** 2) / of_mean
     centre = abs(error.mean()) / math.sqrt(of_mean / error.shape[0])
     one_sided = [float(side(value, freedom)) for side in (stats.chi2.cdf, stats.chi2.sf)
@@ -111,7 +113,8 @@ SHAPES = (
 def test_draws_have_the_variance_and_covariance_of_the_receipt(histogram: Histogram, shared: float) -> None:
     error = errors_of(histogram, 9.0, 6000, GROUPS)
     assert law_p(error, 9.0, shared) > ACCEPTED
-    assert count_sigma(histogram, 9.0) == pytest.approx(math.sqrt(81 * (1 + shared) + 1 / 12))
+    # shown as whole numbers
+    assert count_sigma(histogram, 9.0) == pytest.approx(9.0 * math.sqrt(1 + shared))
 
 
 class CommonTermPerKey(CorrelatedGaussian):
@@ -151,7 +154,7 @@ def test_listed_counts_follow_the_law_of_the_receipt_through_sql(session: dpsql.
     sigma = answer.receipt.columns[-1].sigma
     assert sigma is not None
     own = math.sqrt((sigma**2 - 1 / 12) / (1 + GROUPS**-0.5))
-    assert law_p(np.stack(found).astype(np.float64), own, GROUPS**-0.5) > ACCEPTED
+    assert law_p(np.stack(found).astype(np.float64), own, GROUPS**-0.5, rounding=1 / 12) > ACCEPTED
 
 
 def any_passes(sigma: float, distance: float, keys: int, correlation: float) -> float:
@@ -171,22 +174,22 @@ def any_passes(sigma: float, distance: float, keys: int, correlation: float) -> 
 @pytest.mark.parametrize("k", [1, 2, 7, 50, 1000])
 @pytest.mark.parametrize("correlated", [True, False])
 def test_keys_of_one_unit_hide_after_top_k_with_probability_one_minus_delta(k: int, correlated: bool) -> None:
-    """Exact tails at the chosen sigma and tau; the charge covers neither a threshold 1 % low nor `>=` for `>`."""
+    """Exact tails at the chosen sigma and tau; the charge covers no threshold that is lower than the grid may make it.
+
+    `>=` for `>` is one step of the grid, which that covers: the rule itself is held to it.
+    """
     correlation = k**-0.5 if correlated else 0.0
     histogram = SubtractedHistogram(k, None, correlation, k**-0.5)
     for rho, delta in ((0.001, 1e-9), (0.1, 1e-6), (2.0, 1e-12)):
         sigma = histogram.sigma(rho)
         tau = histogram.threshold(delta, sigma)
         charged = histogram.threshold_delta(sigma, tau)
-        passing = any_passes(sigma, tau + 0.5, k, correlation)
-        assert passing <= charged <= delta
-        assert charged <= passing * (1 + 2e-5)
-        # `>=`: a count is shown from tau + 1/2 - 1 on
-        assert any_passes(sigma, tau - 0.5, k, correlation) > charged
-        # 1 % low, where that is at least a whole count
-        low = min(tau - 1.0, math.floor(0.99 * tau))
-        assert any_passes(sigma, low + 0.5, k, correlation) > charged
-        counts = np.array([tau, 1.0 + tau, 2.0 + tau])
+        assert any_passes(sigma, tau, k, correlation) <= charged <= delta
+        at_most = any_passes(sigma, tau - TAU_LOSS, k, correlation)
+        assert at_most * (1 - 1e-9) <= charged <= at_most * (1 + 2e-5)
+        for low in (tau - 1.0, 0.99 * tau, tau - 2.0 * TAU_LOSS):
+            assert any_passes(sigma, low, k, correlation) > charged
+        counts = np.array([tau, 1.0 + tau, 1.0 + tau + 2.0**-GRID_BITS])
         assert shown_keys(counts, 5.0, tau, 1).tolist() == [2]
 
 

@@ -26,6 +26,7 @@ from dpsql.query.private_query import (
 from dpsql.release.calibrate import Calibration, calibrate
 from dpsql.release.choose import Shape, choose, histogram_of, unit_noise
 from dpsql.release.histogram import Histogram, count_sigma
+from dpsql.release.listed_histogram import ListedHistogram
 
 SUM = Statistic(kind="sum", low_steps=0, high_steps=64, lattice_exponent=0, value_sql='"x"')
 
@@ -50,6 +51,7 @@ def frame(
         sparsity=sparsity,
         minimum_units=1,
         mechanism=mechanism,
+        window=None,
         settings=(),
     )
 
@@ -163,7 +165,7 @@ def test_the_price_of_listed_counts_covers_their_distance(asked: Frame) -> None:
     own, shared = sigma**2, sigma**2 * histogram.correlation
     worst = max(m / own - m * m * shared / (own * (own + k * shared)) for m in range(1, asked.unit_groups + 1))
     assert worst / 2 <= 0.1 * (1 + 1e-12)
-    if histogram.rounding and histogram.correlation:
+    if isinstance(histogram, ListedHistogram):
         assert csh_rho(k=k, sigma=sigma, correlation=histogram.correlation, max_groups=asked.unit_groups) <= 0.1
 
 
@@ -186,8 +188,7 @@ def test_frames_of_different_mechanism_or_sparsity_are_different_frames() -> Non
 
 def test_noise_scales_with_the_root_of_rho_for_every_mechanism() -> None:
     def scale(histogram: Histogram, rho: float) -> float:
-        exact = count_sigma(histogram, histogram.sigma(rho)) ** 2 - histogram.rounding**2 / 12
-        return math.sqrt(exact * rho)
+        return count_sigma(histogram, histogram.sigma(rho)) * math.sqrt(rho)
 
     for asked, (low, high) in itertools.product(FRAMES, [(0.001, 0.1), (0.1, 10.0)]):
         histogram = histogram_of(asked)

@@ -293,7 +293,7 @@ def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
         assert (point.rho_nano, point.frame_hash, point.lattice_exponent) == (300, "frame", -1)
         assert (point.sigma, point.tau, point.threshold_delta_units) == (2.5, 7.0, 2**80 + 1)
         assert point.created_at == at
-        assert (point.correlation, point.floor, point.floor_correlation) == (0.0, 0.0, None)
+        assert (point.correlation, point.floor, point.floor_correlation) == (0.0, 0, None)
         assert table.snapshot("frame") is None
         versions = (("main.visits", "1"),)
         assert table.releases() == (
@@ -311,11 +311,11 @@ def test_a_file_of_format_1_goes_on_in_the_newest_format(tmp_path: Path) -> None
         rise = state.ledger.charge("patient", [ChargeItem("a", 100, 0)], "ana")
         assert rise.rho_nano == 100
         values = np.array([1, 2, 3], np.int64)
-        raised = Point("a", 400, "frame", values, 0, 2.0, 5.0, 0, correlation=0.25, floor=19.5, floor_correlation=0.125)
+        raised = Point("a", 400, "frame", values, 0, 2.0, 5.0, 0, correlation=0.25, floor=19, floor_correlation=0.125)
         state.side_table.store("frame", None, [raised], rise.charge_ids, snapshot=Snapshot(values, 19))
         top = state.side_table.top_point("a")
         assert top is not None
-        assert (top.correlation, top.floor, top.floor_correlation) == (0.25, 19.5, 0.125)
+        assert (top.correlation, top.floor, top.floor_correlation) == (0.25, 19, 0.125)
         state.declare_protected(ProtectedTable("main.visits", "patient", "patient_id", min_units=20))
         assert state.policy().tables[0].min_units == 20
     for change in ("UPDATE snapshot SET floor = 0", "DELETE FROM snapshot"):

@@ -162,9 +162,9 @@ def test_a_point_reads_back_as_stored(state: State) -> None:
 
 SHAPES: tuple[dict[str, float | None], ...] = (
     {},
-    {"correlation": 0.1, "floor": 18.0},
-    {"correlation": 1.0 / 3.0, "floor": 18.0 - 2.0**-40, "floor_correlation": 0.1 + 0.2},
-    {"correlation": 0.0, "floor": -7.5, "floor_correlation": 0.0},
+    {"correlation": 0.1, "floor": 18 << 20},
+    {"correlation": 1.0 / 3.0, "floor": (18 << 20) - 1, "floor_correlation": 0.1 + 0.2},
+    {"correlation": 0.0, "floor": -(2**62), "floor_correlation": 0.0},
     {"tau": None},
     {"tau": 0.1 + 0.2},
 )
@@ -183,17 +183,7 @@ def test_the_shape_of_a_points_noise_reads_back_to_the_last_digit(state: State, 
 
 def test_the_plain_shape_is_noise_of_every_keys_own_without_a_floor() -> None:
     plain = point("a", 100, [1])
-    assert (plain.correlation, plain.floor, plain.floor_correlation) == (0.0, 0.0, None)
-
-
-def test_an_extended_point_keeps_its_shape(state: State) -> None:
-    shaped = dataclasses.replace(point("a", 100, [1, 2, 3]), correlation=0.5, floor=2.5, floor_correlation=0.25)
-    state.side_table.store("frame", CITIES, [shaped], charge(state, "a", 100))
-    state.side_table.store("frame", MORE_CITIES, (), ())
-    state.side_table.extend_point("a", 100, np.array([4], np.int64))
-    read = state.side_table.top_point("a")
-    assert read is not None
-    assert (read.correlation, read.floor, read.floor_correlation) == (0.5, 2.5, 0.25)
+    assert (plain.correlation, plain.floor, plain.floor_correlation) == (0.0, 0, None)
 
 
 def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
@@ -218,8 +208,10 @@ def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
         {"correlation": -0.1},
         {"correlation": math.nan},
         {"correlation": math.inf},
+        {"floor": 2.0},
         {"floor": math.nan},
         {"floor": -math.inf},
+        {"floor": True},
         {"floor_correlation": -0.1},
         {"floor_correlation": math.nan},
         {"floor_correlation": math.inf},
@@ -377,23 +369,29 @@ def test_a_charge_can_close_on_a_point_that_is_there(state: State) -> None:
     assert state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").delta_units == 9
 
 
-def test_a_point_is_extended_by_the_keys_it_lacks(state: State) -> None:
-    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
-    for _ in range(2):
-        state.side_table.store("frame", MORE_CITIES, (), ())
-    with pytest.raises(ReleaseError):
-        state.side_table.extend_point("a", 100, np.array([4, 5, 6], np.int64))
-    for statistic, rho_nano in (("a", 99), ("b", 100)):
-        with pytest.raises(ReleaseError):
-            state.side_table.extend_point(statistic, rho_nano, np.array([4], np.int64))
-    with pytest.raises(ReleaseError):
-        state.side_table.extend_point("a", 100, np.array([4.0]))
-    state.side_table.extend_point("a", 100, np.array([4], np.int64))
-    assert top_values(state, "a") == [1, 2, 3, 4]
-    state.side_table.extend_point("a", 100, np.array([5], np.int64))
-    assert top_values(state, "a") == [1, 2, 3, 4, 5]
-    with pytest.raises(ReleaseError):
-        state.side_table.extend_point("a", 100, np.array([6], np.int64))
+def test_levels_are_listed_from_the_highest_and_each_is_found_by_its_rho(state: State) -> None:
+    state.side_table.store("frame", CITIES, (), ())
+    assert state.side_table.levels("a") == ()
+    for rho_nano, rise in ((100, 100), (300, 200), (200, 0)):
+        ids = charge(state, "a", rise) if rise else ()
+        shaped = dataclasses.replace(
+            point("a", rho_nano, [rho_nano] * 3), sigma=1.0 / rho_nano, tau=None if rho_nano == 200 else 7.25
+        )
+        state.side_table.store("frame", None, [shaped], ids)
+    levels = state.side_table.levels("a")
+    assert [(level.rho_nano, level.sigma, level.tau, level.value_count) for level in levels] == [
+        (300, 1.0 / 300, 7.25, 3),
+        (200, 1.0 / 200, None, 3),
+        (100, 1.0 / 100, 7.25, 3),
+    ]
+    assert {level.threshold_delta_units for level in levels} == {2**80 + 1}
+    assert {(level.correlation, level.floor_correlation) for level in levels} == {(0.0, None)}
+    for level in levels:
+        found = state.side_table.point("a", level.rho_nano)
+        assert found is not None
+        assert (found.rho_nano, found.values.tolist()) == (level.rho_nano, [level.rho_nano] * 3)
+    assert state.side_table.point("a", 101) is None
+    assert state.side_table.point("b", 100) is None
 
 
 def test_releases_are_listed_for_one_analyst_or_for_all(state: State) -> None:

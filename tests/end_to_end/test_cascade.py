@@ -1,0 +1,361 @@
+"""One statistic at many levels: it costs what the highest level costs, and all its points follow one law."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+import dpsql
+from dpsql.engine import DuckDBEngine
+from dpsql.release.cascade import Noise, Placed, lowered, risen
+from dpsql.release.histogram import NoisyHistogram
+from dpsql.session import points as points_module
+from dpsql.session.servings import MOST_POINTS
+from dpsql.state import DELTA_UNITS_PER_ONE, Level
+from tests.deterministic_entropy import SeededEntropy
+
+Floats = npt.NDArray[np.float64]
+ORDER = (0.05, 0.5, 0.2, 1.0)
+CHARGED = (0.05, 0.5, 1.0)
+# With the right law a check falls below the first with that probability per seed; planted faults fall below the other.
+ACCEPTED, CAUGHT = 1e-4, 1e-7
+
+WITH = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
+COUNT = "city, count(DISTINCT patient) AS n FROM visits GROUP BY city"
+BY_THRESHOLD = f"SELECT {COUNT}"
+BY_TOP_K = f"{WITH} (top_k = 60) {COUNT}"
+PRIVATE = {"gshm": BY_THRESHOLD, "top_k": BY_TOP_K}
+CORRELATED = "CORRELATED_GAUSSIAN"
+PUBLIC = {
+    mechanism: f"{WITH} (mechanism = {mechanism}) {COUNT}"
+    for mechanism in ("GAUSSIAN", CORRELATED, f"DISCRETE_{CORRELATED}")
+}
+SUM = "SELECT city, sum(cost) AS n FROM visits GROUP BY city"
+
+
+@contextlib.contextmanager
+def open_session(sizes: Sequence[int], *, max_groups: int = 1, public: bool = False) -> Iterator[dpsql.Session]:
+    """City i has so many patients; each is in one city, and costs 0."""
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits (patient VARCHAR, city INTEGER, cost DOUBLE NOT NULL)")
+        add_cities(session, 0, sizes)
+        session.sql("CALL dp_unit('patient', rho_budget := 1e5, delta_threshold := 0.99, delta_conversion := 1e-6)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+            f"max_groups_contributed := {max_groups}, max_rows_per_group := 1, default_delta := 1e-6)"
+        )
+        session.sql("CALL dp_domain('visits', 'cost', bounds := [-10, 10])")
+        if public:
+            session.sql(f"CALL dp_domain('visits', 'city', keys := {list(range(len(sizes)))})")
+        session._desk.entropy = SeededEntropy(11)
+        yield session
+
+
+def add_cities(session: dpsql.Session, first: int, sizes: Sequence[int]) -> None:
+    rows = ", ".join(f"({first + i}, {size})" for i, size in enumerate(sizes))
+    session.connection.execute(
+        "INSERT INTO visits SELECT concat_ws(' ', city, u), city, 0 "
+        f"FROM (VALUES {rows}) c(city, size), LATERAL (SELECT unnest(range(size)) AS u)"
+    )
+
+
+def ask(session: dpsql.Session, text: str, rho: float, **options: Any) -> tuple[dict[int, float], dpsql.Receipt]:
+    answer = session.sql(text, rho=rho, **options)
+    assert answer.receipt is not None
+    return {city: float(n) for city, n in answer.fetchall()}, answer.receipt
+
+
+def spent(session: dpsql.Session) -> tuple[int, int]:
+    """Nano-rho and delta units in the ledger."""
+    total = session._books.read().ledger.spent("patient")
+    return total.rho_nano, total.delta_units
+
+
+def presence_levels(session: dpsql.Session) -> tuple[Level, ...]:
+    """The levels of the only statistic there is, highest first."""
+    state = session._books.read()
+    with state._database.read() as connection:
+        ((statistic_hash,),) = connection.execute("SELECT DISTINCT statistic_hash FROM point").fetchall()
+    return state.side_table.levels(statistic_hash)
+
+
+def refuse_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reading(*_: object, **__: object) -> None:
+        raise AssertionError("raw data were read")
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", reading)
+
+
+# from groups that no level shows to groups that every level shows
+MANY_SIZES = [3 + i % 57 for i in range(200)]
+
+
+@pytest.mark.parametrize("text", PRIVATE.values(), ids=PRIVATE)
+def test_private_keys_cost_the_highest_level_and_the_thresholds_of_those_that_were_charged(text: str) -> None:
+    alone = []
+    for rho in CHARGED:
+        with open_session(MANY_SIZES) as session:
+            ask(session, text, rho)
+            alone.append(spent(session))
+    with open_session(MANY_SIZES) as session:
+        charged, shown = {}, {}
+        for rho in ORDER:
+            before = spent(session)
+            values, receipt = ask(session, text, rho)
+            after = spent(session)
+            shown[rho], charged[rho] = set(values), (after[0] - before[0], after[1] - before[1])
+            assert receipt.rho == pytest.approx(rho, abs=1e-9)
+            assert receipt.charged_rho == charged[rho][0] / 1e9
+            assert receipt.charged_delta == charged[rho][1] / DELTA_UNITS_PER_ONE
+        assert charged[0.2][0] == 0
+        assert alone[-1][0] == 10**9
+        if "top_k" in text:
+            # what is shown tells of the noise that hidden keys share, so each charged level stands alone
+            assert [charged[rho][0] for rho in CHARGED] == [50_000_000, 500_000_000, 10**9]
+        else:
+            assert [charged[rho][0] for rho in CHARGED] == [50_000_000, 450_000_000, 500_000_000]
+            assert spent(session)[0] == 10**9
+        # a threshold costs the same delta whatever was there before; beside it is the imprecision of the draws alone
+        thresholds = [level.threshold_delta_units for level in reversed(presence_levels(session)) if level.tau]
+        for level, rho, (_, delta_alone) in zip(thresholds, CHARGED, alone, strict=True):
+            for delta in (delta_alone, charged[rho][1]):
+                assert 0 <= delta - level < 1e-20 * DELTA_UNITS_PER_ONE
+        assert charged[0.2][1] == 0
+        assert spent(session)[1] == sum(delta for _, delta in charged.values())
+        # the step between shows exactly what the charged points have shown, a rise shows more beside
+        assert shown[0.2] == shown[0.05] | shown[0.5]
+        assert shown[0.2] < shown[1.0]
+
+
+@pytest.mark.parametrize("mechanism", PUBLIC)
+def test_public_keys_cost_the_highest_level_and_the_draws_imprecision(mechanism: str) -> None:
+    sizes = [30, 40, 50]
+    with open_session(sizes, max_groups=2, public=True) as session:
+        for rho in ORDER:
+            before = spent(session)[1]
+            values, receipt = ask(session, PUBLIC[mechanism], rho)
+            assert receipt.mechanism == mechanism.lower()
+            assert set(values) == set(range(len(sizes)))
+            delta = spent(session)[1] - before
+            exact = mechanism.startswith("DISCRETE") or rho == 0.2
+            assert delta == 0 if exact else 0 < delta < 1e-20 * DELTA_UNITS_PER_ONE
+        assert spent(session)[0] == 10**9
+
+
+@pytest.mark.parametrize("text", [*PRIVATE.values(), SUM], ids=[*PRIVATE, "sum"])
+def test_below_the_top_no_raw_data_are_read_and_numbers_stay(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_session(MANY_SIZES) as session:
+        top, _ = ask(session, text, 1.0)
+        price = spent(session)
+        refuse_to_read(monkeypatch)
+        session.connection.execute("DELETE FROM visits")
+        first = {rho: ask(session, text, rho) for rho in (0.3, 0.02, 0.1)}
+        for rho, (values, receipt) in first.items():
+            assert set(values) == set(top)
+            assert values != top
+            assert (receipt.charged_rho, receipt.charged_delta, receipt.reused) == (0, 0, True)
+            assert receipt.rho == pytest.approx(rho, abs=1e-8)
+            assert ask(session, text, rho)[0] == values
+        assert ask(session, text, 1.0)[0] == top
+        assert spent(session) == price
+        assert len(session.sql("FROM dp_releases()")) == 8
+
+
+def test_numbers_of_lower_levels_outlive_a_rise() -> None:
+    """A rise shows more keys; those that were shown keep their numbers at each level.
+
+    A level with a threshold of its own shows no key that only a higher one has shown, others show what any has.
+    """
+    with open_session(MANY_SIZES) as session:
+        before = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in (0.05, 0.5, 0.2)}
+        top, _ = ask(session, BY_THRESHOLD, 1.0)
+        for rho, values in before.items():
+            after, receipt = ask(session, BY_THRESHOLD, rho)
+            assert receipt.charged_rho == receipt.charged_delta == 0
+            assert set(after) == (set(top) if rho == 0.2 else set(values))
+            assert {city: after[city] for city in values} == values
+
+
+def test_a_rise_that_was_charged_and_never_stored_pays_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("planted")
+
+    with open_session(MANY_SIZES) as session:
+        low, _ = ask(session, BY_THRESHOLD, 0.05)
+        monkeypatch.setattr(points_module, "risen", fail)
+        with pytest.raises(OSError, match="planted"):
+            ask(session, BY_THRESHOLD, 0.5)
+        assert spent(session)[0] == 500_000_000
+        assert [level.rho_nano for level in presence_levels(session)] == [50_000_000]
+        assert ask(session, BY_THRESHOLD, 0.05)[0] == low
+        monkeypatch.undo()
+        first, receipt = ask(session, BY_THRESHOLD, 0.4)
+        # the open charge covers it; two thresholds for the same delta differ by how they are rounded
+        assert (receipt.charged_rho, receipt.reused) == (0, False)
+        assert receipt.charged_delta < 1e-15
+        # the level that was asked for is what is stored, and the next rise begins there
+        assert [level.rho_nano for level in presence_levels(session)] == [400_000_000, 50_000_000]
+        _, receipt = ask(session, BY_THRESHOLD, 1.0)
+        assert receipt.charged_rho == 0.6
+        assert {city: n for city, n in ask(session, BY_THRESHOLD, 0.4)[0].items() if city in first} == first
+
+
+@pytest.mark.parametrize("text", [*PRIVATE.values(), SUM], ids=[*PRIVATE, "sum"])
+def test_explain_names_the_price_that_is_charged(text: str) -> None:
+    with open_session(MANY_SIZES) as session:
+        for rho in (*ORDER, 0.7, 3.0):
+            plan = session.sql(f"FROM dp_explain($$ {text} $$, rho := {rho})").fetchall()
+            price = {name: value for section, name, value in plan if section == "price"}
+            sources = {value.rpartition("(")[2] for section, _, value in plan if section == "statistic"}
+            _, receipt = ask(session, text, rho)
+            assert price["rho"] == f"{receipt.charged_rho:.9g}"
+            assert price["threshold delta"] == f"{receipt.charged_delta:.6g}"
+            if rho in (0.2, 0.7):
+                assert receipt.charged_rho == 0
+                assert sources <= {"stored)", "from what is stored)"}
+            else:
+                assert receipt.charged_rho > 0
+                assert sources == {"to be drawn)"}
+
+
+def test_a_statistic_inside_another_query_is_served_by_the_best_point_up_to_the_querys_level() -> None:
+    both = "SELECT city, count(DISTINCT patient) AS n, sum(cost) FROM visits GROUP BY city"
+    with open_session([500] * 4) as session:
+        counts = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in (2.0, 0.9, 0.5)}
+        inside = session.sql(both, rho=1.0)
+        assert {row[0]: float(row[1]) for row in inside.fetchall()} == counts[0.9]
+        assert inside.receipt is not None
+        assert 0 < inside.receipt.charged_rho < 1.0
+        assert inside.receipt.charged_delta < 1e-20
+
+
+def test_after_many_points_the_next_lower_one_is_served() -> None:
+    levels = [1.0, *(0.9 - 0.01 * i for i in range(MOST_POINTS - 1))]
+    with open_session([500] * 4) as session:
+        values = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in levels}
+        assert len(presence_levels(session)) == MOST_POINTS
+        between = levels[5] + 0.004
+        served, receipt = ask(session, BY_THRESHOLD, between)
+        assert served == values[levels[5]]
+        assert receipt.rho == pytest.approx(levels[5])
+        assert receipt.reused
+        assert len(presence_levels(session)) == MOST_POINTS
+        # a rise is paid for and always made
+        _, receipt = ask(session, BY_THRESHOLD, 1.5)
+        assert receipt.charged_rho == 0.5
+        assert len(presence_levels(session)) == MOST_POINTS + 1
+
+
+def errors(session: dpsql.Session, text: str, exact: Floats, versions: int) -> tuple[Floats, list[list[float]]]:
+    """Noise at each level of ORDER, shape (versions, keys, levels), and the sigmas that the receipts name."""
+    found, sigmas = [], []
+    for _ in range(versions):
+        session.sql("CALL dp_new_version('visits')")
+        answers = {rho: ask(session, text, rho) for rho in ORDER}
+        values = [[answers[rho][0][city] for rho in ORDER] for city in range(len(exact))]
+        found.append(np.array(values) - exact[:, None])
+        columns = [answers[rho][1].columns[0].sigma for rho in ORDER]
+        sigmas.append([sigma for sigma in columns if sigma is not None])
+    return np.array(found), sigmas
+
+
+def law_p(samples: Floats, variances: Floats, rounding: float = 0.0) -> float:
+    """P-value of normal samples, one row each, with cov(i, j) = min(variances[i], variances[j]); Bonferroni.
+
+    Whitened by that law the columns are independent standard normals: each has mean 0 and a chi-square sum of squares,
+    and the sum of products of two, given one of them, is normal.
+    """
+    covariance = np.minimum(variances[:, None], variances) + rounding * np.eye(len(variances))
+    white = np.linalg.solve(np.linalg.cholesky(covariance), samples.T)
+    count, found = samples.shape[0], []
+    for i, one in enumerate(white):
+        squares = float(one @ one)
+        found.append(2 * min(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count)))
+        found.append(2 * stats.norm.sf(abs(one.sum()) / np.sqrt(count)))
+        found += [2 * stats.norm.sf(abs(one @ other) / np.sqrt(squares)) for other in white[:i]]
+    return min(1.0, len(found) * float(min(found)))
+
+
+def forgetful_rise(held: Placed, fresh: Placed) -> NoisyHistogram:
+    return risen(dataclasses.replace(held, rho_nano=fresh.rho_nano), fresh)
+
+
+def blind_bridge(high: Placed, _: Placed | None, rho_nano: int, noise: Noise) -> NoisyHistogram:
+    return lowered(high, None, rho_nano, noise)
+
+
+FAULTS: dict[str, Callable[..., NoisyHistogram]] = {"risen": forgetful_rise, "lowered": blind_bridge}
+
+
+def counts_p() -> float:
+    """Counts of 1,000 private keys; the receipts' sigma is checked against 1/sqrt(2 rho) as well."""
+    with open_session([60] * 1000) as session:
+        found, sigmas = errors(session, BY_THRESHOLD, np.full(1000, 60.0), 1)
+    expected = [1 / (2 * rho) for rho in ORDER]
+    np.testing.assert_allclose(np.square(sigmas), [[variance + 1 / 12 for variance in expected]], rtol=1e-6)
+    return law_p(found[0], np.array(expected), 1 / 12)
+
+
+def sums_p() -> float:
+    """Sums of 300 public keys, at levels that are a share of the query's."""
+    with open_session([1] * 300, public=True) as session:
+        found, sigmas = errors(session, SUM, np.zeros(300), 1)
+        variances = np.square(sigmas[0])
+    np.testing.assert_allclose(variances * ORDER, variances[0] * ORDER[0], rtol=1e-6)
+    return law_p(found[0], variances)
+
+
+KEYS = 40
+
+
+def shared_p(text: str, versions: int) -> float:
+    """Counts of 40 keys with a common term: differences have own noise alone, means are nearly all common."""
+    with open_session([300] * KEYS, max_groups=KEYS // 2, public=True) as session:
+        found, sigmas = errors(session, text, np.full(KEYS, 300.0), versions)
+        state = session._books.read()
+        with state._database.read() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT rho_nano, sigma, coalesce(floor_correlation, correlation) FROM point"
+            ).fetchall()
+    own = {rho_nano: sigma**2 for rho_nano, sigma, _ in rows}
+    variances = np.array([own[round(rho * 1e9)] for rho in ORDER])
+    (correlation,) = {row[2] for row in rows}
+    assert correlation > 0
+    np.testing.assert_allclose(np.square(sigmas[0]), variances * (1 + correlation) + 1 / 12, rtol=1e-9)
+    differences = (found[:, ::2] - found[:, 1::2]).reshape(-1, len(ORDER)) / np.sqrt(2)
+    means = found.mean(axis=1)
+    p = law_p(differences, variances, 1 / 12), law_p(means, variances * (1 / KEYS + correlation), 1 / 12 / KEYS)
+    return min(1.0, 2 * min(p))
+
+
+LAWS: dict[str, Callable[[], float]] = {
+    "gshm": counts_p,
+    "sum": sums_p,
+    "correlated": functools.partial(shared_p, PUBLIC[CORRELATED], 6),
+    "many correlated": functools.partial(shared_p, PUBLIC[CORRELATED], 60),
+    "many discrete": functools.partial(shared_p, PUBLIC[f"DISCRETE_{CORRELATED}"], 60),
+}
+LONG = [pytest.param(name, marks=pytest.mark.long) if name.startswith("many") else name for name in LAWS]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("which", LONG)
+def test_all_points_follow_the_law_of_the_cascade(which: str) -> None:
+    """The covariance of two levels is the variance of the less noisy, and the top has the error of one release."""
+    assert LAWS[which]() > ACCEPTED
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("which", ["gshm", "sum", *LONG[4:]])
+def test_a_wrong_average_is_caught(which: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points_module, fault, FAULTS[fault])
+    assert LAWS[which]() < CAUGHT

@@ -1,0 +1,124 @@
+"""A window: the thresholds of a whole range of levels are paid with the first release, none after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import dpsql
+from dpsql.engine import DuckDBEngine
+from dpsql.release.choose import histogram_of
+from dpsql.release.window import charged_delta, grid, snapped, window_taus
+from tests.deterministic_entropy import SeededEntropy
+from tests.unit.release.test_choose import frame, top_k
+
+TEXT = (
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({option}rho_window = [0.02, 2], delta = 1e-6) "
+    "shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
+)
+WINDOW = (2 * 10**7, 2 * 10**9)
+OPTIONS = ["", "top_k = 6, "]
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits (visitor INTEGER, shop VARCHAR)")
+        for i, visitors in enumerate((900, 600, 300, 60, 40, 30, 20, 10, 3, 1)):
+            session.connection.execute(f"INSERT INTO visits SELECT i, 'shop {i}' FROM range({visitors}) t(i)")
+        session.sql(
+            "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 4, "
+            "rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)"
+        )
+        session._desk.entropy = SeededEntropy(8)
+        yield session
+
+
+def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
+    assert answer.receipt is not None
+    return answer.receipt
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_delta_is_paid_once_for_all_levels_inside(session: dpsql.Session, option: str) -> None:
+    text = TEXT.format(option=option)
+    receipts = [receipt_of(session.sql(text, rho=rho)) for rho in (0.05, 0.5, 0.2, 1.0)]
+    assert receipts[0].charged_delta <= 1e-6
+    assert receipts[0].charged_delta > 0.5e-6
+    # the rises add what their draws' imprecision costs, and nothing else
+    assert all(receipt.charged_delta < 1e-20 for receipt in receipts[1:])
+    spent = session.sql("FROM dp_budget()").df()
+    assert spent["rho_spent"].item() == pytest.approx(receipts[-1].rho)
+    assert receipts[2].charged_rho == 0.0
+    # each has a threshold of its own, and the coarser the answer the higher
+    thresholds = [receipt.threshold for receipt in receipts]
+    assert all(threshold is not None for threshold in thresholds)
+    assert thresholds[0] > thresholds[2] > thresholds[1] > thresholds[3]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("releases", [40, pytest.param(1000, marks=pytest.mark.long)])
+def test_levels_below_the_top_cost_nothing_and_read_nothing(
+    session: dpsql.Session, option: str, releases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEXT.format(option=option)
+    session.sql(text, rho=1.9)
+
+    def no_data(*_: object, **__: object) -> None:
+        raise AssertionError("raw data were read")
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", no_data)
+    seen: dict[float, float | None] = {}
+    for step in range(releases):
+        receipt = receipt_of(session.sql(text, rho=0.02 + 1.8 * step / releases))
+        assert (receipt.charged_rho, receipt.charged_delta, receipt.reused) == (0.0, 0.0, True)
+        assert seen.setdefault(receipt.rho, receipt.threshold) == receipt.threshold
+    assert set(seen) <= {level / 1e9 for level in grid(WINDOW)}
+    assert len(seen) > 5
+
+
+def test_a_rise_inside_the_window_is_drawn_from_the_frozen_histogram(session: dpsql.Session) -> None:
+    """What was paid for thresholds covers the keys of the first release; a later key is no part of this frame."""
+    session.sql(TEXT.format(option=""), rho=0.05)
+    session.connection.execute("INSERT INTO visits SELECT i, 'fad' FROM range(5000) t(i)")
+    assert "fad" not in dict(session.sql(TEXT.format(option=""), rho=1.9).fetchall())
+    session.sql("CALL dp_new_version('visits')")
+    assert "fad" in dict(session.sql(TEXT.format(option=""), rho=1.9).fetchall())
+
+
+def test_requests_are_rounded_down_to_the_grid(session: dpsql.Session) -> None:
+    levels = grid(WINDOW)
+    assert (levels[0], levels[-1]) == WINDOW
+    assert len(levels) <= 256
+    assert list(levels) == sorted(set(levels))
+    assert snapped(WINDOW, levels[3] + 1) == levels[3] == snapped(WINDOW, levels[3])
+    assert snapped(WINDOW, 10**12) == WINDOW[1]
+    with pytest.raises(dpsql.CalibrationError):
+        session.sql(TEXT.format(option=""), rho=0.01)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"].item() == 0.0
+    assert len(grid((1, 10**15))) <= 256
+
+
+def test_a_window_goes_with_rho(session: dpsql.Session) -> None:
+    with pytest.raises(dpsql.UnsupportedQueryError):
+        session.sql(TEXT.format(option=""), epsilon=1.0)
+    with pytest.raises(dpsql.UnsupportedQueryError):
+        session.sql(TEXT.format(option="").replace("[0.02, 2]", "[2, 0.02]"), rho=0.1)
+
+
+@pytest.mark.parametrize("asked", [frame("gshm", max_groups=4), top_k("csh", 30), top_k("gshm", 30)])
+def test_the_charge_covers_every_level_and_the_naive_charge_does_not(asked: object) -> None:
+    """The sum over levels bounds the joint failure; one level's threshold at every level costs many times its delta."""
+    histogram = histogram_of(asked)  # type: ignore[arg-type]
+    delta = 1e-6
+    taus = window_taus(histogram, WINDOW, delta)
+    charged = charged_delta(histogram, WINDOW, delta)
+    levels = [level / 1e9 for level in grid(WINDOW)]
+    alone = [histogram.threshold_delta(histogram.sigma(rho), tau) for rho, tau in zip(levels, taus, strict=True)]
+    assert max(alone) <= charged <= delta
+    assert charged <= sum(alone) * (1 + 1e-9)
+    naive = [histogram.threshold(delta, histogram.sigma(rho)) for rho in levels]
+    assert all(one is not None and one < tau for one, tau in zip(naive, taus, strict=True))
+    naive_alone = [histogram.threshold_delta(histogram.sigma(rho), one) for rho, one in zip(levels, naive, strict=True)]
+    assert sum(naive_alone) > 20 * delta
