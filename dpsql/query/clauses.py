@@ -169,8 +169,6 @@ def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Re
     known.update({name: known[name].upper() for name in _WORDS if name in known})
     if "rho_window" in known:
         known["rho_window"] = tuple(known["rho_window"])
-    if known.get("rho_window") is not None and known.get("epsilon") is not None:
-        refusals.add("option", hint, "a window is a range of rho, so it goes with rho.", "Give rho instead of epsilon.")
     return QueryOptions(**known)
 
 

@@ -69,7 +69,7 @@ class TableRules:
     max_rows_per_group: int | None
     default_rho: float | None
     default_epsilon: float | None
-    default_delta: float | None
+    default_delta: float
     min_units: int
     version: str
 

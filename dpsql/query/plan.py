@@ -26,6 +26,7 @@ from dpsql.query.private_query import (
     PublicKeys,
     Request,
     Statistic,
+    Window,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.row_rules import check_private_parts
@@ -84,13 +85,14 @@ def _plan(
     resolved = resolve_names(clauses, schema, environment, refusals)
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
-    _check_options(clauses.options, rules, statement.tree.args.get("hint"), refusals)
+    hint = statement.tree.args.get("hint")
+    _check_options(clauses.options, rules, hint, refusals)
 
     check_outputs(resolved, refusals)
 
     reader = AggregateReader(schema, rules, environment, refusals)
     aggregates = _read_aggregates(resolved, reader, refusals)
-    request = _request(clauses, rules, refusals)
+    request = _request(clauses, rules, hint, refusals)
     keys = _keys(resolved.keys, schema, environment, refusals)
     public = _public_keys(clauses.options, resolved.keys, keys, schema, environment, refusals)
     frame = Frame(
@@ -106,7 +108,7 @@ def _plan(
         sparsity=None,
         minimum_units=rules.min_units if resolved.keys and public is None else 1,
         mechanism="gaussian",
-        window=_window(clauses.options) if resolved.keys and public is None else None,
+        window=_window(clauses.options, request) if resolved.keys and public is None else None,
         settings=environment.settings,
     )
     frames = mechanisms(frame, clauses, resolved, aggregates, refusals)
@@ -187,7 +189,7 @@ def _read_aggregates(resolved: ResolvedSelect, reader: AggregateReader, refusals
     return aggregates
 
 
-def _request(clauses: Clauses, rules: TableRules, refusals: Refusals) -> Request:
+def _request(clauses: Clauses, rules: TableRules, hint: exp.Expr | None, refusals: Refusals) -> Request:
     options = clauses.options
     rho, epsilon = options.rho, options.epsilon
     if rho is None and epsilon is None:
@@ -196,6 +198,10 @@ def _request(clauses: Clauses, rules: TableRules, refusals: Refusals) -> Request
         refusals.add(
             "privacy_level_missing", clauses.source, "neither policy nor query says how private the answer shall be.",
             "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5), or declare default_rho in dp_protect.",
+        )  # fmt: skip
+    if options.rho_window is not None and epsilon is not None:
+        refusals.add(
+            "option", hint, "a window is a range of rho, so it goes with rho.", "Give rho instead of epsilon.",
         )  # fmt: skip
     return Request(rho, epsilon, options.delta if options.delta is not None else rules.default_delta)
 
@@ -258,12 +264,12 @@ def _max_groups(
     return asked
 
 
-def _window(options: QueryOptions) -> tuple[int, int] | None:
-    """Levels in nano-rho; keys that are public need no window."""
+def _window(options: QueryOptions, request: Request) -> Window | None:
+    """Keys that are public need no window; another delta is another window, since the first release pays for all."""
     if options.rho_window is None:
         return None
     low, high = (round(level * 1e9) for level in options.rho_window)
-    return low, high
+    return Window(low, high, request.delta)
 
 
 def _statistics(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:

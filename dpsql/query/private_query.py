@@ -67,6 +67,22 @@ class Sparsity:
     k: int
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of levels whose thresholds are all paid with the first release of a frame.
+
+    Attributes:
+        low, high: lowest and highest level in nano-rho.
+        delta: what the thresholds of all levels may cost together. It is part of the frame: thresholds that followed
+            each query's own delta would be lower than what the first release paid for.
+
+    """
+
+    low: int
+    high: int
+    delta: float
+
+
 @dataclass(frozen=True)
 class Frame:
     """What is grouped: source, filter, keys, unit, max_groups; and the shape of its presence count.
@@ -84,7 +100,7 @@ class Frame:
         sparsity: what is subtracted from the presence counts of private keys before they are noised.
         minimum_units: private keys of fewer units are left out before anything is noised.
         mechanism: how the presence count is noised.
-        window: lowest and highest level, in nano-rho, of a grid whose thresholds are paid together; None without.
+        window: levels whose thresholds are paid together; None without.
         settings: pinned session settings that an expression's value depends on.
 
     """
@@ -101,7 +117,7 @@ class Frame:
     sparsity: Sparsity | None
     minimum_units: int
     mechanism: Mechanism
-    window: tuple[int, int] | None
+    window: Window | None
     settings: tuple[tuple[str, str], ...]
 
     @property
@@ -148,7 +164,7 @@ class Frame:
                 "sparsity": [self.sparsity.kind, self.sparsity.k] if self.sparsity else None,
                 "minimum_units": self.minimum_units,
                 "mechanism": self.mechanism,
-                "window": self.window,
+                "window": [self.window.low, self.window.high, self.window.delta] if self.window else None,
                 "settings": self.settings,
             }
         )
@@ -276,11 +292,11 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How private the answer shall be: rho, or (epsilon, delta); delta None means the unit's default."""
+    """How private the answer shall be: rho, or (epsilon, delta)."""
 
     rho: float | None
     epsilon: float | None
-    delta: float | None
+    delta: float
 
 
 @dataclass(frozen=True, slots=True)

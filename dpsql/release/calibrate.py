@@ -8,13 +8,14 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic, Window
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
-from dpsql.release.window import charged_delta, grid, snapped, window_taus
+from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 
 NANO = 10**9
 _MOST_DRAWN = 128
@@ -64,20 +65,19 @@ class Calibration:
         return sum(level.rho_nano for level in self.levels)
 
 
-def calibrate(query: PrivateQuery, histogram: Histogram, default_delta: float) -> Calibration:
+def calibrate(query: PrivateQuery, histogram: Histogram) -> Calibration:
     """Levels, noise and threshold of a query.
 
     Args:
         query: the plan.
         histogram: how its presence count is noised.
-        default_delta: delta of a query that names none.
 
     Raises:
         CalibrationError: the request is so small that a level rounds to nothing or its noise cannot be drawn, or no
             threshold meets it.
 
     """
-    delta = query.request.delta if query.request.delta is not None else default_delta
+    delta = query.request.delta
     if query.request.rho is not None:
         return _at_rho(query, histogram, query.request.rho, delta)
     if query.request.epsilon is None:
@@ -105,6 +105,18 @@ def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None
     # each point may be an average of as many draws as there are rises
     noise = slack_delta(_MOST_DRAWN * _draws(histogram, len(levels)), epsilon)
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
+
+
+def window_guarantee(histogram: Histogram, levels: tuple[Level, ...], window: Window) -> tuple[float, float]:
+    """(epsilon, delta) of these levels with all that a window may show up to them, both rounded up.
+
+    *Guarantee*: docs/proofs/window.md, Theorems 1 and 2: whatever other levels of the grid were asked for, what is
+    shown is approximate zCDP at the sum of these levels, with the window's whole threshold delta. The conversion to
+    epsilon takes its delta once more.
+    """
+    epsilon = zcdp.epsilon(window.delta, sum(level.rho_nano for level in levels) / NANO)
+    noise = slack_delta(_MOST_DRAWN * _draws(histogram, len(levels)), epsilon)
+    return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
 
 
 def aggregate_precision(levels: tuple[Level, ...]) -> float:
@@ -159,20 +171,31 @@ def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float)
     levels = _levels(query, histogram, rho)
     if not histogram.hides:
         return _guaranteed(histogram, levels, None, delta)
+    if query.frame.window is not None:
+        return _in_window(histogram, levels, query.frame.window)
     # the imprecision of the draws is charged beside the threshold; together they cost no more than delta
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = slack_delta_zcdp(_draws(histogram, len(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
-    window = query.frame.window
-    if window is None:
-        return _guaranteed(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
-    tau = window_taus(histogram, window, target)[grid(window).index(levels[0].rho_nano)]
-    alone = _guaranteed(histogram, levels, tau, delta)
-    return replace(alone, threshold_delta=charged_delta(histogram, window, target))
+    return _guaranteed(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
+
+
+def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window) -> Calibration:
+    """Threshold and price are the window's, whatever else a query asks for."""
+    if math.fsum(level.noise_delta for level in levels) > (1.0 - THRESHOLD_SHARE) * window.delta:
+        raise CalibrationError(
+            f"delta = {window.delta:.3g} of the window is below what the finite precision of the noise costs at "
+            f"rho = {levels[0].rho_nano / NANO:.3g}; ask for more delta or less rho"
+        )
+    tau = window_taus(histogram, window)[grid(window).index(levels[0].rho_nano)]
+    epsilon, delta = window_guarantee(histogram, levels, window)
+    return Calibration(histogram, levels, tau, charged_delta(histogram, window), epsilon, delta)
 
 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
+    if query.frame.window is not None:
+        raise AssertionError("a window goes with rho")
     draws = _draws(histogram, len(query.statistics))
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:

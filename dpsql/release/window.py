@@ -13,27 +13,33 @@ from functools import lru_cache
 from dpsql.accounting.window import window_delta, window_threshold
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.correlated_gaussian import effective_tau, threshold_to_compare
+from dpsql.query.private_query import Window
 from dpsql.release.histogram import Histogram, IndependentHistogram
 
 NANO = 10**9
 _LEVELS_PER_DOUBLING = 4
 MOST_LEVELS = 256
+THRESHOLD_SHARE = 0.99
+"""Part of a window's delta that thresholds may cost; the rest is room for the draws' imprecision at its levels.
+
+A share of what the window names, and of nothing else that a query asks for: later levels stand on what the first paid.
+"""
 
 
 @lru_cache(maxsize=1024)
-def grid(window: tuple[int, int]) -> tuple[int, ...]:
+def grid(window: Window) -> tuple[int, ...]:
     """The levels of a window in nano-rho, lowest first; both ends are among them.
 
-    >>> grid((10**8, 2 * 10**8))
+    >>> grid(Window(10**8, 2 * 10**8, 1e-6))
     (100000000, 118920711, 141421356, 168179283, 200000000)
     """
-    low, high = window
+    low, high = window.low, window.high
     steps = min(MOST_LEVELS - 1, max(1, math.ceil(_LEVELS_PER_DOUBLING * math.log2(high / low) - 1e-9)))
     inner = {math.floor(low * (high / low) ** (step / steps)) for step in range(1, steps)}
     return tuple(sorted({low, high} | inner))
 
 
-def snapped(window: tuple[int, int], rho_nano: int) -> int:
+def snapped(window: Window, rho_nano: int) -> int:
     """The highest level of a window that is not above a level asked for.
 
     Raises:
@@ -51,12 +57,13 @@ def snapped(window: tuple[int, int], rho_nano: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def window_taus(histogram: Histogram, window: tuple[int, int], delta: float) -> tuple[float, ...]:
-    """Thresholds, as they are compared with, of all levels: together they cost at most delta.
+def window_taus(histogram: Histogram, window: Window) -> tuple[float, ...]:
+    """Thresholds, as they are compared with, of all levels: together they cost at most their share of its delta.
 
     *Guarantee*: for independent noise the probability that a unit alone in its keys has any of them shown at any level
     of the grid, exactly (`accounting.window`); with a common term, which shown counts betray, the union bound.
     """
+    delta = window.delta * THRESHOLD_SHARE
     levels = [rho_nano / NANO for rho_nano in grid(window)]
     if isinstance(histogram, IndependentHistogram):
         score = window_threshold(delta, levels, max_groups=histogram.unit_groups)
@@ -66,10 +73,10 @@ def window_taus(histogram: Histogram, window: tuple[int, int], delta: float) -> 
 
 
 @lru_cache(maxsize=1024)
-def charged_delta(histogram: Histogram, window: tuple[int, int], delta: float) -> float:
+def charged_delta(histogram: Histogram, window: Window) -> float:
     """What the first release of a window pays for its thresholds, rounded up."""
     levels = [rho_nano / NANO for rho_nano in grid(window)]
-    taus = window_taus(histogram, window, delta)
+    taus = window_taus(histogram, window)
     if isinstance(histogram, IndependentHistogram):
         compared = [effective_tau(tau, 0.0) for tau in taus]
         return window_delta(levels, compared, max_groups=histogram.unit_groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,6 @@ def answer(
     query: PrivateQuery,
     rooms: Rooms,
     *,
-    default_delta: float,
     reader: str,
     timeout_seconds: float | None = None,
 ) -> Result:
@@ -64,7 +64,6 @@ def answer(
     Args:
         query: the plan.
         rooms: state, engine, sandbox and entropy.
-        default_delta: delta of a query that names none.
         reader: who is charged for in the books.
         timeout_seconds: limit on reading raw data; the charge stays when it runs out.
 
@@ -76,9 +75,9 @@ def answer(
     """
     frame_hash, table = query.frame.frame_hash, rooms.state.side_table
     with rooms.state.locks.exclusive(frame_hash):
-        calibration = calibrate(query, held_histogram(query, rooms.state), default_delta)
+        calibration = calibrate(query, held_histogram(query, rooms.state))
         servings = servings_of(query, calibration, rooms.state)
-        terms = terms_of(query, calibration, servings, default_delta)
+        terms = terms_of(query, calibration, servings)
         rising = tuple(serving.statistic for serving in servings if serving.rise is not None)
         charged, exact = Charged(0, 0, ()), None
         if rising:
@@ -116,13 +115,17 @@ def _served(query: PrivateQuery, statistic: Statistic, rho_nano: int, rooms: Roo
 def _shown(query: PrivateQuery, servings: tuple[Serving, ...], rooms: Rooms) -> npt.NDArray[np.intp]:
     """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule.
 
-    A point with a threshold of its own shows what it and those below it have shown; one without, what any has.
+    A point with a threshold of its own shows what it and those below it have shown; one without, what any has; one that
+    stands alone, what the release that it is or was made of has shown, and nothing of others.
     """
     presence = servings[0]
     served = _served(query, PRESENCE, presence.level.rho_nano, rooms)
     if not query.frame.has_private_keys:
         return shown_keys(_counts(served), 0.0, None, query.min_units)
     levels = rooms.state.side_table.levels(PRESENCE.hash_in(query.frame))
+    if presence.stands_alone:
+        source = replace(presence, stored=levels).source
+        levels = () if source is None else (source,)
     passed = np.zeros(len(served.values), dtype=np.bool_)
     for level in levels:
         if level.tau is not None and (served.tau is None or level.rho_nano <= served.rho_nano):

@@ -22,14 +22,7 @@ from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
     State,
-    Unit,
-    delta_from_units,
 )
-
-
-def default_delta(unit: Unit) -> float:
-    """Delta of a query that names none: a hundredth of the unit's threshold delta."""
-    return delta_from_units(unit.delta_threshold // 100)
 
 
 def policy_table(state: State) -> Result:
@@ -200,17 +193,17 @@ _RELEASES_SCHEMA = pa.schema(
 )
 
 
-def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
+def explain_table(query: PrivateQuery, state: State) -> Result:
     """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing.
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
     histogram = held_histogram(query, state)
-    calibration = calibrate(query, histogram, default_delta(unit))
+    calibration = calibrate(query, histogram)
     frame = query.frame
     servings = servings_of(query, calibration, state)
     items = charge_items(query, calibration, servings)
-    terms = terms_of(query, calibration, servings, default_delta(unit))
+    terms = terms_of(query, calibration, servings)
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [
@@ -225,7 +218,7 @@ def explain_table(query: PrivateQuery, state: State, unit: Unit) -> Result:
     ]
     if terms.tau is not None or query.min_units > 1:
         rows.append(("mechanism", "threshold", threshold_sentence(query, terms.tau)))
-    rows += [("not chosen", *row) for row in not_chosen(query, default_delta(unit))]
+    rows += [("not chosen", *row) for row in not_chosen(query)]
     rows += [_statistic_row(serving, histogram) for serving in servings]
     sigmas = {level.statistic: level.sigma for level in terms.levels}
     for receipt in column_receipts(query, histogram, sigmas):

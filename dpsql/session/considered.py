@@ -41,13 +41,13 @@ def threshold_sentence(query: PrivateQuery, tau: float | None) -> str:
     return rule + (f", and {query.min_units + tau:.9g}" if query.min_units > 1 else "")
 
 
-def not_chosen(query: PrivateQuery, default_delta: float) -> Iterator[tuple[str, str]]:
+def not_chosen(query: PrivateQuery) -> Iterator[tuple[str, str]]:
     """Name and numbers of each mechanism that would have answered the same text."""
     for frame in query.alternatives:
         other = choose(replace(query, frame=frame, alternatives=()))
         histogram = histogram_of(frame)
         try:
-            calibration = calibrate(other, histogram, default_delta)
+            calibration = calibrate(other, histogram)
         except CalibrationError as error:
             yield mechanism_sentence(frame), str(error)
             continue

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpsql.engine import BYTEWISE, Engine, Sandbox, digest
-from dpsql.errors import PolicyError, SchemaError
+from dpsql.errors import PolicyError, SchemaError, StateError
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
 from dpsql.query.private_query import PublicKeys
-from dpsql.state import Domain, Policy, rho_from_nano
+from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
 MAX_PUBLIC_KEYS = 1_000_000
 
@@ -35,10 +35,19 @@ class PolicyView:
             max_rows_per_group=table.max_rows_per_group,
             default_rho=None if table.default_rho is None else rho_from_nano(table.default_rho),
             default_epsilon=table.default_epsilon,
-            default_delta=table.default_delta,
+            default_delta=self._default_delta(table),
             min_units=table.min_units or 1,
             version=table.version,
         )
+
+    def _default_delta(self, table: ProtectedTable) -> float:
+        """The table's, or a hundredth of the unit's threshold delta."""
+        if table.default_delta is not None:
+            return table.default_delta
+        unit = self.policy.unit(table.unit)
+        if unit is None:
+            raise StateError(f"the privacy unit {table.unit!r} is missing from the state file")
+        return delta_from_units(unit.delta_threshold // 100)
 
     def is_public(self, canonical: str) -> bool:
         """Whether the curator declared the table public."""

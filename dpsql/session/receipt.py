@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
-from dpsql.release.calibrate import Calibration, Level, guarantee
+from dpsql.release.calibrate import Calibration, Level, guarantee, window_guarantee
 from dpsql.release.estimates import Z_95, linear_sigma, noise_sigma, shown_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.result import ColumnReceipt, Receipt
@@ -32,9 +32,7 @@ class Terms:
     delta: float
 
 
-def terms_of(
-    query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...], default_delta: float
-) -> Terms:
+def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...]) -> Terms:
     """The terms of a query, given how its statistics are served.
 
     Raises:
@@ -42,7 +40,9 @@ def terms_of(
 
     """
     levels = tuple(serving.level for serving in servings)
-    presence = servings[0]
+    presence, histogram = servings[0], calibration.histogram
+    if query.frame.window is not None:
+        return Terms(levels, presence.tau, *window_guarantee(histogram, levels, query.frame.window))
     # keys of a lower point are those that charged points have shown, so it guarantees what these do
     charged = [
         level
@@ -54,15 +54,17 @@ def terms_of(
         serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
     )
     # what a single draw guarantees, an average of several need not
-    single = all(len(serving.stored) <= serving.is_stored for serving in servings)
+    single = all(serving.stands_alone or len(serving.stored) <= serving.is_stored for serving in servings)
     if asked and single and presence.tau == calibration.tau:
         return Terms(levels, presence.tau, calibration.epsilon, calibration.delta)
-    delta = query.request.delta if query.request.delta is not None else default_delta
-    source, tau = levels, presence.tau
+    drawn, tau = levels, presence.tau
+    if presence.stands_alone:
+        # one release of its own; a lower point is post-processing of it, keys and all
+        charged, others = [presence.source] if presence.source else [], []
     if tau is None and charged:
         top = Level(presence.statistic, charged[0].rho_nano, charged[0].sigma, 0.0)
-        source, tau, others = (top, *levels[1:]), charged[0].tau, charged[1:]
-    epsilon, delta = guarantee(calibration.histogram, source, tau, delta)
+        drawn, tau, others = (top, *levels[1:]), charged[0].tau, charged[1:]
+    epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta)
     shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
     return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)))
 

@@ -55,6 +55,17 @@ class Serving:
         """Whether the point is there as it is."""
         return any(stored.rho_nano == self.level.rho_nano for stored in self.stored)
 
+    @property
+    def source(self) -> StoredLevel | None:
+        """The charged release that a point that stands alone is, or was made of; None where it is yet to be drawn.
+
+        Charged levels only ever join above all that are stored, so this stays the same release.
+        """
+        return next((point for point in reversed(self.stored) if self._may_stem_from(point)), None)
+
+    def _may_stem_from(self, point: StoredLevel) -> bool:
+        return point.tau is not None and point.rho_nano >= self.level.rho_nano
+
     def neighbours(self) -> tuple[StoredLevel, StoredLevel | None]:
         """The stored levels next above and next below the one that is served."""
         above = [stored for stored in self.stored if stored.rho_nano > self.level.rho_nano]

@@ -12,7 +12,7 @@ from types import TracebackType
 import duckdb
 
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, StateError
+from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
@@ -22,7 +22,6 @@ from dpsql.session.answer import answer
 from dpsql.session.books import (
     budget_table,
     cascade_table,
-    default_delta,
     explain_table,
     policy_table,
     releases_table,
@@ -31,7 +30,7 @@ from dpsql.session.declare import declare, options_of
 from dpsql.session.exact import Rooms
 from dpsql.session.policy_view import environment
 from dpsql.session.result import Result
-from dpsql.state import State, Unit
+from dpsql.state import State
 
 logger = logging.getLogger("dpsql")
 
@@ -95,14 +94,10 @@ class _Desk:
         self.sandbox = Sandbox()
         self.entropy = entropy
 
-    def plan(self, statement: SelectStatement, options: Mapping[str, object]) -> tuple[PrivateQuery, State, Unit]:
+    def plan(self, statement: SelectStatement, options: Mapping[str, object]) -> tuple[PrivateQuery, State]:
         state = self.books.read()
-        policy = state.policy()
-        query = choose(plan_query(statement, environment(policy, self.engine, self.sandbox), options))
-        unit = policy.unit(query.frame.unit)
-        if unit is None:
-            raise StateError(f"the privacy unit {query.frame.unit!r} is missing from the state file")
-        return query, state, unit
+        outside = environment(state.policy(), self.engine, self.sandbox)
+        return choose(plan_query(statement, outside, options)), state
 
     def answer(
         self,
@@ -111,10 +106,10 @@ class _Desk:
         reader: str,
         timeout_seconds: float | None,
     ) -> Result:
-        query, state, unit = self.plan(statement, options)
+        query, state = self.plan(statement, options)
         logger.info("private query %s for %s", query.query_hash[:12], reader)
         rooms = Rooms(state, self.engine, self.sandbox, self.entropy)
-        return answer(query, rooms, default_delta=default_delta(unit), reader=reader, timeout_seconds=timeout_seconds)
+        return answer(query, rooms, reader=reader, timeout_seconds=timeout_seconds)
 
     def run(
         self,
@@ -148,8 +143,7 @@ class _Desk:
                 raise ParseError(f"{call.name} takes a SELECT", call.span)
             if call.name == "dp_query":
                 return self.answer(inner, options, reader, timeout_seconds)
-            query, state, unit = self.plan(inner, options)
-            return explain_table(query, state, unit)
+            return explain_table(*self.plan(inner, options))
         names = [name for name in call.positional if isinstance(name, str)]
         wanted = _ARGUMENTS.get(call.name)
         if call.named or len(names) != len(call.positional) or len(names) > (wanted is not None):

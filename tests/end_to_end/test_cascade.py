@@ -131,7 +131,7 @@ def test_private_keys_cost_the_highest_level_and_the_thresholds_of_those_that_we
         assert charged[0.2][1] == 0
         assert spent(session)[1] == sum(delta for _, delta in charged.values())
         # the step between shows exactly what the charged points have shown, a rise shows more beside
-        assert shown[0.2] == shown[0.05] | shown[0.5]
+        assert shown[0.2] == (shown[0.5] if "top_k" in text else shown[0.05] | shown[0.5])
         assert shown[0.2] < shown[1.0]
 
 
@@ -235,6 +235,27 @@ def test_a_statistic_inside_another_query_is_served_by_the_best_point_up_to_the_
         assert inside.receipt is not None
         assert 0 < inside.receipt.charged_rho < 1.0
         assert inside.receipt.charged_delta < 1e-20
+
+
+def test_a_point_that_stands_alone_shows_and_guarantees_one_release() -> None:
+    """Releases with noise of their own each, whose keys were shown together, would cost far more than one of them."""
+    text = f"{WITH} (mechanism = CSH, top_k = 40) {COUNT}"
+    with open_session(MANY_SIZES) as session:
+        first: dict[float, dict[int, float]] = {}
+        only: dict[float, dpsql.Receipt] = {}
+        for rho in (0.5, 0.55, 0.6, 0.65):
+            first[rho], only[rho] = ask(session, text, rho)
+        everything = {city for shown in first.values() for city in shown}
+        assert any(set(shown) != everything for shown in first.values())
+        for rho, shown in first.items():
+            again, receipt = ask(session, text, rho)
+            assert (again, receipt.epsilon, receipt.delta) == (shown, only[rho].epsilon, only[rho].delta)
+            # between this level and the one below: made of this release, with its keys and its guarantee
+            lower, receipt = ask(session, text, rho - 0.01)
+            assert set(lower) == set(shown)
+            assert (receipt.charged_rho, receipt.charged_delta) == (0.0, 0.0)
+            assert receipt.epsilon == pytest.approx(only[rho].epsilon, rel=1e-6)
+            assert receipt.delta == pytest.approx(only[rho].delta, rel=1e-6)
 
 
 def test_after_many_points_the_next_lower_one_is_served() -> None:

@@ -21,7 +21,6 @@ from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import histogram_of
 from dpsql.session.answer import charge_items
-from dpsql.session.books import default_delta
 from dpsql.session.servings import servings_of
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module
@@ -173,8 +172,8 @@ def price(asker: Asker) -> tuple[int, int]:
     with dpsql.connect(database_of(asker), read_only=True) as session:
         statement = read_statement(query(0))
         assert isinstance(statement, SelectStatement)
-        planned, _, unit = session._desk.plan(statement, {"rho": RHO})
-        calibration = calibrate(planned, histogram_of(planned.frame), default_delta(unit))
+        planned, _ = session._desk.plan(statement, {"rho": RHO})
+        calibration = calibrate(planned, histogram_of(planned.frame))
         items = charge_items(planned, calibration, servings_of(planned, calibration, session._books.read()))
     assert sum(item.rho_nano for item in items) == RHO * 1e9
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
+from dpsql.accounting import zcdp
 from dpsql.engine import DuckDBEngine
+from dpsql.query.private_query import Window
+from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.choose import histogram_of
 from dpsql.release.window import charged_delta, grid, snapped, window_taus
 from tests.deterministic_entropy import SeededEntropy
@@ -17,7 +20,7 @@ TEXT = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({option}rho_window = [0.02, 2], delta = 1e-6) "
     "shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 )
-WINDOW = (2 * 10**7, 2 * 10**9)
+WINDOW = Window(2 * 10**7, 2 * 10**9, 1e-6)
 OPTIONS = ["", "top_k = 6, "]
 
 
@@ -78,6 +81,54 @@ def test_levels_below_the_top_cost_nothing_and_read_nothing(
     assert len(seen) > 5
 
 
+@pytest.mark.parametrize("option", OPTIONS)
+def test_another_delta_is_another_window(session: dpsql.Session, option: str) -> None:
+    """Thresholds that followed each query's own delta would be lower than what the first release paid for."""
+    text = TEXT.format(option=option)
+    receipt_of(session.sql(text.replace("1e-6", "1e-12"), rho=0.05))
+    again = receipt_of(session.sql(text, rho=1.9))
+    # nothing of the first is used: rho and thresholds are paid anew
+    assert again.charged_rho == pytest.approx(again.rho)
+    assert 0.5e-6 < again.charged_delta <= 1e-6
+    # the option in a call is the same window as the option in the text
+    bare = text.replace(", delta = 1e-6", "")
+    assert receipt_of(session.sql(bare, rho=1.9, delta=1e-6)).reused
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_thresholds_are_what_was_paid_whatever_else_is_asked(session: dpsql.Session, option: str) -> None:
+    """Sums beside the count, and their noise, move no threshold of a level."""
+    text = TEXT.format(option=option)
+    first = receipt_of(session.sql(text, rho=0.05))
+    beside = text.replace("AS n", "AS n, sum(visitor, contribution_bounds_per_group => (0, 9)) AS total")
+    for rho in (0.5, 1.0, 5.0):
+        found = receipt_of(session.sql(beside, rho=rho))
+        assert found.threshold in {1.0 + tau for tau in window_taus_of(session, text)}
+        assert found.charged_delta < 1e-20
+    assert first.charged_delta > 0.5e-6
+
+
+def window_taus_of(session: dpsql.Session, text: str) -> tuple[float, ...]:
+    statement = read_statement(text)
+    assert isinstance(statement, SelectStatement)
+    planned, _ = session._desk.plan(statement, {"rho": 0.05})
+    assert planned.frame.window == WINDOW
+    return window_taus(histogram_of(planned.frame), WINDOW)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_receipt_names_the_delta_of_the_whole_window(session: dpsql.Session, option: str) -> None:
+    """Keys come from every level up to the one that is served, so its own threshold's delta is not enough."""
+    text = TEXT.format(option=option)
+    receipts = [receipt_of(session.sql(text, rho=rho)) for rho in (1.9, 0.03, 0.1, 0.3, 0.6)]
+    again = receipt_of(session.sql(text, rho=0.3))
+    assert (again.epsilon, again.delta) == (receipts[3].epsilon, receipts[3].delta)
+    for receipt in receipts:
+        # thresholds of all levels, and the conversion to epsilon beside them
+        assert receipt.delta == pytest.approx(1e-6 + receipts[0].charged_delta, rel=1e-9)
+        assert zcdp.delta(receipt.epsilon, receipt.rho) <= receipt.delta - receipts[0].charged_delta
+
+
 def test_a_rise_inside_the_window_is_drawn_from_the_frozen_histogram(session: dpsql.Session) -> None:
     """What was paid for thresholds covers the keys of the first release; a later key is no part of this frame."""
     session.sql(TEXT.format(option=""), rho=0.05)
@@ -89,15 +140,27 @@ def test_a_rise_inside_the_window_is_drawn_from_the_frozen_histogram(session: dp
 
 def test_requests_are_rounded_down_to_the_grid(session: dpsql.Session) -> None:
     levels = grid(WINDOW)
-    assert (levels[0], levels[-1]) == WINDOW
+    assert (levels[0], levels[-1]) == (WINDOW.low, WINDOW.high)
     assert len(levels) <= 256
     assert list(levels) == sorted(set(levels))
     assert snapped(WINDOW, levels[3] + 1) == levels[3] == snapped(WINDOW, levels[3])
-    assert snapped(WINDOW, 10**12) == WINDOW[1]
+    assert snapped(WINDOW, 10**12) == WINDOW.high
     with pytest.raises(dpsql.CalibrationError):
         session.sql(TEXT.format(option=""), rho=0.01)
     assert session.sql("FROM dp_budget()").df()["rho_spent"].item() == 0.0
-    assert len(grid((1, 10**15))) <= 256
+    assert len(grid(Window(1, 10**15, 1e-6))) <= 256
+
+
+@pytest.mark.parametrize("statement", ["{}", "FROM dp_explain($${}$$)"])
+def test_a_window_goes_with_rho_by_default_too(session: dpsql.Session, statement: str) -> None:
+    """A table's default_epsilon would pay for the threshold of one level only."""
+    session.sql(
+        "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 4, "
+        "default_epsilon := 3.0)"
+    )
+    with pytest.raises(dpsql.UnsupportedQueryError, match="goes with rho"):
+        session.sql(statement.format(TEXT.format(option="")))
+    assert session.sql(TEXT.format(option=""), rho=0.1).receipt is not None
 
 
 def test_a_window_goes_with_rho(session: dpsql.Session) -> None:
@@ -111,9 +174,9 @@ def test_a_window_goes_with_rho(session: dpsql.Session) -> None:
 def test_the_charge_covers_every_level_and_the_naive_charge_does_not(asked: object) -> None:
     """The sum over levels bounds the joint failure; one level's threshold at every level costs many times its delta."""
     histogram = histogram_of(asked)  # type: ignore[arg-type]
-    delta = 1e-6
-    taus = window_taus(histogram, WINDOW, delta)
-    charged = charged_delta(histogram, WINDOW, delta)
+    delta = WINDOW.delta
+    taus = window_taus(histogram, WINDOW)
+    charged = charged_delta(histogram, WINDOW)
     levels = [level / 1e9 for level in grid(WINDOW)]
     alone = [histogram.threshold_delta(histogram.sigma(rho), tau) for rho, tau in zip(levels, taus, strict=True)]
     assert max(alone) <= charged <= delta

@@ -245,7 +245,7 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     if others or frame.mechanism not in ("gaussian", "gshm"):
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
     if frame.window is not None:
-        yield f"window from {frame.window[0]} to {frame.window[1]} nano-rho"
+        yield f"window from {frame.window.low} to {frame.window.high} nano-rho, delta={frame.window.delta:g}"
     yield from (f"where {condition}" for condition in frame.filters)
     for statistic, weight in zip(query.statistics, query.weights, strict=True):
         low, high = statistic.interval

@@ -288,7 +288,7 @@ def test_a_unit_alone_in_its_groups_shows_none_with_probability_one_minus_delta(
         for request in requests:
             assert request.delta is not None
             asked = dataclasses.replace(base, frame=frame, request=request)
-            made = calibrate(asked, histogram_of(frame), 1e-9)
+            made = calibrate(asked, histogram_of(frame))
             assert made.tau is not None
             assert made.tau >= 1
             sigma, tau = made.levels[0].sigma, made.tau
@@ -332,7 +332,7 @@ def shown_units(max_groups: int) -> tuple[int, int, float]:
             answer = session.sql(text, rho=RHO * max_groups, delta=DELTA)
             seen += len({city // 100 for city, _ in answer.fetchall()})
         asked = planned(session, text, rho=RHO * max_groups, delta=DELTA)
-        made = calibrate(asked, histogram_of(asked.frame), DELTA)
+        made = calibrate(asked, histogram_of(asked.frame))
         assert made.tau is not None
         return seen, units * releases, any_passes(made.levels[0].sigma, made.tau, max_groups)
 

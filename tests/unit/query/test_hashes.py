@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Sparsity
+from dpsql.query.private_query import PRESENCE, PrivateQuery, Sparsity, Window
 from dpsql.query.statements import SelectStatement, read_statement
 from tests.sql.golden_records import NOW, Clinic, Record
 
@@ -128,7 +128,7 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
         "unit": "other", "table": "main.other", "version": "2", "filters": ("x",), "keys": (), "max_groups": 1,
         "public_keys": dataclasses.replace(frame.public_keys, digest="other"), "settings": (),
         "unit_column": dataclasses.replace(frame.unit_column, sql='"other"'),
-        "sparsity": Sparsity("top_k", 9), "minimum_units": 2, "mechanism": "csh", "window": (1, 2),
+        "sparsity": Sparsity("top_k", 9), "minimum_units": 2, "mechanism": "csh", "window": Window(1, 2, 1e-6),
     }  # fmt: skip
     names = {field.name for field in dataclasses.fields(frame)}
     assert names - set(changes) == {"relation"}, "only the text that reads the table may differ"

@@ -75,7 +75,7 @@ def top_k(mechanism: Mechanism, k: int, max_groups: int | None = None) -> Frame:
 
 
 def calibrated(asked: PrivateQuery) -> Calibration:
-    return calibrate(asked, histogram_of(asked.frame), 1e-9)
+    return calibrate(asked, histogram_of(asked.frame))
 
 
 @pytest.mark.parametrize(("k", "max_groups"), [(2, 1), (2, 2), (50, 3), (50, 8), (50, 50), (4000, 12), (4000, 400)])
