@@ -499,7 +499,7 @@ def check_best_point(k: int, max_groups: int | None, delta: float, least: float 
         # A little less threshold is refused, and so is a little less of everything.
         assert top_k_delta(0.35, tau=step * point.tau, aggregate_precision=precision, **release) > delta
         release["sigma"] = step * point.sigma
-        assert top_k_delta(0.35, tau=step * point.tau, aggregate_precision=precision, **release) > delta
+        assert top_k_delta(0.35, tau=step * point.tau, aggregate_precision=precision / step**2, **release) > delta
 
 
 @pytest.mark.parametrize("k", [1, 2, 10, 51914])
