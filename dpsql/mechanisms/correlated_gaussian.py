@@ -22,8 +22,8 @@ from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 GRID_BITS = 20
 # Noise and threshold enter the accounting divided by this much.
 GRID_ALLOWANCE = 1 + 2.0**-23
-# How often a point may rise (and 32 times more), and what its roundings cost a threshold, in counts.
-MOST_RISES = 64
+# How often a point may rise, and what its roundings cost a threshold, in counts.
+MOST_RISES = 96
 TAU_LOSS = 2.0**-12
 
 _GRID_STEPS = 1 << GRID_BITS

@@ -19,6 +19,8 @@ from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, 
 
 NANO = 10**9
 _MOST_DRAWN = 128
+# what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
+_LARGEST_DELTA = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ def calibrate(query: PrivateQuery, histogram: Histogram) -> Calibration:
 
     """
     delta = query.request.delta
+    if histogram.hides and delta > _LARGEST_DELTA:
+        raise CalibrationError(
+            f"delta = {delta:.3g} is more than a threshold may cost; ask for at most {_LARGEST_DELTA}"
+        )
     if query.request.rho is not None:
         return _at_rho(query, histogram, query.request.rho, delta)
     if query.request.epsilon is None:

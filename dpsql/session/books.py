@@ -223,7 +223,7 @@ def explain_table(query: PrivateQuery, state: State) -> Result:
     sigmas = {level.statistic: level.sigma for level in terms.levels}
     for receipt in column_receipts(query, histogram, sigmas):
         rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
-    rows += [("error", "rule", note) for note in notes(query)]
+    rows += [("error", "rule", note) for note in notes(query, terms)]
     rows += [
         ("price", "rho", f"{price_rho:.9g}"),
         ("price", "threshold delta", f"{price_delta:.6g}"),

@@ -22,7 +22,8 @@ class Terms:
     Attributes:
         levels: one per statistic, as stored where a point reaches the level asked for, else as they are to be drawn.
         tau: threshold of the presence count that is served; None with public keys.
-        epsilon, delta: guarantee of these levels together, both rounded up.
+        epsilon, delta: guarantee of these levels together with the keys that are shown, both rounded up.
+        keys_rho_nano: level of the charged release that the keys were shown by, where that is above the count's own.
 
     """
 
@@ -30,6 +31,7 @@ class Terms:
     tau: float | None
     epsilon: float
     delta: float
+    keys_rho_nano: int | None = None
 
 
 def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...]) -> Terms:
@@ -64,9 +66,10 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
     if tau is None and charged:
         top = Level(presence.statistic, charged[0].rho_nano, charged[0].sigma, 0.0)
         drawn, tau, others = (top, *levels[1:]), charged[0].tau, charged[1:]
+    keys = drawn[0].rho_nano if drawn[0].rho_nano > levels[0].rho_nano else None
     epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta)
     shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
-    return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)))
+    return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys)
 
 
 def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms, charged: Charged) -> Receipt:
@@ -88,7 +91,7 @@ def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms, charge
         max_keys=frame.key_count,
         threshold=shown_threshold(frame, terms.tau, query.min_units),
         columns=column_receipts(query, histogram, {level.statistic: level.sigma for level in terms.levels}),
-        notes=notes(query),
+        notes=notes(query, terms),
     )
 
 
@@ -136,7 +139,7 @@ def _column(name: str, estimate: Estimate, frame: Frame, sigmas: Mapping[Statist
     )
 
 
-def notes(query: PrivateQuery) -> tuple[str, ...]:
+def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
     found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
@@ -147,6 +150,11 @@ def notes(query: PrivateQuery) -> tuple[str, ...]:
         )
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
+    if terms.keys_rho_nano is not None:
+        found.append(
+            f"rho is that of the numbers; which keys there are was shown by a release with a count of units at rho = "
+            f"{terms.keys_rho_nano / NANO_PER_RHO:.9g}, which epsilon and delta cover"
+        )
     if frame.sparsity is not None and query.min_units > 1:
         found.append(f"of these, groups whose noisy count of units exceeds {query.min_units} by the threshold, too")
     if frame.sparsity is not None:

@@ -55,8 +55,10 @@ class Receipt:
         table, version, unit: which data, under whose budget.
         mechanism: ``gaussian`` or ``correlated_gaussian`` (public keys), ``gshm`` or ``csh`` (private keys behind a
             threshold), ``discrete_correlated_gaussian`` where the noise is discrete.
-        rho: zCDP of the statistics shown, whether paid now or before.
-        epsilon, delta: what the statistics shown guarantee together, by the exact joint analysis.
+        rho: zCDP level of the numbers shown, whether paid now or before; where the keys beside them stem from a release
+            at a higher level, notes name it.
+        epsilon, delta: what numbers and keys shown guarantee together, by the exact joint analysis or, inside a window,
+            from zCDP with the delta of all its thresholds.
         charged_rho, charged_delta: what this query took from the unit's budget.
         reused: whether everything was served from stored releases.
         max_groups: most groups that one unit was assumed (and made) to touch; None where it may touch any number.

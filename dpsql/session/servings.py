@@ -92,7 +92,7 @@ def _serving(query: PrivateQuery, level: Level, calibration: Calibration, stored
     alone = level.statistic == PRESENCE and histogram.hides and histogram.correlation > 0 and query.frame.window is None
     top = stored[0].rho_nano if stored else 0
     if level.rho_nano > top:
-        if len(stored) >= MOST_POINTS + MOST_RISES:
+        if len(stored) >= MOST_RISES:
             raise CalibrationError(
                 "this statistic was released at too many levels to rise again; declare a new version of the table"
             )

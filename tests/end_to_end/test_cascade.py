@@ -254,6 +254,7 @@ def test_a_point_that_stands_alone_shows_and_guarantees_one_release() -> None:
             lower, receipt = ask(session, text, rho - 0.01)
             assert set(lower) == set(shown)
             assert (receipt.charged_rho, receipt.charged_delta) == (0.0, 0.0)
+            assert any(f"at rho = {rho:.9g}," in note for note in receipt.notes)
             assert receipt.epsilon == pytest.approx(only[rho].epsilon, rel=1e-6)
             assert receipt.delta == pytest.approx(only[rho].delta, rel=1e-6)
 

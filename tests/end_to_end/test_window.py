@@ -151,6 +151,14 @@ def test_requests_are_rounded_down_to_the_grid(session: dpsql.Session) -> None:
     assert len(grid(Window(1, 10**15, 1e-6))) <= 256
 
 
+def test_a_threshold_costs_at_most_a_half(session: dpsql.Session) -> None:
+    """Beyond, what imprecise draws add is not proved."""
+    for text in (TEXT.format(option=""), TEXT.format(option="").replace("rho_window = [0.02, 2], ", "")):
+        with pytest.raises(dpsql.CalibrationError, match="more than a threshold may cost"):
+            session.sql(text.replace("1e-6", "0.51"), rho=0.1)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"].item() == 0.0
+
+
 @pytest.mark.parametrize("statement", ["{}", "FROM dp_explain($${}$$)"])
 def test_a_window_goes_with_rho_by_default_too(session: dpsql.Session, statement: str) -> None:
     """A table's default_epsilon would pay for the threshold of one level only."""
