@@ -42,9 +42,9 @@ STEPS = {
     "charge": [("ledger.py", "charge")],
     "bounded SQL": [("engine.py", "aggregate")],
     "align keys": [("align.py", "align_groups")],
-    "noise": [("noise.py", "noisy_values")],
-    "store": [("side_table.py", "frame"), ("side_table.py", "store"), ("side_table.py", "record_release")],
-    "read back": [("side_table.py", "top_point"), ("side_table.py", "frame_keys")],
+    "noise": [("points.py", "new_points")],
+    "store": [("side_table.py", "frame"), ("side_table.py", "store")],
+    "read back": [("side_table.py", "point"), ("side_table.py", "frame_keys")],
     "noisy table": [("answer.py", "_noisy_table")],
 }
 

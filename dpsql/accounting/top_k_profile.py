@@ -81,8 +81,7 @@ def top_k_delta(
     """
     require_finite("epsilon", epsilon, least=0.0)
     release = _release(k, sigma, correlation, floor_correlation, max_groups, aggregate_precision)
-    x = require_finite("tau", tau, least=0.0) / sigma
-    return largest_sum(k, x, release.noise.correlation, lambda lost: release.gauss(epsilon, lost))
+    return release.delta(epsilon, require_finite("tau", tau, least=0.0))
 
 
 def top_k_threshold_delta(*, k: int, sigma: float, tau: float, correlation: float | None = None) -> float:
@@ -184,17 +183,10 @@ def top_k_threshold(
     require_delta(delta)
     release = _release(k, sigma, correlation, floor_correlation, max_groups, aggregate_precision)
 
+    require_finite("epsilon", epsilon, least=0.0)
+
     def value(tau: float) -> float:
-        return top_k_delta(
-            epsilon,
-            k=k,
-            sigma=sigma,
-            tau=tau,
-            correlation=correlation,
-            floor_correlation=floor_correlation,
-            max_groups=max_groups,
-            aggregate_precision=aggregate_precision,
-        )
+        return release.delta(epsilon, tau)
 
     # With every key hidden for sure, what remains is the noise on common counts, floor and aggregates.
     highest = 1.1 * FAR * (1.0 + math.sqrt(release.noise.correlation)) * sigma
@@ -237,22 +229,14 @@ def top_k_epsilon(
     if lost >= delta * _DOWN:
         raise CalibrationError(f"the threshold alone costs delta = {lost:.6g}, which leaves nothing of {delta:.6g}")
 
+    release = _release(k, sigma, correlation, floor_correlation, max_groups, aggregate_precision)
+
     def value(epsilon: float) -> float:
-        return top_k_delta(
-            epsilon,
-            k=k,
-            sigma=sigma,
-            tau=tau,
-            correlation=correlation,
-            floor_correlation=floor_correlation,
-            max_groups=max_groups,
-            aggregate_precision=aggregate_precision,
-        )
+        return release.delta(epsilon, tau)
 
     if value(0.0) <= delta:
         return 0.0
     # What common counts, floor and aggregates cost alone is a bound from below, and seldom far.
-    release = _release(k, sigma, correlation, floor_correlation, max_groups, aggregate_precision)
     common = gaussian.epsilon(delta, math.sqrt(float(release.squared(np.zeros(1))[0])), 1.0)
     return smallest_at_most(value, delta, max(common * _DOWN, _RESOLUTION), _RESOLUTION)
 
@@ -282,6 +266,11 @@ class _Release:
     def gauss(self, epsilon: float, new: Floats) -> Floats:
         """Delta of what is common at its largest distance; it falls with the number of keys that are not."""
         return shift_deltas(epsilon, self.squared(new))
+
+    def delta(self, epsilon: float, tau: float) -> float:
+        """`top_k_delta`."""
+        x = tau / self.noise.sigma
+        return largest_sum(self.k, x, self.noise.correlation, lambda lost: self.gauss(epsilon, lost))
 
 
 def _release(

@@ -19,6 +19,7 @@ from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
+    NANO,
     PRESENCE,
     Frame,
     Key,
@@ -268,7 +269,7 @@ def _window(options: QueryOptions, request: Request) -> Window | None:
     """Keys that are public need no window; another delta is another window, since the first release pays for all."""
     if options.rho_window is None:
         return None
-    low, high = (round(level * 1e9) for level in options.rho_window)
+    low, high = (round(level * NANO) for level in options.rho_window)
     return Window(low, high, request.delta)
 
 

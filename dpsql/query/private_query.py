@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+NANO = 10**9
+"""Levels are whole numbers of nano-rho."""
+
 NORMALISER_VERSION = 2
 """Raised whenever the same text would be normalised differently: old releases are then not found again."""
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic, Window
+from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic, Window
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
 from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 
-NANO = 10**9
 _MOST_DRAWN = 128
 # what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
 _LARGEST_DELTA = 0.5

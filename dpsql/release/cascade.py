@@ -22,11 +22,10 @@ from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.laws.gaussian import Combination, between, fall, rise, towards
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.query.private_query import PRESENCE, Statistic
+from dpsql.query.private_query import NANO, PRESENCE, Statistic
 from dpsql.release.histogram import Histogram, NoisyHistogram
 
 Integers = npt.NDArray[np.int64]
-NANO = 10**9
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,21 +97,21 @@ class DiscreteListedHistogram(PublicHistogram):
 
     def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
         """Largest rho of a query: by the optimal conversion, or for counts alone by the exact lattice delta."""
-        by_conversion = zcdp.rho(epsilon, delta)
+        by_conversion = zcdp.rho(epsilon, delta) / FLOAT_SLACK**3
         if presence_share < 1.0:
-            return by_conversion / FLOAT_SLACK**3
+            return by_conversion
 
         def is_safe(rho: float) -> bool:
             return self._counts_delta(epsilon, self.sigma(rho)) <= delta
 
-        if not is_safe(by_conversion / FLOAT_SLACK**3):
-            return by_conversion / FLOAT_SLACK**3
+        if not is_safe(by_conversion):
+            return by_conversion
         most = 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 * 4.0
-        return most if is_safe(most) else narrow(is_safe, most, by_conversion / FLOAT_SLACK**3, 1e-9)
+        return most if is_safe(most) else narrow(is_safe, most, by_conversion, 1e-9)
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:  # noqa: ARG002
         """Smallest epsilon of the query at delta, by zCDP, which also holds for points that are averages."""
-        counts = discrete_rho(self.k, self._variance(sigma), self.correlation)
+        counts = discrete_rho(self.k, rational_variance(sigma), self.correlation)
         sums = 0.5 * self.unit_groups * aggregate_precision
         return zcdp.epsilon(delta, (counts + sums) * FLOAT_SLACK)
 
@@ -120,12 +120,9 @@ class DiscreteListedHistogram(PublicHistogram):
         noise = self._noise(sigma).draw(len(exact), entropy)
         return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
 
-    def _variance(self, sigma: float) -> Fraction:
-        return rational_variance(sigma)
-
     def _noise(self, sigma: float) -> DiscreteCorrelatedGaussian:
         # the correlation is a multiple of a power of two, hence exactly this fraction
-        return DiscreteCorrelatedGaussian(self._variance(sigma), Fraction(self.correlation))
+        return DiscreteCorrelatedGaussian(rational_variance(sigma), Fraction(self.correlation))
 
     def _counts_delta(self, epsilon: float, sigma: float) -> float:
-        return discrete_counts_delta(epsilon, k=self.k, variance=self._variance(sigma), correlation=self.correlation)
+        return discrete_counts_delta(epsilon, k=self.k, variance=rational_variance(sigma), correlation=self.correlation)

@@ -13,10 +13,9 @@ from functools import lru_cache
 from dpsql.accounting.window import window_delta, window_threshold
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.correlated_gaussian import effective_tau, threshold_to_compare
-from dpsql.query.private_query import Window
+from dpsql.query.private_query import NANO, Window
 from dpsql.release.histogram import Histogram, IndependentHistogram
 
-NANO = 10**9
 _LEVELS_PER_DOUBLING = 4
 MOST_LEVELS = 256
 THRESHOLD_SHARE = 0.99

@@ -96,10 +96,10 @@ def answer(
             _release(query, receipt, servings, charged, reader),
             exact.snapshot if exact else None,
         )
-        shown = _shown(query, servings, rooms)
         points = {
             serving.statistic: _served(query, serving.statistic, serving.level.rho_nano, rooms) for serving in servings
         }
+        shown = _shown(query, servings[0], points[PRESENCE], rooms)
         keys = table.frame_keys(frame_hash)
     noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
@@ -112,14 +112,12 @@ def _served(query: PrivateQuery, statistic: Statistic, rho_nano: int, rooms: Roo
     return point
 
 
-def _shown(query: PrivateQuery, servings: tuple[Serving, ...], rooms: Rooms) -> npt.NDArray[np.intp]:
+def _shown(query: PrivateQuery, presence: Serving, served: Point, rooms: Rooms) -> npt.NDArray[np.intp]:
     """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule.
 
     A point with a threshold of its own shows what it and those below it have shown; one without, what any has; one that
     stands alone, what the release that it is or was made of has shown, and nothing of others.
     """
-    presence = servings[0]
-    served = _served(query, PRESENCE, presence.level.rho_nano, rooms)
     if not query.frame.has_private_keys:
         return shown_keys(_counts(served), 0.0, None, query.min_units)
     levels = rooms.state.side_table.levels(PRESENCE.hash_in(query.frame))

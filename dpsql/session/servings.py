@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.correlated_gaussian import MOST_RISES
-from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
-from dpsql.release.calibrate import NANO, Calibration, Level, level_of
+from dpsql.query.private_query import NANO, PRESENCE, Frame, PrivateQuery, Statistic
+from dpsql.release.calibrate import Calibration, Level, level_of
 from dpsql.state import Level as StoredLevel
 from dpsql.state import State
 

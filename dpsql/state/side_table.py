@@ -322,19 +322,12 @@ class SideTable:
 
     def point(self, statistic_hash: str, rho_nano: int) -> Point | None:
         """Return the point at a level, None if there is none."""
-        return self._one_point(statistic_hash, "AND rho_nano = ?", rho_nano)
-
-    def top_point(self, statistic_hash: str) -> Point | None:
-        """Return the point with the highest rho, None if nothing is stored for the statistic."""
-        return self._one_point(statistic_hash, "ORDER BY rho_nano DESC LIMIT 1")
-
-    def _one_point(self, statistic_hash: str, which: str, *arguments: int) -> Point | None:
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
                 "created_at, value_count, noisy_values, correlation, floor_correlation, floor FROM point "
-                f"WHERE statistic_hash = ? {which}",
-                (statistic_hash, *arguments),
+                "WHERE statistic_hash = ? AND rho_nano = ?",
+                (statistic_hash, rho_nano),
             ).fetchone()
         if row is None:
             return None

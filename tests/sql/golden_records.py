@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
@@ -197,6 +198,8 @@ class Clinic:
             public = self.view.public_key_table(query.frame.table, query.frame.public_keys.columns, types)
         sql = bounded_sql(query.frame, query.statistics, SALT)
         table = self.engine.aggregate(sql, listed_keys=public, timeout_seconds=None).reveal()
+        # With no group above the floor one row carries the floor alone.
+        table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
         names = {PRESENCE: "units"} | {s: f"stat_{i}" for i, s in enumerate(query.statistics) if i}
         exact = {statistic: aligned.values[name] * statistic.lattice for statistic, name in names.items()}

@@ -67,11 +67,14 @@ def test_a_proposal_is_what_the_words_say(
     low, more = (more[0], more[1:]) if tied else (0, more)
     cell = bisect_right(thresholds, cell_word << 64 | low)
     place, negative = divmod(place_word, 2)
-    # Every further word that a decision could read, up to 2**-319.
-    place, coin = place << 64 | more[0], coin << 64 | more[1]
+    # Every further word that a decision could read; hypothesis does find coins that need the third pair.
+    rounds = len(more) // 2
+    for more_place, more_coin in zip(more[: 2 * rounds : 2], more[1 : 2 * rounds : 2], strict=True):
+        place, coin = place << 64 | more_place, coin << 64 | more_coin
+    place_bits, coin_bits = 63 + 64 * rounds, 64 + 64 * rounds
     with mpmath.workdps(100):
-        kept = mpmath.mpf(coin) / 2**128 < chance_of(ratio, cell, place, 127)
-    size = int((cell + Fraction(place, 1 << 127)) * 2**width_bits + Fraction(1, 2))
+        kept = mpmath.mpf(coin) / 2**coin_bits < chance_of(ratio, cell, place, place_bits)
+    size = int((cell + Fraction(place, 1 << place_bits)) * 2**width_bits + Fraction(1, 2))
     assert drawn == ([-size if negative else size] if kept else [])
 
 

@@ -25,6 +25,7 @@ from dpsql.state import (
     Unit,
     delta_units_up,
 )
+from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
 
@@ -134,7 +135,7 @@ def test_one_charge_never_pays_for_two_releases() -> None:
         store_point(state, "a", 100, first.charge_ids)
         with pytest.raises(ReleaseError):
             store_point(state, "a", 101, second.charge_ids)
-        top = state.side_table.top_point("a")
+        top = top_point(state.side_table, "a")
         assert top is not None
         assert top.rho_nano == 100
 

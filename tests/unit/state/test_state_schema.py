@@ -32,6 +32,7 @@ from dpsql.state import (
     Unit,
 )
 from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, MIGRATIONS, Database
+from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
 FORMAT_1 = Path(__file__).with_name("format_1.sql")
@@ -285,7 +286,7 @@ def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
         )
         table, frame = state.side_table, Frame("frame", "patient", ("main.visits",), bytes(range(16)))
         assert table.frame("frame", "patient", ["main.visits"]) == frame
-        keys, point = table.frame_keys("frame"), table.top_point("a")
+        keys, point = table.frame_keys("frame"), top_point(table, "a")
         assert keys is not None
         assert keys.to_pydict() == {"city": ["Ulm", None, "Bonn"]}
         assert point is not None
@@ -313,7 +314,7 @@ def test_a_file_of_format_1_goes_on_in_the_newest_format(tmp_path: Path) -> None
         values = np.array([1, 2, 3], np.int64)
         raised = Point("a", 400, "frame", values, 0, 2.0, 5.0, 0, correlation=0.25, floor=19, floor_correlation=0.125)
         state.side_table.store("frame", None, [raised], rise.charge_ids, snapshot=Snapshot(values, 19))
-        top = state.side_table.top_point("a")
+        top = top_point(state.side_table, "a")
         assert top is not None
         assert (top.correlation, top.floor, top.floor_correlation) == (0.25, 19, 0.125)
         state.declare_protected(ProtectedTable("main.visits", "patient", "patient_id", min_units=20))

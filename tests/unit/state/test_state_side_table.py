@@ -21,6 +21,7 @@ import pytest
 import dpsql.errors
 from dpsql.errors import DpsqlError, ReleaseError, StateError
 from dpsql.state import ChargeItem, Point, ProtectedTable, Release, Snapshot, State, Unit
+from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
 CITIES = pa.table({"city": ["Ulm", None, "Bonn"]})
@@ -69,7 +70,7 @@ def snapshot(values: list[int], floor: int) -> Snapshot:
 
 
 def top_values(state: State, statistic: str) -> list[int] | None:
-    top = state.side_table.top_point(statistic)
+    top = top_point(state.side_table, statistic)
     return None if top is None else top.values.tolist()
 
 
@@ -145,10 +146,10 @@ def test_new_keys_must_look_like_the_old_ones(state: State) -> None:
 
 
 def test_a_point_reads_back_as_stored(state: State) -> None:
-    assert state.side_table.top_point("a") is None
+    assert top_point(state.side_table, "a") is None
     stored = point("a", 100, [2**63 - 1, -(2**63), 0])
     state.side_table.store("frame", CITIES, [stored], charge(state, "a", 100))
-    read = state.side_table.top_point("a")
+    read = top_point(state.side_table, "a")
     assert read is not None
     assert read.values.dtype == np.int64
     for field in dataclasses.fields(Point):
@@ -174,7 +175,7 @@ SHAPES: tuple[dict[str, float | None], ...] = (
 def test_the_shape_of_a_points_noise_reads_back_to_the_last_digit(state: State, shape: dict[str, float | None]) -> None:
     stored = dataclasses.replace(point("a", 100, [1, 2, 3]), **shape)  # type: ignore[arg-type]
     state.side_table.store("frame", CITIES, [stored], charge(state, "a", 100))
-    read = state.side_table.top_point("a")
+    read = top_point(state.side_table, "a")
     assert read is not None
     for name in ("tau", "correlation", "floor", "floor_correlation"):
         assert getattr(read, name) == getattr(stored, name)
@@ -249,12 +250,12 @@ def test_store_is_all_or_nothing(state: State) -> None:
             state.side_table.store(frame_hash, CITIES, points, charge_ids, RELEASE, snapshot([5, 6, 7], 4))
         assert state.side_table.frame_keys("frame") is None
         assert state.side_table.snapshot("frame") is None
-        assert state.side_table.top_point("a") is None
+        assert top_point(state.side_table, "a") is None
         assert state.side_table.releases() == ()
     broken = dataclasses.replace(RELEASE, delta=math.nan)
     with pytest.raises(StateError):
         state.side_table.store("frame", CITIES, [good], ids, broken, snapshot([5, 6, 7], 4))
-    assert state.side_table.top_point("a") is None
+    assert top_point(state.side_table, "a") is None
     assert state.side_table.snapshot("frame") is None
     state.side_table.store("frame", CITIES, [good], ids, RELEASE)
     assert top_values(state, "a") == [1, 2, 3]
@@ -291,7 +292,7 @@ def test_a_snapshot_is_written_once(state: State) -> None:
     for second in (snapshot([1, 2, 3], 4), snapshot([7, 8, 9], 0)):
         with pytest.raises(StateError):
             state.side_table.store("frame", None, [good], ids, RELEASE, second)
-        assert state.side_table.top_point("a") is None
+        assert top_point(state.side_table, "a") is None
         assert state.side_table.releases() == ()
     read = state.side_table.snapshot("frame")
     assert read is not None
@@ -409,7 +410,7 @@ def test_damaged_values_are_an_error_that_quotes_nothing(state: State) -> None:
         with state._database.write() as connection:
             connection.execute(f"UPDATE point SET noisy_values = {damage}")
         with pytest.raises(StateError, match="damaged"):
-            state.side_table.top_point("a")
+            top_point(state.side_table, "a")
 
 
 def test_a_shorter_vector_than_promised_is_damage(state: State) -> None:
@@ -417,7 +418,7 @@ def test_a_shorter_vector_than_promised_is_damage(state: State) -> None:
     with state._database.write() as connection:
         connection.execute("UPDATE point SET value_count = 4")
     with pytest.raises(StateError, match="damaged"):
-        state.side_table.top_point("a")
+        top_point(state.side_table, "a")
 
 
 STORE_UNTIL_KILLED = """
@@ -488,7 +489,7 @@ def test_large_frames_are_stored_and_read_within_seconds(state: State, key_count
     state.side_table.store("frame", keys, points, ids)
     stored = time.monotonic()
     for written in points:
-        read = state.side_table.top_point(written.statistic_hash)
+        read = top_point(state.side_table, written.statistic_hash)
         assert read is not None
         assert np.array_equal(read.values, written.values)
     stored_keys = state.side_table.frame_keys("frame")
