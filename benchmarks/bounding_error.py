@@ -23,6 +23,7 @@ from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import environment
+from dpsql.session.reader import CURATOR, Reader
 
 
 def main() -> None:
@@ -78,7 +79,7 @@ def _kept_shares(path: Path, unit: str, key: str, max_groups: int, max_rows: int
 def _plan(session: dpsql.Session, text: str, engine: DuckDBEngine, sandbox: Sandbox) -> PrivateQuery:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    return plan_query(statement, environment(session._books.read().policy(), engine, sandbox))
+    return plan_query(statement, environment(session._books.read().policy(), engine, sandbox, Reader(CURATOR)))
 
 
 def _by_key(table: pa.Table, rows: str) -> dict[object, tuple[int, float]]:

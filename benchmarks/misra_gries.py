@@ -22,6 +22,7 @@ from dpsql.query.private_query import Frame
 from dpsql.query.sketch_sql import SHARDS, sketch_sql
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.sketch import Sketch, sketched
+from dpsql.session.reader import CURATOR
 
 SALT = bytes(range(16))
 PLAIN = "SELECT key, count(DISTINCT unit) AS units FROM zipf GROUP BY key"
@@ -67,7 +68,7 @@ def _frame(session: dpsql.Session) -> Frame:
         session.sql(declaration)
     statement = read_statement(PLAIN)
     assert isinstance(statement, SelectStatement)
-    return replace(session._desk.plan(statement, {"rho": 0.1, "delta": 1e-6})[0].frame, max_groups=None)
+    return replace(session._desk.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0].frame, max_groups=None)
 
 
 def _sketch(session: dpsql.Session, frame: Frame, size: int) -> Sketch:

@@ -283,9 +283,13 @@ def _named(name: str, rows: list[_CatalogRow], place: int) -> list[_CatalogRow]:
 
 
 def _canonical(place: tuple[str, str, str], prefixes: dict[str, str]) -> str:
-    """Identity of a table: names that are not plain, with a dot in them say, are quoted."""
-    names = (folded(part) for part in place[1:])
-    return prefixes[place[0]] + ".".join(name if _PLAIN_NAME.fullmatch(name) else quote(name) for name in names)
+    return prefixes[place[0]] + identity(place[1:])
+
+
+def identity(place: Sequence[str]) -> str:
+    """Identity of a table of the curator's own database: names that are not plain, with a dot in them, are quoted."""
+    names = (folded(part) for part in place)
+    return ".".join(name if _PLAIN_NAME.fullmatch(name) else quote(name) for name in names)
 
 
 def _table_schema(rows: list[_CatalogRow], prefixes: dict[str, str]) -> TableSchema:

@@ -130,8 +130,8 @@ def effective_tau(tau: float, correlation: float) -> float:
     """Return the threshold to account with, if a count is shown where it exceeds 1 + tau, strictly.
 
     *Guarantee*: a key with one unit is shown no more often than if its noise Z_i + F were continuous and had to
-    exceed tau - TAU_LOSS; divided by GRID_ALLOWANCE, as `effective_sigma` is. That covers points that rose: each of up
-    to MOST_RISES rises adds at most three half grid steps to what rounding moved.
+    exceed tau - TAU_LOSS; divided by GRID_ALLOWANCE, as `effective_sigma` is. That covers points that rose or
+    were made of others: each of up to MOST_RISES points adds at most three half grid steps to what rounding moved.
     *Source*: docs/proofs/correlated-gaussian.md, Lemma 1.
     *Args*: `tau` in counts, at least TAU_LOSS; `correlation`, at least 0.
     *Returns*: counts, rounded down.

@@ -45,6 +45,10 @@ class QueryOptions:
     top_k: int | None = None
     sketch_size: int | None = None
     rho_window: tuple[float, float] | None = None
+    rho_ceiling: float | None = None
+    own_threshold: bool | None = None
+    as_of: str | None = None
+    refresh: bool | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -179,7 +183,7 @@ def _is_number(value: object) -> bool:
 def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Refusals) -> bool:
     whole = isinstance(value, int) and not isinstance(value, bool)
     match name:
-        case "epsilon" | "rho":
+        case "epsilon" | "rho" | "rho_ceiling":
             valid = (whole or isinstance(value, float)) and 0 < value <= _LARGEST_LEVEL  # type: ignore[operator]
             wanted = "a positive number, at most a million"
         case "delta":
@@ -198,6 +202,10 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
             numbers = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
             valid = numbers and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL  # type: ignore[index]
             wanted = "two levels, the lower first, as in [0.01, 1]"
+        case "own_threshold" | "refresh":
+            valid, wanted = isinstance(value, bool), "TRUE or FALSE"
+        case "as_of":
+            valid, wanted = isinstance(value, str), "the name of a version of the table, or a date, in quotes"
         case "privacy_unit_column":
             valid, wanted = isinstance(value, str), "the column that the policy names"
         case _:

@@ -72,6 +72,8 @@ class TableRules:
     default_delta: float
     min_units: int
     version: str
+    rho_window: tuple[float, float] | None
+    rho_ceiling: float | None
 
 
 class Rules(Protocol):
@@ -79,6 +81,9 @@ class Rules(Protocol):
 
     def rules(self, canonical: str) -> TableRules | None:
         """Rules of a protected table; None where the table is not protected."""
+
+    def version_at(self, canonical: str, as_of: str) -> str | None:
+        """The version of a table that ``as_of`` names, or that it had at that time (UTC); None where there is none."""
 
     def is_public(self, canonical: str) -> bool:
         """Whether the curator declared the table public."""

@@ -12,22 +12,20 @@ from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregates import Aggregate, AggregateReader
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.bound import as_condition
-from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
+from dpsql.query.clauses import QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, span_of, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
-    NANO,
     PRESENCE,
     Frame,
     Key,
     PrivateQuery,
     PublicKeys,
-    Request,
     Statistic,
-    Window,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.row_rules import check_private_parts
@@ -93,24 +91,30 @@ def _plan(
 
     reader = AggregateReader(schema, rules, environment, refusals)
     aggregates = _read_aggregates(resolved, reader, refusals)
-    request = _request(clauses, rules, hint, refusals)
+    options = clauses.options
+    request = read_request(clauses, rules, hint, refusals)
+    version = read_version(options, rules, schema, environment, hint, refusals)
+    ceiling = read_ceiling(options, rules)
     keys = _keys(resolved.keys, schema, environment, refusals)
-    public = _public_keys(clauses.options, resolved.keys, keys, schema, environment, refusals)
+    public = _public_keys(options, resolved.keys, keys, schema, environment, refusals)
+    hides = bool(resolved.keys) and public is None
+    check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,
-        relation=schema.relation,
-        version=rules.version,
+        relation=schema.relation if version == rules.version else "",
+        version=version,
         unit_column=_unit_column(schema, rules),
         filters=tuple(sorted({to_sql(part) for part in resolved.filters})),
         keys=keys,
-        max_groups=_max_groups(clauses.options, rules, resolved.keys, public),
+        max_groups=_max_groups(options, rules, resolved.keys, public),
         public_keys=public,
         sparsity=None,
-        minimum_units=rules.min_units if resolved.keys and public is None else 1,
+        minimum_units=rules.min_units if hides else 1,
         mechanism="gaussian",
-        window=_window(clauses.options, request) if resolved.keys and public is None else None,
+        window=read_window(options, rules, request, private_keys=hides, ceiling=ceiling, hint=hint, refusals=refusals),
         settings=environment.settings,
+        ceiling=ceiling,
     )
     frames = mechanisms(frame, clauses, resolved, aggregates, refusals)
     refusals.raise_if_any()
@@ -131,7 +135,9 @@ def _plan(
         estimates=estimates,
         finish=finish,
         request=request,
-        min_units=max(clauses.options.min_privacy_units_per_group or 1, rules.min_units),
+        min_units=max(options.min_privacy_units_per_group or 1, rules.min_units),
+        refresh=bool(options.refresh),
+        own_threshold=bool(options.own_threshold),
     )
 
 
@@ -190,23 +196,6 @@ def _read_aggregates(resolved: ResolvedSelect, reader: AggregateReader, refusals
     return aggregates
 
 
-def _request(clauses: Clauses, rules: TableRules, hint: exp.Expr | None, refusals: Refusals) -> Request:
-    options = clauses.options
-    rho, epsilon = options.rho, options.epsilon
-    if rho is None and epsilon is None:
-        rho, epsilon = rules.default_rho, rules.default_epsilon if rules.default_rho is None else None
-    if rho is None and epsilon is None:
-        refusals.add(
-            "privacy_level_missing", clauses.source, "neither policy nor query says how private the answer shall be.",
-            "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5), or declare default_rho in dp_protect.",
-        )  # fmt: skip
-    if options.rho_window is not None and epsilon is not None:
-        refusals.add(
-            "option", hint, "a window is a range of rho, so it goes with rho.", "Give rho instead of epsilon.",
-        )  # fmt: skip
-    return Request(rho, epsilon, options.delta if options.delta is not None else rules.default_delta)
-
-
 def _keys(
     written: Sequence[exp.Expr], schema: TableSchema, environment: Environment, refusals: Refusals
 ) -> tuple[Key, ...]:
@@ -263,14 +252,6 @@ def _max_groups(
     if public is not None:
         return max(1, min(asked or public.count, public.count))
     return asked
-
-
-def _window(options: QueryOptions, request: Request) -> Window | None:
-    """Keys that are public need no window; another delta is another window, since the first release pays for all."""
-    if options.rho_window is None:
-        return None
-    low, high = (round(level * NANO) for level in options.rho_window)
-    return Window(low, high, request.delta)
 
 
 def _statistics(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -93,7 +93,8 @@ class Frame:
     Attributes:
         unit: name of the privacy unit.
         table: canonical name of the protected table; part of the hash.
-        relation: quoted DuckDB text that reads it; not part of the hash (an alias may change).
+        relation: quoted DuckDB text that reads it; not part of the hash (an alias may change). Empty where the rows
+            are gone, because the table was dropped or had this version once, and only stored releases are left.
         version: the table's declared version.
         unit_column: the column that names the privacy unit.
         filters: AND-ed conditions, normalised and sorted.
@@ -105,6 +106,9 @@ class Frame:
         mechanism: how the presence count is noised.
         window: levels whose thresholds are paid together; None without.
         settings: pinned session settings that an expression's value depends on.
+        ceiling: level in nano-rho at which every statistic is drawn, once, after which its exact values are forgotten;
+            None where it is drawn at the level asked for.
+        generation: how many refreshes of the same frame came before.
 
     """
 
@@ -122,6 +126,8 @@ class Frame:
     mechanism: Mechanism
     window: Window | None
     settings: tuple[tuple[str, str], ...]
+    ceiling: int | None = None
+    generation: int = 0
 
     @property
     def has_private_keys(self) -> bool:
@@ -151,10 +157,18 @@ class Frame:
         return max(1, min(bounds))
 
     @cached_property
+    def base_hash(self) -> str:
+        """Identity of the frame but for its generation."""
+        return replace(self, generation=0).frame_hash
+
+    @cached_property
     def frame_hash(self) -> str:
         """Identity of the frame: everything that its groups depend on."""
+        # parts that most frames lack are no part of their identity, which was there before these parts were
+        optional = {"ceiling": self.ceiling or None, "generation": self.generation or None}
         return _digest(
-            {
+            {name: value for name, value in optional.items() if value is not None}
+            | {
                 "normaliser": NORMALISER_VERSION,
                 "unit": self.unit,
                 "table": self.table,
@@ -307,7 +321,8 @@ class PrivateQuery:
     """A query that has a private answer.
 
     ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1. ``alternatives`` are
-    frames that would answer the same text by another mechanism.
+    frames that would answer the same text by another mechanism. ``refresh`` asks for a new generation of the frame,
+    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before.
     """
 
     frame: Frame
@@ -318,6 +333,8 @@ class PrivateQuery:
     finish: Finish
     request: Request
     min_units: int
+    refresh: bool = False
+    own_threshold: bool = False
 
     @property
     def query_hash(self) -> str:

@@ -40,6 +40,20 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """A threshold.
+
+    Attributes:
+        tau: a key is shown if its noisy presence count, less the floor, exceeds 1 + tau.
+        delta: what is paid for it: the probability that a unit's own groups make any new key pass, rounded up.
+
+    """
+
+    tau: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Everything about the noise of a query, before any data is read.
 
@@ -88,6 +102,20 @@ def calibrate(query: PrivateQuery, histogram: Histogram) -> Calibration:
     if query.request.epsilon is None:
         raise CalibrationError("a query needs rho or epsilon")
     return _at_epsilon(query, histogram, query.request.epsilon, delta)
+
+
+def cut_at(query: PrivateQuery, histogram: Histogram, level: Level) -> Cut:
+    """The threshold of private keys at another level than the one asked for, within the query's delta.
+
+    Raises:
+        CalibrationError: the draws at this level cost more than that.
+
+    """
+    window = query.frame.window
+    if window is not None:
+        return Cut(_window_tau(histogram, window, level), charged_delta(histogram, window))
+    tau = _threshold(histogram, (level,), level.rho_nano / NANO, query.request.delta)
+    return Cut(tau, histogram.threshold_delta(level.sigma, tau))
 
 
 def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float:
@@ -178,12 +206,23 @@ def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float)
         return _guaranteed(histogram, levels, None, delta)
     if query.frame.window is not None:
         return _in_window(histogram, levels, query.frame.window)
-    # the imprecision of the draws is charged beside the threshold; together they cost no more than delta
+    return _guaranteed(histogram, levels, _threshold(histogram, levels, rho, delta), delta)
+
+
+def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
+    """The threshold beside which the imprecision of the draws is charged; together they cost no more than delta."""
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = slack_delta_zcdp(_draws(histogram, len(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
-    return _guaranteed(histogram, levels, histogram.threshold(target, levels[0].sigma), delta)
+    tau = histogram.threshold(target, levels[0].sigma)
+    if tau is None:
+        raise AssertionError("a threshold is for keys that hide")
+    return tau
+
+
+def _window_tau(histogram: Histogram, window: Window, level: Level) -> float:
+    return window_taus(histogram, window)[grid(window).index(level.rho_nano)]
 
 
 def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window) -> Calibration:
@@ -193,7 +232,7 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window) 
             f"delta = {window.delta:.3g} of the window is below what the finite precision of the noise costs at "
             f"rho = {levels[0].rho_nano / NANO:.3g}; ask for more delta or less rho"
         )
-    tau = window_taus(histogram, window)[grid(window).index(levels[0].rho_nano)]
+    tau = _window_tau(histogram, window, levels[0])
     epsilon, delta = window_guarantee(histogram, levels, window)
     return Calibration(histogram, levels, tau, charged_delta(histogram, window), epsilon, delta)
 

@@ -8,6 +8,7 @@ the same again uses that charge up.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,13 +18,14 @@ import pyarrow as pa
 
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
-from dpsql.release.calibrate import Calibration, calibrate
+from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys
 from dpsql.session.exact import Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
+from dpsql.session.reader import Reader
 from dpsql.session.receipt import make_receipt, terms_of
 from dpsql.session.result import Receipt, Result
 from dpsql.session.servings import Serving, servings_of
@@ -37,26 +39,30 @@ from dpsql.state import (
 )
 
 
-def charge_items(
-    query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...]
-) -> tuple[ChargeItem, ...]:
-    """The price: each rise and its draws' imprecision, and for a presence count that rises its threshold."""
+def charge_items(query: PrivateQuery, servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
+    """The price: each draw and its imprecision, and the thresholds that are due."""
     items = []
     for serving in servings:
-        if serving.rise is None:
-            continue
-        delta = serving.rise.noise_delta
-        if serving.threshold_is_due(query.frame):
-            delta += calibration.threshold_delta
-        items.append(ChargeItem(serving.statistic.hash_in(query.frame), serving.rise.rho_nano, delta_units_up(delta)))
+        rho_nano = sum(level.rho_nano for level, _ in serving.draws)
+        delta = math.fsum(level.noise_delta for level, _ in serving.draws)
+        delta += math.fsum(cut.delta for cut in (serving.cut, serving.ceiling_cut) if cut is not None)
+        if not serving.is_paid:
+            items.append(ChargeItem(serving.statistic.hash_in(query.frame), rho_nano, delta_units_up(delta)))
     return tuple(items)
+
+
+def current(query: PrivateQuery, state: State) -> PrivateQuery:
+    """The query on the last generation of its frame, or on the next where a refresh is asked for."""
+    last = state.side_table.generation(query.frame.base_hash)
+    generation = 0 if last is None else last + query.refresh
+    return replace(query, frame=replace(query.frame, generation=generation))
 
 
 def answer(
     query: PrivateQuery,
     rooms: Rooms,
     *,
-    reader: str,
+    reader: Reader,
     timeout_seconds: float | None = None,
 ) -> Result:
     """Answer a planned query.
@@ -64,43 +70,50 @@ def answer(
     Args:
         query: the plan.
         rooms: state, engine, sandbox and entropy.
-        reader: who is charged for in the books.
+        reader: who asks, with their clearance; who is charged for in the books.
         timeout_seconds: limit on reading raw data; the charge stays when it runs out.
 
     Raises:
-        CalibrationError, BudgetError: nothing was charged or read.
-        ReleaseError: the list of public keys changed since the plan; nothing was charged.
+        AccessError, CalibrationError, BudgetError: nothing was charged or read.
+        ReleaseError: the list of public keys changed since the plan, or the rows that it needs are gone; nothing was
+            charged.
         EngineError: the charge stays and pays for asking again.
 
     """
-    frame_hash, table = query.frame.frame_hash, rooms.state.side_table
-    with rooms.state.locks.exclusive(frame_hash):
+    table = rooms.state.side_table
+    with rooms.state.locks.exclusive(query.frame.base_hash):
+        query = current(query, rooms.state)
+        frame = query.frame
         calibration = calibrate(query, held_histogram(query, rooms.state))
-        servings = servings_of(query, calibration, rooms.state)
+        servings = servings_of(query, calibration, rooms.state, reader)
         terms = terms_of(query, calibration, servings)
-        rising = tuple(serving.statistic for serving in servings if serving.rise is not None)
-        charged, exact = Charged(0, 0, ()), None
-        if rising:
-            # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
-            reading = prepare_reading(query.frame, rising, rooms)
-            charged = rooms.state.ledger.charge(query.frame.unit, charge_items(query, calibration, servings), reader)
-            salt = table.frame(frame_hash, query.frame.unit, (query.frame.table,)).salt
-            exact = read_exact(reading, salt, rooms, timeout_seconds)
-        made = new_points(query.frame, calibration, servings, exact, table, rooms.entropy)
+        drawn = tuple(serving.statistic for serving in servings if serving.draws)
+        # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
+        reading = prepare_reading(frame, drawn, rooms) if drawn else None
+        items = charge_items(query, servings)
+        charged = Charged(0, 0, ())
+        if items:
+            charged = rooms.state.ledger.charge(frame.unit, items, reader.name)
+        exact = None
+        if reading is not None:
+            kept = table.frame(frame.frame_hash, frame.unit, (frame.table,), frame.base_hash, frame.generation)
+            exact = read_exact(reading, kept.salt, rooms, timeout_seconds)
+        made = new_points(frame, calibration.histogram, servings, exact, table, rooms.entropy)
         receipt = make_receipt(query, calibration.histogram, terms, charged)
         table.store(
-            frame_hash,
+            frame.frame_hash,
             exact.new_keys if exact else None,
-            tuple(made.values()),
+            made.points,
             charged.charge_ids,
             _release(query, receipt, servings, charged, reader),
             exact.snapshot if exact else None,
+            made.thresholds,
         )
         points = {
             serving.statistic: _served(query, serving.statistic, serving.level.rho_nano, rooms) for serving in servings
         }
         shown = _shown(query, servings[0], points[PRESENCE], rooms)
-        keys = table.frame_keys(frame_hash)
+        keys = table.frame_keys(frame.frame_hash)
     noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
 
@@ -113,22 +126,13 @@ def _served(query: PrivateQuery, statistic: Statistic, rho_nano: int, rooms: Roo
 
 
 def _shown(query: PrivateQuery, presence: Serving, served: Point, rooms: Rooms) -> npt.NDArray[np.intp]:
-    """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule.
-
-    A point with a threshold of its own shows what it and those below it have shown; one without, what any has; one that
-    stands alone, what the release that it is or was made of has shown, and nothing of others.
-    """
+    """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule."""
     if not query.frame.has_private_keys:
         return shown_keys(_counts(served), 0.0, None, query.min_units)
-    levels = rooms.state.side_table.levels(PRESENCE.hash_in(query.frame))
-    if presence.stands_alone:
-        source = replace(presence, stored=levels).source
-        levels = () if source is None else (source,)
     passed = np.zeros(len(served.values), dtype=np.bool_)
-    for level in levels:
-        if level.tau is not None and (served.tau is None or level.rho_nano <= served.rho_nano):
-            point = served if level.rho_nano == served.rho_nano else _served(query, PRESENCE, level.rho_nano, rooms)
-            passed[shown_keys(_counts(point), 0.0, level.tau, 1)] = True
+    for level in presence.keys_from:
+        point = served if level.rho_nano == served.rho_nano else _served(query, PRESENCE, level.rho_nano, rooms)
+        passed[shown_keys(_counts(point), 0.0, point.tau, 1)] = True
     if query.min_units > 1:
         floor, _ = _floors(query.frame, served)
         own = np.zeros(len(passed), dtype=np.bool_)
@@ -150,13 +154,14 @@ def _counts(presence: Point) -> npt.NDArray[np.float64]:
 
 
 def _release(
-    query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: str
+    query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: Reader
 ) -> Release:
     return Release(
-        analyst=reader,
+        analyst=reader.name,
         query_hash=query.query_hash,
         at=dt.datetime.now(dt.UTC),
         statistics=tuple(serving.statistic.hash_in(query.frame) for serving in servings),
+        levels=tuple(serving.told_nano for serving in servings),
         mechanism=receipt.mechanism,
         rho_nano=sum(serving.level.rho_nano for serving in servings),
         epsilon=receipt.epsilon,

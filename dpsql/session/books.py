@@ -13,8 +13,9 @@ from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.session.answer import charge_items, held_histogram
+from dpsql.session.answer import charge_items, current, held_histogram
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
+from dpsql.session.reader import Reader
 from dpsql.session.receipt import column_receipts, notes, terms_of
 from dpsql.session.result import Result
 from dpsql.session.servings import Serving, servings_of
@@ -49,6 +50,8 @@ def policy_table(state: State) -> Result:
             default_epsilon=table.default_epsilon,
             default_delta=table.default_delta,
             min_privacy_units_per_group=table.min_units,
+            rho_window=None if table.rho_window is None else [level / NANO_PER_RHO for level in table.rho_window],
+            rho_ceiling=None if table.rho_ceiling is None else table.rho_ceiling / NANO_PER_RHO,
             version=table.version,
         )
     for public in policy.public:
@@ -59,6 +62,9 @@ def policy_table(state: State) -> Result:
         source = ".".join(domain.keys_from) if domain.keys_from else None
         bounds = f"[{domain.bounds[0]:.12g}, {domain.bounds[1]:.12g}]" if domain.bounds else None
         rows += _settings("domain", name, bounds=bounds, keys=keys, keys_from=source)
+    for analyst in policy.analysts:
+        limit = "any level" if analyst.rho_limit is None else analyst.rho_limit / NANO_PER_RHO
+        rows += _settings("analyst", analyst.name, rho_limit=limit)
     return _table(("kind", "name", "setting", "value"), rows)
 
 
@@ -71,8 +77,15 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Result:
     return Result(pa.table(columns))
 
 
-def budget_table(state: State, wanted: str | None) -> Result:
-    """FROM dp_budget('patient'): budgets, what is spent and left, in rho and as (epsilon, delta).
+def budget_table(state: State, wanted: str | None, analysts: tuple[str, ...] | None) -> Result:
+    """FROM dp_budget('patient', analysts := ['ana', 'bob']): what is spent and left, and what these analysts hold.
+
+    Of one statistic a coalition holds the highest level that any member was shown, of several statistics the sum.
+
+    Args:
+        state: the books.
+        wanted: a unit, None for all.
+        analysts: the coalition, None for everybody.
 
     Raises:
         PolicyError: there is no such unit.
@@ -84,6 +97,7 @@ def budget_table(state: State, wanted: str | None) -> Result:
     rows = []
     for unit in units:
         spent = state.ledger.spent(unit.name)
+        held = state.side_table.held(unit.name, analysts)
         rows.append(
             {
                 "unit": unit.name,
@@ -98,6 +112,9 @@ def budget_table(state: State, wanted: str | None) -> Result:
                 "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
                 "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE
                 + (unit.delta_conversion if spent.rho_nano else 0.0),
+                "held_by": "everybody" if analysts is None else ", ".join(analysts),
+                "rho_held": held / NANO_PER_RHO,
+                "epsilon_held": _epsilon(unit.delta_conversion, held),
                 "note": "all releases together; one query alone has less, because it need not compose",
             }
         )
@@ -113,6 +130,7 @@ _BUDGET_SCHEMA = pa.schema(
             "threshold_delta_left", "epsilon_budget", "epsilon_spent", "delta_budget", "delta_spent",
         )
     ]
+    + [("held_by", pa.string()), ("rho_held", pa.float64()), ("epsilon_held", pa.float64())]
     + [("note", pa.string())]
 )  # fmt: skip
 
@@ -193,16 +211,17 @@ _RELEASES_SCHEMA = pa.schema(
 )
 
 
-def explain_table(query: PrivateQuery, state: State) -> Result:
+def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing.
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
+    query = current(query, state)
     histogram = held_histogram(query, state)
     calibration = calibrate(query, histogram)
     frame = query.frame
-    servings = servings_of(query, calibration, state)
-    items = charge_items(query, calibration, servings)
+    servings = servings_of(query, calibration, state, reader)
+    items = charge_items(query, servings)
     terms = terms_of(query, calibration, servings)
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
@@ -234,7 +253,7 @@ def explain_table(query: PrivateQuery, state: State) -> Result:
 
 def _statistic_row(serving: Serving, histogram: Histogram) -> tuple[str, str, str]:
     level, statistic = serving.level, serving.statistic
-    source = "to be drawn" if serving.rise is not None else "stored" if serving.is_stored else "from what is stored"
+    source = "to be drawn" if serving.draws else "stored" if serving.is_stored else "from what is stored"
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:

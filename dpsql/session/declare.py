@@ -1,4 +1,4 @@
-"""The curator's declarations: CALL dp_unit, dp_protect, dp_domain, dp_public, dp_new_version."""
+"""The curator's declarations: CALL dp_unit, dp_protect, dp_domain, dp_public, dp_analyst, dp_new_version."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.query.environment import TableSchema, folded
 from dpsql.query.statements import FunctionCall
+from dpsql.session.reader import CURATOR
 from dpsql.state import (
+    ClearedAnalyst,
     Domain,
     ProtectedTable,
     PublicTable,
+    RememberedTable,
     State,
     Unit,
     delta_units_down,
@@ -26,7 +29,7 @@ _T = TypeVar("_T")
 _BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
 _RULES = (
     "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
-    "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group",
+    "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling",
 )  # fmt: skip
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -62,6 +65,8 @@ def declare(call: FunctionCall, books: Books, engine: Engine) -> str:
             return _domain(call, books, engine)
         case "dp_public":
             return _public(call, books, engine)
+        case "dp_analyst":
+            return _analyst(call, books)
         case _:
             return _new_version(call, books, engine)
 
@@ -219,7 +224,8 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
     column = _column(schema, column)
     _require_bytewise(schema, column, engine)
-    default_rho = arguments.number("default_rho")
+    default_rho, ceiling = arguments.number("default_rho"), arguments.number("rho_ceiling")
+    window = arguments.pair("rho_window")
     protected = ProtectedTable(
         table=schema.canonical,
         unit=unit_name,
@@ -230,13 +236,31 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
         default_epsilon=arguments.number("default_epsilon"),
         default_delta=arguments.number("default_delta"),
         min_units=arguments.whole("min_privacy_units_per_group"),
+        rho_window=None if window is None else (rho_nano_down(window[0]), rho_nano_down(window[1])),
+        rho_ceiling=None if ceiling is None else rho_nano_down(ceiling),
     )
     own_budget = None if shared else _budget(unit_name, arguments, policy.unit(unit_name))
     state = books.write()
     if own_budget is not None:
         state.declare_unit(own_budget)
     state.declare_protected(protected)
+    _remember(schema, state)
     return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"
+
+
+def _remember(schema: TableSchema, state: State) -> None:
+    columns = tuple((column.name, column.type, column.nullable) for column in schema.columns)
+    state.remember(RememberedTable(schema.canonical, columns))
+
+
+def _analyst(call: FunctionCall, books: Books) -> str:
+    arguments = _Arguments(call, 1, ("rho_limit",))
+    name, limit = arguments.names[0], arguments.number("rho_limit")
+    if name == CURATOR:
+        raise PolicyError("the curator may be shown everything; an analyst needs a name of their own")
+    analyst = ClearedAnalyst(name, None if limit is None else rho_nano_down(limit))
+    books.write().declare_analyst(analyst)
+    return f"analyst {name} may be shown " + ("any level" if limit is None else f"levels up to rho = {limit:.9g}")
 
 
 def _domain(call: FunctionCall, books: Books, engine: Engine) -> str:
@@ -274,7 +298,10 @@ def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     schema = _table(split_name(arguments.names[0]), engine)
     version = arguments.text("version")
     _require_declared(schema, books)
-    version = books.write().new_version(schema.canonical, version)
+    state = books.write()
+    version = state.new_version(schema.canonical, version)
+    if state.policy().protected_table(schema.canonical) is not None:
+        _remember(schema, state)
     return f"table {schema.canonical} is at version {version}"
 
 

@@ -83,27 +83,38 @@ class Reading:
     @property
     def needs_data(self) -> bool:
         """Whether raw rows are read at all."""
-        return self.snapshot is None or any(statistic != PRESENCE for statistic in self.due)
+        return not self.frame.is_frozen or self.is_first or any(statistic != PRESENCE for statistic in self.due)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the frame's keys are yet to be found."""
+        return self.held is None
 
     def sql(self, salt: bytes) -> str:
         """The bounded query; nothing of the data."""
         sparsity = self.frame.sparsity
-        if sparsity is not None and sparsity.kind == "sketch" and self.snapshot is None:
+        if sparsity is not None and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
         others = (statistic for statistic in self.due if statistic != PRESENCE)
-        return bounded_sql(self.frame, (PRESENCE, *others), salt, held_keys=self.snapshot is not None)
+        held_keys = self.frame.is_frozen and not self.is_first
+        return bounded_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys)
 
 
 def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> Reading:
     """Find out where the values come from, and that the bounded query can be made; reads no raw row.
 
     Raises:
-        ReleaseError: the list of public keys changed since the plan.
+        ReleaseError: the list of public keys changed since the plan, or the rows that are needed are gone.
 
     """
     held = rooms.state.side_table.frame_keys(frame.frame_hash)
     snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
     reading = Reading(frame, due, _public_key_table(frame, rooms), held, snapshot)
+    if reading.needs_data and not frame.relation:
+        raise ReleaseError(
+            f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "
+            "for at the same or lower levels, and nothing else"
+        )
     reading.sql(_STAND_IN_SALT)
     return reading
 
@@ -117,9 +128,7 @@ def read_exact(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: flo
     """
     if not reading.frame.is_frozen:
         return _grouped(reading, salt, rooms, timeout_seconds)
-    if reading.snapshot is not None:
-        return _on_held_keys(reading, reading.snapshot, salt, rooms, timeout_seconds)
-    return _first(reading, salt, rooms, timeout_seconds)
+    return (_first if reading.is_first else _on_held_keys)(reading, salt, rooms, timeout_seconds)
 
 
 def _grouped(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
@@ -147,7 +156,9 @@ def _first(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float |
     else:
         exact, floor = _aggregate(reading, salt, rooms, None, timeout_seconds), reading.frame.minimum_units - 1
     new_keys, values = _aligned(reading, exact, None, rooms)
-    return Exact(new_keys, values, floor, Snapshot(values[PRESENCE], floor))
+    # at a ceiling nothing is ever drawn of it again
+    snapshot = Snapshot(values[PRESENCE], floor) if reading.frame.ceiling is None else None
+    return Exact(new_keys, values, floor, snapshot)
 
 
 def _sketch(
@@ -162,17 +173,17 @@ def _sketch(
     return counters.filter(pc.greater(units, 0)), sketch.floor + left_out
 
 
-def _on_held_keys(
-    reading: Reading, snapshot: Snapshot, salt: bytes, rooms: Rooms, timeout_seconds: float | None
-) -> Exact:
-    """The frozen counts, and sums on the frozen keys."""
+def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
+    """The frozen counts where they are due, and sums on the frozen keys."""
     values: dict[Statistic, npt.NDArray[np.int64]] = {}
     if reading.needs_data:
         exact = _aggregate(reading, salt, rooms, reading.held, timeout_seconds)
         new_keys, values = _aligned(reading, exact, reading.held, rooms)
         if new_keys is not None:
             raise ReleaseError("the keys that a frame holds do not match themselves; nothing was released")
-    return Exact(None, values | {PRESENCE: snapshot.values}, snapshot.floor, None)
+    if reading.snapshot is None:
+        return Exact(None, values, 0, None)
+    return Exact(None, values | {PRESENCE: reading.snapshot.values}, reading.snapshot.floor, None)
 
 
 def _aggregate(

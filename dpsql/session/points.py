@@ -10,14 +10,15 @@ from dataclasses import dataclass
 
 from dpsql.errors import StateError
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.query.private_query import PRESENCE, Frame, Statistic
-from dpsql.release.calibrate import Calibration
+from dpsql.query.private_query import PRESENCE, Frame
+from dpsql.release.calibrate import Cut, Level
 from dpsql.release.cascade import Placed, lowered, noise_of, risen
 from dpsql.release.histogram import Histogram, NoisyHistogram
 from dpsql.release.noise import noisy_values
 from dpsql.session.exact import Exact
 from dpsql.session.servings import Serving
-from dpsql.state import Level, Point, SideTable, delta_units_up
+from dpsql.state import Level as StoredLevel
+from dpsql.state import Point, SideTable, Threshold, delta_units_up
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class _Cascade:
         """Noisy values are multiples of 2**exponent."""
         return self.serving.statistic.noise_exponent
 
-    def placed(self, level: Level) -> Placed:
+    def placed(self, level: StoredLevel) -> Placed:
         """A stored point.
 
         Raises:
@@ -53,73 +54,98 @@ class _Cascade:
         return Placed(level.rho_nano, level.sigma, NoisyHistogram(point.values, point.floor))
 
 
+@dataclass(frozen=True)
+class Made:
+    """What is to be stored before anything is shown.
+
+    Attributes:
+        points: new points.
+        thresholds: for points that are stored, and have none.
+
+    """
+
+    points: tuple[Point, ...]
+    thresholds: tuple[Threshold, ...]
+
+
 def new_points(
     frame: Frame,
-    calibration: Calibration,
+    histogram: Histogram,
     servings: tuple[Serving, ...],
     exact: Exact | None,
     side_table: SideTable,
     entropy: Entropy,
-) -> dict[Statistic, Point]:
-    """Draw and make what is not stored; it is to be stored before anything is shown.
+) -> Made:
+    """Draw and make what is not stored.
 
     Args:
         frame: what is grouped.
-        calibration: the presence count's mechanism and threshold.
+        histogram: how the presence count is noised.
         servings: how each statistic is served.
         exact: exact values of what rises; None where nothing does.
         side_table: where points are stored.
         entropy: where noise comes from.
 
     """
-    points: dict[Statistic, Point] = {}
+    points: list[Point] = []
+    thresholds: list[Threshold] = []
     for serving in servings:
-        if not serving.is_stored:
-            cascade = _Cascade(frame, serving, calibration.histogram, side_table, entropy)
-            noisy = _made(cascade) if serving.rise is None else _risen(cascade, exact)
-            points[serving.statistic] = _point(cascade, calibration, noisy)
-    return points
+        cascade = _Cascade(frame, serving, histogram, side_table, entropy)
+        ceiling: Placed | None = None
+        if serving.ceiling is not None:
+            drawn = _drawn(cascade, exact, serving.ceiling)
+            ceiling = Placed(serving.ceiling.rho_nano, serving.ceiling.sigma, drawn)
+            points.append(_point(cascade, drawn, serving.ceiling, serving.ceiling_cut))
+        if serving.rise is not None:
+            points.append(_point(cascade, _risen(cascade, exact, serving.rise), serving.level, serving.cut))
+        elif not serving.is_stored:
+            points.append(_point(cascade, _made(cascade, ceiling), serving.level, serving.cut))
+        elif serving.cut is not None and serving.cut.delta > 0.0:
+            paid = delta_units_up(serving.cut.delta)
+            thresholds.append(Threshold(cascade.statistic_hash, serving.level.rho_nano, serving.cut.tau, paid))
+    return Made(tuple(points), tuple(thresholds))
 
 
-def _made(cascade: _Cascade) -> NoisyHistogram:
+def _made(cascade: _Cascade, ceiling: Placed | None) -> NoisyHistogram:
+    noise = noise_of(cascade.serving.statistic, cascade.histogram, cascade.entropy)
+    rho_nano = cascade.serving.level.rho_nano
+    if ceiling is not None:
+        return lowered(ceiling, None, rho_nano, noise)
     above, below = cascade.serving.neighbours()
-    return lowered(
-        cascade.placed(above),
-        cascade.placed(below) if below is not None else None,
-        cascade.serving.level.rho_nano,
-        noise_of(cascade.serving.statistic, cascade.histogram, cascade.entropy),
-    )
+    return lowered(cascade.placed(above), None if below is None else cascade.placed(below), rho_nano, noise)
 
 
-def _risen(cascade: _Cascade, exact: Exact | None) -> NoisyHistogram:
-    rise, statistic = cascade.serving.rise, cascade.serving.statistic
-    if rise is None or exact is None:
-        raise AssertionError("what rises was charged and read")
+def _drawn(cascade: _Cascade, exact: Exact | None, level: Level) -> NoisyHistogram:
+    statistic = cascade.serving.statistic
+    if exact is None:
+        raise AssertionError("what is drawn was charged and read")
     if statistic == PRESENCE:
-        fresh = cascade.histogram.draw(exact.values[PRESENCE], exact.floor, rise.sigma, cascade.entropy)
-    else:
-        fresh = NoisyHistogram(noisy_values(exact.values[statistic], statistic, rise.sigma, cascade.entropy), 0)
-    if not cascade.serving.stored or cascade.serving.stands_alone:
+        return cascade.histogram.draw(exact.values[PRESENCE], exact.floor, level.sigma, cascade.entropy)
+    return NoisyHistogram(noisy_values(exact.values[statistic], statistic, level.sigma, cascade.entropy), 0)
+
+
+def _risen(cascade: _Cascade, exact: Exact | None, rise: Level) -> NoisyHistogram:
+    fresh = _drawn(cascade, exact, rise)
+    if rise.rho_nano == cascade.serving.level.rho_nano:
         return fresh
     top = cascade.placed(cascade.serving.stored[0])
     return risen(top, Placed(rise.rho_nano, rise.sigma, fresh))
 
 
-def _point(cascade: _Cascade, calibration: Calibration, noisy: NoisyHistogram) -> Point:
+def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | None) -> Point:
     serving, histogram = cascade.serving, cascade.histogram
     counts = serving.statistic == PRESENCE
     return Point(
         statistic_hash=cascade.statistic_hash,
-        rho_nano=serving.level.rho_nano,
+        rho_nano=level.rho_nano,
         frame_hash=cascade.frame.frame_hash,
         values=noisy.values,
         lattice_exponent=cascade.exponent,
-        sigma=serving.level.sigma,
-        tau=serving.tau,
-        threshold_delta_units=(
-            delta_units_up(calibration.threshold_delta) if serving.threshold_is_due(cascade.frame) else 0
-        ),
+        sigma=level.sigma,
+        tau=None if cut is None else cut.tau,
+        threshold_delta_units=0 if cut is None else delta_units_up(cut.delta),
         correlation=histogram.correlation if counts else 0.0,
         floor=noisy.floor,
         floor_correlation=histogram.floor_correlation if counts else None,
+        source_rho_nano=serving.source_nano,
     )

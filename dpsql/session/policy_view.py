@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpsql.engine import BYTEWISE, Engine, Sandbox, digest
+from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
 from dpsql.errors import PolicyError, SchemaError, StateError
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
 from dpsql.query.private_query import PublicKeys
+from dpsql.session.reader import Reader
 from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
 MAX_PUBLIC_KEYS = 1_000_000
@@ -19,9 +20,10 @@ MAX_PUBLIC_KEYS = 1_000_000
 
 @dataclass(frozen=True)
 class PolicyView:
-    """The policy behind the planner's ``Rules``."""
+    """The policy behind the planner's ``Rules``, for one reader: a default is never above what they may be shown."""
 
     policy: Policy
+    reader: Reader
 
     def rules(self, canonical: str) -> TableRules | None:
         """Rules of a protected table; None where the table is not protected."""
@@ -33,12 +35,27 @@ class PolicyView:
             privacy_unit_column=table.privacy_unit_column,
             max_groups=table.max_groups,
             max_rows_per_group=table.max_rows_per_group,
-            default_rho=None if table.default_rho is None else rho_from_nano(table.default_rho),
+            default_rho=None if table.default_rho is None else rho_from_nano(self.reader.at_most(table.default_rho)),
             default_epsilon=table.default_epsilon,
             default_delta=self._default_delta(table),
             min_units=table.min_units or 1,
             version=table.version,
+            rho_window=None if table.rho_window is None else _levels(table.rho_window),
+            rho_ceiling=None if table.rho_ceiling is None else rho_from_nano(table.rho_ceiling),
         )
+
+    def version_at(self, canonical: str, as_of: str) -> str | None:
+        """The version of this name, or the one that a date or time falls into."""
+        versions = self.policy.versions_of(canonical)
+        if as_of in {version.version for version in versions}:
+            return as_of
+        try:
+            moment = dt.datetime.fromisoformat(as_of)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        return next((version.version for version in reversed(versions) if version.at <= moment), None)
 
     def _default_delta(self, table: ProtectedTable) -> float:
         """The table's, or a hundredth of the unit's threshold delta."""
@@ -73,8 +90,18 @@ class SchemaView:
     sandbox: Sandbox
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
-        """Table or view that a name means."""
-        return self.engine.resolve(parts)
+        """Table or view that a name means; of a protected table that was dropped, what is remembered of it."""
+        return self.engine.resolve(parts) or self._remembered(parts)
+
+    def _remembered(self, parts: Sequence[str]) -> TableSchema | None:
+        *prefix, name = parts
+        schema = prefix[0] if len(prefix) == 1 else "main"
+        known = {remembered.table: remembered for remembered in self.policy.remembered}
+        found = known.get(identity((schema, name))) if len(prefix) < 2 else None
+        if found is None:
+            return None
+        columns = tuple(Column(*column) for column in found.columns)
+        return TableSchema(found.table, "", columns, catalog_name=("", schema, name))
 
     def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
         """Types of expressions over an empty table."""
@@ -121,7 +148,11 @@ class SchemaView:
         return self.engine.column_values(schema, column, key_type)
 
 
-def environment(policy: Policy, engine: Engine, sandbox: Sandbox) -> Environment:
+def _levels(window: tuple[int, int]) -> tuple[float, float]:
+    return rho_from_nano(window[0]), rho_from_nano(window[1])
+
+
+def environment(policy: Policy, engine: Engine, sandbox: Sandbox, reader: Reader) -> Environment:
     """Everything outside the text that a plan depends on, at this moment.
 
     Raises:
@@ -135,7 +166,7 @@ def environment(policy: Policy, engine: Engine, sandbox: Sandbox) -> Environment
             f"the database's default_collation is {default!r}; the curator must SET GLOBAL default_collation = ''"
         )
     return Environment(
-        policy=PolicyView(policy),
+        policy=PolicyView(policy, reader),
         schemas=SchemaView(policy, engine, sandbox),
         settings=settings,
         now=dt.datetime.now(dt.UTC),

@@ -45,28 +45,21 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
     presence, histogram = servings[0], calibration.histogram
     if query.frame.window is not None:
         return Terms(levels, presence.tau, *window_guarantee(histogram, levels, query.frame.window))
-    # keys of a lower point are those that charged points have shown, so it guarantees what these do
-    charged = [
-        level
-        for level in presence.stored
-        if level.tau is not None and (presence.tau is None or level.rho_nano <= presence.level.rho_nano)
-    ]
-    others = [level for level in charged if level.rho_nano != presence.level.rho_nano]
     asked = all(
         serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
     )
-    # what a single draw guarantees, an average of several need not
-    single = all(serving.stands_alone or len(serving.stored) <= serving.is_stored for serving in servings)
+    single = all(serving.is_single_draw for serving in servings)
     if asked and single and presence.tau == calibration.tau:
         return Terms(levels, presence.tau, calibration.epsilon, calibration.delta)
-    drawn, tau = levels, presence.tau
-    if presence.stands_alone:
-        # one release of its own; a lower point is post-processing of it, keys and all
-        charged, others = [presence.source] if presence.source else [], []
-    if tau is None and charged:
-        top = Level(presence.statistic, charged[0].rho_nano, charged[0].sigma, 0.0)
-        drawn, tau, others = (top, *levels[1:]), charged[0].tau, charged[1:]
-    keys = drawn[0].rho_nano if drawn[0].rho_nano > levels[0].rho_nano else None
+    drawn, tau, others, keys = levels, presence.tau, presence.keys_from[1:], None
+    if tau is None and presence.keys_from:
+        # the keys are those that charged points have shown, so what these guarantee is part of it
+        top = presence.keys_from[0]
+        tau = top.tau
+        if top.rho_nano > levels[0].rho_nano:
+            drawn, keys = (Level(presence.statistic, top.rho_nano, top.sigma, 0.0), *levels[1:]), top.rho_nano
+        elif top.rho_nano < levels[0].rho_nano:
+            others = presence.keys_from
     epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta)
     shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
     return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys)

@@ -2,17 +2,19 @@
 
 A statistic is asked for at a level. Where its cascade reaches that level it is served from what is stored: by the
 highest point between its own level and the query's, or by a new point at its own level, made of its neighbours. Where
-the cascade ends below, its top rises, and the rise alone is paid.
+the cascade ends below, its top rises, and the rise alone is paid. A frame with a ceiling has its top there from the
+start. Keys are those that charged thresholds have shown, at levels that the reader may see.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dpsql.errors import CalibrationError
+from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanisms.correlated_gaussian import MOST_RISES
-from dpsql.query.private_query import NANO, PRESENCE, Frame, PrivateQuery, Statistic
-from dpsql.release.calibrate import Calibration, Level, level_of
+from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic
+from dpsql.release.calibrate import Calibration, Cut, Level, cut_at, level_of
+from dpsql.session.reader import Reader
 from dpsql.state import Level as StoredLevel
 from dpsql.state import State
 
@@ -26,89 +28,235 @@ class Serving:
 
     Attributes:
         level: what is served: its level and the noise it has there.
-        stored: levels of the statistic's cascade, highest first.
-        rise: what has to be drawn and paid, at the difference to the top; None where nothing is.
-        stands_alone: whether points are independent releases, each drawn and paid in full. Where hidden keys share
-            noise with shown ones, what was shown tells of it; a next level chosen by that, outside a window, would not
-            be covered by the sum of what the levels' thresholds cost one by one.
-        tau: threshold of the presence count that is served; None where keys are public or already shown ones.
+        stored: levels of the statistic's cascade, highest first, with the one at the ceiling if it is drawn now.
+        rise: what has to be drawn and paid for the served point; None where nothing is.
+        ceiling: what has to be drawn and paid first, for the served point to be made of; None where nothing is.
+        cut: threshold of the served point, and what is paid for it now; None where it has none of its own.
+        ceiling_cut: the same of the point at the ceiling.
+        stands_alone: whether charged points are independent releases, each drawn and paid in full. Where hidden keys
+            share noise with shown ones, what was shown tells of it; a next level chosen by that, outside a window,
+            would not be covered by the sum of what the levels' thresholds cost one by one.
+        keys_from: charged levels that show the keys which the reader sees, highest first; empty with public keys.
 
     """
 
     level: Level
     stored: tuple[StoredLevel, ...]
-    rise: Level | None
-    tau: float | None
-    stands_alone: bool
+    rise: Level | None = None
+    ceiling: Level | None = None
+    cut: Cut | None = None
+    ceiling_cut: Cut | None = None
+    stands_alone: bool = False
+    keys_from: tuple[StoredLevel, ...] = ()
 
     @property
     def statistic(self) -> Statistic:
         """What is served."""
         return self.level.statistic
 
-    def threshold_is_due(self, frame: Frame) -> bool:
-        """Whether the threshold is yet to be paid: that of a window is paid with its first release."""
-        return self.rise is not None and self.tau is not None and not (frame.window is not None and self.stored)
+    @property
+    def tau(self) -> float | None:
+        """Threshold of the served point."""
+        return None if self.cut is None else self.cut.tau
+
+    @property
+    def draws(self) -> tuple[tuple[Level, Cut | None], ...]:
+        """What is drawn from exact values, and paid: levels as differences to what is stored, thresholds as due."""
+        ceiling = () if self.ceiling is None else ((self.ceiling, self.ceiling_cut),)
+        return ceiling if self.rise is None else (*ceiling, (self.rise, self.cut))
 
     @property
     def is_stored(self) -> bool:
-        """Whether the point is there as it is."""
+        """Whether the point is there as it is, or is the one at the ceiling."""
         return any(stored.rho_nano == self.level.rho_nano for stored in self.stored)
 
     @property
-    def source(self) -> StoredLevel | None:
-        """The charged release that a point that stands alone is, or was made of; None where it is yet to be drawn.
+    def is_paid(self) -> bool:
+        """Whether nothing is to be paid."""
+        return not self.draws and (self.cut is None or not self.cut.delta)
 
-        Charged levels only ever join above all that are stored, so this stays the same release.
-        """
-        return next((point for point in reversed(self.stored) if self._may_stem_from(point)), None)
+    @property
+    def is_single_draw(self) -> bool:
+        """Whether the served point is one draw: what that guarantees, an average of several need not."""
+        return self.stands_alone or len(self.stored) <= self.is_stored
 
-    def _may_stem_from(self, point: StoredLevel) -> bool:
-        return point.tau is not None and point.rho_nano >= self.level.rho_nano
+    @property
+    def told_nano(self) -> int:
+        """The highest level that numbers and keys tell of."""
+        return max(self.level.rho_nano, *(level.rho_nano for level in self.keys_from), 0)
+
+    @property
+    def source_nano(self) -> int | None:
+        """Level of the release that a point which stands alone is made of; None where it is one, or is not alone."""
+        if not self.stands_alone or self.rise is not None or self.keys_from[0].rho_nano == self.level.rho_nano:
+            return None
+        return self.keys_from[0].rho_nano
 
     def neighbours(self) -> tuple[StoredLevel, StoredLevel | None]:
-        """The stored levels next above and next below the one that is served."""
+        """The stored levels next above and next below the one that is served; of a release, what was made of it."""
         above = [stored for stored in self.stored if stored.rho_nano > self.level.rho_nano]
-        below = [stored for stored in self.stored if stored.rho_nano < self.level.rho_nano and not self.stands_alone]
+        if self.stands_alone:
+            return [stored for stored in above if _source_of(stored) == self.source_nano][-1], None
+        below = [stored for stored in self.stored if stored.rho_nano < self.level.rho_nano]
         return above[-1], (below[0] if below else None)
 
 
-def servings_of(query: PrivateQuery, calibration: Calibration, state: State) -> tuple[Serving, ...]:
+def servings_of(query: PrivateQuery, calibration: Calibration, state: State, reader: Reader) -> tuple[Serving, ...]:
     """How each statistic of a query is served, presence first.
 
     Raises:
-        CalibrationError: a rise is too small for its noise to be drawn, or a cascade has too many points to rise.
+        AccessError: the reader may not be shown this level, or no keys of this frame.
+        CalibrationError: a rise is too small for its noise to be drawn, a cascade has too many points to rise, or the
+            level is above the frame's ceiling.
 
     """
-    return tuple(
-        _serving(query, level, calibration, state.side_table.levels(level.statistic.hash_in(query.frame)))
-        for level in calibration.levels
-    )
+    reader.require(calibration.rho_nano)
+    return tuple(_Cascade(query, calibration, level, state, reader).serving() for level in calibration.levels)
 
 
-def _serving(query: PrivateQuery, level: Level, calibration: Calibration, stored: tuple[StoredLevel, ...]) -> Serving:
-    tau = calibration.tau if level.statistic == PRESENCE else None
-    histogram = calibration.histogram
-    alone = level.statistic == PRESENCE and histogram.hides and histogram.correlation > 0 and query.frame.window is None
-    top = stored[0].rho_nano if stored else 0
-    if level.rho_nano > top:
-        if len(stored) >= MOST_RISES:
+class _Cascade:
+    """What is stored of one statistic, and what a reader asks of it."""
+
+    def __init__(
+        self, query: PrivateQuery, calibration: Calibration, level: Level, state: State, reader: Reader
+    ) -> None:
+        self._query = query
+        self._window = query.frame.window
+        self._calibration = calibration
+        self._histogram = calibration.histogram
+        self._level = level
+        self._reader = reader
+        self._stored = state.side_table.levels(level.statistic.hash_in(query.frame))
+        self._hides = level.statistic == PRESENCE and self._histogram.hides
+        self._alone = self._hides and self._histogram.correlation > 0 and self._window is None
+
+    def serving(self) -> Serving:
+        """How the statistic is served."""
+        ceiling = self._query.frame.ceiling
+        if ceiling is None:
+            return self._served()
+        if self._level.rho_nano > ceiling:
+            raise CalibrationError(
+                f"rho = {self._level.rho_nano / NANO:.9g} for one statistic is above the ceiling, "
+                f"{ceiling / NANO:.9g}, at which its numbers are drawn once and for all"
+            )
+        if self._stored:
+            return self._served()
+        top = level_of(self._level.statistic, ceiling, self._histogram)
+        cut = self._cut_at(top) if self._hides else None
+        self._stored = (self._charged(top, cut),)
+        return replace(self._served(), ceiling=top, ceiling_cut=cut)
+
+    def _served(self) -> Serving:
+        return self._served_alone() if self._alone else self._served_in_cascade()
+
+    def _served_in_cascade(self) -> Serving:
+        top = self._stored[0].rho_nano if self._stored else 0
+        if self._level.rho_nano > top:
+            self._require_room()
+            rise = self._level
+            if top:
+                rise = level_of(self._level.statistic, self._level.rho_nano - top, self._histogram)
+            paid = self._window is not None and bool(self._stored)
+            return self._cut(Serving(self._level, self._stored, rise), self._asked_cut(paid=paid))
+        found = self._fitting(self._stored)
+        level = self._level if found is None else Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
+        serving = Serving(level, self._stored)
+        if not self._hides:
+            return serving
+        if found is not None and found.tau is not None:
+            return self._cut(serving, Cut(found.tau, 0.0))
+        if self._window is not None:
+            return self._cut(serving, self._asked_cut(paid=True))
+        shown = tuple(point for point in self._stored if point.tau is not None and self._may_see(point))
+        if shown and not self._query.own_threshold:
+            return replace(serving, keys_from=shown)
+        return self._cut(serving, self._asked_cut(paid=False) if level == self._level else self._cut_at(level))
+
+    def _served_alone(self) -> Serving:
+        """Each charged point is a release of its own; what was made of one shows the keys of that one."""
+        visible = tuple(point for point in self._stored if self._may_see(point))
+        found = self._fitting(visible)
+        if self._query.own_threshold and found is not None and found.tau is None:
+            found = None
+        if found is not None:
+            level = Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
+            cut = None if found.tau is None else Cut(found.tau, 0.0)
+            source = next(point for point in self._stored if point.rho_nano == _source_of(found))
+            return Serving(level, self._stored, cut=cut, stands_alone=True, keys_from=(source,))
+        level = self._free_level()
+        sources = [point for point in visible if point.tau is not None and point.rho_nano > level.rho_nano]
+        if sources and not self._query.own_threshold:
+            return Serving(level, self._stored, stands_alone=True, keys_from=(sources[-1],))
+        if self._query.frame.ceiling is not None:
+            raise AccessError(
+                "these keys were shown once, at the ceiling, with noise that hidden ones share; for a threshold at a "
+                "lower level ask for a rho_window, which pays for all of them"
+            )
+        self._require_room()
+        cut = self._asked_cut(paid=False) if level == self._level else self._cut_at(level)
+        serving = Serving(level, self._stored, rise=level, stands_alone=True)
+        return replace(serving, cut=cut, keys_from=(self._charged(level, cut),))
+
+    def _cut(self, serving: Serving, cut: Cut) -> Serving:
+        """The serving with a threshold: it shows what it and charged points below it have shown."""
+        if not self._hides:
+            return serving
+        below = (point for point in self._stored if point.tau is not None and point.rho_nano < serving.level.rho_nano)
+        return replace(serving, cut=cut, keys_from=(self._charged(serving.level, cut), *below))
+
+    def _asked_cut(self, *, paid: bool) -> Cut:
+        """The threshold of the level that is asked for."""
+        tau, delta = self._calibration.tau, self._calibration.threshold_delta
+        return Cut(0.0 if tau is None else tau, 0.0 if paid else delta)
+
+    def _cut_at(self, level: Level) -> Cut:
+        return cut_at(self._query, self._histogram, level)
+
+    def _charged(self, level: Level, cut: Cut | None) -> StoredLevel:
+        """A level as it is stored, or will be."""
+        known = next((point for point in self._stored if point.rho_nano == level.rho_nano), None)
+        if known is not None and known.tau is not None:
+            return known
+        tau = None if cut is None else cut.tau
+        return StoredLevel(level.rho_nano, level.sigma, tau, 0, 0.0, None, 0)
+
+    def _may_see(self, point: StoredLevel) -> bool:
+        return self._reader.may_see(_source_of(point))
+
+    def _free_level(self) -> Level:
+        """The level, or a little less where a point that is stored there may not be shown or has no threshold."""
+        taken = {point.rho_nano for point in self._stored}
+        rho_nano = self._level.rho_nano
+        while rho_nano in taken:
+            rho_nano -= 1
+        return (
+            self._level
+            if rho_nano == self._level.rho_nano
+            else level_of(self._level.statistic, rho_nano, self._histogram)
+        )
+
+    def _fitting(self, stored: tuple[StoredLevel, ...]) -> StoredLevel | None:
+        """The highest point between the statistic's level and the query's; beyond so many points, the next lower."""
+        asked = self._level.rho_nano
+        fitting = [point for point in stored if asked <= point.rho_nano <= self._calibration.rho_nano]
+        if fitting or len(stored) < MOST_POINTS:
+            return fitting[0] if fitting else None
+        lower = [point for point in stored if point.rho_nano < asked]
+        if not lower:
+            raise CalibrationError(
+                f"this statistic is stored at {len(stored)} levels, all above rho = {asked / NANO:.3g}; ask "
+                f"for at least {stored[-1].rho_nano / NANO:.9g}"
+            )
+        return lower[0]
+
+    def _require_room(self) -> None:
+        if len(self._stored) >= MOST_RISES:
             raise CalibrationError(
                 "this statistic was released at too many levels to rise again; declare a new version of the table"
             )
-        rise = level if alone or not top else level_of(level.statistic, level.rho_nano - top, histogram)
-        return Serving(level, stored, rise, tau, alone)
-    fitting = [point for point in stored if level.rho_nano <= point.rho_nano <= calibration.rho_nano]
-    lower = [point for point in stored if point.rho_nano < level.rho_nano]
-    if not fitting and len(stored) >= MOST_POINTS:
-        fitting = lower
-        if not lower:
-            raise CalibrationError(
-                f"this statistic is stored at {len(stored)} levels, all above rho = {level.rho_nano / NANO:.3g}; ask "
-                f"for at least {stored[-1].rho_nano / NANO:.9g}"
-            )
-    if fitting:
-        found = fitting[0]
-        return Serving(Level(level.statistic, found.rho_nano, found.sigma, 0.0), stored, None, found.tau, alone)
-    # inside a window every level's threshold was paid with the first
-    return Serving(level, stored, None, tau if query.frame.window is not None else None, alone)
+
+
+def _source_of(point: StoredLevel) -> int:
+    """Level of the release that a point is or was made of."""
+    return point.rho_nano if point.source_rho_nano is None else point.source_rho_nano

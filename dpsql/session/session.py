@@ -29,15 +29,15 @@ from dpsql.session.books import (
 from dpsql.session.declare import declare, options_of
 from dpsql.session.exact import Rooms
 from dpsql.session.policy_view import environment
+from dpsql.session.reader import CURATOR, Reader
 from dpsql.session.result import Result
 from dpsql.state import State
 
 logger = logging.getLogger("dpsql")
 
-CURATOR = "curator"
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
 _FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_budget", "dp_releases")
-_ARGUMENTS = {"dp_budget": "the name of one unit", "dp_cascade": "one query hash"}
+_ARGUMENTS = {"dp_cascade": "one query hash"}
 
 
 @functools.cache
@@ -94,10 +94,14 @@ class _Desk:
         self.sandbox = Sandbox()
         self.entropy = entropy
 
-    def plan(self, statement: SelectStatement, options: Mapping[str, object]) -> tuple[PrivateQuery, State]:
+    def plan(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader]:
         state = self.books.read()
-        outside = environment(state.policy(), self.engine, self.sandbox)
-        return choose(plan_query(statement, outside, options)), state
+        policy = state.policy()
+        cleared = Reader.of(reader, policy)
+        outside = environment(policy, self.engine, self.sandbox, cleared)
+        return choose(plan_query(statement, outside, options)), state, cleared
 
     def answer(
         self,
@@ -106,10 +110,10 @@ class _Desk:
         reader: str,
         timeout_seconds: float | None,
     ) -> Result:
-        query, state = self.plan(statement, options)
+        query, state, cleared = self.plan(statement, options, reader)
         logger.info("private query %s for %s", query.query_hash[:12], reader)
         rooms = Rooms(state, self.engine, self.sandbox, self.entropy)
-        return answer(query, rooms, reader=reader, timeout_seconds=timeout_seconds)
+        return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds)
 
     def run(
         self,
@@ -143,9 +147,11 @@ class _Desk:
                 raise ParseError(f"{call.name} takes a SELECT", call.span)
             if call.name == "dp_query":
                 return self.answer(inner, options, reader, timeout_seconds)
-            return explain_table(*self.plan(inner, options))
+            return explain_table(*self.plan(inner, options, reader))
         names = [name for name in call.positional if isinstance(name, str)]
         wanted = _ARGUMENTS.get(call.name)
+        if call.name == "dp_budget":
+            return self._budget(call, names, reader)
         if call.named or len(names) != len(call.positional) or len(names) > (wanted is not None):
             raise PolicyError(f"{call.name} takes {f'at most {wanted}' if wanted else 'no argument'}")
         state = self.books.read()
@@ -153,9 +159,18 @@ class _Desk:
             return cascade_table(state, names[0] if names else None)
         if call.name == "dp_policy":
             return policy_table(state)
-        if call.name == "dp_budget":
-            return budget_table(state, names[0] if names else None)
         return releases_table(state, None if reader == CURATOR else reader)
+
+    def _budget(self, call: FunctionCall, names: list[str], reader: str) -> Result:
+        analysts = call.named.get("analysts")
+        listed = tuple(name for name in analysts if isinstance(name, str)) if isinstance(analysts, tuple) else None
+        wrong = analysts is not None and (listed is None or listed != analysts)
+        if wrong or set(call.named) - {"analysts"} or len(names) != len(call.positional) or len(names) > 1:
+            raise PolicyError("dp_budget takes at most the name of one unit, and analysts := ['ana', 'bob']")
+        if reader != CURATOR and listed not in (None, (reader,)):
+            raise AccessError("what others hold is for the curator; leave analysts out")
+        coalition = listed if reader == CURATOR else (reader,)
+        return budget_table(self.books.read(), names[0] if names else None, coalition)
 
 
 class Analyst:
@@ -221,7 +236,8 @@ class Session:
             params: values for ``?`` (a list) or ``$name`` (a mapping).
             timeout_seconds: limit on reading raw data; a charge stays when it runs out.
             options: as in ``OPTIONS (…)``: rho, epsilon, delta, max_groups_contributed, group_selection_strategy,
-                min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size.
+                min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
+                rho_ceiling, own_threshold, as_of, refresh.
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind.

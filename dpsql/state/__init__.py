@@ -7,10 +7,13 @@ from dpsql.state.locks import Locks
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
+    ClearedAnalyst,
     Domain,
     Policy,
     ProtectedTable,
     PublicTable,
+    RememberedTable,
+    TableVersion,
     Unit,
     delta_from_units,
     delta_units_down,
@@ -19,7 +22,7 @@ from dpsql.state.policy import (
     rho_nano_down,
     rho_nano_up,
 )
-from dpsql.state.side_table import Frame, Level, Point, Release, SideTable, Snapshot
+from dpsql.state.side_table import Frame, Level, Point, Release, SideTable, Snapshot, Threshold
 from dpsql.state.state import State
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "NANO_PER_RHO",
     "ChargeItem",
     "Charged",
+    "ClearedAnalyst",
     "Domain",
     "Frame",
     "Ledger",
@@ -37,10 +41,13 @@ __all__ = [
     "ProtectedTable",
     "PublicTable",
     "Release",
+    "RememberedTable",
     "SideTable",
     "Snapshot",
     "Spent",
     "State",
+    "TableVersion",
+    "Threshold",
     "Unit",
     "delta_from_units",
     "delta_units_down",

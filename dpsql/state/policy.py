@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
@@ -146,6 +147,8 @@ class ProtectedTable:
         default_delta: in (0, 1).
         min_units: private keys of fewer units are never shown, public keys only if their noisy count exceeds it; None
             for no such rule.
+        rho_window: lowest and highest level in nano-rho of the window that queries with private keys have.
+        rho_ceiling: level in nano-rho at which every statistic is drawn, once; None for no ceiling.
         version: empty in a declaration that leaves the version as it is (the first one is '1').
 
     """
@@ -159,6 +162,8 @@ class ProtectedTable:
     default_epsilon: float | None = None
     default_delta: float | None = None
     min_units: int | None = None
+    rho_window: tuple[int, int] | None = None
+    rho_ceiling: int | None = None
     version: str = ""
 
     def __post_init__(self) -> None:
@@ -168,6 +173,7 @@ class ProtectedTable:
             ("max_rows_per_group", self.max_rows_per_group, MAX_ROWS_PER_GROUP),
             ("default rho in nano-rho", self.default_rho, MAX_RHO_NANO),
             ("min_units", self.min_units, MAX_MIN_UNITS),
+            ("the rho ceiling in nano-rho", self.rho_ceiling, MAX_RHO_NANO),
         ):
             _require(
                 value is None or _is_count(value, least=1, most=most),
@@ -185,6 +191,56 @@ class ProtectedTable:
             self.default_delta is None or 0.0 < self.default_delta < 1.0,
             f"the default delta of table {self.table!r} must be between 0 and 1",
         )
+        self._check_window()
+
+    def _check_window(self) -> None:
+        if self.rho_window is None:
+            return
+        low, high = self.rho_window
+        _require(
+            _is_count(low, least=1) and _is_count(high, least=low + 1, most=MAX_RHO_NANO),
+            f"the rho window of table {self.table!r} needs a lower level and a higher one",
+        )
+        _require(
+            self.default_epsilon is None,
+            f"a window is a range of rho: table {self.table!r} takes a default rho with it, not a default epsilon",
+        )
+        _require(
+            self.rho_ceiling in (None, high),
+            f"the rho ceiling of table {self.table!r} must be the upper end of its window",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClearedAnalyst:
+    """An analyst, and the highest level in nano-rho of anything that they are shown; None for any level."""
+
+    name: str
+    rho_limit: int | None
+
+    def __post_init__(self) -> None:
+        _require(bool(self.name), "an analyst needs a name")
+        _require(
+            self.rho_limit is None or _is_count(self.rho_limit, least=1, most=MAX_RHO_NANO),
+            f"the rho limit of analyst {self.name!r} must be at least one nano-rho",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedTable:
+    """The columns (name, type, nullable) of a protected table when it was last declared: it may be dropped since."""
+
+    table: str
+    columns: tuple[tuple[str, str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A version that a table has or had, and since when."""
+
+    table: str
+    version: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +290,15 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that is declared, at one moment; each part sorted by name."""
+    """Everything that is declared, at one moment; each part sorted by name, versions by age."""
 
     units: tuple[Unit, ...] = ()
     tables: tuple[ProtectedTable, ...] = ()
     public: tuple[PublicTable, ...] = ()
     domains: tuple[Domain, ...] = ()
+    analysts: tuple[ClearedAnalyst, ...] = ()
+    remembered: tuple[RememberedTable, ...] = ()
+    versions: tuple[TableVersion, ...] = ()
 
     def unit(self, name: str) -> Unit | None:
         """Return the privacy unit of this name, None if there is none."""
@@ -256,3 +315,11 @@ class Policy:
     def domain(self, table: str, column: str) -> Domain | None:
         """Return what is declared of this column, None if nothing is."""
         return next((domain for domain in self.domains if (domain.table, domain.column) == (table, column)), None)
+
+    def analyst(self, name: str) -> ClearedAnalyst | None:
+        """Return what is declared of an analyst, None if nothing is."""
+        return next((analyst for analyst in self.analysts if analyst.name == name), None)
+
+    def versions_of(self, table: str) -> tuple[TableVersion, ...]:
+        """Return all versions of a table, oldest first."""
+        return tuple(version for version in self.versions if version.table == table)

@@ -41,8 +41,31 @@ def _add_shapes(connection: sqlite3.Connection) -> None:
     _forbid_changes(connection, "snapshot")
 
 
+_CLEARANCES = """
+CREATE TABLE analyst (name TEXT PRIMARY KEY, rho_limit INTEGER CHECK (rho_limit > 0)) STRICT;
+CREATE TABLE remembered_table (name TEXT PRIMARY KEY, columns TEXT NOT NULL) STRICT;
+"""
+
+
+def _add_clearances(connection: sqlite3.Connection) -> None:
+    """Format 3: analysts and what each was shown, windows and ceilings by default, tables that are gone, refreshes."""
+    for column in ("rho_window_low", "rho_window_high", "rho_ceiling"):
+        connection.execute(f"ALTER TABLE protected_table ADD COLUMN {column} INTEGER")
+    connection.execute("ALTER TABLE frame ADD COLUMN base_hash TEXT")
+    connection.execute("ALTER TABLE frame ADD COLUMN generation INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE point ADD COLUMN source_rho INTEGER")
+    connection.execute("ALTER TABLE release ADD COLUMN levels TEXT NOT NULL DEFAULT '[]'")
+    # so far charged points only joined above all others, so what a point was made of is the next charged one
+    connection.execute(
+        "UPDATE point SET source_rho = (SELECT min(above.rho_nano) FROM point AS above WHERE above.tau IS NOT NULL "
+        "AND above.statistic_hash = point.statistic_hash AND above.rho_nano > point.rho_nano) WHERE tau IS NULL"
+    )
+    for statement in _CLEARANCES.split(";"):
+        connection.execute(statement)
+
+
 # MIGRATIONS[i] lifts format i + 1 to i + 2 in its caller's transaction; TABLES is always the newest format.
-MIGRATIONS: tuple[Migration, ...] = (_add_shapes,)
+MIGRATIONS: tuple[Migration, ...] = (_add_shapes, _add_clearances)
 
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 TABLES = (
@@ -54,7 +77,8 @@ CREATE TABLE unit (
 CREATE TABLE protected_table (
     name TEXT PRIMARY KEY, unit TEXT NOT NULL REFERENCES unit(name), privacy_unit_column TEXT NOT NULL,
     max_groups INTEGER, max_rows_per_group INTEGER,
-    default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER
+    default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER,
+    rho_window_low INTEGER, rho_window_high INTEGER, rho_ceiling INTEGER
 ) STRICT;
 CREATE TABLE public_table (name TEXT PRIMARY KEY) STRICT;
 CREATE TABLE table_version (
@@ -79,7 +103,8 @@ CREATE INDEX charge_of_unit ON charge (unit, rho_nano, delta_units);
 CREATE INDEX charge_of_statistic ON charge (statistic_hash, unit);
 CREATE TABLE frame (
     frame_hash TEXT PRIMARY KEY, unit TEXT NOT NULL REFERENCES unit(name), tables TEXT NOT NULL,
-    salt BLOB NOT NULL CHECK (length(salt) = 16)
+    salt BLOB NOT NULL CHECK (length(salt) = 16),
+    base_hash TEXT, generation INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE key_chunk (
     frame_hash TEXT NOT NULL REFERENCES frame(frame_hash), number INTEGER NOT NULL,
@@ -94,6 +119,7 @@ CREATE TABLE point (
     tau REAL, threshold_delta_units TEXT NOT NULL,
     created_at TEXT NOT NULL, noisy_values BLOB NOT NULL,
     correlation REAL NOT NULL DEFAULT 0.0, floor_correlation REAL, floor INTEGER NOT NULL DEFAULT 0,
+    source_rho INTEGER,
     UNIQUE (statistic_hash, rho_nano)
 ) STRICT;
 CREATE TABLE closed_charge (
@@ -104,10 +130,11 @@ CREATE TABLE release (
     statistics TEXT NOT NULL, mechanism TEXT NOT NULL,
     rho_nano INTEGER NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
     charged_rho_nano INTEGER NOT NULL, charged_delta_units TEXT NOT NULL,
-    reused INTEGER NOT NULL, table_versions TEXT NOT NULL
+    reused INTEGER NOT NULL, table_versions TEXT NOT NULL, levels TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 """
     + _SNAPSHOT
+    + _CLEARANCES
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,6 +49,7 @@ class Point:
         floor: what was subtracted from every value, to be added again, in lattice steps; noisy where floor_correlation
             is not None.
         floor_correlation: variance of what floor and values together still share, over sigma**2.
+        source_rho_nano: level of the release that it was made of; None where it is one.
         created_at: when it was drawn, with a time zone.
 
     """
@@ -63,6 +65,7 @@ class Point:
     correlation: float = 0.0
     floor: int = 0
     floor_correlation: float | None = None
+    source_rho_nano: int | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -91,6 +94,17 @@ class Level:
     correlation: float
     floor_correlation: float | None
     value_count: int
+    source_rho_nano: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A threshold that is charged for a point which was stored without one."""
+
+    statistic_hash: str
+    rho_nano: int
+    tau: float
+    delta_units: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,12 +129,18 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What an analyst was shown and what it took: amounts as in the receipt, versions as (table, version)."""
+    """What an analyst was shown and what it took: amounts as in the receipt, versions as (table, version).
+
+    Attributes:
+        levels: of each statistic, the level in nano-rho up to which this release tells of it.
+
+    """
 
     analyst: str
     query_hash: str
     at: datetime
     statistics: tuple[str, ...]
+    levels: tuple[int, ...]
     mechanism: str
     rho_nano: int
     epsilon: float
@@ -201,8 +221,8 @@ def _top_level(connection: sqlite3.Connection, statistic_hash: str) -> tuple[int
 def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> None:
     connection.execute(
         "INSERT INTO point (statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, "
-        "threshold_delta_units, created_at, noisy_values, correlation, floor_correlation, floor) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "threshold_delta_units, created_at, noisy_values, correlation, floor_correlation, floor, source_rho) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             point.statistic_hash,
             point.rho_nano,
@@ -217,16 +237,29 @@ def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> 
             point.correlation,
             point.floor_correlation,
             point.floor,
+            point.source_rho_nano,
         ),
     )
 
 
-def _close_charges(connection: sqlite3.Connection, unit: str, charge_ids: Sequence[int]) -> dict[str, int]:
-    """Mark each charge with the top point of its statistic; return the nano-rho paid, by statistic."""
-    paid: dict[str, int] = {}
+def _set_threshold(connection: sqlite3.Connection, threshold: Threshold) -> None:
+    changed = connection.execute(
+        "UPDATE point SET tau = ?, threshold_delta_units = ? WHERE statistic_hash = ? AND rho_nano = ? AND tau IS NULL",
+        (threshold.tau, str(threshold.delta_units), threshold.statistic_hash, threshold.rho_nano),
+    ).rowcount
+    if changed != 1:
+        raise ReleaseError("a threshold was charged for a point that has one, or that is not stored")
+
+
+def _close_charges(
+    connection: sqlite3.Connection, unit: str, charge_ids: Sequence[int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Mark each charge with the top point of its statistic; return nano-rho and delta units paid, by statistic."""
+    paid_rho: dict[str, int] = {}
+    paid_delta: dict[str, int] = {}
     for charge_id in charge_ids:
         row = connection.execute(
-            "SELECT unit, statistic_hash, rho_nano FROM charge WHERE id = ?", (charge_id,)
+            "SELECT unit, statistic_hash, rho_nano, delta_units FROM charge WHERE id = ?", (charge_id,)
         ).fetchone()
         if row is None or row[0] != unit:
             raise ReleaseError("a point was to be stored with a charge that is not in its unit's ledger")
@@ -237,15 +270,16 @@ def _close_charges(connection: sqlite3.Connection, unit: str, charge_ids: Sequen
             connection.execute("INSERT INTO closed_charge (charge_id, point_id) VALUES (?, ?)", (charge_id, point_id))
         except sqlite3.IntegrityError as error:
             raise ReleaseError("a charge has paid for a stored point already; ask again") from error
-        paid[row[1]] = paid.get(row[1], 0) + row[2]
-    return paid
+        paid_rho[row[1]] = paid_rho.get(row[1], 0) + row[2]
+        paid_delta[row[1]] = paid_delta.get(row[1], 0) + int(row[3])
+    return paid_rho, paid_delta
 
 
 def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
     connection.execute(
         "INSERT INTO release (analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
-        "charged_rho_nano, charged_delta_units, reused, table_versions) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "charged_rho_nano, charged_delta_units, reused, table_versions, levels) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             release.analyst,
             release.query_hash,
@@ -259,6 +293,7 @@ def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
             str(release.charged_delta_units),
             int(release.reused),
             json.dumps(release.table_versions),
+            json.dumps(release.levels),
         ),
     )
 
@@ -269,8 +304,17 @@ class SideTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def frame(self, frame_hash: str, unit: str, tables: Sequence[str]) -> Frame:
+    def frame(
+        self, frame_hash: str, unit: str, tables: Sequence[str], base_hash: str = "", generation: int = 0
+    ) -> Frame:
         """Return the frame, creating it with a fresh salt the first time; every process gets the same salt.
+
+        Args:
+            frame_hash: its identity.
+            unit: its privacy unit.
+            tables: the tables it reads.
+            base_hash: what it is but for its generation.
+            generation: how many refreshes came before it.
 
         Raises:
             StateError: the hash stands for another unit or other tables, or the unit is not declared.
@@ -283,14 +327,24 @@ class SideTable:
         if row is None:
             with self._database.write() as connection:
                 connection.execute(
-                    "INSERT INTO frame (frame_hash, unit, tables, salt) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (frame_hash) DO NOTHING",
-                    (frame_hash, unit, listed, os.urandom(SALT_BYTES)),
+                    "INSERT INTO frame (frame_hash, unit, tables, salt, base_hash, generation) "
+                    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (frame_hash) DO NOTHING",
+                    (frame_hash, unit, listed, os.urandom(SALT_BYTES), base_hash or frame_hash, generation),
                 )
                 row = connection.execute(select, (frame_hash,)).fetchone()
         if row[:2] != (unit, listed):
             raise StateError("a frame hash stands for two frames")
         return Frame(frame_hash, unit, tuple(tables), row[2])
+
+    def generation(self, base_hash: str) -> int | None:
+        """Return the last generation of a frame of which anything was stored, None before the first."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT max(generation) FROM frame WHERE coalesce(base_hash, frame_hash) = ? "
+                "AND EXISTS (SELECT 1 FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash)",
+                (base_hash,),
+            ).fetchone()
+        return None if row[0] is None else int(row[0])
 
     def frame_keys(self, frame_hash: str) -> pa.Table | None:
         """Return every key that the frame ever met, None if none was stored yet; row number = key id."""
@@ -314,8 +368,8 @@ class SideTable:
         """Return what is stored for the statistic without its values, highest level first."""
         with self._database.read() as connection:
             rows = connection.execute(
-                "SELECT rho_nano, sigma, tau, threshold_delta_units, correlation, floor_correlation, value_count "
-                "FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC",
+                "SELECT rho_nano, sigma, tau, threshold_delta_units, correlation, floor_correlation, value_count, "
+                "source_rho FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC",
                 (statistic_hash,),
             ).fetchall()
         return tuple(Level(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in rows)
@@ -325,7 +379,7 @@ class SideTable:
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
-                "created_at, value_count, noisy_values, correlation, floor_correlation, floor FROM point "
+                "created_at, value_count, noisy_values, correlation, floor_correlation, floor, source_rho FROM point "
                 "WHERE statistic_hash = ? AND rho_nano = ?",
                 (statistic_hash, rho_nano),
             ).fetchone()
@@ -343,6 +397,7 @@ class SideTable:
             correlation=row[9],
             floor_correlation=row[10],
             floor=row[11],
+            source_rho_nano=row[12],
             created_at=datetime.fromisoformat(row[6]),
         )
 
@@ -362,6 +417,7 @@ class SideTable:
         charge_ids: Sequence[int],
         release: Release | None = None,
         snapshot: Snapshot | None = None,
+        thresholds: Sequence[Threshold] = (),
     ) -> None:
         """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.
 
@@ -372,10 +428,11 @@ class SideTable:
             charge_ids: as returned by ``Ledger.charge``; each pays once.
             release: what the analyst will be shown.
             snapshot: the exact histogram of a frame that is drawn from it ever after; written once.
+            thresholds: for points that were stored without one.
 
         Raises:
             ReleaseError: a point does not cover the keys of its frame, or rises above the stored level by
-                more than its charges pay, or a charge has paid before.
+                more than its charges pay, or its threshold costs more than they pay, or a charge has paid before.
             StateError: a point of the same rho is stored already, or the file could not be written.
 
         """
@@ -403,10 +460,17 @@ class SideTable:
                 if len(point.values) != key_count:
                     raise ReleaseError("a point must have one value for each key of its frame")
                 _insert_point(connection, point, blob)
-            paid = _close_charges(connection, unit, charge_ids)
+            for threshold in thresholds:
+                _set_threshold(connection, threshold)
+            paid_rho, paid_delta = _close_charges(connection, unit, charge_ids)
             for statistic, level in before.items():
-                if _top_level(connection, statistic)[1] - level > paid.get(statistic, 0):
+                if _top_level(connection, statistic)[1] - level > paid_rho.get(statistic, 0):
                     raise ReleaseError("a point was to be stored without a charge that pays for it")
+            due = Counter({threshold.statistic_hash: threshold.delta_units for threshold in thresholds})
+            for point in points:
+                due[point.statistic_hash] += point.threshold_delta_units
+            if any(delta > paid_delta.get(statistic, 0) for statistic, delta in due.items()):
+                raise ReleaseError("a threshold was to be stored without a charge that pays for it")
             if release is not None:
                 _insert_release(connection, release)
 
@@ -415,7 +479,7 @@ class SideTable:
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
-                "charged_rho_nano, charged_delta_units, reused, table_versions FROM release "
+                "charged_rho_nano, charged_delta_units, reused, table_versions, levels FROM release "
                 "WHERE ?1 IS NULL OR analyst = ?1 ORDER BY id",
                 (analyst,),
             ).fetchall()
@@ -425,6 +489,7 @@ class SideTable:
                 query_hash=row[1],
                 at=datetime.fromisoformat(row[2]),
                 statistics=tuple(json.loads(row[3])),
+                levels=tuple(json.loads(row[12])),
                 mechanism=row[4],
                 rho_nano=row[5],
                 epsilon=row[6],
@@ -436,3 +501,22 @@ class SideTable:
             )
             for row in rows
         )
+
+    def held(self, unit: str, analysts: Sequence[str] | None = None) -> int:
+        """Return what some analysts together, or all, were shown of a unit, in nano-rho.
+
+        Of one statistic they hold the highest level that any of them was shown, of several the sum. A release that was
+        recorded before levels were counts with its whole rho for each of its statistics.
+        """
+        with self._database.read() as connection:
+            row = connection.execute(
+                "WITH shown AS (SELECT release.analyst, asked.value AS statistic_hash, coalesce("
+                "(SELECT value FROM json_each(release.levels) WHERE key = asked.key), release.rho_nano) AS rho "
+                "FROM release, json_each(release.statistics) AS asked), "
+                "of_unit AS (SELECT DISTINCT statistic_hash FROM charge WHERE unit = ?1) "
+                "SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho) AS highest FROM shown "
+                "JOIN of_unit USING (statistic_hash) "
+                "WHERE ?2 IS NULL OR analyst IN (SELECT value FROM json_each(?2)) GROUP BY statistic_hash)",
+                (unit, None if analysts is None else json.dumps(list(analysts))),
+            ).fetchone()
+        return int(row[0])

@@ -13,14 +13,23 @@ from types import TracebackType
 from dpsql.errors import PolicyError
 from dpsql.state.ledger import Ledger, read_spent
 from dpsql.state.locks import Locks
-from dpsql.state.policy import Domain, Policy, ProtectedTable, PublicTable, Unit
+from dpsql.state.policy import (
+    ClearedAnalyst,
+    Domain,
+    Policy,
+    ProtectedTable,
+    PublicTable,
+    RememberedTable,
+    TableVersion,
+    Unit,
+)
 from dpsql.state.schema import Database
 from dpsql.state.side_table import SideTable
 
 _CURRENT_VERSION = "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
 _PROTECTED = (
     "SELECT name, unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, default_epsilon, "
-    f"default_delta, min_units, {_CURRENT_VERSION} FROM protected_table"
+    f"default_delta, min_units, rho_window_low, rho_window_high, rho_ceiling, {_CURRENT_VERSION} FROM protected_table"
 )
 
 
@@ -30,7 +39,12 @@ def _read_units(connection: sqlite3.Connection) -> tuple[Unit, ...]:
 
 
 def _read_protected(connection: sqlite3.Connection) -> tuple[ProtectedTable, ...]:
-    return tuple(ProtectedTable(*row) for row in connection.execute(f"{_PROTECTED} ORDER BY name"))
+    found = []
+    for *settings, low, high, ceiling, version in connection.execute(f"{_PROTECTED} ORDER BY name"):
+        declared = ProtectedTable(*settings)
+        window = None if low is None else (low, high)
+        found.append(dataclasses.replace(declared, rho_window=window, rho_ceiling=ceiling, version=version))
+    return tuple(found)
 
 
 def _read_public(connection: sqlite3.Connection) -> tuple[PublicTable, ...]:
@@ -61,6 +75,19 @@ def _read_policy(connection: sqlite3.Connection) -> Policy:
         tables=_read_protected(connection),
         public=_read_public(connection),
         domains=_read_domains(connection),
+        analysts=tuple(
+            ClearedAnalyst(*row) for row in connection.execute("SELECT name, rho_limit FROM analyst ORDER BY name")
+        ),
+        remembered=tuple(
+            RememberedTable(name, tuple((column, kind, nullable) for column, kind, nullable in json.loads(columns)))
+            for name, columns in connection.execute("SELECT name, columns FROM remembered_table ORDER BY name")
+        ),
+        versions=tuple(
+            TableVersion(table, version, datetime.fromisoformat(at))
+            for table, version, at in connection.execute(
+                "SELECT table_name, version, at FROM table_version ORDER BY table_name, number"
+            )
+        ),
     )
 
 
@@ -75,7 +102,9 @@ def _write_row(connection: sqlite3.Connection, table: str, row: dict[str, object
     )
 
 
-def _record(connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain) -> None:
+def _record(
+    connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst
+) -> None:
     """Add to the history of declarations."""
     connection.execute(
         "INSERT INTO policy_log (at, noun, declaration) VALUES (?, ?, ?)",
@@ -225,8 +254,22 @@ class State:
                 return
             row = dataclasses.asdict(after)
             del row["version"]
+            row["rho_window_low"], row["rho_window_high"] = row.pop("rho_window") or (None, None)
             _write_row(connection, "protected_table", {"name": row.pop("table"), **row})
             _record(connection, after)
+
+    def declare_analyst(self, analyst: ClearedAnalyst) -> None:
+        """Declare what an analyst may be shown, from now on."""
+        with self._database.write() as connection:
+            if _read_policy(connection).analyst(analyst.name) == analyst:
+                return
+            _write_row(connection, "analyst", dataclasses.asdict(analyst))
+            _record(connection, analyst)
+
+    def remember(self, table: RememberedTable) -> None:
+        """Remember the columns of a protected table, for plans once it is dropped."""
+        with self._database.write() as connection:
+            _write_row(connection, "remembered_table", {"name": table.table, "columns": json.dumps(table.columns)})
 
     def declare_public(self, public: PublicTable) -> None:
         """Declare that a table holds nothing about any unit.

@@ -21,6 +21,7 @@ from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import histogram_of
 from dpsql.session.answer import charge_items
+from dpsql.session.reader import CURATOR
 from dpsql.session.servings import servings_of
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module
@@ -172,9 +173,9 @@ def price(asker: Asker) -> tuple[int, int]:
     with dpsql.connect(database_of(asker), read_only=True) as session:
         statement = read_statement(query(0))
         assert isinstance(statement, SelectStatement)
-        planned, _ = session._desk.plan(statement, {"rho": RHO})
+        planned, state, curator = session._desk.plan(statement, {"rho": RHO}, CURATOR)
         calibration = calibrate(planned, histogram_of(planned.frame))
-        items = charge_items(planned, calibration, servings_of(planned, calibration, session._books.read()))
+        items = charge_items(planned, servings_of(planned, calibration, state, curator))
     assert sum(item.rho_nano for item in items) == RHO * 1e9
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
 

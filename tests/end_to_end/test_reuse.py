@@ -15,6 +15,7 @@ from dpsql.errors import DpsqlError
 from dpsql.query.plan import plan_query
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import environment
+from dpsql.session.reader import CURATOR, Reader
 
 PROTECT = (
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
@@ -147,7 +148,8 @@ def test_the_clock_is_folded_to_a_constant(session: dpsql.Session) -> None:
     statements = [statement for statement in map(read_statement, texts) if isinstance(statement, SelectStatement)]
     policy, desk = session._books.read().policy(), session._desk
     first_day = dataclasses.replace(
-        environment(policy, desk.engine, desk.sandbox), now=dt.datetime(2026, 2, 1, 23, 59, tzinfo=dt.UTC)
+        environment(policy, desk.engine, desk.sandbox, Reader(CURATOR)),
+        now=dt.datetime(2026, 2, 1, 23, 59, tzinfo=dt.UTC),
     )
     next_day = dataclasses.replace(first_day, now=first_day.now + dt.timedelta(minutes=2))
     hashes = [plan_query(statement, first_day).query_hash for statement in statements]

@@ -18,6 +18,7 @@ from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import environment
+from dpsql.session.reader import CURATOR, Reader
 from tests.deterministic_entropy import SeededEntropy
 
 SALT = bytes(16)
@@ -177,7 +178,7 @@ class Tables:
             f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = {k}) key, count(DISTINCT unit) FROM t GROUP BY key"
         )
         assert isinstance(statement, SelectStatement)
-        return plan_query(statement, environment(policy, self.engine, self.sandbox), {"rho": 1.0})
+        return plan_query(statement, environment(policy, self.engine, self.sandbox, Reader(CURATOR)), {"rho": 1.0})
 
     def exact(self, rows: list[tuple[int, int]], query: PrivateQuery) -> tuple[dict[int, int], int]:
         self.session.connection.execute("DELETE FROM t")

@@ -13,6 +13,7 @@ from dpsql.query.private_query import Window
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.choose import histogram_of
 from dpsql.release.window import charged_delta, grid, snapped, window_taus
+from dpsql.session.reader import CURATOR
 from tests.deterministic_entropy import SeededEntropy
 from tests.unit.release.test_choose import frame, top_k
 
@@ -111,7 +112,7 @@ def test_thresholds_are_what_was_paid_whatever_else_is_asked(session: dpsql.Sess
 def window_taus_of(session: dpsql.Session, text: str) -> tuple[float, ...]:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    planned, _ = session._desk.plan(statement, {"rho": 0.05})
+    planned, _, _ = session._desk.plan(statement, {"rho": 0.05}, CURATOR)
     assert planned.frame.window == WINDOW
     return window_taus(histogram_of(planned.frame), WINDOW)
 

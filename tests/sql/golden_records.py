@@ -41,6 +41,7 @@ from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
 from dpsql.session.policy_view import SchemaView, environment
+from dpsql.session.reader import CURATOR, Reader
 
 FOLDER = Path(__file__).parent
 SALT = bytes(16)
@@ -146,7 +147,7 @@ class Clinic:
         self.sandbox = Sandbox()
         policy = self.session._books.read().policy()
         self.view = SchemaView(policy, self.engine, self.sandbox)
-        self.environment = dataclasses.replace(environment(policy, self.engine, self.sandbox), now=NOW)
+        self.environment = dataclasses.replace(environment(policy, self.engine, self.sandbox, Reader(CURATOR)), now=NOW)
 
     def close(self) -> None:
         self.sandbox.close()
@@ -243,7 +244,8 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     keys = ", ".join(f"{key.sql} {key.type}" for key in frame.keys) or "none"
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
-    yield f"keys {keys}; at most {'any number of' if frame.max_groups is None else frame.max_groups} groups"
+    ceiling = "" if frame.ceiling is None else f"; ceiling {frame.ceiling / 1e9:g}"
+    yield f"keys {keys}; at most {'any number of' if frame.max_groups is None else frame.max_groups} groups{ceiling}"
     others = [_mechanism(other) for other in query.alternatives]
     if others or frame.mechanism not in ("gaussian", "gshm"):
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
@@ -263,7 +265,9 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     request = query.request
     asked = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
     asked["min_units"] = query.min_units if query.min_units > 1 else None
-    yield "asks " + " ".join(f"{name}={value:g}" for name, value in asked.items() if value is not None)
+    wishes = [name for name in ("refresh", "own_threshold") if getattr(query, name)]
+    levels = [f"{name}={value:g}" for name, value in asked.items() if value is not None]
+    yield " ".join(["asks", *levels, *wishes])
     finish = query.finish
     yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
     if finish.having:

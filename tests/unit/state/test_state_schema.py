@@ -1,7 +1,7 @@
 """The file itself: creation, permissions, formats, migrations, damage, transactions, forks.
 
 The migrations of these tests come after the real ones, however many those are. What the real ones do is tested on files
-that the programs of their day wrote (``format_1.sql``).
+that the programs of their day wrote (``format_1.sql``, …).
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from dpsql.state import (
     Release,
     Snapshot,
     State,
+    TableVersion,
     Unit,
 )
 from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, MIGRATIONS, Database
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
-FORMAT_1 = Path(__file__).with_name("format_1.sql")
+FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2)}
 NEWEST = 1 + len(MIGRATIONS)
 
 
@@ -221,10 +222,10 @@ def test_a_program_that_is_overtaken_by_a_migration_stops(tmp_path: Path) -> Non
             old.policy()
 
 
-def format_1_file(tmp_path: Path) -> Path:
+def old_file(tmp_path: Path, number: int) -> Path:
     path = tmp_path / "old.dpsql"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(FORMAT_1.read_text(encoding="utf-8"))
+        connection.executescript(FORMATS[number].read_text(encoding="utf-8"))
     return path
 
 
@@ -246,8 +247,9 @@ def schema_of(path: Path) -> dict[str, object]:
         return found
 
 
-def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path) -> None:
-    path = format_1_file(tmp_path)
+@pytest.mark.parametrize("number", FORMATS)
+def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int) -> None:
+    path = old_file(tmp_path, number)
     new = schema_of(new_file(tmp_path))
     assert schema_of(path) != new
     State.open(path, create=False).close()
@@ -262,6 +264,8 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path) -> None:
         "DROP TRIGGER snapshot_no_update",
         "ALTER TABLE point DROP COLUMN floor",
         "ALTER TABLE protected_table RENAME COLUMN min_units TO least_units",
+        "ALTER TABLE release DROP COLUMN levels",
+        "DROP TABLE analyst",
         "DROP TABLE snapshot; CREATE TABLE snapshot (frame_hash, value_count, floor, exact_values)",
     ],
 )
@@ -274,15 +278,16 @@ def test_a_forgotten_part_of_a_migration_is_another_schema(tmp_path: Path, fault
 
 
 def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
-    path = format_1_file(tmp_path)
+    path = old_file(tmp_path, 1)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     with State.open(path, create=False) as state:
-        visits = ProtectedTable("main.visits", "patient", "patient_id", 4, 5, 300, None, 1e-9, None, "1")
+        visits = ProtectedTable("main.visits", "patient", "patient_id", 4, 5, 300, None, 1e-9, version="1")
         assert state.policy() == Policy(
             units=(Unit("patient", 1000, 2**90, 1e-6),),
             tables=(visits,),
             public=(PublicTable("main.cities", "1"),),
             domains=(Domain("main.visits", "cost", bounds=(0.0, 500.5)),),
+            versions=(TableVersion("main.cities", "1", at), TableVersion("main.visits", "1", at)),
         )
         table, frame = state.side_table, Frame("frame", "patient", ("main.visits",), bytes(range(16)))
         assert table.frame("frame", "patient", ["main.visits"]) == frame
@@ -298,14 +303,14 @@ def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
         assert table.snapshot("frame") is None
         versions = (("main.visits", "1"),)
         assert table.releases() == (
-            Release("ana", "query", at, ("a",), "gshm", 300, 0.25, 1e-9, 300, 2**80 + 1, False, versions),
+            Release("ana", "query", at, ("a",), (), "gshm", 300, 0.25, 1e-9, 300, 2**80 + 1, False, versions),
         )
         spent = state.ledger.spent("patient")
         assert (spent.rho_nano, spent.delta_units) == (340, 2**80 + 1)
 
 
 def test_a_file_of_format_1_goes_on_in_the_newest_format(tmp_path: Path) -> None:
-    path = format_1_file(tmp_path)
+    path = old_file(tmp_path, 1)
     with State.open(path, create=False) as state:
         # one charge of the old program is open still, and pays; the closed one does not pay again
         assert state.ledger.charge("patient", [ChargeItem("b", 40, 0)], "ana").rho_nano == 0
@@ -326,6 +331,27 @@ def test_a_file_of_format_1_goes_on_in_the_newest_format(tmp_path: Path) -> None
     backup = tmp_path / f"{path.name}.backup-1"
     assert raw(backup, "PRAGMA user_version") == [(1,)]
     assert raw(backup, "SELECT name FROM sqlite_schema WHERE name = 'snapshot'") == []
+
+
+def test_a_file_of_format_2_holds_what_it_held(tmp_path: Path) -> None:
+    path = old_file(tmp_path, 2)
+    with State.open(path, create=False) as state:
+        visits = ProtectedTable("main.visits", "patient", "patient_id", 4, 5, 300, None, 1e-9, 20, version="1")
+        assert state.policy().tables == (visits,)
+        high, low = state.side_table.levels("a")
+        # what was made of another point knows of which
+        assert (high.rho_nano, high.source_rho_nano, low.rho_nano, low.source_rho_nano) == (300, None, 100, 300)
+        stored = state.side_table.point("a", 100)
+        assert stored is not None
+        assert (stored.values.tolist(), stored.source_rho_nano, stored.tau) == ([40, -5, 9], 300, None)
+        snapshot = state.side_table.snapshot("frame")
+        assert snapshot is not None
+        assert (snapshot.values.tolist(), snapshot.floor) == ([41, 0, 7], 3)
+        # levels were not recorded: a release counts with its whole rho for each of its statistics
+        assert state.side_table.held("patient", ["ana"]) == 300
+        assert state.side_table.held("patient", ["bob"]) == 240
+        assert state.side_table.held("patient") == 420
+        assert state.side_table.generation("frame") == 0
 
 
 def interrupt_a_write(database: Database) -> None:

@@ -20,10 +20,11 @@ import pytest
 
 import dpsql.errors
 from dpsql.errors import DpsqlError, ReleaseError, StateError
-from dpsql.state import ChargeItem, Point, ProtectedTable, Release, Snapshot, State, Unit
+from dpsql.state import ChargeItem, Point, ProtectedTable, Release, Snapshot, State, Threshold, Unit
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
+THRESHOLD_DELTA = 2**80 + 1
 CITIES = pa.table({"city": ["Ulm", None, "Bonn"]})
 MORE_CITIES = pa.table({"city": ["Kiel"]})
 RELEASE = Release(
@@ -31,6 +32,7 @@ RELEASE = Release(
     query_hash="query",
     at=datetime(2026, 11, 21, 9, 30, tzinfo=UTC),
     statistics=("a", "b"),
+    levels=(100, 50),
     mechanism="gaussian",
     rho_nano=150,
     epsilon=0.1 + 0.2,
@@ -58,11 +60,17 @@ def state(tmp_path: Path) -> Iterator[State]:
 
 
 def charge(state: State, statistic: str, rho_nano: int, unit: str = "patient") -> tuple[int, ...]:
-    return state.ledger.charge(unit, [ChargeItem(statistic, rho_nano, 0)], "ana").charge_ids
+    return state.ledger.charge(unit, [ChargeItem(statistic, rho_nano, THRESHOLD_DELTA)], "ana").charge_ids
 
 
 def point(statistic: str, rho_nano: int, values: list[int]) -> Point:
-    return Point(statistic, rho_nano, "frame", np.array(values, np.int64), -3, 2.5, 7.25, 2**80 + 1)
+    return Point(statistic, rho_nano, "frame", np.array(values, np.int64), -3, 2.5, 7.25, THRESHOLD_DELTA)
+
+
+def made(statistic: str, rho_nano: int, values: list[int], source_rho_nano: int | None = None) -> Point:
+    """A point that was made of stored ones, without a threshold of its own."""
+    own = point(statistic, rho_nano, values)
+    return dataclasses.replace(own, tau=None, threshold_delta_units=0, source_rho_nano=source_rho_nano)
 
 
 def snapshot(values: list[int], floor: int) -> Snapshot:
@@ -189,9 +197,10 @@ def test_the_plain_shape_is_noise_of_every_keys_own_without_a_floor() -> None:
 
 def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
     state.side_table.store("frame", CITIES, (), ())
-    for rho_nano in (100, 300, 200):
-        ids = charge(state, "a", rho_nano) if rho_nano > 200 or rho_nano == 100 else ()
-        state.side_table.store("frame", None, [point("a", rho_nano, [rho_nano] * 3)], ids)
+    for rho_nano in (100, 300):
+        values = [rho_nano] * 3
+        state.side_table.store("frame", None, [point("a", rho_nano, values)], charge(state, "a", rho_nano))
+    state.side_table.store("frame", None, [made("a", 200, [200] * 3)], ())
     assert top_values(state, "a") == [300] * 3
 
 
@@ -354,8 +363,7 @@ def test_a_damaged_snapshot_is_an_error_that_quotes_nothing(state: State) -> Non
 def test_a_charge_pays_for_the_rise_over_the_stored_level(state: State) -> None:
     state.side_table.store("frame", CITIES, (), ())
     state.side_table.store("frame", None, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
-    lower = point("a", 60, [4, 5, 6])
-    state.side_table.store("frame", None, [lower], ())
+    state.side_table.store("frame", None, [made("a", 60, [4, 5, 6])], ())
     rise = charge(state, "a", 50)
     with pytest.raises(ReleaseError):
         state.side_table.store("frame", None, [point("a", 151, [7, 8, 9])], rise)
@@ -375,17 +383,18 @@ def test_levels_are_listed_from_the_highest_and_each_is_found_by_its_rho(state: 
     assert state.side_table.levels("a") == ()
     for rho_nano, rise in ((100, 100), (300, 200), (200, 0)):
         ids = charge(state, "a", rise) if rise else ()
-        shaped = dataclasses.replace(
-            point("a", rho_nano, [rho_nano] * 3), sigma=1.0 / rho_nano, tau=None if rho_nano == 200 else 7.25
-        )
-        state.side_table.store("frame", None, [shaped], ids)
+        values = [rho_nano] * 3
+        drawn = point("a", rho_nano, values) if rise else made("a", rho_nano, values, 300)
+        state.side_table.store("frame", None, [dataclasses.replace(drawn, sigma=1.0 / rho_nano)], ids)
     levels = state.side_table.levels("a")
-    assert [(level.rho_nano, level.sigma, level.tau, level.value_count) for level in levels] == [
-        (300, 1.0 / 300, 7.25, 3),
-        (200, 1.0 / 200, None, 3),
-        (100, 1.0 / 100, 7.25, 3),
+    assert [
+        (level.rho_nano, level.sigma, level.tau, level.threshold_delta_units, level.value_count, level.source_rho_nano)
+        for level in levels
+    ] == [
+        (300, 1.0 / 300, 7.25, THRESHOLD_DELTA, 3, None),
+        (200, 1.0 / 200, None, 0, 3, 300),
+        (100, 1.0 / 100, 7.25, THRESHOLD_DELTA, 3, None),
     ]
-    assert {level.threshold_delta_units for level in levels} == {2**80 + 1}
     assert {(level.correlation, level.floor_correlation) for level in levels} == {(0.0, None)}
     for level in levels:
         found = state.side_table.point("a", level.rho_nano)
@@ -437,7 +446,7 @@ for number in range(int(sys.argv[2]), 10**9):
         values = np.full(count, number, np.int64)
         point = Point(statistic, 10, "frame", values, 0, 1.0, None, 1)
         at = datetime.now(UTC)
-        release = Release("ana", statistic, at, (statistic,), "m", 10, 1.0, 0.0, 10, 1, False, ())
+        release = Release("ana", statistic, at, (statistic,), (10,), "m", 10, 1.0, 0.0, 10, 1, False, ())
         state.side_table.store("frame", pa.table({"key": [number]}), [point], ids, release)
     print(number, flush=True)
 """
@@ -498,3 +507,55 @@ def test_large_frames_are_stored_and_read_within_seconds(state: State, key_count
     assert stored_keys.num_rows == key_count
     print(f"{key_count} keys x 5 points: stored in {stored - began:.2f} s, read in {ended - stored:.2f} s")  # noqa: T201
     assert ended - began < seconds
+
+
+def shown(analyst: str, *levels: tuple[str, int]) -> Release:
+    names, rhos = zip(*levels, strict=True)
+    return dataclasses.replace(RELEASE, analyst=analyst, statistics=names, levels=rhos, rho_nano=sum(rhos))
+
+
+def test_a_coalition_holds_the_most_of_its_members_and_of_several_statistics_the_sum(state: State) -> None:
+    for statistic in "abc":
+        charge(state, statistic, 100)
+    charge(state, "other", 100, unit="doctor")
+    for release in (
+        shown("ana", ("a", 10), ("b", 5)),
+        shown("ana", ("a", 4)),
+        shown("bob", ("a", 7), ("c", 20)),
+        shown("eve", ("other", 50)),
+    ):
+        state.side_table.store("frame", None, [], (), release)
+    held = state.side_table.held
+    assert (held("patient", ["ana"]), held("patient", ["bob"])) == (15, 27)
+    assert held("patient", ["ana", "bob"]) == held("patient") == 35
+    assert (held("doctor"), held("doctor", ["ana"]), held("patient", [])) == (50, 0, 0)
+
+
+def test_a_threshold_is_set_once_and_only_with_a_charge_that_pays_for_it(state: State) -> None:
+    table = state.side_table
+    state.side_table.store("frame", CITIES, [point("a", 40, [1, 2, 3])], charge(state, "a", 40))
+    state.side_table.store("frame", None, [made("a", 30, [1, 2, 3])], ())
+    paid = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
+    with pytest.raises(ReleaseError, match="threshold"):
+        table.store("frame", None, [], paid, thresholds=[Threshold("a", 30, 2.5, 10)])
+    with pytest.raises(ReleaseError, match="threshold"):
+        table.store("frame", None, [], paid, thresholds=[Threshold("a", 20, 2.5, 9)])
+    table.store("frame", None, [], paid, thresholds=[Threshold("a", 30, 2.5, 9)])
+    assert [(level.tau, level.threshold_delta_units) for level in table.levels("a")][1:] == [(2.5, 9)]
+    more = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
+    with pytest.raises(ReleaseError, match="threshold"):
+        table.store("frame", None, [], more, thresholds=[Threshold("a", 30, 1.5, 9)])
+
+
+def test_a_refreshed_frame_is_another_one_with_its_own_salt(state: State) -> None:
+    table = state.side_table
+    first = table.frame("frame", "patient", ["main.visits"])
+    second = table.frame("again", "patient", ["main.visits"], "frame", 1)
+    assert first.salt != second.salt
+    assert table.generation("frame") is None
+    table.store("frame", CITIES, [point("a", 30, [1, 2, 3])], charge(state, "a", 30))
+    assert table.generation("frame") == 0
+    of_second = dataclasses.replace(point("b", 30, [1, 2, 3]), frame_hash="again")
+    table.store("again", CITIES, [of_second], charge(state, "b", 30))
+    assert table.generation("frame") == 1
+    assert table.generation("again") is None

@@ -1,0 +1,263 @@
+"""Clearances: what a reader sees, keys included, is computed from points at or below their limit, in one cascade."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.engine import DuckDBEngine
+from dpsql.errors import AccessError, CalibrationError, DpsqlError, EngineError, PolicyError
+from dpsql.session.reader import Reader
+from tests.deterministic_entropy import SeededEntropy
+
+COUNT = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
+BOTH = "SELECT shop, count(DISTINCT visitor) AS n, sum(cost) AS s FROM visits GROUP BY shop"
+TOP_K = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = 50) {COUNT.removeprefix('SELECT ')}"
+# large ones are shown at every level; small ones at rho = 0.5 but hardly ever at 0.02
+LARGE, SMALL = range(5), range(5, 35)
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits (visitor VARCHAR, shop INTEGER, cost DOUBLE NOT NULL)")
+        for shops, visitors in ((LARGE, 900), (SMALL, 14)):
+            session.connection.execute(
+                f"INSERT INTO visits SELECT concat_ws(' ', s, u), s, 7 FROM range({shops.start}, {shops.stop}) s(s), "
+                f"range({visitors}) u(u)"
+            )
+        session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', default_rho := 0.5, "
+            "max_groups_contributed := 1, max_rows_per_group := 1, default_delta := 1e-6)"
+        )
+        session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
+        session.sql("CALL dp_analyst('ana', rho_limit := 0.02)")
+        session.sql("CALL dp_analyst('bob', rho_limit := 0.5)")
+        session._desk.entropy = SeededEntropy(5)
+        yield session
+
+
+def ask(
+    session: dpsql.Session, name: str, text: str = COUNT, **options: Any
+) -> tuple[dict[int, float], dpsql.Receipt]:
+    answer = session.as_analyst(name).sql(text, **options)
+    assert answer.receipt is not None
+    return {row[0]: row[-1] for row in answer.fetchall()}, answer.receipt
+
+
+def held(session: dpsql.Session, *analysts: str) -> float:
+    listed = f"analysts := {list(analysts)}" if analysts else ""
+    return float(session.sql(f"FROM dp_budget('visitor', {listed})".replace(", )", ")")).df()["rho_held"][0])
+
+
+def spent(session: dpsql.Session) -> tuple[int, int]:
+    total = session._books.read().ledger.spent("visitor")
+    return total.rho_nano, total.delta_units
+
+
+def test_nobody_is_shown_more_than_their_limit_and_asking_for_it_costs_nothing(session: dpsql.Session) -> None:
+    for options in ({"rho": 0.5}, {"rho": 0.0201}, {"epsilon": 3}):
+        with pytest.raises(AccessError, match=r"'ana' may be shown answers up to rho = 0\.02"):
+            ask(session, "ana", **options)
+    assert spent(session) == (0, 0)
+    # the policy's default is not above the limit
+    assert ask(session, "ana")[1].rho == pytest.approx(0.02)
+    assert ask(session, "bob")[1].rho == pytest.approx(0.5)
+    assert ask(session, "eve", rho=0.7)[1].rho == pytest.approx(0.7)
+
+
+def test_points_of_two_readers_are_one_cascade(session: dpsql.Session) -> None:
+    sharp, _ = ask(session, "bob")
+    before = spent(session)
+    coarse, receipt = ask(session, "ana")
+    paid = spent(session)
+    # no more rho; a threshold of its own, because she may see no key that bob's threshold has shown
+    assert paid[0] == before[0]
+    assert 0 < paid[1] - before[1] <= 1e-6 * 2**100
+    assert receipt.charged_rho == 0
+    assert receipt.charged_delta == pytest.approx(1e-6, rel=1e-2)
+    assert set(sharp) >= {*LARGE}
+    assert len(set(sharp) & set(SMALL)) > 20
+    assert {*LARGE} <= set(coarse)
+    assert len(set(coarse) & set(SMALL)) < 5
+    assert all(sharp[shop] != coarse[shop] for shop in LARGE)
+    # asked again, by anybody who may: stored
+    assert ask(session, "ana") == (coarse, dataclasses.replace(receipt, charged_delta=0.0, reused=True))
+    assert ask(session, "bob", rho=0.02)[0] == coarse
+    assert spent(session) == paid
+
+
+def test_a_key_set_above_the_limit_would_show_what_ours_does_not(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: readers see the keys of every charged point."""
+    monkeypatch.setattr(Reader, "may_see", lambda *_: True)
+    ask(session, "bob")
+    coarse, _ = ask(session, "ana")
+    assert len(set(coarse) & set(SMALL)) > 20
+
+
+def test_numbers_inside_a_recentred_sum_are_of_the_readers_level(session: dpsql.Session) -> None:
+    ask(session, "bob", BOTH)
+    _, receipt = ask(session, "ana", BOTH)
+    assert receipt.rho == pytest.approx(0.02)
+    state = session._books.read()
+    shown = [release for release in state.side_table.releases("ana") for level in release.levels if level > 2 * 10**7]
+    assert shown == []
+    assert held(session, "ana") == pytest.approx(0.02)
+
+
+def test_below_the_limit_keys_are_free_and_a_threshold_of_its_own_is_charged(session: dpsql.Session) -> None:
+    ask(session, "bob")
+    few, low = ask(session, "ana", rho=0.005)
+    assert low.charged_delta > 0
+    before = spent(session)
+    same, receipt = ask(session, "ana", rho=0.02)
+    # numbers at 0.02 on the keys that 0.005 has shown
+    assert set(same) == set(few)
+    assert same != few
+    assert receipt.charged_rho == receipt.charged_delta == 0
+    assert receipt.delta >= low.charged_delta
+    more, own = ask(session, "ana", rho=0.02, own_threshold=True)
+    assert own.charged_rho == 0
+    assert own.charged_delta == pytest.approx(1e-6, rel=1e-2)
+    assert set(more) >= set(few)
+    assert spent(session)[0] == before[0]
+    # it is part of the point now
+    assert ask(session, "ana", rho=0.02)[0] == more
+    assert ask(session, "ana", rho=0.02, own_threshold=True)[1].charged_delta == 0
+
+
+def test_explain_names_the_price_for_its_reader(session: dpsql.Session) -> None:
+    ask(session, "bob")
+    for name, free in (("ana", False), ("bob", True)):
+        rows = session.as_analyst(name).sql(f"FROM dp_explain($$ {COUNT} $$, rho := 0.02)").fetchall()
+        price = {row[1]: float(row[2]) for row in rows if row[0] == "price" and row[1] != "query hash"}
+        assert price["rho"] == 0
+        assert (price["threshold delta"] == 0) is free
+        assert (ask(session, name, rho=0.02)[1].charged_delta == 0) is free
+
+
+def test_a_coalition_holds_the_most_of_its_members_and_over_statistics_the_sum(session: dpsql.Session) -> None:
+    ask(session, "bob")
+    ask(session, "ana")
+    assert held(session, "ana") == pytest.approx(0.02)
+    assert held(session, "bob") == held(session, "ana", "bob") == held(session) == pytest.approx(0.5)
+    ask(session, "ana", "SELECT count(DISTINCT visitor) AS n FROM visits")
+    assert held(session, "ana") == pytest.approx(0.04)
+    assert held(session, "ana", "bob") == held(session) == pytest.approx(0.52)
+    own = session.as_analyst("ana").sql("FROM dp_budget('visitor')").df()
+    assert (own["held_by"][0], own["rho_held"][0]) == ("ana", pytest.approx(0.04))
+    with pytest.raises(AccessError, match="curator"):
+        session.as_analyst("ana").sql("FROM dp_budget('visitor', analysts := ['bob'])")
+
+
+def test_where_hidden_keys_share_noise_a_lower_reader_gets_a_release_of_their_own(session: dpsql.Session) -> None:
+    ask(session, "bob", TOP_K)
+    before = spent(session)
+    coarse, receipt = ask(session, "ana", TOP_K)
+    # drawn afresh and paid in full: what is made of bob's release has keys that she may not see
+    assert receipt.mechanism == "csh"
+    assert spent(session)[0] - before[0] == 2 * 10**7
+    assert {*LARGE} <= set(coarse)
+    lower, free = ask(session, "ana", TOP_K, rho=0.01)
+    assert free.charged_rho == free.charged_delta == 0
+    assert set(lower) == set(coarse)
+    # bob at the same lower level: made of the next higher release that he may see, which is hers
+    assert ask(session, "bob", TOP_K, rho=0.01)[0] == lower
+
+
+def test_a_level_that_is_stored_for_others_is_missed_by_one_unit_of_account(session: dpsql.Session) -> None:
+    ask(session, "bob", TOP_K)
+    made, _ = ask(session, "bob", TOP_K, rho=0.02)
+    own, receipt = ask(session, "ana", TOP_K, rho=0.02)
+    assert own != made
+    assert (receipt.rho, receipt.charged_rho) == (0.019999999, 0.019999999)
+    assert ask(session, "bob", TOP_K, rho=0.02)[0] == made
+    assert ask(session, "ana", TOP_K, rho=0.019999999)[0] == own
+
+
+def test_in_a_window_every_reader_has_a_threshold_that_is_paid(session: dpsql.Session) -> None:
+    session.sql("CALL dp_protect('visits', default_rho := 0.5, max_groups_contributed := 1, default_delta := 1e-6, "
+                "rho_window := [0.01, 1])")  # fmt: skip
+    _, first = ask(session, "bob")
+    assert first.charged_delta > 0
+    coarse, receipt = ask(session, "ana")
+    assert receipt.charged_rho == receipt.charged_delta == 0
+    assert {*LARGE} <= set(coarse)
+    assert len(set(coarse) & set(SMALL)) < 5
+    # epsilon has no place on the grid: another frame, without a window
+    assert ask(session, "bob", epsilon=0.2)[1].query_hash != first.query_hash
+
+
+def test_lowering_a_limit_holds_from_the_next_question(session: dpsql.Session) -> None:
+    ask(session, "bob")
+    session.sql("CALL dp_analyst('bob', rho_limit := 0.1)")
+    with pytest.raises(AccessError):
+        ask(session, "bob", rho=0.5)
+    assert held(session, "bob") == pytest.approx(0.5)
+    session.sql("CALL dp_analyst('bob')")
+    assert ask(session, "bob", rho=0.5)[1].charged_rho == 0
+    policy = session.sql("FROM dp_policy()").fetchall()
+    assert [row[1:] for row in policy if row[0] == "analyst"] == [
+        ("ana", "rho_limit", "0.02"), ("bob", "rho_limit", "any level"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda s: s.sql("CALL dp_analyst('curator', rho_limit := 1)"), PolicyError),
+        (lambda s: s.sql("CALL dp_analyst('ana', rho_limit := 0)"), PolicyError),
+        (lambda s: s.sql("CALL dp_analyst('ana', rho_limit := -1)"), PolicyError),
+        (lambda s: s.sql("CALL dp_analyst('ana', limit := 1)"), PolicyError),
+        (lambda s: s.as_analyst("ana").sql("CALL dp_analyst('ana', rho_limit := 9)"), AccessError),
+        (lambda s: s.sql("FROM dp_budget(analysts := 'ana')"), PolicyError),
+        (lambda s: s.sql("FROM dp_budget(who := ['ana'])"), PolicyError),
+        (lambda s: s.sql("FROM dp_budget('visitor', 'ana')"), PolicyError),
+    ],
+)
+def test_wrong_declarations_are_refused(
+    session: dpsql.Session, call: Callable[[dpsql.Session], object], error: type[DpsqlError]
+) -> None:
+    before = session.sql("FROM dp_policy()").fetchall()
+    with pytest.raises(error):
+        call(session)
+    assert session.sql("FROM dp_policy()").fetchall() == before
+
+
+def test_nothing_raw_is_read_for_a_threshold_of_its_own(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(session, "bob")
+
+    def reading(*_: object, **__: object) -> None:
+        raise AssertionError("raw data were read")
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", reading)
+    assert ask(session, "ana")[1].charged_delta > 0
+
+
+def test_an_interrupted_threshold_is_paid_once(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(session, "bob")
+    table = session._books.read().side_table
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table), "store", lambda *_, **__: 1 / 0)
+        with pytest.raises(EngineError):
+            ask(session, "ana")
+    paid = spent(session)
+    assert ask(session, "ana")[1].charged_delta == 0
+    assert spent(session) == paid
+
+
+def test_a_delta_too_small_for_the_draws_is_refused_before_the_charge(session: dpsql.Session) -> None:
+    ask(session, "bob")
+    before = spent(session)
+    with pytest.raises(CalibrationError):
+        ask(session, "ana", delta=1e-60)
+    assert spent(session) == before
