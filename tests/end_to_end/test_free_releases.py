@@ -1,0 +1,155 @@
+"""The sample clinic at many levels: the price is that of the highest level, and below it nothing is paid or read."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.assets import asset
+from dpsql.engine import DuckDBEngine
+from dpsql.session.servings import MOST_POINTS
+from dpsql.state import DELTA_UNITS_PER_ONE
+from tests.deterministic_entropy import SeededEntropy
+from tests.end_to_end.test_cascade import CHARGED, ORDER, ask, presence_levels, spent
+
+WITH = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
+MANY = "count(DISTINCT patient_id) AS n, count(*) AS visits, sum(cost) AS cost FROM visits GROUP BY"
+PUBLIC = f"SELECT city, {MANY} city"
+PRIVATE = f"SELECT diagnosis, {MANY} diagnosis"
+WINDOW = f"{WITH} (rho_window = [0.005, 1]) diagnosis, {MANY} diagnosis"
+# What draws that are not perfect may add to the ledger's delta.
+IMPRECISION = 1e-20 * DELTA_UNITS_PER_ONE
+
+
+@contextlib.contextmanager
+def open_clinic() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        for table in ("visits", "cities"):
+            path = str(asset("sample_data", "clinic", f"{table}.parquet"))
+            session.connection.execute(f"CREATE TABLE {table} AS FROM read_parquet(?)", [path])
+        session.sql("CALL dp_unit('patient', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', "
+            "max_groups_contributed := 4, max_rows_per_group := 5, default_delta := 1e-7)"
+        )
+        session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 500])")
+        session.sql("CALL dp_public('cities')")
+        session.sql("CALL dp_domain('visits', 'city', keys_from := 'cities.name')")
+        session._desk.entropy = SeededEntropy(3)
+        yield session
+
+
+def charges(text: str, levels: tuple[float, ...]) -> list[tuple[int, int]]:
+    """What each release adds to the ledger: nano-rho, and units of delta."""
+    found = []
+    with open_clinic() as session:
+        for rho in levels:
+            before = spent(session)
+            session.sql(text, rho=rho)
+            after = spent(session)
+            found.append((after[0] - before[0], after[1] - before[1]))
+    return found
+
+
+def rho_of(charged: list[tuple[int, int]]) -> int:
+    return sum(rho_nano for rho_nano, _ in charged)
+
+
+def assert_threshold_alone(delta: int, expected: int) -> None:
+    """The same delta, but for what imprecise draws add."""
+    assert abs(delta - expected) < IMPRECISION < expected
+
+
+def test_public_keys_cost_what_the_highest_level_alone_costs() -> None:
+    """Three statistics, so each level is split between them: the shares of all levels add up in whole nano-rho."""
+    found = charges(PUBLIC, ORDER)
+    assert rho_of(found) == rho_of(charges(PUBLIC, (1.0,))) == 10**9
+    assert found[ORDER.index(0.2)] == (0, 0)
+    assert 0 < sum(delta for _, delta in found) < IMPRECISION
+
+
+def test_private_keys_cost_the_highest_level_and_the_thresholds_of_those_that_were_charged() -> None:
+    found = charges(PRIVATE, ORDER)
+    assert rho_of(found) == rho_of(charges(PRIVATE, (1.0,))) == 10**9
+    assert found[ORDER.index(0.2)] == (0, 0)
+    for rho in CHARGED:
+        ((_, alone),) = charges(PRIVATE, (rho,))
+        assert_threshold_alone(found[ORDER.index(rho)][1], alone)
+
+
+def test_a_window_costs_the_highest_level_and_the_delta_of_the_first_release() -> None:
+    found, ((rho_alone, delta_alone),) = charges(WINDOW, ORDER), charges(WINDOW, (1.0,))
+    # the count of units is at the window's own levels, so each level is a little below what was asked for
+    assert rho_of(found) == rho_alone
+    assert 0.9e9 < rho_alone <= 1e9
+    first, *later = (delta for _, delta in found)
+    assert_threshold_alone(first, delta_alone)
+    assert found[ORDER.index(0.2)] == (0, 0)
+    assert max(later) < IMPRECISION
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the engine was asked for exact values, each way."""
+    counted: Counter[str] = Counter()
+
+    def spy_on(name: str) -> None:
+        way = getattr(DuckDBEngine, name)
+
+        def counting(*arguments: Any, **keywords: Any) -> Any:
+            counted[name] += 1
+            return way(*arguments, **keywords)
+
+        monkeypatch.setattr(DuckDBEngine, name, counting)
+
+    spy_on("aggregate")
+    spy_on("stream")
+    return counted
+
+
+ONE = "count(DISTINCT patient_id) AS n FROM visits GROUP BY"
+IN_WINDOW = f"{WITH} (rho_window = [0.02, 1]{{}}) diagnosis, {ONE} diagnosis"
+FREE = {
+    "public keys": (f"SELECT city, {ONE} city", "aggregate"),
+    "window": (IN_WINDOW.format(""), "aggregate"),
+    "window, sketch": (IN_WINDOW.format(", mechanism = MISRA_GRIES, sketch_size = 200"), "stream"),
+}
+
+
+@pytest.mark.parametrize("releases", [40, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("which", FREE)
+def test_random_lower_levels_cost_nothing_and_read_nothing(which: str, releases: int, reads: Counter[str]) -> None:
+    """On public keys these are more levels than are stored: late ones are served by the next lower that there is."""
+    text, way = FREE[which]
+    lowest, *others = random.Random(5).sample(range(21_000_000, 999_000_000), releases)
+    levels = [min(lowest, *others) / 1e9, *(rho_nano / 1e9 for rho_nano in (lowest, *others))]
+    with open_clinic() as session:
+        top, _ = ask(session, text, 1.0)
+        assert reads == {way: 1}, "the spy sees what is read"
+        price = spent(session)
+        # whatever still read the visits would show it
+        session.connection.execute("DELETE FROM visits")
+        served: dict[float, dict[Any, float]] = {}
+        for rho in levels:
+            values, receipt = ask(session, text, rho)
+            assert (receipt.charged_rho, receipt.charged_delta, receipt.reused) == (0.0, 0.0, True)
+            assert 0 < receipt.rho <= rho + 1e-9
+            assert values
+            assert values != top
+            # one level has one answer; keys may join that lower levels have shown since
+            before = served.setdefault(receipt.rho, values)
+            assert {key: values[key] for key in before} == before
+        assert reads == {way: 1}
+        assert spent(session) == price
+        assert len(presence_levels(session)) == len(served) + 1
+        if which == "public keys":
+            assert len(served) + 1 == MOST_POINTS
+            assert all(values.keys() == top.keys() for values in served.values())
+        else:
+            assert len(served) > 10
