@@ -16,13 +16,14 @@ from dpsql.query.aggregates import Aggregate
 from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Frame, Mechanism, Sparsity
+from dpsql.query.private_query import Factorised, Frame, Mechanism, Ordering, Sparsity
 from dpsql.query.refusals import Refusals
 
 _ON_PUBLIC_KEYS: dict[str, Mechanism] = {
     "GAUSSIAN": "gaussian",
     "CORRELATED_GAUSSIAN": "correlated_gaussian",
     "DISCRETE_CORRELATED_GAUSSIAN": "discrete_correlated_gaussian",
+    "FACTORISED_GAUSSIAN": "factorised_gaussian",
 }
 _ON_PRIVATE_KEYS: dict[str, Mechanism] = {
     "GSHM": "gshm",
@@ -46,7 +47,9 @@ def mechanisms(
     options, clause = clauses.options, clauses.select[0]
     # a key that was refused is not in the frame, and is private all the same
     if not resolved.keys or frame.public_keys is not None:
-        return _on_public_keys(frame, options, clause, refusals)
+        totals = (aggregate.estimate.total for aggregate in aggregates.values())
+        total = next((total for total in totals if total is not None), None)
+        return _on_public_keys(frame, options, None if total is None else total.ordering, clause, refusals)
     if options.mechanism in _ON_PUBLIC_KEYS:
         refusals.add(
             "mechanism", clause, f"{options.mechanism} noises every key of a public list, and these keys have none.",
@@ -70,12 +73,15 @@ def wanted_rows(clauses: Clauses, resolved: ResolvedSelect, aggregates: Mapping[
     if aggregate is None or not first.args.get("desc"):
         return None
     numerator = aggregate.estimate.numerator
-    presence = aggregate.estimate.denominator is None and numerator.statistic is None and numerator.centre == 1.0
+    plain = aggregate.estimate.denominator is None and aggregate.estimate.total is None
+    presence = plain and numerator.statistic is None and numerator.centre == 1.0
     rows = clauses.limit + (clauses.offset or 0)
     return rows if presence and 1 <= _HEADROOM * rows <= MAX_GROUPS_LIMIT else None
 
 
-def _on_public_keys(frame: Frame, options: QueryOptions, clause: exp.Expr, refusals: Refusals) -> tuple[Frame, ...]:
+def _on_public_keys(
+    frame: Frame, options: QueryOptions, along: Ordering | None, clause: exp.Expr, refusals: Refusals
+) -> tuple[Frame, ...]:
     if options.top_k is not None or options.sketch_size is not None:
         refusals.add(
             "mechanism", clause, "every listed key is answered, so there is nothing to pre-select.",
@@ -88,11 +94,34 @@ def _on_public_keys(frame: Frame, options: QueryOptions, clause: exp.Expr, refus
             "Leave mechanism out, and hide small groups with min_privacy_units_per_group, which costs nothing.",
         )  # fmt: skip
         return ()
+    independent = replace(frame, mechanism="gaussian")
+    if along is not None or options.mechanism == "FACTORISED_GAUSSIAN":
+        return _for_totals(independent, options, along, clause, refusals)
     if options.mechanism is not None:
         return (replace(frame, mechanism=_ON_PUBLIC_KEYS[options.mechanism]),)
-    independent = replace(frame, mechanism="gaussian")
     several = frame.key_count is not None and frame.key_count > 1
     return (independent, replace(frame, mechanism="correlated_gaussian")) if several else (independent,)
+
+
+def _for_totals(
+    independent: Frame, options: QueryOptions, along: Ordering | None, clause: exp.Expr, refusals: Refusals
+) -> tuple[Frame, ...]:
+    if along is None:
+        refusals.add(
+            "mechanism", clause, "FACTORISED_GAUSSIAN noises running totals, and this query has none.",
+            "Leave mechanism out, or ask for sum(…) OVER (ORDER BY key).",
+        )  # fmt: skip
+        return ()
+    if options.mechanism not in (None, "GAUSSIAN", "FACTORISED_GAUSSIAN"):
+        refusals.add(
+            "mechanism", clause, "noise that all keys share adds up in a running total.",
+            "Leave mechanism out, or name GAUSSIAN or FACTORISED_GAUSSIAN.",
+        )  # fmt: skip
+        return ()
+    # which power of the totals is noised depends on its noise, and is chosen with it
+    factorised = replace(independent, mechanism="factorised_gaussian", factorised=Factorised(along, 0))
+    found = {"GAUSSIAN": (independent,), "FACTORISED_GAUSSIAN": (factorised,)}
+    return found.get(options.mechanism or "", (independent, factorised))
 
 
 def _by_sketch(

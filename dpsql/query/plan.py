@@ -30,6 +30,7 @@ from dpsql.query.private_query import (
 from dpsql.query.refusals import Refusals
 from dpsql.query.row_rules import check_private_parts
 from dpsql.query.statements import SelectStatement
+from dpsql.query.totals import TotalsReader, is_running_total
 
 _UNRELEASABLE = (
     "MAP(",
@@ -89,14 +90,14 @@ def _plan(
 
     check_outputs(resolved, refusals)
 
-    reader = AggregateReader(schema, rules, environment, refusals)
-    aggregates = _read_aggregates(resolved, reader, refusals)
     options = clauses.options
     request = read_request(clauses, rules, hint, refusals)
     version = read_version(options, rules, schema, environment, hint, refusals)
     ceiling = read_ceiling(options, rules)
     keys = _keys(resolved.keys, schema, environment, refusals)
     public = _public_keys(options, resolved.keys, keys, schema, environment, refusals)
+    reader = AggregateReader(schema, rules, environment, refusals)
+    aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
     hides = bool(resolved.keys) and public is None
     check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
     frame = Frame(
@@ -175,7 +176,9 @@ def _check_options(options: QueryOptions, rules: TableRules, clause: exp.Expr | 
         )  # fmt: skip
 
 
-def _read_aggregates(resolved: ResolvedSelect, reader: AggregateReader, refusals: Refusals) -> dict[str, Aggregate]:
+def _read_aggregates(
+    resolved: ResolvedSelect, reader: AggregateReader, totals: TotalsReader, refusals: Refusals
+) -> dict[str, Aggregate]:
     """Aggregates by their normalised text, in the order of their first use."""
     roots = resolved.outputs
     aggregates: dict[str, Aggregate] = {}
@@ -185,9 +188,14 @@ def _read_aggregates(resolved: ResolvedSelect, reader: AggregateReader, refusals
             if not is_aggregate_call(node) or to_sql(node) in seen:
                 continue
             seen.add(to_sql(node))
-            aggregate = reader.read(node)
+            aggregate = totals.read(node) if is_running_total(node) else reader.read(node)
             if aggregate is not None:
                 aggregates[to_sql(node)] = aggregate
+    if resolved.having is not None and any(aggregate.estimate.total for aggregate in aggregates.values()):
+        refusals.add(
+            "running_total", resolved.having, "HAVING would take groups out of a running total.",
+            "Leave it out, and filter the answer.",
+        )  # fmt: skip
     if not seen and not any(is_interval_call(node) for root in roots for node in root.walk()):
         refusals.add(
             "no_aggregate", roots[0], "a query without an aggregate would release rows or keys as they are.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -45,15 +46,59 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """The columns whose public lists make the keys, how many keys there are, and a digest of what they are now."""
+    """The columns whose public lists make the keys, how long these are, and a digest of what the keys are now.
+
+    Keys are all combinations, in the order of their values, the last column's changing fastest.
+    """
 
     columns: tuple[str, ...]
-    count: int
+    lengths: tuple[int, ...]
     digest: str
 
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return math.prod(self.lengths)
 
-Mechanism = Literal["gaussian", "correlated_gaussian", "discrete_correlated_gaussian", "gshm", "csh"]
-"""How the presence count is noised: the first three noise every public key, the others hide what a threshold hides."""
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Public keys along one of them: a sequence for each combination of the others.
+
+    Attributes:
+        axis: which of the frame's keys.
+        lengths: number of values of each key.
+        descending: whether sequences begin with the largest value.
+
+    """
+
+    axis: int
+    lengths: tuple[int, ...]
+    descending: bool
+
+    @property
+    def length(self) -> int:
+        """Keys in a sequence."""
+        return self.lengths[self.axis]
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences."""
+        return math.prod(self.lengths) // self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Factorised:
+    """What is noised in place of the values: a power of the running totals, in sixteenths."""
+
+    ordering: Ordering
+    sixteenths: int
+
+
+Mechanism = Literal[
+    "gaussian", "correlated_gaussian", "discrete_correlated_gaussian", "factorised_gaussian", "gshm", "csh"
+]
+"""How the presence count is noised: ``gshm`` and ``csh`` hide what a threshold hides, the others noise every key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +154,7 @@ class Frame:
         ceiling: level in nano-rho at which every statistic is drawn, once, after which its exact values are forgotten;
             None where it is drawn at the level asked for.
         generation: how many refreshes of the same frame came before.
+        factorised: what is noised under the mechanism ``factorised_gaussian``; None under others.
 
     """
 
@@ -128,6 +174,7 @@ class Frame:
     settings: tuple[tuple[str, str], ...]
     ceiling: int | None = None
     generation: int = 0
+    factorised: Factorised | None = None
 
     @property
     def has_private_keys(self) -> bool:
@@ -165,9 +212,14 @@ class Frame:
     def frame_hash(self) -> str:
         """Identity of the frame: everything that its groups depend on."""
         # parts that most frames lack are no part of their identity, which was there before these parts were
-        optional = {"ceiling": self.ceiling or None, "generation": self.generation or None}
+        optional = {
+            "ceiling": self.ceiling,
+            "generation": self.generation,
+            "factorised": self.factorised
+            and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
+        }
         return _digest(
-            {name: value for name, value in optional.items() if value is not None}
+            {name: value for name, value in optional.items() if value}
             | {
                 "normaliser": NORMALISER_VERSION,
                 "unit": self.unit,
@@ -268,6 +320,14 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningTotal:
+    """Sums over the last ``span`` keys of a sequence up to each; without a span from its first."""
+
+    ordering: Ordering
+    span: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """One aggregate of the query as a reader knows it.
 
@@ -276,6 +336,7 @@ class Estimate:
         numerator, denominator: the value is their ratio; no denominator for counts and sums.
         type: DuckDB type of the result.
         clamp: public bounds of an average.
+        total: along which keys it is added up; None where every key has its own.
 
     """
 
@@ -284,6 +345,7 @@ class Estimate:
     denominator: Linear | None
     type: str
     clamp: tuple[float, float] | None = None
+    total: RunningTotal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +397,12 @@ class PrivateQuery:
     min_units: int
     refresh: bool = False
     own_threshold: bool = False
+
+    @property
+    def total(self) -> RunningTotal | None:
+        """The running total that reaches furthest; None where there is none."""
+        totals = [estimate.total for estimate in self.estimates if estimate.total is not None]
+        return max(totals, key=lambda total: math.inf if total.span is None else total.span, default=None)
 
     @property
     def query_hash(self) -> str:

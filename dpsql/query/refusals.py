@@ -32,6 +32,7 @@ CODES: dict[str, str] = {
     "row_type": "a type that row expressions cannot be computed with",
     "row_syntax": "syntax that is not allowed inside a row expression",
     "source": "a FROM clause that is not one protected table",
+    "running_total": "a window over aggregates that is no running total along public keys",
     "star": "a star in the select list",
     "value_type": "an aggregate over a type that it does not take",
 }

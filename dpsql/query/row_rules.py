@@ -130,9 +130,9 @@ def check_private_parts(
 
 
 def _arguments(call: exp.Expr) -> list[exp.Expr]:
-    """The private expressions of an aggregate call: its argument and its FILTER."""
+    """The private expressions of an aggregate call, its argument and its FILTER; of a window, those of what it sums."""
     found: list[exp.Expr] = []
-    for child in call.iter_expressions():
+    for child in [call.this] if isinstance(call, exp.Window) else call.iter_expressions():
         if is_aggregate_call(child) or isinstance(child, _CALL_PARTS):
             found += _arguments(child)
         else:

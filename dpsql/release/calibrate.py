@@ -119,11 +119,11 @@ def cut_at(query: PrivateQuery, histogram: Histogram, level: Level) -> Cut:
 
 
 def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float:
-    """Noise of a statistic at a level: the histogram's, or radius * sqrt(unit_groups / (2 rho)); rounded up."""
+    """Noise of a statistic at a level: the histogram's, or l2 / sqrt(2 rho); rounded up."""
     rho = rho_nano / NANO
     if statistic == PRESENCE:
         return histogram.sigma(rho)
-    return statistic.radius * math.sqrt(histogram.unit_groups / (2.0 * rho)) * FLOAT_SLACK
+    return histogram.sum_l2(statistic) / math.sqrt(2.0 * rho) * FLOAT_SLACK
 
 
 def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float) -> tuple[float, float]:
@@ -175,13 +175,13 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
             f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
             "than can be drawn; ask for more rho, or let a unit have fewer groups or rows"
         ) from None
-    draws = histogram.draws if statistic == PRESENCE else histogram.unit_groups
+    draws = histogram.draws if statistic == PRESENCE else histogram.sum_draws
     return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws, rho_nano / NANO))
 
 
 def _draws(histogram: Histogram, statistics: int) -> int:
-    """Draws whose imprecision counts: those of the presence count, and of every sum in the groups of a unit."""
-    return histogram.draws + histogram.unit_groups * (statistics - 1)
+    """Draws whose imprecision counts: those of the presence count, and of every sum."""
+    return histogram.draws + histogram.sum_draws * (statistics - 1)
 
 
 def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:

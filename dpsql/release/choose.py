@@ -14,9 +14,11 @@ from functools import lru_cache
 
 from dpsql.accounting.correlated_histogram import quietest_correlation
 from dpsql.accounting.top_k_histogram import quietest_top_k_correlation
-from dpsql.query.private_query import Frame, Mechanism, PrivateQuery
+from dpsql.mechanisms.running_totals import FractionalSum, best_power, totals_error
+from dpsql.query.private_query import Frame, Mechanism, PrivateQuery, RunningTotal
 from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
 from dpsql.release.listed_histogram import DiscreteListedHistogram, ListedHistogram
+from dpsql.release.sequences import FactorisedHistogram, Sequences
 from dpsql.release.subtracted_histogram import SubtractedHistogram
 
 _WORTH_IT = 0.999
@@ -36,10 +38,11 @@ def choose(query: PrivateQuery) -> PrivateQuery:
 
     The presence count's share of rho shrinks with its noise, which keeps the relative variances at their least sum.
     """
-    frames = [query.frame, *query.alternatives]
+    tuned = (_with_power(frame, query.total) for frame in (query.frame, *query.alternatives))
+    frames = list(dict.fromkeys(tuned))
     best = frames[0]
     for frame in frames[1:]:
-        if unit_noise(frame) < _WORTH_IT * unit_noise(best):
+        if _error(frame, query.total) < _WORTH_IT * _error(best, query.total):
             best = frame
     independent = math.sqrt(best.unit_groups / 2.0)
     presence = query.weights[0] * min(1.0, unit_noise(best) / independent)
@@ -50,6 +53,24 @@ def choose(query: PrivateQuery) -> PrivateQuery:
         alternatives=tuple(frame for frame in frames if frame is not best),
         weights=tuple(weight / total for weight in (presence, *query.weights[1:])),
     )
+
+
+def _with_power(frame: Frame, total: RunningTotal | None) -> Frame:
+    """The frame with the power of its totals that has the least noise; plain where that is none."""
+    if frame.factorised is None or total is None:
+        return frame
+    power = best_power(total.ordering.length, frame.unit_groups, total.span).sixteenths
+    if not power:
+        return replace(frame, mechanism="gaussian", factorised=None)
+    return replace(frame, factorised=replace(frame.factorised, sixteenths=power))
+
+
+def _error(frame: Frame, total: RunningTotal | None) -> float:
+    """What mechanisms are compared by: the noise of a count, or of running totals where the query has them."""
+    if total is None:
+        return unit_noise(frame)
+    power = 0 if frame.factorised is None else frame.factorised.sixteenths
+    return totals_error(FractionalSum(total.ordering.length, power), frame.unit_groups, total.span)
 
 
 def unit_noise(frame: Frame) -> float:
@@ -74,6 +95,8 @@ def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:
         if kept.floor_correlation is None:
             raise AssertionError("a floor that was subtracted is shown with noise")
         return SubtractedHistogram(frame.sparsity.k, bound, kept.correlation, kept.floor_correlation)
+    if frame.factorised is not None:
+        return FactorisedHistogram(Sequences(frame.factorised.ordering, frame.factorised.sixteenths), groups)
     if frame.mechanism == "correlated_gaussian" and k is not None:
         return ListedHistogram(k, groups, (shape or _listed_shape(k, groups)).correlation)
     if frame.mechanism == "discrete_correlated_gaussian" and k is not None:

@@ -1,7 +1,8 @@
 """From noisy points to the numbers that a reader sees, each with its standard deviation and 95 % interval.
 
 An estimate is ``lattice * s + centre * presence``; both terms are noisy and independent, so its variance is the sum of
-theirs, and an average is the ratio of two such sums with a known covariance.
+theirs, and an average is the ratio of two such sums with a known covariance. All statistics of a frame are noised in
+one way, so that where values are read from under the noise, one vector of norms is for all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from dpsql.query.private_query import PRESENCE, Estimate, Linear, Statistic
 from dpsql.release.histogram import Histogram, count_sigma
+from dpsql.release.sequences import FactorisedHistogram, Sequences
 
 Z_95 = 1.959963984540054
 Floats = npt.NDArray[np.float64]
@@ -21,10 +23,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class NoisyValues:
-    """A statistic on the shown keys: value and standard deviation in the aggregate's units."""
+    """A statistic on some keys: value and standard deviation in the aggregate's units.
+
+    Attributes:
+        sigma: of each value; one for all keys, or one for each.
+        noise: of what was noised.
+
+    """
 
     value: Floats
-    sigma: float
+    sigma: Floats
+    noise: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,51 +46,74 @@ class EstimatedColumn:
 
 
 def noise_sigma(statistic: Statistic, sigma: float, histogram: Histogram) -> float:
-    """Standard deviation of a shown value: the noise's, and the uniform error of rounding it to the lattice."""
+    """Standard deviation of what is stored: the noise's, and the uniform error of rounding it to the lattice."""
     if statistic == PRESENCE:
         return count_sigma(histogram, sigma)
     return float(np.hypot(sigma, 2.0**statistic.noise_exponent / np.sqrt(12.0)))
 
 
-def shown_sigma(estimate: Estimate, sigma: float) -> float:
+def read_values(noisy: Floats, noise: float, histogram: Histogram) -> NoisyValues:
+    """What is stored of a statistic, read as values of its keys.
+
+    Args:
+        noisy: over all keys, or over any where values are noised themselves; in the aggregate's units.
+        noise: their `noise_sigma`.
+        histogram: how they were noised.
+
+    """
+    return NoisyValues(histogram.values(noisy), noise * histogram.value_norms(), noise)
+
+
+def shown_sigma(estimate: Estimate, sigma: Floats) -> Floats:
     """Standard deviation of an estimate as it is shown: a BIGINT is rounded to a whole number."""
-    return float(np.hypot(sigma, 1.0 / np.sqrt(12.0))) if estimate.type == "BIGINT" else sigma
+    return np.hypot(sigma, 1.0 / np.sqrt(12.0)) if estimate.type == "BIGINT" else sigma
 
 
-def linear_sigma(linear: Linear, sigmas: Mapping[Statistic, float], presence_sigma: float) -> float:
-    """Standard deviation of a linear estimate."""
-    own = sigmas[linear.statistic] if linear.statistic is not None else 0.0
-    return float(np.hypot(own, linear.centre * presence_sigma))
+def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:
+    """Standard deviation of a linear estimate, over that of its values where these are not noised themselves."""
+    own = noise[linear.statistic] if linear.statistic is not None else 0.0
+    return float(np.hypot(own, linear.centre * noise[PRESENCE]))
+
+
+def norms_of(estimate: Estimate, histogram: Histogram) -> Floats:
+    """Standard deviation of each value or running total over that of the noise."""
+    if estimate.total is None:
+        return histogram.value_norms()
+    power = histogram.sequences.sixteenths if isinstance(histogram, FactorisedHistogram) else 0
+    return Sequences(estimate.total.ordering, power).total_norms(estimate.total.span)
 
 
 def estimate_column(
-    estimate: Estimate, values: Mapping[Statistic, NoisyValues], presence: NoisyValues
+    estimate: Estimate, values: Mapping[Statistic, NoisyValues], histogram: Histogram
 ) -> EstimatedColumn:
-    """Value and interval of one estimate on every shown key."""
-    sigmas = {statistic: noisy.sigma for statistic, noisy in values.items()}
-    top = _linear(estimate.numerator, values, presence)
-    top_sigma = linear_sigma(estimate.numerator, sigmas, presence.sigma)
+    """Value and interval of one estimate on every key; for running totals these are all keys."""
+    noise = {statistic: noisy.noise for statistic, noisy in values.items()}
+    top = _linear(estimate.numerator, values)
+    norms = norms_of(estimate, histogram)
+    top_sigma = linear_noise(estimate.numerator, noise) * norms
+    if estimate.total is not None:
+        top = Sequences(estimate.total.ordering, 0).totals(top, estimate.total.span)
     if estimate.denominator is None:
         half_width = Z_95 * shown_sigma(estimate, top_sigma)
         return EstimatedColumn(top, top - half_width, top + half_width)
-    bottom = _linear(estimate.denominator, values, presence)
-    bottom_sigma = linear_sigma(estimate.denominator, sigmas, presence.sigma)
-    covariance = estimate.numerator.centre * estimate.denominator.centre * presence.sigma**2
+    bottom = _linear(estimate.denominator, values)
+    bottom_sigma = linear_noise(estimate.denominator, noise) * norms
+    covariance = estimate.numerator.centre * estimate.denominator.centre * (noise[PRESENCE] * norms) ** 2
     low, high = estimate.clamp or (-np.inf, np.inf)
     return _ratio(top, top_sigma, bottom, bottom_sigma, covariance, low, high)
 
 
-def _linear(linear: Linear, values: Mapping[Statistic, NoisyValues], presence: NoisyValues) -> Floats:
+def _linear(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Floats:
     own = values[linear.statistic].value if linear.statistic is not None else 0.0
-    return np.asarray(own + linear.centre * presence.value, dtype=np.float64)
+    return np.asarray(own + linear.centre * values[PRESENCE].value, dtype=np.float64)
 
 
 def _ratio(
     top: Floats,
-    top_sigma: float,
+    top_sigma: Floats,
     bottom: Floats,
-    bottom_sigma: float,
-    covariance: float,
+    bottom_sigma: Floats,
+    covariance: Floats,
     low: float,
     high: float,
 ) -> EstimatedColumn:

@@ -5,6 +5,7 @@ Each kind answers the same questions, so that calibration, release and receipt a
     IndependentHistogram      noise of its own for every key; public keys, or private ones behind a threshold (GSHM)
     ListedHistogram           noise with a common term over a public list of keys
     DiscreteListedHistogram   the same with discrete noise
+    FactorisedHistogram       noise on a power of the running totals along a public list of keys
     SubtractedHistogram       a common term over what the subtraction of a floor has left (CSH on top-k or a sketch)
 """
 
@@ -26,8 +27,10 @@ from dpsql.mechanisms.correlated_gaussian import (
     threshold_to_compare,
 )
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.query.private_query import Statistic
 
 Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 FLOAT_SLACK = 1.0 + 2.0**-40
 
 
@@ -97,6 +100,52 @@ class Histogram(Hashable, Protocol):
     def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
         """Noise the counts, and what was subtracted from them."""
 
+    @property
+    def sum_draws(self) -> int:
+        """Draws on a sum whose imprecision counts towards delta."""
+
+    def sum_l2(self, statistic: Statistic) -> float:
+        """Most that one unit moves what is noised of a sum, in its units."""
+
+    def spread(self, exact: Integers, shift: int) -> Integers:
+        """What noise is added to, in steps of 2**-shift of those of ``exact``."""
+
+    def values(self, noisy: Floats) -> Floats:
+        """Values of the keys from under the noise."""
+
+    def value_norms(self) -> Floats:
+        """Standard deviation of each value over that of the noise: one for each key, or one for all."""
+
+
+class _HasUnitGroups(Protocol):
+    @property
+    def unit_groups(self) -> int: ...
+
+
+class ValuesThemselves:
+    """What holds for every mechanism that noises the values of the keys themselves."""
+
+    @property
+    def sum_draws(self: _HasUnitGroups) -> int:
+        """Those on groups that the unit touches."""
+        return self.unit_groups
+
+    def sum_l2(self: _HasUnitGroups, statistic: Statistic) -> float:
+        """One unit moves as many groups, each by at most the statistic's radius."""
+        return statistic.radius * math.sqrt(self.unit_groups)
+
+    def spread(self, exact: Integers, shift: int) -> Integers:
+        """The values."""
+        return exact << shift
+
+    def values(self, noisy: Floats) -> Floats:
+        """What was noised."""
+        return noisy
+
+    def value_norms(self) -> Floats:
+        """1."""
+        return np.ones(1)
+
 
 class PublicHistogram:
     """What holds for every mechanism under which no key hides."""
@@ -125,7 +174,7 @@ def count_sigma(histogram: Histogram, sigma: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class IndependentHistogram:
+class IndependentHistogram(ValuesThemselves):
     """Every key has noise of its own.
 
     *Guarantee*, *Source*: `sparse_histogram.gshm_delta` and `threshold_delta` with a threshold, the Gaussian mechanism

@@ -18,11 +18,11 @@ from dpsql.accounting.sparse_histogram import csh_rho, csh_sigma
 from dpsql.mechanisms.correlated_gaussian import GRID_ALLOWANCE, GRID_BITS, CorrelatedGaussian, effective_sigma
 from dpsql.mechanisms.discrete_gaussian import DiscreteCorrelatedGaussian, rational_variance
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, PublicHistogram
+from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, PublicHistogram, ValuesThemselves
 
 
 @dataclass(frozen=True, slots=True)
-class ListedHistogram(PublicHistogram):
+class ListedHistogram(ValuesThemselves, PublicHistogram):
     """All keys of a public list share a common term of the noise.
 
     *Guarantee*, *Source*: the correlated Gaussian mechanism (Lebeda 2024; Lemma 2.8 of Lebeda and Retschmeier 2025) at
@@ -74,7 +74,7 @@ class ListedHistogram(PublicHistogram):
 
 
 @dataclass(frozen=True, slots=True)
-class DiscreteListedHistogram(PublicHistogram):
+class DiscreteListedHistogram(ValuesThemselves, PublicHistogram):
     """The same with discrete Gaussian noise in half counts: integers all the way, and no imprecision of draws.
 
     *Guarantee*, *Source*: Lebeda and Retschmeier 2025, Algorithm 4 and Lemma 7.5; docs/proofs/discrete-gaussian.md. All

@@ -8,23 +8,23 @@ import numpy.typing as npt
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.query.private_query import Statistic
+from dpsql.release.histogram import Histogram
 
 
 def noisy_values(
-    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, entropy: Entropy
+    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, histogram: Histogram, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
     """Exact lattice values, in steps of the noise, plus Gaussian noise of standard deviation ``sigma`` rounded to them.
 
-    *Guarantee*: with sigma = radius * sqrt(unit_groups / (2 rho)) the vector is rho-zCDP for adding or removing all
-    rows of one unit, up to the draws' precision: one unit moves at most unit_groups entries by at most the
-    statistic's radius, so the l2 sensitivity is radius * sqrt(unit_groups).
+    *Guarantee*: with sigma = sum_l2 / sqrt(2 rho) the vector is rho-zCDP for adding or removing all rows of one unit,
+    up to the draws' precision: the histogram says what is noised, and by how much one unit moves it in the l2 norm.
     *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
     *Assumes*: entries are below 2**62 in size (`bound` clamps them) and ``sigma`` is that of a `Level`, hence can be
     drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
     *Randomness*: one draw per entry.
     """
     noise = RoundedGaussian(sigma * 2.0**-statistic.noise_exponent).draw(len(exact), entropy)
-    return (exact << (statistic.lattice_exponent - statistic.noise_exponent)) + noise
+    return histogram.spread(exact, statistic.lattice_exponent - statistic.noise_exponent) + noise
 
 
 def shown_keys(

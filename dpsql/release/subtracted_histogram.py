@@ -16,11 +16,11 @@ from dpsql.mechanisms.correlated_gaussian import (
     threshold_to_compare,
 )
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram
+from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, ValuesThemselves
 
 
 @dataclass(frozen=True, slots=True)
-class SubtractedHistogram:
+class SubtractedHistogram(ValuesThemselves):
     """What a floor has left: at most k keys, whatever the data are, with a common term and a noisy floor beside them.
 
     *Guarantee*, *Source*: `top_k_delta`, and `top_k_rho` with `top_k_threshold_delta`; docs/proofs/top-k.md, which also

@@ -20,7 +20,7 @@ from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import Shape, histogram_of
-from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma
+from dpsql.release.estimates import estimate_column, noise_sigma, read_values
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys
 from dpsql.session.exact import Rooms, prepare_reading, read_exact
@@ -112,7 +112,7 @@ def answer(
         points = {
             serving.statistic: _served(query, serving.statistic, serving.level.rho_nano, rooms) for serving in servings
         }
-        shown = _shown(query, servings[0], points[PRESENCE], rooms)
+        shown = _shown(query, servings[0], points[PRESENCE], calibration.histogram, rooms)
         keys = table.frame_keys(frame.frame_hash)
     noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
@@ -125,18 +125,20 @@ def _served(query: PrivateQuery, statistic: Statistic, rho_nano: int, rooms: Roo
     return point
 
 
-def _shown(query: PrivateQuery, presence: Serving, served: Point, rooms: Rooms) -> npt.NDArray[np.intp]:
+def _shown(
+    query: PrivateQuery, presence: Serving, served: Point, histogram: Histogram, rooms: Rooms
+) -> npt.NDArray[np.intp]:
     """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule."""
     if not query.frame.has_private_keys:
-        return shown_keys(_counts(served), 0.0, None, query.min_units)
+        return shown_keys(histogram.values(_steps(served)), 0.0, None, query.min_units)
     passed = np.zeros(len(served.values), dtype=np.bool_)
     for level in presence.keys_from:
         point = served if level.rho_nano == served.rho_nano else _served(query, PRESENCE, level.rho_nano, rooms)
-        passed[shown_keys(_counts(point), 0.0, point.tau, 1)] = True
+        passed[shown_keys(_steps(point), 0.0, point.tau, 1)] = True
     if query.min_units > 1:
         floor, _ = _floors(query.frame, served)
         own = np.zeros(len(passed), dtype=np.bool_)
-        own[shown_keys(_counts(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
+        own[shown_keys(_steps(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
         passed &= own
     return np.flatnonzero(passed)
 
@@ -148,9 +150,9 @@ def held_histogram(query: PrivateQuery, state: State) -> Histogram:
     return histogram_of(query.frame, shape)
 
 
-def _counts(presence: Point) -> npt.NDArray[np.float64]:
-    """Noisy presence counts less the floor, in units."""
-    return presence.values.astype(np.float64) * 2.0**presence.lattice_exponent
+def _steps(point: Point) -> npt.NDArray[np.float64]:
+    """What is stored, in the aggregate's units; of a presence count less the floor."""
+    return point.values.astype(np.float64) * 2.0**point.lattice_exponent
 
 
 def _release(
@@ -193,11 +195,13 @@ def _noisy_table(
     keys: pa.Table | None,
 ) -> pa.Table:
     added, lost = _floors(query.frame, points[PRESENCE])
+    # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
+    first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
     values = {
-        statistic: NoisyValues(
-            point.values[shown].astype(np.float64) * 2.0**point.lattice_exponent
-            + (added if statistic == PRESENCE else 0.0),
+        statistic: read_values(
+            _steps(point)[first] + (added if statistic == PRESENCE else 0.0),
             noise_sigma(statistic, point.sigma, histogram),
+            histogram,
         )
         for statistic, point in points.items()
     }
@@ -206,11 +210,12 @@ def _noisy_table(
         taken = keys.take(pa.array(shown))
         columns = {name: taken.column(name) for name in taken.column_names}
     for i, estimate in enumerate(query.estimates):
-        column = estimate_column(estimate, values, values[PRESENCE])
+        column = estimate_column(estimate, values, histogram)
         whole = estimate.type == "BIGINT"
-        columns[f"agg_{i}"] = pa.array(np.rint(column.value) if whole else column.value, from_pandas=True)
-        columns[f"agg_{i}_low"] = pa.array(column.low)
-        columns[f"agg_{i}_high"] = pa.array(column.high + lost * estimate.numerator.centre)
+        value = column.value[then]
+        columns[f"agg_{i}"] = pa.array(np.rint(value) if whole else value, from_pandas=True)
+        columns[f"agg_{i}_low"] = pa.array(column.low[then])
+        columns[f"agg_{i}_high"] = pa.array((column.high + lost * estimate.numerator.centre)[then])
     if not columns:
         columns["nothing"] = pa.array(np.zeros(len(shown)))
     return pa.table(columns)

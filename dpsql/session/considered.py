@@ -9,7 +9,7 @@ from dpsql.errors import CalibrationError
 from dpsql.query.private_query import Frame, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import choose, histogram_of
-from dpsql.release.estimates import Z_95
+from dpsql.release.estimates import Z_95, norms_of
 from dpsql.release.histogram import count_sigma
 from dpsql.session.receipt import shown_threshold
 
@@ -17,6 +17,7 @@ _MECHANISMS = {
     "gaussian": "Gaussian noise on every public key",
     "correlated_gaussian": "correlated Gaussian noise on every public key: part of it is common to all keys",
     "discrete_correlated_gaussian": "correlated discrete Gaussian noise on every public key",
+    "factorised_gaussian": "Gaussian noise on partial sums of public keys, from which totals and values are read",
     "gshm": "Gaussian sparse histogram: noise, then a threshold on the count of units",
     "csh": "correlated stability histogram: noise, part of it common to all keys, then a threshold",
 }
@@ -52,7 +53,11 @@ def not_chosen(query: PrivateQuery) -> Iterator[tuple[str, str]]:
             yield mechanism_sentence(frame), str(error)
             continue
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
-        numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
+        what = "a count"
+        if query.total is not None:
+            (total, *_) = (estimate for estimate in query.estimates if estimate.total == query.total)
+            sigma, what = sigma * float(norms_of(total, histogram).max()), "the last running total"
+        numbers = f"sigma of {what} = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
         if calibration.tau is not None:
             numbers += f"; {threshold_sentence(other, calibration.tau)}"
         yield mechanism_sentence(frame), numbers

@@ -121,7 +121,8 @@ def _drawn(cascade: _Cascade, exact: Exact | None, level: Level) -> NoisyHistogr
         raise AssertionError("what is drawn was charged and read")
     if statistic == PRESENCE:
         return cascade.histogram.draw(exact.values[PRESENCE], exact.floor, level.sigma, cascade.entropy)
-    return NoisyHistogram(noisy_values(exact.values[statistic], statistic, level.sigma, cascade.entropy), 0)
+    noisy = noisy_values(exact.values[statistic], statistic, level.sigma, cascade.histogram, cascade.entropy)
+    return NoisyHistogram(noisy, 0)
 
 
 def _risen(cascade: _Cascade, exact: Exact | None, rise: Level) -> NoisyHistogram:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -109,8 +110,8 @@ class SchemaView:
 
     def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
-        table = self.public_key_table(canonical, columns, types)
-        return PublicKeys(tuple(columns), table.num_rows, digest(table))
+        lists = self._lists(canonical, columns, types)
+        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)))
 
     def public_key_table(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> pa.Table:
         """The product of the columns' public lists, with columns key_0, key_1, …
@@ -119,17 +120,21 @@ class SchemaView:
             PolicyError: the product has more than a million keys.
 
         """
+        return self._product(self._lists(canonical, columns, types))
+
+    def _lists(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> list[pa.Array]:
         lists = []
         for column, key_type in zip(columns, types, strict=True):
             domain = self.policy.domain(canonical, column)
             if domain is None:
                 raise PolicyError(f"column {column!r} has no public keys")
             lists.append(self._values(domain, key_type))
-        count = 1
-        for values in lists:
-            count *= len(values)
+        count = math.prod(map(len, lists))
         if count > MAX_PUBLIC_KEYS:
             raise PolicyError(f"the public keys multiply to {count:,}; at most {MAX_PUBLIC_KEYS:,} are supported")
+        return lists
+
+    def _product(self, lists: Sequence[pa.Array]) -> pa.Table:
         tables = {f"list_{i}": pa.table({f"key_{i}": values}) for i, values in enumerate(lists)}
         names = ", ".join(f"list_{i}.key_{i}" for i in range(len(lists)))
         return self.sandbox.run(f"SELECT {names} FROM {', '.join(tables)} ORDER BY ALL", tables)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Level, guarantee, window_guarantee
-from dpsql.release.estimates import Z_95, linear_sigma, noise_sigma, shown_sigma
+from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.result import ColumnReceipt, Receipt
 from dpsql.session.servings import Serving
@@ -104,28 +104,32 @@ def column_receipts(
     query: PrivateQuery, histogram: Histogram, sigmas: Mapping[Statistic, float]
 ) -> tuple[ColumnReceipt, ...]:
     """The noise of every result column that is one aggregate."""
-    total = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
+    noise = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
     return tuple(
-        _column(column.name, query.estimates[column.estimate], query.frame, total)
+        _column(column.name, query.estimates[column.estimate], query.frame, histogram, noise)
         for column in query.finish.columns
         if column.estimate is not None
     )
 
 
-def _column(name: str, estimate: Estimate, frame: Frame, sigmas: Mapping[Statistic, float]) -> ColumnReceipt:
+def _column(
+    name: str, estimate: Estimate, frame: Frame, histogram: Histogram, noise: Mapping[Statistic, float]
+) -> ColumnReceipt:
     statistic = estimate.numerator.statistic or PRESENCE
-    # what a floor is subtracted from may all move because of a unit with one group
-    subtracted = statistic == PRESENCE and frame.sparsity is not None
-    moved = frame.sparsity.k if subtracted and frame.sparsity is not None else frame.unit_groups
+    l2 = histogram.sum_l2(statistic)
+    if statistic == PRESENCE and frame.sparsity is not None:
+        # what a floor is subtracted from may all move because of a unit with one group
+        l2 = statistic.radius * math.sqrt(frame.sparsity.k)
     if estimate.denominator is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
-    sigma = shown_sigma(estimate, linear_sigma(estimate.numerator, sigmas, sigmas[PRESENCE]))
+    largest = linear_noise(estimate.numerator, noise) * norms_of(estimate, histogram).max()
+    sigma = float(shown_sigma(estimate, largest))
     return ColumnReceipt(
         name=name,
         aggregate=estimate.name,
         bounds=statistic.interval,
         linf=statistic.radius,
-        l2=statistic.radius * math.sqrt(moved),
+        l2=l2,
         sigma=sigma,
         half_width_95=Z_95 * sigma,
         lattice=statistic.lattice,
@@ -141,6 +145,10 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
         )
+    if query.total is not None:
+        found.append("errors of running totals differ by row; what is stated of a column is the largest of them")
+    if frame.factorised is not None:
+        found.append("noise was added to partial sums, so single groups have more of it than running totals need")
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
     if terms.keys_rho_nano is not None:

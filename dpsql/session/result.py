@@ -30,7 +30,8 @@ class ColumnReceipt:
         bounds: public interval of what one unit adds to one group; None for averages.
         linf: most that one unit was assumed to move one group of the noised sum (after recentring).
         l2: the same over all groups of the unit, with max_groups groups.
-        sigma: standard deviation of the shown value; None for averages, whose error differs by row.
+        sigma: standard deviation of the shown value, the largest of all rows; None for averages, whose error depends on
+            what is shown.
         half_width_95: half of the 95 % interval, likewise.
         lattice: step of the grid on which the noised sum lives.
 

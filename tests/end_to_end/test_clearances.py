@@ -42,9 +42,7 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
-def ask(
-    session: dpsql.Session, name: str, text: str = COUNT, **options: Any
-) -> tuple[dict[int, float], dpsql.Receipt]:
+def ask(session: dpsql.Session, name: str, text: str = COUNT, **options: Any) -> tuple[dict[int, float], dpsql.Receipt]:
     answer = session.as_analyst(name).sql(text, **options)
     assert answer.receipt is not None
     return {row[0]: row[-1] for row in answer.fetchall()}, answer.receipt

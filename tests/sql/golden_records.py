@@ -262,6 +262,12 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
             f"lattice 2^{statistic.lattice_exponent}, share {weight:.4f}"
         )
         yield " ".join(part for part in parts if part)
+    for i, estimate in enumerate(query.estimates):
+        if estimate.total is not None:
+            ordering, span = estimate.total.ordering, estimate.total.span
+            direction = "downwards" if ordering.descending else "upwards"
+            reach = "from the first" if span is None else f"over {span}"
+            yield f"total agg_{i} along key_{ordering.axis} of {ordering.lengths} {direction} {reach}"
     request = query.request
     asked = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
     asked["min_units"] = query.min_units if query.min_units > 1 else None

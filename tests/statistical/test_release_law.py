@@ -240,7 +240,7 @@ def test_bias_and_variance_of_recentred_aggregates_are_the_formulas(with_domains
     assert ratio == pytest.approx(1, rel=1e-5)
 
 
-def without_centre(linear: Linear, values: dict[Statistic, estimates.NoisyValues], _: object) -> Floats:
+def without_centre(linear: Linear, values: dict[Statistic, estimates.NoisyValues]) -> Floats:
     assert linear.statistic is not None
     return values[linear.statistic].value
 
@@ -253,7 +253,7 @@ def at_full_range(statistic: Statistic, rho_nano: int, histogram: Histogram) -> 
     )
 
 
-def centre_of_exact_presence(linear: Linear, values: dict[Statistic, estimates.NoisyValues], _: object) -> Floats:
+def centre_of_exact_presence(linear: Linear, values: dict[Statistic, estimates.NoisyValues]) -> Floats:
     assert linear.statistic is not None
     return values[linear.statistic].value + linear.centre * UNITS
 

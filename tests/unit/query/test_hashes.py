@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Sparsity, Window
+from dpsql.query.private_query import PRESENCE, Factorised, Ordering, PrivateQuery, Sparsity, Window
 from dpsql.query.statements import SelectStatement, read_statement
 from tests.sql.golden_records import NOW, Clinic, Record
 
@@ -129,12 +129,27 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
         "public_keys": dataclasses.replace(frame.public_keys, digest="other"), "settings": (),
         "unit_column": dataclasses.replace(frame.unit_column, sql='"other"'),
         "sparsity": Sparsity("top_k", 9), "minimum_units": 2, "mechanism": "csh", "window": Window(1, 2, 1e-6),
+        "ceiling": 10**9, "generation": 1, "factorised": Factorised(Ordering(0, (3,), descending=False), 8),
     }  # fmt: skip
     names = {field.name for field in dataclasses.fields(frame)}
     assert names - set(changes) == {"relation"}, "only the text that reads the table may differ"
     hashes = {dataclasses.replace(frame, **{name: value}).frame_hash for name, value in changes.items()}  # type: ignore[arg-type]
     assert len(hashes | {frame.frame_hash}) == len(changes) + 1
     assert dataclasses.replace(frame, relation="elsewhere").frame_hash == frame.frame_hash
+
+
+def test_everything_that_is_noised_of_a_sequence_is_in_its_hash(clinic: Clinic) -> None:
+    frame = planned(clinic, BASE).frame
+    # how many keys there are is in the digest of the public list
+    assert {field.name for field in dataclasses.fields(Ordering)} == {"axis", "lengths", "descending"}
+    assert {field.name for field in dataclasses.fields(Factorised)} == {"ordering", "sixteenths"}
+    ways = [
+        Factorised(Ordering(axis, (3, 3), descending=descending), sixteenths)
+        for axis in (0, 1)
+        for descending in (False, True)
+        for sixteenths in (1, 8)
+    ]
+    assert len({dataclasses.replace(frame, factorised=way).frame_hash for way in ways}) == len(ways)
 
 
 def test_everything_that_bounds_the_keys_of_a_frame_is_in_its_hash(clinic: Clinic) -> None:
