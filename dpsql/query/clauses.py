@@ -50,6 +50,7 @@ class QueryOptions:
     own_threshold: bool | None = None
     as_of: str | None = None
     refresh: bool | None = None
+    buckets: str | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -207,6 +208,8 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
             valid, wanted = isinstance(value, bool), "TRUE or FALSE"
         case "as_of":
             valid, wanted = isinstance(value, str), "the name of a version of the table, or a date, in quotes"
+        case "buckets":
+            valid, wanted = isinstance(value, str), "the name of a column with a public list of keys"
         case "privacy_unit_column":
             valid, wanted = isinstance(value, str), "the column that the policy names"
         case _:

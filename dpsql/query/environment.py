@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.query.dialect import span_of
-from dpsql.query.private_query import PublicKeys
+from dpsql.query.private_query import BucketGroups, PublicKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """What the policy says about one protected table, in the units that a planner needs."""
+    """What the policy says about one protected table and one reader of it, in the units that a planner needs."""
 
     unit: str
     privacy_unit_column: str
@@ -74,6 +74,7 @@ class TableRules:
     version: str
     rho_window: tuple[float, float] | None
     rho_ceiling: float | None
+    rho_limit: float | None
 
 
 class Rules(Protocol):
@@ -111,6 +112,11 @@ class Schemas(Protocol):
 
     def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now."""
+
+    def bucket_groups(
+        self, canonical: str, column: str, key_type: str, expressions: Sequence[str], conditions: Sequence[str]
+    ) -> BucketGroups:
+        """Groups of a column's public list by expressions of it, of values that pass all conditions."""
 
 
 @dataclass(frozen=True, slots=True)

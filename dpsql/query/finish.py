@@ -16,7 +16,7 @@ def finish_sql(query: PrivateQuery) -> str:
     An expression that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
     """
     finish = query.finish
-    typed = [f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(query.frame.keys)]
+    typed = [f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(query.keys)]
     for i, estimate in enumerate(query.estimates):
         typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"

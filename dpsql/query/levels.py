@@ -48,9 +48,15 @@ def read_window(
     return Window(low, high, request.delta)
 
 
-def read_ceiling(options: QueryOptions, rules: TableRules) -> int | None:
-    """The ceiling of a frame in nano-rho."""
+def read_ceiling(options: QueryOptions, rules: TableRules, hint: exp.Expr | None, refusals: Refusals) -> int | None:
+    """The ceiling of a frame in nano-rho: the policy's, or one that is asked for and is no higher."""
+    most = rules.rho_limit if rules.rho_ceiling is None else rules.rho_ceiling
     level = options.rho_ceiling if options.rho_ceiling is not None else rules.rho_ceiling
+    if level is not None and most is not None and round(level * NANO) > round(most * NANO):
+        refusals.add(
+            "option", hint, "the ceiling is above what the policy draws, or this reader may be shown.",
+            f"Write at most rho_ceiling = {most:.9g}, or leave it out.",
+        )  # fmt: skip
     return None if level is None else max(1, round(level * NANO))
 
 

@@ -16,7 +16,7 @@ from dpsql.query.aggregates import Aggregate
 from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Factorised, Frame, Mechanism, Ordering, Sparsity
+from dpsql.query.private_query import Buckets, Factorised, Frame, Mechanism, Ordering, Sparsity
 from dpsql.query.refusals import Refusals
 
 _ON_PUBLIC_KEYS: dict[str, Mechanism] = {
@@ -41,15 +41,16 @@ def mechanisms(
     clauses: Clauses,
     resolved: ResolvedSelect,
     aggregates: Mapping[str, Aggregate],
+    buckets: Buckets | None,
     refusals: Refusals,
 ) -> tuple[Frame, ...]:
     """The frame by every mechanism that can answer it, at least one unless a refusal was noted."""
     options, clause = clauses.options, clauses.select[0]
     # a key that was refused is not in the frame, and is private all the same
     if not resolved.keys or frame.public_keys is not None:
-        totals = (aggregate.estimate.total for aggregate in aggregates.values())
-        total = next((total for total in totals if total is not None), None)
-        return _on_public_keys(frame, options, None if total is None else total.ordering, clause, refusals)
+        totals = [aggregate.estimate.total for aggregate in aggregates.values()]
+        along = [buckets.ordering] if buckets is not None else [total.ordering for total in totals if total is not None]
+        return _on_public_keys(frame, options, along[0] if along else None, clause, refusals)
     if options.mechanism in _ON_PUBLIC_KEYS:
         refusals.add(
             "mechanism", clause, f"{options.mechanism} noises every key of a public list, and these keys have none.",

@@ -13,7 +13,7 @@ from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Estimate, Finish, Frame, OutputColumn
+from dpsql.query.private_query import Estimate, Finish, Key, OutputColumn
 from dpsql.query.refusals import Refusals
 
 
@@ -60,7 +60,7 @@ class Finisher:
         self,
         clauses: Clauses,
         resolved: ResolvedSelect,
-        frame: Frame,
+        keys: Sequence[Key],
         aggregate_texts: Sequence[str],
         estimates: Sequence[Estimate],
         environment: Environment,
@@ -71,10 +71,10 @@ class Finisher:
         self._estimates = estimates
         self._environment = environment
         self._text = text
-        by_sql = {key.sql: index for index, key in enumerate(frame.keys)}
+        by_sql = {key.sql: index for index, key in enumerate(keys)}
         self._keys = {text: by_sql[text] for text in map(to_sql, resolved.keys)}
         self._aggregates = {text: index for index, text in enumerate(aggregate_texts)}
-        self._noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(frame.keys)]
+        self._noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
         for i, estimate in enumerate(estimates):
             self._noisy.append(Column(f"agg_{i}", estimate.type, True))
             self._noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in ("low", "high")]

@@ -12,6 +12,7 @@ from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregates import Aggregate, AggregateReader
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.bound import as_condition
+from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, span_of, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
@@ -93,12 +94,18 @@ def _plan(
     options = clauses.options
     request = read_request(clauses, rules, hint, refusals)
     version = read_version(options, rules, schema, environment, hint, refusals)
-    ceiling = read_ceiling(options, rules)
-    keys = _keys(resolved.keys, schema, environment, refusals)
-    public = _public_keys(options, resolved.keys, keys, schema, environment, refusals)
+    ceiling = read_ceiling(options, rules, hint, refusals)
+    parts = take_apart(options, resolved, schema, hint, refusals)
+    inner = resolved if parts is None else parts.inner
+    keys = _keys(inner.keys, schema, environment, refusals)
+    public = _public_keys(options, inner.keys, keys, schema, environment, refusals)
+    buckets = None
+    if parts is not None and keys:
+        result = _keys(resolved.keys, schema, environment, refusals)
+        buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
     reader = AggregateReader(schema, rules, environment, refusals)
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
-    hides = bool(resolved.keys) and public is None
+    hides = bool(inner.keys) and public is None
     check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
     frame = Frame(
         unit=rules.unit,
@@ -106,9 +113,9 @@ def _plan(
         relation=schema.relation if version == rules.version else "",
         version=version,
         unit_column=_unit_column(schema, rules),
-        filters=tuple(sorted({to_sql(part) for part in resolved.filters})),
+        filters=tuple(sorted({to_sql(part) for part in inner.filters})),
         keys=keys,
-        max_groups=_max_groups(options, rules, resolved.keys, public),
+        max_groups=_max_groups(options, rules, inner.keys, public),
         public_keys=public,
         sparsity=None,
         minimum_units=rules.min_units if hides else 1,
@@ -117,7 +124,10 @@ def _plan(
         settings=environment.settings,
         ceiling=ceiling,
     )
-    frames = mechanisms(frame, clauses, resolved, aggregates, refusals)
+    min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
+    if parts is not None:
+        _check_buckets(frame, resolved, aggregates, min_units, hint, refusals)
+    frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
     refusals.raise_if_any()
     conditions = (*resolved.filters, *resolved.keys)
     check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
@@ -127,7 +137,8 @@ def _plan(
     types_of(environment, schema.columns, filters, statement.text)
     statistics, weights = _statistics(list(aggregates.values()))
     estimates = tuple(aggregate.estimate for aggregate in aggregates.values())
-    finish = Finisher(clauses, resolved, frame, list(aggregates), estimates, environment, statement.text).finish()
+    result_keys = keys if buckets is None else buckets.keys
+    finish = Finisher(clauses, resolved, result_keys, list(aggregates), estimates, environment, statement.text).finish()
     return PrivateQuery(
         frame=frames[0],
         alternatives=frames[1:],
@@ -136,9 +147,10 @@ def _plan(
         estimates=estimates,
         finish=finish,
         request=request,
-        min_units=max(options.min_privacy_units_per_group or 1, rules.min_units),
+        min_units=min_units,
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
+        buckets=buckets,
     )
 
 
@@ -202,6 +214,34 @@ def _read_aggregates(
             "Add count(*), sum(…) or avg(…).",
         )  # fmt: skip
     return aggregates
+
+
+def _check_buckets(
+    frame: Frame,
+    resolved: ResolvedSelect,
+    aggregates: Mapping[str, Aggregate],
+    min_units: int,
+    hint: exp.Expr | None,
+    refusals: Refusals,
+) -> None:
+    """Note a refusal for what buckets do not add up to: distinct units, unless each is in one bucket."""
+    if any(aggregate.estimate.total for aggregate in aggregates.values()):
+        refusals.add(
+            "buckets", hint, "running totals and buckets go along a key in two ways.", "Ask for one of them.",
+        )  # fmt: skip
+    if frame.max_groups == 1:
+        return
+    for root in resolved.outputs:
+        for call in root.find_all(exp.Distinct):
+            refusals.add(
+                "buckets", call.parent, "a unit in two buckets would count twice.",
+                "Write OPTIONS (max_groups_contributed = 1), count rows, or leave buckets out.",
+            )  # fmt: skip
+    if min_units > 1:
+        refusals.add(
+            "buckets", hint, "units in several buckets would count several times towards min_privacy_units_per_group.",
+            "Write OPTIONS (max_groups_contributed = 1), or leave buckets out.",
+        )  # fmt: skip
 
 
 def _keys(

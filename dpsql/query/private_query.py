@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
+
+import pyarrow as pa
 
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
@@ -85,6 +87,38 @@ class Ordering:
     def sequences(self) -> int:
         """Number of sequences."""
         return math.prod(self.lengths) // self.length
+
+
+@dataclass(frozen=True, slots=True)
+class BucketGroups:
+    """Groups of the values of a bucket column, in their order.
+
+    Attributes:
+        places: of each group, the places of its values in the public list.
+        values: what groups are called, one row a group and one column a coarse key; of public values alone.
+
+    """
+
+    places: tuple[tuple[int, ...], ...]
+    values: pa.Table = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Groups of an answer that are added up from a release by the values of one public key.
+
+    Attributes:
+        ordering: public keys along the bucket column.
+        keys: those of the answer.
+        sources: of each key of the answer, which of the frame's keys it is; None where it is computed from buckets.
+        groups: the groups of buckets.
+
+    """
+
+    ordering: Ordering
+    keys: tuple[Key, ...]
+    sources: tuple[int | None, ...]
+    groups: BucketGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +418,8 @@ class PrivateQuery:
 
     ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1. ``alternatives`` are
     frames that would answer the same text by another mechanism. ``refresh`` asks for a new generation of the frame,
-    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before.
+    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``buckets`` add the
+    answer up from a release by finer keys.
     """
 
     frame: Frame
@@ -397,10 +432,18 @@ class PrivateQuery:
     min_units: int
     refresh: bool = False
     own_threshold: bool = False
+    buckets: Buckets | None = None
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of the answer."""
+        return self.frame.keys if self.buckets is None else self.buckets.keys
 
     @property
     def total(self) -> RunningTotal | None:
-        """The running total that reaches furthest; None where there is none."""
+        """The running total that reaches furthest, which that of buckets does; None where there is none."""
+        if self.buckets is not None:
+            return RunningTotal(self.buckets.ordering, None)
         totals = [estimate.total for estimate in self.estimates if estimate.total is not None]
         return max(totals, key=lambda total: math.inf if total.span is None else total.span, default=None)
 

@@ -14,6 +14,7 @@ CODES: dict[str, str] = {
     "aggregate_argument": "an argument that an aggregate does not take",
     "bounds_missing": "an aggregate whose contribution per unit is not bounded",
     "bounds_invalid": "bounds that are not two finite numbers in order",
+    "buckets": "buckets that the query cannot be added up from",
     "clause": "a clause that has no private form",
     "group_by_form": "a form of GROUP BY that has no private form",
     "interval_argument": "dp_interval_low/high of something that is not the alias of one aggregate",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.query.private_query import PRESENCE, Estimate, Linear, Statistic
+from dpsql.query.private_query import PRESENCE, Buckets, Estimate, Linear, Statistic
 from dpsql.release.histogram import Histogram, count_sigma
 from dpsql.release.sequences import FactorisedHistogram, Sequences
 
@@ -75,28 +75,37 @@ def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:
     return float(np.hypot(own, linear.centre * noise[PRESENCE]))
 
 
-def norms_of(estimate: Estimate, histogram: Histogram) -> Floats:
-    """Standard deviation of each value or running total over that of the noise."""
-    if estimate.total is None:
-        return histogram.value_norms()
+def norms_of(estimate: Estimate, buckets: Buckets | None, histogram: Histogram) -> Floats:
+    """Standard deviation of each value, running total or group of buckets over that of the noise."""
     power = histogram.sequences.sixteenths if isinstance(histogram, FactorisedHistogram) else 0
-    return Sequences(estimate.total.ordering, power).total_norms(estimate.total.span)
+    if buckets is not None:
+        return Sequences(buckets.ordering, power).group_norms(buckets.groups.places)
+    if estimate.total is not None:
+        return Sequences(estimate.total.ordering, power).total_norms(estimate.total.span)
+    return histogram.value_norms()
+
+
+def _added_up(estimate: Estimate, buckets: Buckets | None, values: Floats) -> Floats:
+    """Values as they are asked for: themselves, their running totals, or sums of buckets."""
+    if buckets is not None:
+        return Sequences(buckets.ordering, 0).group_sums(values, buckets.groups.places)
+    if estimate.total is not None:
+        return Sequences(estimate.total.ordering, 0).totals(values, estimate.total.span)
+    return values
 
 
 def estimate_column(
-    estimate: Estimate, values: Mapping[Statistic, NoisyValues], histogram: Histogram
+    estimate: Estimate, buckets: Buckets | None, values: Mapping[Statistic, NoisyValues], histogram: Histogram
 ) -> EstimatedColumn:
-    """Value and interval of one estimate on every key; for running totals these are all keys."""
+    """Value and interval of one estimate on every key of the answer; what is added up needs all keys of the frame."""
     noise = {statistic: noisy.noise for statistic, noisy in values.items()}
-    top = _linear(estimate.numerator, values)
-    norms = norms_of(estimate, histogram)
+    top = _added_up(estimate, buckets, _linear(estimate.numerator, values))
+    norms = norms_of(estimate, buckets, histogram)
     top_sigma = linear_noise(estimate.numerator, noise) * norms
-    if estimate.total is not None:
-        top = Sequences(estimate.total.ordering, 0).totals(top, estimate.total.span)
     if estimate.denominator is None:
         half_width = Z_95 * shown_sigma(estimate, top_sigma)
         return EstimatedColumn(top, top - half_width, top + half_width)
-    bottom = _linear(estimate.denominator, values)
+    bottom = _added_up(estimate, buckets, _linear(estimate.denominator, values))
     bottom_sigma = linear_noise(estimate.denominator, noise) * norms
     covariance = estimate.numerator.centre * estimate.denominator.centre * (noise[PRESENCE] * norms) ** 2
     low, high = estimate.clamp or (-np.inf, np.inf)

@@ -65,6 +65,10 @@ class Histogram(Hashable, Protocol):
         """Draws whose imprecision counts towards delta."""
 
     @property
+    def is_gaussian(self) -> bool:
+        """Whether counts have the Gaussian law, so that points made of others have it at their level."""
+
+    @property
     def correlation(self) -> float:
         """Variance of the noise that all keys share over sigma^2."""
 
@@ -124,6 +128,8 @@ class _HasUnitGroups(Protocol):
 
 class ValuesThemselves:
     """What holds for every mechanism that noises the values of the keys themselves."""
+
+    is_gaussian: ClassVar[bool] = True
 
     @property
     def sum_draws(self: _HasUnitGroups) -> int:

@@ -85,6 +85,7 @@ class DiscreteListedHistogram(ValuesThemselves, PublicHistogram):
     unit_groups: int
     correlation: float
     name: ClassVar[str] = "discrete_correlated_gaussian"
+    is_gaussian: ClassVar[bool] = False
     draws: ClassVar[int] = 0
 
     def sigma(self, rho: float) -> float:

@@ -17,6 +17,7 @@ from dpsql.query.private_query import Ordering, Statistic
 from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, PublicHistogram
 
 Floats = npt.NDArray[np.float64]
+Places = tuple[tuple[int, ...], ...]
 _Number = TypeVar("_Number", np.int64, np.float64)
 # A sum's radius is at least this many lattice steps (`query.sum_lattice`): what its rounding adds to l2 is below.
 _LEAST_RADIUS_BITS = 22
@@ -61,6 +62,25 @@ class Sequences:
         """The same of each running total."""
         return self._repeated(self.sums.total_norms(span))
 
+    def group_sums(self, values: Floats, places: Places) -> Floats:
+        """Sums of values over groups of a sequence's keys: group by group, for one sequence after the other."""
+        return np.asarray(self._rows(values) @ self._members(places).T, dtype=np.float64).ravel()
+
+    def group_norms(self, places: Places) -> Floats:
+        """Standard deviation of each of them for independent noise of 1."""
+        norms = self.sums.subset_norms(self._members(places))
+        return np.tile(norms, self.ordering.sequences)
+
+    def first_keys(self) -> Integers:
+        """Id of the first key of each sequence."""
+        return self._rows(np.arange(np.prod(self.ordering.lengths), dtype=np.int64))[:, 0]
+
+    def _members(self, places: Places) -> Floats:
+        members = np.zeros((len(places), self.ordering.length))
+        for row, group in zip(members, places, strict=True):
+            row[list(group)] = 1.0
+        return members
+
     def _repeated(self, norms: Floats) -> Floats:
         return self._flat(np.tile(norms, (self.ordering.sequences, 1)))
 
@@ -87,6 +107,7 @@ class FactorisedHistogram(PublicHistogram):
     sequences: Sequences
     unit_groups: int
     name: ClassVar[str] = "factorised_gaussian"
+    is_gaussian: ClassVar[bool] = True
     correlation: ClassVar[float] = 0.0
 
     @property

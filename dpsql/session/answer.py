@@ -8,31 +8,23 @@ the same again uses that charge up.
 from __future__ import annotations
 
 import datetime as dt
-import math
-from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from dpsql.query.finish import NOISY, finish_sql
-from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import Shape, histogram_of
-from dpsql.release.estimates import estimate_column, noise_sigma, read_values
 from dpsql.release.histogram import Histogram
-from dpsql.release.noise import shown_keys
 from dpsql.session.exact import Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import make_receipt, terms_of
 from dpsql.session.result import Receipt, Result
 from dpsql.session.servings import Serving, servings_of
+from dpsql.session.shown import Stored, noisy_table
 from dpsql.state import (
     Charged,
     ChargeItem,
-    Point,
     Release,
     State,
     delta_units_up,
@@ -44,10 +36,11 @@ def charge_items(query: PrivateQuery, servings: tuple[Serving, ...]) -> tuple[Ch
     items = []
     for serving in servings:
         rho_nano = sum(level.rho_nano for level, _ in serving.draws)
-        delta = math.fsum(level.noise_delta for level, _ in serving.draws)
-        delta += math.fsum(cut.delta for cut in (serving.cut, serving.ceiling_cut) if cut is not None)
+        # each part is rounded up by itself, as it is where it is stored
+        parts = [level.noise_delta for level, _ in serving.draws]
+        parts += [cut.delta for cut in (serving.cut, serving.ceiling_cut) if cut is not None]
         if not serving.is_paid:
-            items.append(ChargeItem(serving.statistic.hash_in(query.frame), rho_nano, delta_units_up(delta)))
+            items.append(ChargeItem(serving.statistic.hash_in(query.frame), rho_nano, sum(map(delta_units_up, parts))))
     return tuple(items)
 
 
@@ -109,38 +102,8 @@ def answer(
             exact.snapshot if exact else None,
             made.thresholds,
         )
-        points = {
-            serving.statistic: _served(query, serving.statistic, serving.level.rho_nano, rooms) for serving in servings
-        }
-        shown = _shown(query, servings[0], points[PRESENCE], calibration.histogram, rooms)
-        keys = table.frame_keys(frame.frame_hash)
-    noisy = _noisy_table(query, calibration.histogram, points, shown, keys)
+        noisy = noisy_table(query, calibration.histogram, servings, Stored(frame, table))
     return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
-
-
-def _served(query: PrivateQuery, statistic: Statistic, rho_nano: int, rooms: Rooms) -> Point:
-    point = rooms.state.side_table.point(statistic.hash_in(query.frame), rho_nano)
-    if point is None:
-        raise AssertionError("what is served is stored")
-    return point
-
-
-def _shown(
-    query: PrivateQuery, presence: Serving, served: Point, histogram: Histogram, rooms: Rooms
-) -> npt.NDArray[np.intp]:
-    """Ids of the keys that may be shown: those that charged points have shown, and that pass the reader's own rule."""
-    if not query.frame.has_private_keys:
-        return shown_keys(histogram.values(_steps(served)), 0.0, None, query.min_units)
-    passed = np.zeros(len(served.values), dtype=np.bool_)
-    for level in presence.keys_from:
-        point = served if level.rho_nano == served.rho_nano else _served(query, PRESENCE, level.rho_nano, rooms)
-        passed[shown_keys(_steps(point), 0.0, point.tau, 1)] = True
-    if query.min_units > 1:
-        floor, _ = _floors(query.frame, served)
-        own = np.zeros(len(passed), dtype=np.bool_)
-        own[shown_keys(_steps(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
-        passed &= own
-    return np.flatnonzero(passed)
 
 
 def held_histogram(query: PrivateQuery, state: State) -> Histogram:
@@ -148,11 +111,6 @@ def held_histogram(query: PrivateQuery, state: State) -> Histogram:
     stored = state.side_table.levels(PRESENCE.hash_in(query.frame))
     shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
     return histogram_of(query.frame, shape)
-
-
-def _steps(point: Point) -> npt.NDArray[np.float64]:
-    """What is stored, in the aggregate's units; of a presence count less the floor."""
-    return point.values.astype(np.float64) * 2.0**point.lattice_exponent
 
 
 def _release(
@@ -163,7 +121,7 @@ def _release(
         query_hash=query.query_hash,
         at=dt.datetime.now(dt.UTC),
         statistics=tuple(serving.statistic.hash_in(query.frame) for serving in servings),
-        levels=tuple(serving.told_nano for serving in servings),
+        levels=tuple((serving.told_nano, serving.release_nano) for serving in servings),
         mechanism=receipt.mechanism,
         rho_nano=sum(serving.level.rho_nano for serving in servings),
         epsilon=receipt.epsilon,
@@ -173,49 +131,3 @@ def _release(
         reused=receipt.reused,
         table_versions=((query.frame.table, query.frame.version),),
     )
-
-
-def _floors(frame: Frame, presence: Point) -> tuple[float, float]:
-    """What is added to every count again, and how much more may be missing from it.
-
-    What a sketch subtracted is no part of a count for sure: of any one key it is something from nothing to all of it.
-    """
-    floor = presence.floor * 2.0**presence.lattice_exponent
-    if frame.sparsity is None or frame.sparsity.kind == "top_k":
-        return floor, 0.0
-    minimum = float(frame.minimum_units - 1)
-    return minimum, max(0.0, floor - minimum)
-
-
-def _noisy_table(
-    query: PrivateQuery,
-    histogram: Histogram,
-    points: Mapping[Statistic, Point],
-    shown: npt.NDArray[np.intp],
-    keys: pa.Table | None,
-) -> pa.Table:
-    added, lost = _floors(query.frame, points[PRESENCE])
-    # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
-    first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
-    values = {
-        statistic: read_values(
-            _steps(point)[first] + (added if statistic == PRESENCE else 0.0),
-            noise_sigma(statistic, point.sigma, histogram),
-            histogram,
-        )
-        for statistic, point in points.items()
-    }
-    columns: dict[str, pa.ChunkedArray | pa.Array] = {}
-    if query.frame.keys and keys is not None:
-        taken = keys.take(pa.array(shown))
-        columns = {name: taken.column(name) for name in taken.column_names}
-    for i, estimate in enumerate(query.estimates):
-        column = estimate_column(estimate, values, histogram)
-        whole = estimate.type == "BIGINT"
-        value = column.value[then]
-        columns[f"agg_{i}"] = pa.array(np.rint(value) if whole else value, from_pandas=True)
-        columns[f"agg_{i}_low"] = pa.array(column.low[then])
-        columns[f"agg_{i}_high"] = pa.array((column.high + lost * estimate.numerator.centre)[then])
-    if not columns:
-        columns["nothing"] = pa.array(np.zeros(len(shown)))
-    return pa.table(columns)

@@ -55,8 +55,8 @@ def not_chosen(query: PrivateQuery) -> Iterator[tuple[str, str]]:
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
         what = "a count"
         if query.total is not None:
-            (total, *_) = (estimate for estimate in query.estimates if estimate.total == query.total)
-            sigma, what = sigma * float(norms_of(total, histogram).max()), "the last running total"
+            norms = (norms_of(estimate, query.buckets, histogram) for estimate in query.estimates)
+            sigma, what = sigma * max(float(norm.max(initial=0.0)) for norm in norms), "its widest sum"
         numbers = f"sigma of {what} = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
         if calibration.tau is not None:
             numbers += f"; {threshold_sentence(other, calibration.tau)}"

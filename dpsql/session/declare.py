@@ -256,7 +256,9 @@ def _remember(schema: TableSchema, state: State) -> None:
 def _analyst(call: FunctionCall, books: Books) -> str:
     arguments = _Arguments(call, 1, ("rho_limit",))
     name, limit = arguments.names[0], arguments.number("rho_limit")
-    if name == CURATOR:
+    if limit is None and "rho_limit" in call.named:
+        raise PolicyError("rho_limit takes a number; leave it out for any level")
+    if name.casefold() == CURATOR:
         raise PolicyError("the curator may be shown everything; an analyst needs a name of their own")
     analyst = ClearedAnalyst(name, None if limit is None else rho_nano_down(limit))
     books.write().declare_analyst(analyst)

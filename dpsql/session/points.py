@@ -92,15 +92,16 @@ def new_points(
     for serving in servings:
         cascade = _Cascade(frame, serving, histogram, side_table, entropy)
         ceiling: Placed | None = None
+        level, cut = serving.level, serving.cut
         if serving.ceiling is not None:
             drawn = _drawn(cascade, exact, serving.ceiling)
             ceiling = Placed(serving.ceiling.rho_nano, serving.ceiling.sigma, drawn)
-            points.append(_point(cascade, drawn, serving.ceiling, serving.ceiling_cut))
+            points.append(_point(cascade, drawn, serving.ceiling, serving.ceiling_cut, None))
         if serving.rise is not None:
-            points.append(_point(cascade, _risen(cascade, exact, serving.rise), serving.level, serving.cut))
+            points.append(_point(cascade, _risen(cascade, exact, serving.rise), level, cut, None))
         elif not serving.is_stored:
-            points.append(_point(cascade, _made(cascade, ceiling), serving.level, serving.cut))
-        elif serving.cut is not None and serving.cut.delta > 0.0:
+            points.append(_point(cascade, _made(cascade, ceiling), level, cut, serving.source_nano))
+        elif serving.cut is not None and serving.stored_tau is None:
             paid = delta_units_up(serving.cut.delta)
             thresholds.append(Threshold(cascade.statistic_hash, serving.level.rho_nano, serving.cut.tau, paid))
     return Made(tuple(points), tuple(thresholds))
@@ -133,7 +134,7 @@ def _risen(cascade: _Cascade, exact: Exact | None, rise: Level) -> NoisyHistogra
     return risen(top, Placed(rise.rho_nano, rise.sigma, fresh))
 
 
-def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | None) -> Point:
+def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | None, source_nano: int | None) -> Point:
     serving, histogram = cascade.serving, cascade.histogram
     counts = serving.statistic == PRESENCE
     return Point(
@@ -148,5 +149,5 @@ def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | No
         correlation=histogram.correlation if counts else 0.0,
         floor=noisy.floor,
         floor_correlation=histogram.floor_correlation if counts else None,
-        source_rho_nano=serving.source_nano,
+        source_rho_nano=source_nano,
     )

@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
 from dpsql.errors import PolicyError, SchemaError, StateError
+from dpsql.query.bound import as_condition, guarded
+from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
-from dpsql.query.private_query import PublicKeys
+from dpsql.query.private_query import BucketGroups, PublicKeys
 from dpsql.session.reader import Reader
 from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
@@ -43,6 +45,7 @@ class PolicyView:
             version=table.version,
             rho_window=None if table.rho_window is None else _levels(table.rho_window),
             rho_ceiling=None if table.rho_ceiling is None else rho_from_nano(table.rho_ceiling),
+            rho_limit=None if self.reader.rho_limit is None else rho_from_nano(self.reader.rho_limit),
         )
 
     def version_at(self, canonical: str, as_of: str) -> str | None:
@@ -121,6 +124,27 @@ class SchemaView:
 
         """
         return self._product(self._lists(canonical, columns, types))
+
+    def bucket_groups(
+        self, canonical: str, column: str, key_type: str, expressions: Sequence[str], conditions: Sequence[str]
+    ) -> BucketGroups:
+        """Groups of a column's public list by expressions of it, of values that pass all conditions."""
+        (values,) = self._lists(canonical, [column], [key_type])
+        named = [f"{guarded(sql)} AS coarse_{i}" for i, sql in enumerate(expressions)]
+        names = ", ".join(f"coarse_{i}" for i in range(len(expressions)))
+        passing = " AND ".join(guarded(as_condition(sql)) for sql in conditions)
+        columns = ", ".join([*named, "list(place ORDER BY place) AS places"])
+        listed = (
+            f"SELECT CAST(value AS {key_type}) AS {quote(column)}, "
+            "row_number() OVER (ORDER BY value NULLS LAST) - 1 AS place FROM listed"
+        )
+        where = f" WHERE {passing}" if passing else ""
+        grouping = f" GROUP BY {names} ORDER BY {names}" if names else ""
+        table = self.sandbox.run(
+            f"SELECT {columns} FROM ({listed}){where}{grouping}", {"listed": pa.table({"value": values})}
+        )
+        places = tuple(tuple(group or ()) for group in table.column("places").to_pylist())
+        return BucketGroups(places, table.drop_columns(["places"]))
 
     def _lists(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> list[pa.Array]:
         lists = []

@@ -28,7 +28,7 @@ class Reader:
     def of(cls, name: str, policy: Policy) -> Reader:
         """The reader of this name; one that nobody declared may be shown any level."""
         declared = policy.analyst(name)
-        return cls(name, None if declared is None else declared.rho_limit)
+        return cls(name) if declared is None else cls(declared.name, declared.rho_limit)
 
     def may_see(self, rho_nano: int) -> bool:
         """Whether a point at this level may be shown."""

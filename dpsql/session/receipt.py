@@ -106,24 +106,24 @@ def column_receipts(
     """The noise of every result column that is one aggregate."""
     noise = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
     return tuple(
-        _column(column.name, query.estimates[column.estimate], query.frame, histogram, noise)
+        _column(column.name, query.estimates[column.estimate], query, histogram, noise)
         for column in query.finish.columns
         if column.estimate is not None
     )
 
 
 def _column(
-    name: str, estimate: Estimate, frame: Frame, histogram: Histogram, noise: Mapping[Statistic, float]
+    name: str, estimate: Estimate, query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float]
 ) -> ColumnReceipt:
-    statistic = estimate.numerator.statistic or PRESENCE
+    statistic, frame = estimate.numerator.statistic or PRESENCE, query.frame
     l2 = histogram.sum_l2(statistic)
     if statistic == PRESENCE and frame.sparsity is not None:
         # what a floor is subtracted from may all move because of a unit with one group
         l2 = statistic.radius * math.sqrt(frame.sparsity.k)
     if estimate.denominator is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
-    largest = linear_noise(estimate.numerator, noise) * norms_of(estimate, histogram).max()
-    sigma = float(shown_sigma(estimate, largest))
+    norms = norms_of(estimate, query.buckets, histogram)
+    sigma = float(shown_sigma(estimate, linear_noise(estimate.numerator, noise) * norms.max(initial=0.0)))
     return ColumnReceipt(
         name=name,
         aggregate=estimate.name,
@@ -146,9 +146,11 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
             "so sums over few groups of units with many are too low"
         )
     if query.total is not None:
-        found.append("errors of running totals differ by row; what is stated of a column is the largest of them")
+        found.append("errors differ by row; what is stated of a column is the largest of them")
+    if query.buckets is not None:
+        found.append("groups are added up from a release by finer keys, and a unit counts in each of these")
     if frame.factorised is not None:
-        found.append("noise was added to partial sums, so single groups have more of it than running totals need")
+        found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
     if terms.keys_rho_nano is not None:

@@ -71,6 +71,11 @@ class Serving:
         return any(stored.rho_nano == self.level.rho_nano for stored in self.stored)
 
     @property
+    def stored_tau(self) -> float | None:
+        """Threshold that the served point is stored with; None where it has none, or is not stored."""
+        return next((stored.tau for stored in self.stored if stored.rho_nano == self.level.rho_nano), None)
+
+    @property
     def is_paid(self) -> bool:
         """Whether nothing is to be paid."""
         return not self.draws and (self.cut is None or not self.cut.delta)
@@ -86,17 +91,22 @@ class Serving:
         return max(self.level.rho_nano, *(level.rho_nano for level in self.keys_from), 0)
 
     @property
+    def release_nano(self) -> int:
+        """Level of the release that numbers and keys stem from where releases are independent, 0 where none is."""
+        return self.keys_from[0].rho_nano if self.stands_alone else 0
+
+    @property
     def source_nano(self) -> int | None:
-        """Level of the release that a point which stands alone is made of; None where it is one, or is not alone."""
-        if not self.stands_alone or self.rise is not None or self.keys_from[0].rho_nano == self.level.rho_nano:
+        """Level of the point that the served one is made of; None where it is drawn."""
+        if self.rise is not None or self.release_nano == self.level.rho_nano:
             return None
-        return self.keys_from[0].rho_nano
+        return self.release_nano or self.neighbours()[0].rho_nano
 
     def neighbours(self) -> tuple[StoredLevel, StoredLevel | None]:
         """The stored levels next above and next below the one that is served; of a release, what was made of it."""
         above = [stored for stored in self.stored if stored.rho_nano > self.level.rho_nano]
         if self.stands_alone:
-            return [stored for stored in above if _source_of(stored) == self.source_nano][-1], None
+            return [stored for stored in above if _release_of(stored) == self.release_nano][-1], None
         below = [stored for stored in self.stored if stored.rho_nano < self.level.rho_nano]
         return above[-1], (below[0] if below else None)
 
@@ -126,7 +136,9 @@ class _Cascade:
         self._histogram = calibration.histogram
         self._level = level
         self._reader = reader
-        self._stored = state.side_table.levels(level.statistic.hash_in(query.frame))
+        self._side_table = state.side_table
+        self._hash = level.statistic.hash_in(query.frame)
+        self._stored = state.side_table.levels(self._hash)
         self._hides = level.statistic == PRESENCE and self._histogram.hides
         self._alone = self._hides and self._histogram.correlation > 0 and self._window is None
 
@@ -148,7 +160,27 @@ class _Cascade:
         return replace(self._served(), ceiling=top, ceiling_cut=cut)
 
     def _served(self) -> Serving:
-        return self._served_alone() if self._alone else self._served_in_cascade()
+        if self._alone:
+            return self._served_alone()
+        self._require_a_law_for_lower_levels()
+        return self._served_in_cascade()
+
+    def _require_a_law_for_lower_levels(self) -> None:
+        """What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of."""
+        rounded = self._level.statistic != PRESENCE or self._histogram.is_gaussian
+        if not rounded and self._stored and not self._reader.may_see(self._stored[0].rho_nano):
+            raise AccessError(
+                f"these counts have discrete noise and are stored at rho = {self._stored[0].rho_nano / NANO:.9g}; what "
+                f"is made of them is not for {self._reader.name!r}. Leave mechanism out"
+            )
+
+    def _may_hold(self, release_nano: int) -> bool:
+        """Whether the reader may be shown all of an independent release, which adds to what they hold of others."""
+        if self._reader.rho_limit is None:
+            return True
+        held = self._side_table.releases_held(self._hash, self._reader.name)
+        known = held.get(release_nano, 0)
+        return release_nano <= known or self._reader.may_see(sum(held.values()) - known + release_nano)
 
     def _served_in_cascade(self) -> Serving:
         top = self._stored[0].rho_nano if self._stored else 0
@@ -157,8 +189,9 @@ class _Cascade:
             rise = self._level
             if top:
                 rise = level_of(self._level.statistic, self._level.rho_nano - top, self._histogram)
+            serving = Serving(self._level, self._stored, rise)
             paid = self._window is not None and bool(self._stored)
-            return self._cut(Serving(self._level, self._stored, rise), self._asked_cut(paid=paid))
+            return self._cut(serving, self._asked_cut(paid=paid)) if self._hides else serving
         found = self._fitting(self._stored)
         level = self._level if found is None else Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
         serving = Serving(level, self._stored)
@@ -168,21 +201,20 @@ class _Cascade:
             return self._cut(serving, Cut(found.tau, 0.0))
         if self._window is not None:
             return self._cut(serving, self._asked_cut(paid=True))
-        shown = tuple(point for point in self._stored if point.tau is not None and self._may_see(point))
+        shown = tuple(point for point in self._stored if point.tau is not None and self._reader.may_see(point.rho_nano))
         if shown and not self._query.own_threshold:
             return replace(serving, keys_from=shown)
         return self._cut(serving, self._asked_cut(paid=False) if level == self._level else self._cut_at(level))
 
     def _served_alone(self) -> Serving:
         """Each charged point is a release of its own; what was made of one shows the keys of that one."""
-        visible = tuple(point for point in self._stored if self._may_see(point))
-        found = self._fitting(visible)
-        if self._query.own_threshold and found is not None and found.tau is None:
-            found = None
+        visible = tuple(point for point in self._stored if self._may_hold(_release_of(point)))
+        wanted = tuple(point for point in visible if point.tau is not None or not self._query.own_threshold)
+        found = self._fitting(wanted) or self._just_below(wanted)
         if found is not None:
             level = Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
             cut = None if found.tau is None else Cut(found.tau, 0.0)
-            source = next(point for point in self._stored if point.rho_nano == _source_of(found))
+            source = next(point for point in self._stored if point.rho_nano == _release_of(found))
             return Serving(level, self._stored, cut=cut, stands_alone=True, keys_from=(source,))
         level = self._free_level()
         sources = [point for point in visible if point.tau is not None and point.rho_nano > level.rho_nano]
@@ -193,6 +225,11 @@ class _Cascade:
                 "these keys were shown once, at the ceiling, with noise that hidden ones share; for a threshold at a "
                 "lower level ask for a rho_window, which pays for all of them"
             )
+        if not self._may_hold(level.rho_nano):
+            raise AccessError(
+                f"releases of these counts add up, and one more at rho = {level.rho_nano / NANO:.9g} is above the "
+                f"limit of {self._reader.name!r}; ask in a rho_window, where they do not"
+            )
         self._require_room()
         cut = self._asked_cut(paid=False) if level == self._level else self._cut_at(level)
         serving = Serving(level, self._stored, rise=level, stands_alone=True)
@@ -200,15 +237,14 @@ class _Cascade:
 
     def _cut(self, serving: Serving, cut: Cut) -> Serving:
         """The serving with a threshold: it shows what it and charged points below it have shown."""
-        if not self._hides:
-            return serving
         below = (point for point in self._stored if point.tau is not None and point.rho_nano < serving.level.rho_nano)
         return replace(serving, cut=cut, keys_from=(self._charged(serving.level, cut), *below))
 
     def _asked_cut(self, *, paid: bool) -> Cut:
         """The threshold of the level that is asked for."""
-        tau, delta = self._calibration.tau, self._calibration.threshold_delta
-        return Cut(0.0 if tau is None else tau, 0.0 if paid else delta)
+        if self._calibration.tau is None:
+            raise AssertionError("a threshold is for keys that hide")
+        return Cut(self._calibration.tau, 0.0 if paid else self._calibration.threshold_delta)
 
     def _cut_at(self, level: Level) -> Cut:
         return cut_at(self._query, self._histogram, level)
@@ -221,20 +257,26 @@ class _Cascade:
         tau = None if cut is None else cut.tau
         return StoredLevel(level.rho_nano, level.sigma, tau, 0, 0.0, None, 0)
 
-    def _may_see(self, point: StoredLevel) -> bool:
-        return self._reader.may_see(_source_of(point))
-
-    def _free_level(self) -> Level:
-        """The level, or a little less where a point that is stored there may not be shown or has no threshold."""
+    def _free_nano(self) -> int:
+        """The level, or a little less where others are stored: what is made of releases that a reader may not see."""
         taken = {point.rho_nano for point in self._stored}
         rho_nano = self._level.rho_nano
         while rho_nano in taken:
             rho_nano -= 1
-        return (
-            self._level
-            if rho_nano == self._level.rho_nano
-            else level_of(self._level.statistic, rho_nano, self._histogram)
-        )
+        if not rho_nano:
+            raise CalibrationError(f"rho = {self._level.rho_nano / NANO:.3g} is too small; ask for more")
+        return rho_nano
+
+    def _just_below(self, wanted: tuple[StoredLevel, ...]) -> StoredLevel | None:
+        """What was stored a little lower because the level was taken: the answer to the same question, asked again."""
+        free = self._free_nano()
+        return next((point for point in wanted if free < point.rho_nano < self._level.rho_nano), None)
+
+    def _free_level(self) -> Level:
+        rho_nano = self._free_nano()
+        if rho_nano == self._level.rho_nano:
+            return self._level
+        return level_of(self._level.statistic, rho_nano, self._histogram)
 
     def _fitting(self, stored: tuple[StoredLevel, ...]) -> StoredLevel | None:
         """The highest point between the statistic's level and the query's; beyond so many points, the next lower."""
@@ -257,6 +299,6 @@ class _Cascade:
             )
 
 
-def _source_of(point: StoredLevel) -> int:
-    """Level of the release that a point is or was made of."""
+def _release_of(point: StoredLevel) -> int:
+    """Level of the release that a point which stands alone is, or was made of."""
     return point.rho_nano if point.source_rho_nano is None else point.source_rho_nano

@@ -317,8 +317,8 @@ class Policy:
         return next((domain for domain in self.domains if (domain.table, domain.column) == (table, column)), None)
 
     def analyst(self, name: str) -> ClearedAnalyst | None:
-        """Return what is declared of an analyst, None if nothing is."""
-        return next((analyst for analyst in self.analysts if analyst.name == name), None)
+        """Return what is declared of an analyst, in whatever letter case, None if nothing is."""
+        return next((analyst for analyst in self.analysts if analyst.name.casefold() == name.casefold()), None)
 
     def versions_of(self, table: str) -> tuple[TableVersion, ...]:
         """Return all versions of a table, oldest first."""

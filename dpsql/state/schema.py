@@ -55,10 +55,11 @@ def _add_clearances(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE frame ADD COLUMN generation INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE point ADD COLUMN source_rho INTEGER")
     connection.execute("ALTER TABLE release ADD COLUMN levels TEXT NOT NULL DEFAULT '[]'")
-    # so far charged points only joined above all others, so what a point was made of is the next charged one
+    # so far charged points only joined above all others, so what a point that stands alone was made of is the next one
     connection.execute(
         "UPDATE point SET source_rho = (SELECT min(above.rho_nano) FROM point AS above WHERE above.tau IS NOT NULL "
-        "AND above.statistic_hash = point.statistic_hash AND above.rho_nano > point.rho_nano) WHERE tau IS NULL"
+        "AND above.statistic_hash = point.statistic_hash AND above.rho_nano > point.rho_nano) "
+        "WHERE tau IS NULL AND correlation > 0"
     )
     for statement in _CLEARANCES.split(";"):
         connection.execute(statement)

@@ -49,7 +49,8 @@ class Point:
         floor: what was subtracted from every value, to be added again, in lattice steps; noisy where floor_correlation
             is not None.
         floor_correlation: variance of what floor and values together still share, over sigma**2.
-        source_rho_nano: level of the release that it was made of; None where it is one.
+        source_rho_nano: level of the point that it was made of, and of the release where releases are independent; None
+            where it was drawn.
         created_at: when it was drawn, with a time zone.
 
     """
@@ -132,7 +133,8 @@ class Release:
     """What an analyst was shown and what it took: amounts as in the receipt, versions as (table, version).
 
     Attributes:
-        levels: of each statistic, the level in nano-rho up to which this release tells of it.
+        levels: of each statistic, the level in nano-rho up to which this release tells of it; and where releases of it
+            are independent, the level of the one that it stems from, else 0.
 
     """
 
@@ -140,7 +142,7 @@ class Release:
     query_hash: str
     at: datetime
     statistics: tuple[str, ...]
-    levels: tuple[int, ...]
+    levels: tuple[tuple[int, int], ...]
     mechanism: str
     rho_nano: int
     epsilon: float
@@ -431,8 +433,8 @@ class SideTable:
             thresholds: for points that were stored without one.
 
         Raises:
-            ReleaseError: a point does not cover the keys of its frame, or rises above the stored level by
-                more than its charges pay, or its threshold costs more than they pay, or a charge has paid before.
+            ReleaseError: a point does not cover the keys of its frame, or was drawn for more than its charges pay, or
+                its threshold costs more than they pay, or a charge has paid before.
             StateError: a point of the same rho is stored already, or the file could not be written.
 
         """
@@ -463,8 +465,15 @@ class SideTable:
             for threshold in thresholds:
                 _set_threshold(connection, threshold)
             paid_rho, paid_delta = _close_charges(connection, unit, charge_ids)
-            for statistic, level in before.items():
-                if _top_level(connection, statistic)[1] - level > paid_rho.get(statistic, 0):
+            for statistic, top in before.items():
+                rise = _top_level(connection, statistic)[1] - top
+                # what is not made of another point was drawn: a rise over the top, or a release of its own below it
+                own = [
+                    point.rho_nano
+                    for point in points
+                    if point.statistic_hash == statistic and point.source_rho_nano is None and point.rho_nano <= top
+                ]
+                if rise + sum(own) > paid_rho.get(statistic, 0):
                     raise ReleaseError("a point was to be stored without a charge that pays for it")
             due = Counter({threshold.statistic_hash: threshold.delta_units for threshold in thresholds})
             for point in points:
@@ -489,7 +498,7 @@ class SideTable:
                 query_hash=row[1],
                 at=datetime.fromisoformat(row[2]),
                 statistics=tuple(json.loads(row[3])),
-                levels=tuple(json.loads(row[12])),
+                levels=tuple((level, source) for level, source in json.loads(row[12])),
                 mechanism=row[4],
                 rho_nano=row[5],
                 epsilon=row[6],
@@ -505,18 +514,38 @@ class SideTable:
     def held(self, unit: str, analysts: Sequence[str] | None = None) -> int:
         """Return what some analysts together, or all, were shown of a unit, in nano-rho.
 
-        Of one statistic they hold the highest level that any of them was shown, of several the sum. A release that was
-        recorded before levels were counts with its whole rho for each of its statistics.
+        Of one statistic they hold the highest level that any of them was shown, of several the sum; and of independent
+        releases of one statistic likewise. A release that was recorded before levels were counts for each of its
+        statistics with its whole rho, or the highest level that keys of it were shown at.
         """
         with self._database.read() as connection:
             row = connection.execute(
-                "WITH shown AS (SELECT release.analyst, asked.value AS statistic_hash, coalesce("
-                "(SELECT value FROM json_each(release.levels) WHERE key = asked.key), release.rho_nano) AS rho "
-                "FROM release, json_each(release.statistics) AS asked), "
-                "of_unit AS (SELECT DISTINCT statistic_hash FROM charge WHERE unit = ?1) "
-                "SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho) AS highest FROM shown "
+                f"WITH shown AS ({_SHOWN}), of_unit AS (SELECT DISTINCT statistic_hash FROM charge WHERE unit = ?1) "
+                "SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho_nano) AS highest FROM shown "
                 "JOIN of_unit USING (statistic_hash) "
-                "WHERE ?2 IS NULL OR analyst IN (SELECT value FROM json_each(?2)) GROUP BY statistic_hash)",
+                "WHERE ?2 IS NULL OR analyst IN (SELECT value FROM json_each(?2)) GROUP BY statistic_hash, source)",
                 (unit, None if analysts is None else json.dumps(list(analysts))),
             ).fetchone()
         return int(row[0])
+
+    def releases_held(self, statistic_hash: str, analyst: str) -> dict[int, int]:
+        """Return the highest level that an analyst was shown of each independent release of a statistic."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"SELECT source, max(rho_nano) FROM ({_SHOWN}) WHERE statistic_hash = ? AND analyst = ? "
+                "GROUP BY source",
+                (statistic_hash, analyst),
+            ).fetchall()
+        return dict(rows)
+
+
+# One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
+_SHOWN = """
+SELECT release.analyst, asked.value AS statistic_hash,
+       coalesce(told.value ->> 0, max(release.rho_nano, coalesce((
+           SELECT max(rho_nano) FROM point WHERE point.statistic_hash = asked.value AND tau IS NOT NULL), 0))
+       ) AS rho_nano,
+       coalesce(told.value ->> 1, 0) AS source
+FROM release, json_each(release.statistics) AS asked
+LEFT JOIN json_each(release.levels) AS told ON told.key = asked.key
+"""

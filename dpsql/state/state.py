@@ -261,7 +261,10 @@ class State:
     def declare_analyst(self, analyst: ClearedAnalyst) -> None:
         """Declare what an analyst may be shown, from now on."""
         with self._database.write() as connection:
-            if _read_policy(connection).analyst(analyst.name) == analyst:
+            before = _read_policy(connection).analyst(analyst.name)
+            if before is not None:
+                analyst = dataclasses.replace(analyst, name=before.name)
+            if before == analyst:
                 return
             _write_row(connection, "analyst", dataclasses.asdict(analyst))
             _record(connection, analyst)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dpsql
 from dpsql.errors import AccessError, CalibrationError, PolicyError, ReleaseError, UnsupportedQueryError
@@ -148,6 +150,36 @@ def test_a_reader_below_the_ceiling_pays_for_a_threshold(session: dpsql.Session)
     assert receipt_of(ana.sql(WINDOW, rho=0.1)).charged_delta == pytest.approx(1e-6, rel=2e-2)
     with pytest.raises(AccessError, match="rho_window"):
         ana.sql(TOP_K, rho=0.1)
+
+
+@settings(max_examples=20)
+@given(delta=st.floats(1e-9, 1e-3), limit=st.floats(1e-3, 0.9))
+def test_every_threshold_of_its_own_below_a_ceiling_is_paid_to_the_last_unit(delta: float, limit: float) -> None:
+    """Two thresholds and a draw are charged at once; each is rounded up by itself, as it is where it is stored."""
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE visits AS SELECT i AS visitor, i % 2 AS shop FROM range(9) t(i)")
+        session.sql("CALL dp_unit('visitor', rho_budget := 9, delta_threshold := 0.9, delta_conversion := 1e-6)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', rho_ceiling := 1, "
+            f"max_groups_contributed := 1, default_delta := {delta!r})"
+        )
+        session.sql(f"CALL dp_analyst('ana', rho_limit := {limit!r})")
+        receipt = receipt_of(session.as_analyst("ana").sql(PRIVATE, rho=round(limit * 0.9, 9)))
+        assert receipt.charged_rho == 1.0
+        assert delta < receipt.charged_delta <= 2 * delta
+
+
+def test_a_ceiling_is_not_for_analysts_to_raise(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.1)")
+    ana = session.as_analyst("ana")
+    for asked in (1.5, 50.0):
+        with pytest.raises(UnsupportedQueryError, match="at most rho_ceiling = 1"):
+            ana.sql(PUBLIC, rho=0.05, rho_ceiling=asked)
+    session.sql("CALL dp_protect('visits', max_groups_contributed := 4, default_delta := 1e-6)")
+    with pytest.raises(UnsupportedQueryError, match=r"at most rho_ceiling = 0\.1"):
+        ana.sql(PUBLIC, rho=0.05, rho_ceiling=0.2)
+    assert spent(session) == (0, 0)
+    assert receipt_of(ana.sql(PUBLIC, rho=0.05, rho_ceiling=0.1)).charged_rho == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from tests.deterministic_entropy import SeededEntropy
 
 COUNT = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 BOTH = "SELECT shop, count(DISTINCT visitor) AS n, sum(cost) AS s FROM visits GROUP BY shop"
-TOP_K = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = 50) {COUNT.removeprefix('SELECT ')}"
+WITH = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
+TOP_K = f"{WITH} (top_k = 50) {COUNT.removeprefix('SELECT ')}"
 # large ones are shown at every level; small ones at rho = 0.5 but hardly ever at 0.02
 LARGE, SMALL = range(5), range(5, 35)
 
@@ -105,8 +106,8 @@ def test_numbers_inside_a_recentred_sum_are_of_the_readers_level(session: dpsql.
     _, receipt = ask(session, "ana", BOTH)
     assert receipt.rho == pytest.approx(0.02)
     state = session._books.read()
-    shown = [release for release in state.side_table.releases("ana") for level in release.levels if level > 2 * 10**7]
-    assert shown == []
+    told = [level for release in state.side_table.releases("ana") for level, _ in release.levels]
+    assert max(told) <= 2 * 10**7
     assert held(session, "ana") == pytest.approx(0.02)
 
 
@@ -166,8 +167,78 @@ def test_where_hidden_keys_share_noise_a_lower_reader_gets_a_release_of_their_ow
     lower, free = ask(session, "ana", TOP_K, rho=0.01)
     assert free.charged_rho == free.charged_delta == 0
     assert set(lower) == set(coarse)
-    # bob at the same lower level: made of the next higher release that he may see, which is hers
-    assert ask(session, "bob", TOP_K, rho=0.01)[0] == lower
+    # bob holds 0.5, which is his limit: his lower level is made of the release that he holds, and hers is not for him
+    other, free = ask(session, "bob", TOP_K, rho=0.01)
+    assert free.charged_rho == 0
+    assert other != lower
+    assert held(session, "bob") == pytest.approx(0.5)
+    # who has no limit is shown what is stored
+    assert ask(session, "eve", TOP_K, rho=0.02)[0] == coarse
+    assert held(session) == pytest.approx(0.52)
+
+
+def test_independent_releases_add_up_to_the_limit(session: dpsql.Session) -> None:
+    ask(session, "bob", TOP_K, rho=0.1)
+    ask(session, "bob", TOP_K, rho=0.35)
+    assert held(session, "bob") == pytest.approx(0.45)
+    before = spent(session)
+    for _ in range(2):
+        with pytest.raises(AccessError, match="add up"):
+            ask(session, "bob", TOP_K, rho=0.4)
+        with pytest.raises(AccessError, match="add up"):
+            ask(session, "bob", TOP_K, rho=0.2, own_threshold=True)
+    assert spent(session) == before
+    # what he holds, and what is made of it, is his
+    assert ask(session, "bob", TOP_K, rho=0.35)[1].charged_rho == 0
+    assert ask(session, "bob", TOP_K, rho=0.2)[1].charged_rho == 0
+    assert held(session, "bob") == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize("options", [{}, {"own_threshold": True}])
+def test_asking_again_beside_a_point_for_others_is_the_same_answer(
+    session: dpsql.Session, options: dict[str, Any]
+) -> None:
+    ask(session, "bob", TOP_K)
+    made, _ = ask(session, "bob", TOP_K, rho=0.02)
+    own, _ = ask(session, "ana", TOP_K, rho=0.02, **options)
+    before = spent(session)
+    for _ in range(3):
+        again, receipt = ask(session, "ana", TOP_K, rho=0.02, **options)
+        assert (again, receipt.charged_rho, receipt.charged_delta) == (own, 0.0, 0.0)
+    assert spent(session) == before
+    assert ask(session, "bob", TOP_K, rho=0.02)[0] == made
+
+
+def test_nothing_is_served_below_the_smallest_level(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 1e-9)")
+    for rho in (0.5, 1e-9):
+        ask(session, "bob", TOP_K, rho=rho)
+    before = spent(session)
+    with pytest.raises(CalibrationError, match="too small"):
+        ask(session, "ana", TOP_K)
+    assert spent(session) == before
+
+
+def test_what_is_made_of_discrete_noise_is_not_for_readers_below_it(session: dpsql.Session) -> None:
+    """Discrete noise keeps its lattice under what is added: lower points tell more than their level says."""
+    session.sql("CALL dp_domain('visits', 'shop', keys := [0, 1, 2, 3, 4])")
+    text = f"{WITH} (mechanism = DISCRETE_CORRELATED_GAUSSIAN) {COUNT.removeprefix('SELECT ')}"
+    assert ask(session, "ana", text)[1].charged_rho > 0
+    assert ask(session, "bob", text, rho=0.02)[1].charged_rho == 0
+    ask(session, "bob", text)
+    with pytest.raises(AccessError, match="discrete"):
+        ask(session, "ana", text, rho=0.01)
+    assert ask(session, "bob", text, rho=0.01)[1].charged_rho == 0
+
+
+def test_a_name_in_another_case_is_the_same_analyst(session: dpsql.Session) -> None:
+    with pytest.raises(AccessError, match="'ana'"):
+        ask(session, "Ana", rho=0.5)
+    ask(session, "ANA")
+    assert held(session, "ana") == pytest.approx(0.02)
+    session.sql("CALL dp_analyst('Ana', rho_limit := 0.03)")
+    declared = [row[1:] for row in session.sql("FROM dp_policy()").fetchall() if row[0] == "analyst"]
+    assert declared[0] == ("ana", "rho_limit", "0.03")
 
 
 def test_a_level_that_is_stored_for_others_is_missed_by_one_unit_of_account(session: dpsql.Session) -> None:
@@ -213,6 +284,8 @@ def test_lowering_a_limit_holds_from_the_next_question(session: dpsql.Session) -
         (lambda s: s.sql("CALL dp_analyst('curator', rho_limit := 1)"), PolicyError),
         (lambda s: s.sql("CALL dp_analyst('ana', rho_limit := 0)"), PolicyError),
         (lambda s: s.sql("CALL dp_analyst('ana', rho_limit := -1)"), PolicyError),
+        (lambda s: s.sql("CALL dp_analyst('ana', rho_limit := NULL)"), PolicyError),
+        (lambda s: s.sql("CALL dp_analyst('Curator')"), PolicyError),
         (lambda s: s.sql("CALL dp_analyst('ana', limit := 1)"), PolicyError),
         (lambda s: s.as_analyst("ana").sql("CALL dp_analyst('ana', rho_limit := 9)"), AccessError),
         (lambda s: s.sql("FROM dp_budget(analysts := 'ana')"), PolicyError),

@@ -204,7 +204,7 @@ def tables() -> Iterator[Tables]:
     removed=st.integers(0, 4),
     k=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_one_unit_moves_counts_one_way_or_counts_and_floor_the_other(
     tables: Tables, rows: list[tuple[int, int]], removed: int, k: int
 ) -> None:

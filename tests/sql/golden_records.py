@@ -40,8 +40,10 @@ from dpsql.query.private_query import PRESENCE, Frame, Linear, PrivateQuery, Sta
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
+from dpsql.release.estimates import _added_up
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
+from dpsql.session.shown import _bucket_keys
 
 FOLDER = Path(__file__).parent
 SALT = bytes(16)
@@ -141,8 +143,10 @@ def new_session() -> dpsql.Session:
 class Clinic:
     """The tiny tables behind the planner, with a fixed clock; nothing is charged here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *declarations: str) -> None:
         self.session = new_session()
+        for declaration in declarations:
+            self.session.sql(declaration)
         self.engine = DuckDBEngine(self.session.connection)
         self.sandbox = Sandbox()
         policy = self.session._books.read().policy()
@@ -206,12 +210,14 @@ class Clinic:
         exact = {statistic: aligned.values[name] * statistic.lattice for statistic, name in names.items()}
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
+        if query.buckets is not None:
+            shown = _bucket_keys(query.buckets, shown)
         finished: dict[str, pa.Array] = {name: shown.column(name) for name in shown.column_names}
         for i, estimate in enumerate(query.estimates):
-            value = _linear(estimate.numerator, exact)
+            value = _added_up(estimate, query.buckets, _linear(estimate.numerator, exact))
             if estimate.denominator is not None:
                 with np.errstate(invalid="ignore", divide="ignore"):
-                    value = value / _linear(estimate.denominator, exact)
+                    value = value / _added_up(estimate, query.buckets, _linear(estimate.denominator, exact))
             if estimate.clamp is not None:
                 value = np.clip(value, *estimate.clamp)
             for suffix in ("", "_low", "_high"):
@@ -262,6 +268,12 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
             f"lattice 2^{statistic.lattice_exponent}, share {weight:.4f}"
         )
         yield " ".join(part for part in parts if part)
+    if query.buckets is not None:
+        buckets = query.buckets
+        made_of = zip(query.keys, buckets.sources, strict=True)
+        sources = [key.sql if source is None else f"key_{source}" for key, source in made_of]
+        groups = buckets.groups.places
+        yield f"buckets of key_{buckets.ordering.axis} by {', '.join(sources) or 'nothing'}: {groups}"
     for i, estimate in enumerate(query.estimates):
         if estimate.total is not None:
             ordering, span = estimate.total.ordering, estimate.total.span

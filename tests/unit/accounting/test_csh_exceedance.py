@@ -5,7 +5,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erfc
 
@@ -115,7 +115,6 @@ def test_the_chance_to_stay_hidden_lies_in_its_bracket(keys: int, spread: float)
     assert hidden_bracket(500, np.array([-6.0]), 0.05, 64)[0][0] == pytest.approx(math.log(5e-324))
 
 
-@settings(deadline=None)
 @given(
     delta=st.floats(1e-30, 0.9),
     keys=st.integers(1, 10**5),

@@ -112,7 +112,7 @@ def test_each_analysis_is_at_most_the_looser_ones(k: int, epsilon: float, delta:
             assert exact <= delta < min(tight, summed)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     epsilon=st.floats(0.01, 3.0),
     k=st.integers(1, 6),

@@ -197,7 +197,7 @@ def test_a_floor_that_adds_the_common_noise_is_caught() -> None:
         check_rho(top_k_rho, k=3, correlation=0.7, floor_correlation=0.7, precision=0.0, floor_sign=1.0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     k=st.integers(1, 40),
     max_groups=st.one_of(st.none(), st.integers(1, 45)),
@@ -396,7 +396,7 @@ def test_given_that_no_lost_key_is_shown_it_is_zcdp(
 # --- order, limits, inverses ---------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     epsilon=st.floats(0.0, 3.0),
     k=st.integers(1, 6),

@@ -48,7 +48,7 @@ def shown_of_three(rhos: tuple[float, ...], scores: tuple[float, ...]) -> mp.mpf
         return 1 - mp.quad(hidden, sorted(place for place in places if place <= middle))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.floats(0.01, 30.0), st.floats(0.01, 30.0), st.floats(0.0, 6.0), st.floats(0.0, 6.0), st.floats(0.0, 6.0))
 def test_three_levels_agree_with_an_integral_of_25_digits(
     rise: float, rise_again: float, first: float, second: float, third: float
@@ -127,7 +127,7 @@ def test_levels_all_but_equal_cost_no_more_than_one_of_them_twice() -> None:
     assert shown_once((1.0, 1.00001), (3.0, 3.0)) == pytest.approx(tail(3.0), rel=0.02)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(0.0, 7.0)), min_size=2, max_size=12))
 def test_a_window_costs_between_its_worst_level_and_their_sum(levels: list[tuple[float, float]]) -> None:
     rhos = [rho for rho, _ in levels]

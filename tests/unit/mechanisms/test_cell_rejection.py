@@ -46,7 +46,7 @@ def test_cell_probabilities_are_the_envelopes(ratio: float) -> None:
         assert 2 * distance / kept <= RoundedGaussian.total_variation
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(RATIOS),
     st.integers(0, 40),

@@ -19,7 +19,7 @@ def exact(value: Fraction | Decimal) -> mpmath.mpf:
     return mpmath.mpf(numerator) / denominator
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(points)
 def test_cdf_has_49_correct_digits(point: Fraction) -> None:
     with mpmath.workdps(80):
@@ -43,7 +43,7 @@ def test_cdf_at_the_ends(point: Fraction) -> None:
         assert abs(exact(normal_cdf(point)) - mpmath.ncdf(exact(point))) <= mpmath.mpf("1e-49")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.fractions(min_value=0, max_value=200, max_denominator=1 << 130), st.integers(10, 90))
 def test_exp_bounds_enclose_the_exponential_tightly(exponent: Fraction, digits: int) -> None:
     below, above = exp_bounds(exponent, digits)

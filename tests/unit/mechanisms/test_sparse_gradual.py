@@ -27,7 +27,7 @@ def sparse(domain_size: int = 10**9, max_groups: int = 1) -> SparseGradual:
     return SparseGradual.over(domain_size, integers(3, 77, 12345), integers(1, 40, 10**6), max_groups=max_groups)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.integers(1, NANO), min_size=1, max_size=4, unique=True),
     st.floats(5.0, 7.0),

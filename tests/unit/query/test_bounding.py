@@ -14,7 +14,6 @@ from tests.unit.query.random_cases import cases
 
 _SHORT = settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
@@ -55,7 +54,7 @@ def test_a_unit_moves_no_more_than_the_receipt_says(laboratory: Laboratory, case
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=5000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5000, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_a_unit_moves_no_more_than_the_receipt_says_over_many_cases(laboratory: Laboratory, case: Case) -> None:
     _check_against_both(laboratory, case)

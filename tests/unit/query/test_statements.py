@@ -200,14 +200,14 @@ def check_mutation(clinic: Clinic, record: Record, seed: int) -> None:
     clinic.exact(query)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(record=st.sampled_from(QUERIES), seed=st.integers(0, 2**32))
 def test_mutated_queries_are_answered_or_refused(clinic: Clinic, record: Record, seed: int) -> None:
     check_mutation(clinic, record, seed)
 
 
 @pytest.mark.long
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=20_000)
 @given(record=st.sampled_from(QUERIES), seed=st.integers(0, 2**32))
 def test_many_mutated_queries_are_answered_or_refused(clinic: Clinic, record: Record, seed: int) -> None:
     check_mutation(clinic, record, seed)

@@ -34,7 +34,7 @@ from tests.unit.release.sketch_reference import (
 )
 
 Sketcher = Callable[[Data, Step], Plain]
-_SHORT = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+_SHORT = settings(max_examples=150, derandomize=True, database=None)
 _SCHEMA = pa.schema({"key_0": pa.string()})
 
 

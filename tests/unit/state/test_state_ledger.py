@@ -158,7 +158,7 @@ def test_charges_and_their_closing_marks_cannot_be_changed(tmp_path: Path, state
         assert state.ledger.spent("patient") == Spent(9, 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 20), st.booleans()), max_size=12))
 def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool]]) -> None:
     rho_spent = delta_spent = 0

@@ -347,9 +347,9 @@ def test_a_file_of_format_2_holds_what_it_held(tmp_path: Path) -> None:
         snapshot = state.side_table.snapshot("frame")
         assert snapshot is not None
         assert (snapshot.values.tolist(), snapshot.floor) == ([41, 0, 7], 3)
-        # levels were not recorded: a release counts with its whole rho for each of its statistics
+        # levels were not recorded: of each statistic the whole rho counts, or the highest level that shows keys
         assert state.side_table.held("patient", ["ana"]) == 300
-        assert state.side_table.held("patient", ["bob"]) == 240
+        assert state.side_table.held("patient", ["bob"]) == 300 + 120
         assert state.side_table.held("patient") == 420
         assert state.side_table.generation("frame") == 0
 

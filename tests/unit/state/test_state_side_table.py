@@ -32,7 +32,7 @@ RELEASE = Release(
     query_hash="query",
     at=datetime(2026, 11, 21, 9, 30, tzinfo=UTC),
     statistics=("a", "b"),
-    levels=(100, 50),
+    levels=((100, 0), (50, 0)),
     mechanism="gaussian",
     rho_nano=150,
     epsilon=0.1 + 0.2,
@@ -67,8 +67,8 @@ def point(statistic: str, rho_nano: int, values: list[int]) -> Point:
     return Point(statistic, rho_nano, "frame", np.array(values, np.int64), -3, 2.5, 7.25, THRESHOLD_DELTA)
 
 
-def made(statistic: str, rho_nano: int, values: list[int], source_rho_nano: int | None = None) -> Point:
-    """A point that was made of stored ones, without a threshold of its own."""
+def made(statistic: str, rho_nano: int, values: list[int], source_rho_nano: int) -> Point:
+    """A point that was made of a stored one, without a threshold of its own."""
     own = point(statistic, rho_nano, values)
     return dataclasses.replace(own, tau=None, threshold_delta_units=0, source_rho_nano=source_rho_nano)
 
@@ -200,7 +200,7 @@ def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
     for rho_nano in (100, 300):
         values = [rho_nano] * 3
         state.side_table.store("frame", None, [point("a", rho_nano, values)], charge(state, "a", rho_nano))
-    state.side_table.store("frame", None, [made("a", 200, [200] * 3)], ())
+    state.side_table.store("frame", None, [made("a", 200, [200] * 3, 300)], ())
     assert top_values(state, "a") == [300] * 3
 
 
@@ -363,7 +363,7 @@ def test_a_damaged_snapshot_is_an_error_that_quotes_nothing(state: State) -> Non
 def test_a_charge_pays_for_the_rise_over_the_stored_level(state: State) -> None:
     state.side_table.store("frame", CITIES, (), ())
     state.side_table.store("frame", None, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
-    state.side_table.store("frame", None, [made("a", 60, [4, 5, 6])], ())
+    state.side_table.store("frame", None, [made("a", 60, [4, 5, 6], 100)], ())
     rise = charge(state, "a", 50)
     with pytest.raises(ReleaseError):
         state.side_table.store("frame", None, [point("a", 151, [7, 8, 9])], rise)
@@ -446,7 +446,7 @@ for number in range(int(sys.argv[2]), 10**9):
         values = np.full(count, number, np.int64)
         point = Point(statistic, 10, "frame", values, 0, 1.0, None, 1)
         at = datetime.now(UTC)
-        release = Release("ana", statistic, at, (statistic,), (10,), "m", 10, 1.0, 0.0, 10, 1, False, ())
+        release = Release("ana", statistic, at, (statistic,), ((10, 0),), "m", 10, 1.0, 0.0, 10, 1, False, ())
         state.side_table.store("frame", pa.table({"key": [number]}), [point], ids, release)
     print(number, flush=True)
 """
@@ -509,9 +509,11 @@ def test_large_frames_are_stored_and_read_within_seconds(state: State, key_count
     assert ended - began < seconds
 
 
-def shown(analyst: str, *levels: tuple[str, int]) -> Release:
-    names, rhos = zip(*levels, strict=True)
-    return dataclasses.replace(RELEASE, analyst=analyst, statistics=names, levels=rhos, rho_nano=sum(rhos))
+def shown(analyst: str, *levels: tuple[str, int, int]) -> Release:
+    """Of each statistic the level, and the independent release that it stems from."""
+    told = tuple((rho_nano, source) for _, rho_nano, source in levels)
+    names = tuple(name for name, _, _ in levels)
+    return dataclasses.replace(RELEASE, analyst=analyst, statistics=names, levels=told, rho_nano=1)
 
 
 def test_a_coalition_holds_the_most_of_its_members_and_of_several_statistics_the_sum(state: State) -> None:
@@ -519,10 +521,10 @@ def test_a_coalition_holds_the_most_of_its_members_and_of_several_statistics_the
         charge(state, statistic, 100)
     charge(state, "other", 100, unit="doctor")
     for release in (
-        shown("ana", ("a", 10), ("b", 5)),
-        shown("ana", ("a", 4)),
-        shown("bob", ("a", 7), ("c", 20)),
-        shown("eve", ("other", 50)),
+        shown("ana", ("a", 10, 0), ("b", 5, 0)),
+        shown("ana", ("a", 4, 0)),
+        shown("bob", ("a", 7, 0), ("c", 20, 0)),
+        shown("eve", ("other", 50, 0)),
     ):
         state.side_table.store("frame", None, [], (), release)
     held = state.side_table.held
@@ -531,10 +533,36 @@ def test_a_coalition_holds_the_most_of_its_members_and_of_several_statistics_the
     assert (held("doctor"), held("doctor", ["ana"]), held("patient", [])) == (50, 0, 0)
 
 
+def test_independent_releases_of_one_statistic_add_up(state: State) -> None:
+    charge(state, "a", 100)
+    for release in (
+        shown("ana", ("a", 10, 10)),
+        shown("ana", ("a", 20, 20)),
+        shown("bob", ("a", 20, 20)),
+        shown("bob", ("a", 40, 40)),
+    ):
+        state.side_table.store("frame", None, [], (), release)
+    held = state.side_table.held
+    assert (held("patient", ["ana"]), held("patient", ["bob"]), held("patient")) == (30, 60, 70)
+    assert state.side_table.releases_held("a", "ana") == {10: 10, 20: 20}
+    assert state.side_table.releases_held("b", "ana") == {}
+
+
+def test_what_is_not_made_of_another_point_is_paid_below_the_top_too(state: State) -> None:
+    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    fresh = point("a", 40, [4, 5, 6])
+    with pytest.raises(ReleaseError, match="without a charge"):
+        state.side_table.store("frame", None, [fresh], charge(state, "a", 39))
+    state.side_table.store("frame", None, [fresh], charge(state, "a", 40))
+    # a ceiling, and what is made of it, at once
+    both = [point("b", 50, [1, 2, 3]), made("b", 20, [1, 2, 3], 50)]
+    state.side_table.store("frame", None, both, charge(state, "b", 50))
+
+
 def test_a_threshold_is_set_once_and_only_with_a_charge_that_pays_for_it(state: State) -> None:
     table = state.side_table
     state.side_table.store("frame", CITIES, [point("a", 40, [1, 2, 3])], charge(state, "a", 40))
-    state.side_table.store("frame", None, [made("a", 30, [1, 2, 3])], ())
+    state.side_table.store("frame", None, [made("a", 30, [1, 2, 3], 40)], ())
     paid = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
     with pytest.raises(ReleaseError, match="threshold"):
         table.store("frame", None, [], paid, thresholds=[Threshold("a", 30, 2.5, 10)])
