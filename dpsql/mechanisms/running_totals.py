@@ -119,12 +119,11 @@ class FractionalSum:
         if exact.dtype != np.int64 or exact.shape[-1:] != (self.length,):
             raise ReleaseError(f"expected 64-bit integers in rows of {self.length}, got {exact.dtype} {exact.shape}")
         largest = self.clamp(shift)
-        clipped = np.clip(exact, -largest, largest)
+        # rows of a transposed array would otherwise be rows of copies, and what is written to them lost
+        clipped = np.ascontiguousarray(np.clip(exact, -largest, largest))
         limbs = np.stack([clipped >> _LIMB_BITS, clipped & ((1 << _LIMB_BITS) - 1)])
-        sums = np.empty_like(limbs)
-        for row, summed in zip(limbs.reshape(-1, self.length), sums.reshape(-1, self.length), strict=True):
-            summed[:] = np.convolve(row, _coefficients(self))[: self.length]
-        high, low = sums
+        rows = [np.convolve(row, _coefficients(self))[: self.length] for row in limbs.reshape(-1, self.length)]
+        high, low = np.array(rows, dtype=np.int64).reshape(limbs.shape)
         dropped = max(FRACTION_BITS - shift, 0)
         rounded = (high << (_LIMB_BITS - dropped)) + ((low + ((1 << dropped) >> 1)) >> dropped)
         return np.asarray(rounded << max(shift - FRACTION_BITS, 0), dtype=np.int64)

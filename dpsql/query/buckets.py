@@ -89,7 +89,7 @@ def read_buckets(
         )  # fmt: skip
         return None
     axis = [key.sql for key in keys].index(to_sql(parts.column))
-    ordering = Ordering(axis, public.lengths, descending=False)
+    ordering = Ordering(axis, public.lengths, descending=False, with_null=public.with_null[axis])
     if ordering.length > LONGEST_SEQUENCE:
         refusals.add(
             "buckets", hint, f"a column of buckets has at most {LONGEST_SEQUENCE:,} values.", "Take a coarser column.",

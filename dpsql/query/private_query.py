@@ -48,7 +48,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """The columns whose public lists make the keys, how long these are, and a digest of what the keys are now.
+    """The columns whose public lists make the keys, how long these are, a digest, and whether NULL is among them.
 
     Keys are all combinations, in the order of their values, the last column's changing fastest.
     """
@@ -56,6 +56,7 @@ class PublicKeys:
     columns: tuple[str, ...]
     lengths: tuple[int, ...]
     digest: str
+    with_null: tuple[bool, ...]
 
     @property
     def count(self) -> int:
@@ -71,12 +72,14 @@ class Ordering:
         axis: which of the frame's keys.
         lengths: number of values of each key.
         descending: whether sequences begin with the largest value.
+        with_null: whether the last value is NULL, which comes last in both directions.
 
     """
 
     axis: int
     lengths: tuple[int, ...]
     descending: bool
+    with_null: bool = False
 
     @property
     def length(self) -> int:

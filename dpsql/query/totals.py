@@ -79,7 +79,11 @@ class TotalsReader:
                 node, f"a running total runs along at most {LONGEST_SEQUENCE:,} values.", "Group by a coarser key.",
             )  # fmt: skip
             return None
-        return Ordering(axis, self._public.lengths, bool(terms[0].args.get("desc")))
+        with_null = self._public.with_null[axis]
+        if with_null and terms[0].args.get("nulls_first"):
+            self._refuse(node, "a listed NULL comes last in a running total.", "Leave NULLS FIRST out.")
+            return None
+        return Ordering(axis, self._public.lengths, bool(terms[0].args.get("desc")), with_null)
 
     def _span(self, node: exp.Expr) -> int | None:
         """Values that a total reaches over, its own included; None from the first, 0 where it was refused."""

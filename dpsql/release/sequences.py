@@ -87,11 +87,19 @@ class Sequences:
     def _rows(self, vector: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         ordering = self.ordering
         rows = np.moveaxis(vector.reshape(ordering.lengths), ordering.axis, -1).reshape(-1, ordering.length)
-        return rows[:, ::-1] if ordering.descending else rows
+        return rows[:, self._order()]
+
+    def _order(self) -> npt.NDArray[np.intp]:
+        """Places in the list, in the order of a sequence."""
+        ordering = self.ordering
+        values = np.arange(ordering.length - ordering.with_null)
+        directed = values[::-1] if ordering.descending else values
+        return np.append(directed, ordering.length - 1) if ordering.with_null else directed
 
     def _flat(self, rows: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         ordering = self.ordering
-        ordered = rows[:, ::-1] if ordering.descending else rows
+        ordered = np.empty_like(rows)
+        ordered[:, self._order()] = rows
         others = [length for axis, length in enumerate(ordering.lengths) if axis != ordering.axis]
         return np.moveaxis(ordered.reshape(*others, ordering.length), -1, ordering.axis).ravel()
 

@@ -9,9 +9,9 @@ from dpsql.errors import CalibrationError
 from dpsql.query.private_query import Frame, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import choose, histogram_of
-from dpsql.release.estimates import Z_95, norms_of
+from dpsql.release.estimates import Z_95
 from dpsql.release.histogram import count_sigma
-from dpsql.session.receipt import shown_threshold
+from dpsql.session.receipt import column_receipts, shown_threshold
 
 _MECHANISMS = {
     "gaussian": "Gaussian noise on every public key",
@@ -53,11 +53,11 @@ def not_chosen(query: PrivateQuery) -> Iterator[tuple[str, str]]:
             yield mechanism_sentence(frame), str(error)
             continue
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
-        what = "a count"
+        numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
         if query.total is not None:
-            norms = (norms_of(estimate, query.buckets, histogram) for estimate in query.estimates)
-            sigma, what = sigma * max(float(norm.max(initial=0.0)) for norm in norms), "its widest sum"
-        numbers = f"sigma of {what} = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
+            sigmas = {level.statistic: level.sigma for level in calibration.levels}
+            columns = [column for column in column_receipts(other, histogram, sigmas) if column.sigma is not None]
+            numbers = "; ".join(f"sigma of {column.name} = {column.sigma:.9g}" for column in columns)
         if calibration.tau is not None:
             numbers += f"; {threshold_sentence(other, calibration.tau)}"
         yield mechanism_sentence(frame), numbers

@@ -114,7 +114,8 @@ class SchemaView:
     def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
         lists = self._lists(canonical, columns, types)
-        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)))
+        with_null = tuple(values.null_count > 0 for values in lists)
+        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null)
 
     def public_key_table(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> pa.Table:
         """The product of the columns' public lists, with columns key_0, key_1, …

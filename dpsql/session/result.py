@@ -54,8 +54,8 @@ class Receipt:
     Attributes:
         query_hash: identity of the statistics asked for.
         table, version, unit: which data, under whose budget.
-        mechanism: ``gaussian`` or ``correlated_gaussian`` (public keys), ``gshm`` or ``csh`` (private keys behind a
-            threshold), ``discrete_correlated_gaussian`` where the noise is discrete.
+        mechanism: ``gaussian``, ``correlated_gaussian`` or ``factorised_gaussian`` (public keys), ``gshm`` or ``csh``
+            (private keys behind a threshold), ``discrete_correlated_gaussian`` where the noise is discrete.
         rho: zCDP level of the numbers shown, whether paid now or before; where the keys beside them stem from a release
             at a higher level, notes name it.
         epsilon, delta: what numbers and keys shown guarantee together, by the exact joint analysis or, inside a window,

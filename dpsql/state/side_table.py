@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
+from dpsql.state.decoded import Decoded
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO
 from dpsql.state.schema import Database
 
@@ -277,6 +278,28 @@ def _close_charges(
     return paid_rho, paid_delta
 
 
+def _require_paid(
+    points: Sequence[Point],
+    thresholds: Sequence[Threshold],
+    tops: Mapping[str, int],
+    rises: Mapping[str, int],
+    paid: tuple[Mapping[str, int], Mapping[str, int]],
+) -> None:
+    """Refuse what was not paid: rises over the top, releases of their own below it, and thresholds."""
+    rho_nano, delta_units = Counter(rises), Counter[str]()
+    for threshold in thresholds:
+        delta_units[threshold.statistic_hash] += threshold.delta_units
+    for point in points:
+        delta_units[point.statistic_hash] += point.threshold_delta_units
+        # what is not made of another point was drawn
+        if point.source_rho_nano is None and point.rho_nano <= tops[point.statistic_hash]:
+            rho_nano[point.statistic_hash] += point.rho_nano
+    if any(due > paid[0].get(statistic, 0) for statistic, due in rho_nano.items()):
+        raise ReleaseError("a point was to be stored without a charge that pays for it")
+    if any(due > paid[1].get(statistic, 0) for statistic, due in delta_units.items()):
+        raise ReleaseError("a threshold was to be stored without a charge that pays for it")
+
+
 def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
     connection.execute(
         "INSERT INTO release (analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
@@ -305,6 +328,7 @@ class SideTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._decoded = Decoded()
 
     def frame(
         self, frame_hash: str, unit: str, tables: Sequence[str], base_hash: str = "", generation: int = 0
@@ -378,20 +402,26 @@ class SideTable:
 
     def point(self, statistic_hash: str, rho_nano: int) -> Point | None:
         """Return the point at a level, None if there is none."""
+        values = self._decoded.get(statistic_hash, rho_nano)
+        # the threshold of a point may be set after it was stored, by others too: only the vector is at hand for good
+        blob = "noisy_values" if values is None else "NULL"
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
-                "created_at, value_count, noisy_values, correlation, floor_correlation, floor, source_rho FROM point "
+                f"created_at, value_count, {blob}, correlation, floor_correlation, floor, source_rho FROM point "
                 "WHERE statistic_hash = ? AND rho_nano = ?",
                 (statistic_hash, rho_nano),
             ).fetchone()
         if row is None:
             return None
+        if values is None:
+            values = _values(row[8], row[7])
+            self._decoded.put(statistic_hash, rho_nano, values)
         return Point(
             statistic_hash=statistic_hash,
             rho_nano=row[0],
             frame_hash=row[1],
-            values=_values(row[8], row[7]),
+            values=values,
             lattice_exponent=row[2],
             sigma=row[3],
             tau=row[4],
@@ -464,24 +494,13 @@ class SideTable:
                 _insert_point(connection, point, blob)
             for threshold in thresholds:
                 _set_threshold(connection, threshold)
-            paid_rho, paid_delta = _close_charges(connection, unit, charge_ids)
-            for statistic, top in before.items():
-                rise = _top_level(connection, statistic)[1] - top
-                # what is not made of another point was drawn: a rise over the top, or a release of its own below it
-                own = [
-                    point.rho_nano
-                    for point in points
-                    if point.statistic_hash == statistic and point.source_rho_nano is None and point.rho_nano <= top
-                ]
-                if rise + sum(own) > paid_rho.get(statistic, 0):
-                    raise ReleaseError("a point was to be stored without a charge that pays for it")
-            due = Counter({threshold.statistic_hash: threshold.delta_units for threshold in thresholds})
-            for point in points:
-                due[point.statistic_hash] += point.threshold_delta_units
-            if any(delta > paid_delta.get(statistic, 0) for statistic, delta in due.items()):
-                raise ReleaseError("a threshold was to be stored without a charge that pays for it")
+            paid = _close_charges(connection, unit, charge_ids)
+            rises = {statistic: _top_level(connection, statistic)[1] - level for statistic, level in before.items()}
+            _require_paid(points, thresholds, before, rises, paid)
             if release is not None:
                 _insert_release(connection, release)
+        for point in points:
+            self._decoded.put(point.statistic_hash, point.rho_nano, point.values)
 
     def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
         """Return the releases to one analyst, or to all, oldest first."""

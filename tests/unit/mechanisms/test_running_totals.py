@@ -314,3 +314,20 @@ def test_wrong_arguments_are_refused() -> None:
             total.sensitivity(unit_groups, sequences)
     with pytest.raises(CalibrationError):
         total.totals(np.zeros(4), 0)
+
+
+@pytest.mark.parametrize("sixteenths", [0, 5, 8])
+def test_the_layout_of_an_array_in_memory_changes_nothing(sixteenths: int) -> None:
+    """Rows of a transposed array are copies where they are reshaped; what was written to them was lost once."""
+    total = FractionalSum(4, sixteenths)
+    exact = np.arange(60, dtype=np.int64).reshape(5, 3, 4)
+    expected = total.transform(exact, 19)
+    layouts = {
+        "transposed": np.ascontiguousarray(np.moveaxis(exact, -1, 0)),
+        "middle": np.ascontiguousarray(np.moveaxis(exact, -1, 1)),
+    }
+    assert (total.transform(np.moveaxis(layouts["transposed"], 0, -1), 19) == expected).all()
+    assert (total.transform(np.moveaxis(layouts["middle"], 1, -1), 19) == expected).all()
+    assert (total.transform(exact[:, ::-1][:, ::-1], 19) == expected).all()
+    assert (total.transform(np.asfortranarray(exact), 19) == expected).all()
+    assert (total.transform(exact[..., ::-1].copy()[..., ::-1], 19) == expected).all()

@@ -141,7 +141,7 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
 def test_everything_that_is_noised_of_a_sequence_is_in_its_hash(clinic: Clinic) -> None:
     frame = planned(clinic, BASE).frame
     # how many keys there are is in the digest of the public list
-    assert {field.name for field in dataclasses.fields(Ordering)} == {"axis", "lengths", "descending"}
+    assert {field.name for field in dataclasses.fields(Ordering)} == {"axis", "lengths", "descending", "with_null"}
     assert {field.name for field in dataclasses.fields(Factorised)} == {"ordering", "sixteenths"}
     ways = [
         Factorised(Ordering(axis, (3, 3), descending=descending), sixteenths)

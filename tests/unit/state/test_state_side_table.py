@@ -20,7 +20,7 @@ import pytest
 
 import dpsql.errors
 from dpsql.errors import DpsqlError, ReleaseError, StateError
-from dpsql.state import ChargeItem, Point, ProtectedTable, Release, Snapshot, State, Threshold, Unit
+from dpsql.state import ChargeItem, Point, ProtectedTable, Release, SideTable, Snapshot, State, Threshold, Unit, decoded
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
@@ -419,7 +419,7 @@ def test_damaged_values_are_an_error_that_quotes_nothing(state: State) -> None:
         with state._database.write() as connection:
             connection.execute(f"UPDATE point SET noisy_values = {damage}")
         with pytest.raises(StateError, match="damaged"):
-            top_point(state.side_table, "a")
+            top_point(SideTable(state._database), "a")
 
 
 def test_a_shorter_vector_than_promised_is_damage(state: State) -> None:
@@ -427,7 +427,39 @@ def test_a_shorter_vector_than_promised_is_damage(state: State) -> None:
     with state._database.write() as connection:
         connection.execute("UPDATE point SET value_count = 4")
     with pytest.raises(StateError, match="damaged"):
-        top_point(state.side_table, "a")
+        top_point(SideTable(state._database), "a")
+
+
+def test_what_was_stored_a_moment_ago_is_not_read_again(state: State) -> None:
+    """Its vector; whether it has a threshold is read each time."""
+    drawn = np.array([1, 2, 3], np.int64)
+    first = dataclasses.replace(point("a", 100, [0, 0, 0]), values=drawn, tau=None, threshold_delta_units=0)
+    state.side_table.store("frame", CITIES, [first], charge(state, "a", 100))
+    drawn[0] = 99
+    with state._database.write() as connection:
+        connection.execute("UPDATE point SET noisy_values = x'00ff00ff'")
+    again = top_point(state.side_table, "a")
+    assert again is not None
+    assert (again.values.tolist(), again.tau) == ([1, 2, 3], None)
+    with pytest.raises(ValueError, match="read-only"):
+        again.values[0] = 0
+    other = SideTable(state._database)
+    other.store("frame", None, [], charge(state, "a", 0), thresholds=[Threshold("a", 100, 2.5, 9)])
+    changed = top_point(state.side_table, "a")
+    assert changed is not None
+    assert (changed.values.tolist(), changed.tau) == ([1, 2, 3], 2.5)
+
+
+def test_only_so_much_is_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded, "_MOST_BYTES", 80)
+    kept = decoded.Decoded()
+    for rho_nano in (1, 2, 3):
+        kept.put("a", rho_nano, np.full(4, rho_nano, np.int64))
+        kept.get("a", 1)
+    assert kept.get("a", 2) is None
+    assert [kept.get("a", rho_nano) is not None for rho_nano in (1, 3)] == [True, True]
+    kept.put("a", 1, np.zeros(10, np.int64))
+    assert kept.get("a", 3) is None
 
 
 STORE_UNTIL_KILLED = """
