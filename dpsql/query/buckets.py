@@ -98,12 +98,12 @@ def read_buckets(
     coarse = {to_sql(key) for key in resolved.keys if parts.is_of_buckets(key)}
     by_sql = {key.sql: place for place, key in enumerate(keys)}
     sources = tuple(None if key.sql in coarse else by_sql[key.sql] for key in result)
-    groups = environment.schemas.bucket_groups(
+    places = environment.schemas.bucket_groups(
         schema.canonical, parts.column.name, keys[axis].type,
         [key.sql for key, source in zip(result, sources, strict=True) if source is None],
         [to_sql(condition) for condition in parts.conditions],
     )  # fmt: skip
-    return Buckets(ordering, tuple(result), sources, groups)
+    return Buckets(ordering, keys[axis], tuple(result), sources, places)
 
 
 def _columns(node: exp.Expr) -> set[str]:

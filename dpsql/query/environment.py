@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.query.dialect import span_of
-from dpsql.query.private_query import BucketGroups, PublicKeys
+from dpsql.query.private_query import Places, PublicKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Schemas(Protocol):
 
     def bucket_groups(
         self, canonical: str, column: str, key_type: str, expressions: Sequence[str], conditions: Sequence[str]
-    ) -> BucketGroups:
+    ) -> Places:
         """Groups of a column's public list by expressions of it, of values that pass all conditions."""
 
 

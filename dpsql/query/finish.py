@@ -7,7 +7,7 @@ from dpsql.query.dialect import quote
 from dpsql.query.private_query import PrivateQuery
 
 NOISY = "dpsql_noisy"
-"""Name of the noisy table: columns key_i, agg_i, agg_i_low, agg_i_high."""
+"""Name of the noisy table: columns key_i, agg_i, agg_i_low, agg_i_high, and bucket where groups are of buckets."""
 
 
 def finish_sql(query: PrivateQuery) -> str:
@@ -16,7 +16,7 @@ def finish_sql(query: PrivateQuery) -> str:
     An expression that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
     """
     finish = query.finish
-    typed = [f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(query.keys)]
+    typed = [f"CAST({_key(query, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(query.keys)]
     for i, estimate in enumerate(query.estimates):
         typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
@@ -28,3 +28,12 @@ def finish_sql(query: PrivateQuery) -> str:
     limit = f" LIMIT {finish.limit}" if finish.limit is not None else ""
     offset = f" OFFSET {finish.offset}" if finish.offset is not None else ""
     return f"SELECT {columns} FROM {source}{having}{order}{limit}{offset}"
+
+
+def _key(query: PrivateQuery, place: int) -> str:
+    """A key of the answer: a column of the noisy table, or computed from a bucket of the group, under its own name."""
+    buckets = query.buckets
+    if buckets is None or buckets.sources[place] is not None:
+        return f"key_{place}"
+    bucket = f"SELECT CAST({NOISY}.bucket AS {buckets.column.type}) AS {buckets.column.sql}"
+    return f"(SELECT {guarded(buckets.keys[place].sql)} FROM ({bucket}))"

@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
-
-import pyarrow as pa
 
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
@@ -92,18 +90,8 @@ class Ordering:
         return math.prod(self.lengths) // self.length
 
 
-@dataclass(frozen=True, slots=True)
-class BucketGroups:
-    """Groups of the values of a bucket column, in their order.
-
-    Attributes:
-        places: of each group, the places of its values in the public list.
-        values: what groups are called, one row a group and one column a coarse key; of public values alone.
-
-    """
-
-    places: tuple[tuple[int, ...], ...]
-    values: pa.Table = field(compare=False, repr=False)
+Places = tuple[tuple[int, ...], ...]
+"""Of each group, the places of its values in a public list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +100,19 @@ class Buckets:
 
     Attributes:
         ordering: public keys along the bucket column.
+        column: the bucket column.
         keys: those of the answer.
-        sources: of each key of the answer, which of the frame's keys it is; None where it is computed from buckets.
-        groups: the groups of buckets.
+        sources: of each key of the answer, which of the frame's keys it is; None where it is computed from the bucket
+            column, of whose values in a group any one tells it.
+        places: the groups of buckets, in the order of what they are called.
 
     """
 
     ordering: Ordering
+    column: Key
     keys: tuple[Key, ...]
     sources: tuple[int | None, ...]
-    groups: BucketGroups
+    places: Places
 
 
 @dataclass(frozen=True, slots=True)

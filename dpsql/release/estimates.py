@@ -79,7 +79,7 @@ def norms_of(estimate: Estimate, buckets: Buckets | None, histogram: Histogram) 
     """Standard deviation of each value, running total or group of buckets over that of the noise."""
     power = histogram.sequences.sixteenths if isinstance(histogram, FactorisedHistogram) else 0
     if buckets is not None:
-        return Sequences(buckets.ordering, power).group_norms(buckets.groups.places)
+        return Sequences(buckets.ordering, power).group_norms(buckets.places)
     if estimate.total is not None:
         return Sequences(estimate.total.ordering, power).total_norms(estimate.total.span)
     return histogram.value_norms()
@@ -88,7 +88,7 @@ def norms_of(estimate: Estimate, buckets: Buckets | None, histogram: Histogram) 
 def _added_up(estimate: Estimate, buckets: Buckets | None, values: Floats) -> Floats:
     """Values as they are asked for: themselves, their running totals, or sums of buckets."""
     if buckets is not None:
-        return Sequences(buckets.ordering, 0).group_sums(values, buckets.groups.places)
+        return Sequences(buckets.ordering, 0).group_sums(values, buckets.places)
     if estimate.total is not None:
         return Sequences(estimate.total.ordering, 0).totals(values, estimate.total.span)
     return values

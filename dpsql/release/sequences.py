@@ -13,11 +13,10 @@ from dpsql.accounting import gaussian
 from dpsql.mechanisms.correlated_gaussian import GRID_BITS, CorrelatedGaussian
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import Ordering, Statistic
+from dpsql.query.private_query import Ordering, Places, Statistic
 from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, PublicHistogram
 
 Floats = npt.NDArray[np.float64]
-Places = tuple[tuple[int, ...], ...]
 _Number = TypeVar("_Number", np.int64, np.float64)
 # A sum's radius is at least this many lattice steps (`query.sum_lattice`): what its rounding adds to l2 is below.
 _LEAST_RADIUS_BITS = 22
@@ -71,9 +70,10 @@ class Sequences:
         norms = self.sums.subset_norms(self._members(places))
         return np.tile(norms, self.ordering.sequences)
 
-    def first_keys(self) -> Integers:
-        """Id of the first key of each sequence."""
-        return self._rows(np.arange(np.prod(self.ordering.lengths), dtype=np.int64))[:, 0]
+    def first_ids(self, places: Places) -> Integers:
+        """Id of the first key of each group, in the order of `group_sums`; of an empty one, of its sequence."""
+        ids = self._rows(np.arange(np.prod(self.ordering.lengths), dtype=np.int64))
+        return ids[:, np.array([group[0] if group else 0 for group in places], dtype=np.intp)].ravel()
 
     def _members(self, places: Places) -> Floats:
         members = np.zeros((len(places), self.ordering.length))

@@ -14,7 +14,7 @@ from dpsql.errors import PolicyError, SchemaError, StateError
 from dpsql.query.bound import as_condition, guarded
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
-from dpsql.query.private_query import BucketGroups, PublicKeys
+from dpsql.query.private_query import Places, PublicKeys
 from dpsql.session.reader import Reader
 from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
@@ -128,7 +128,7 @@ class SchemaView:
 
     def bucket_groups(
         self, canonical: str, column: str, key_type: str, expressions: Sequence[str], conditions: Sequence[str]
-    ) -> BucketGroups:
+    ) -> Places:
         """Groups of a column's public list by expressions of it, of values that pass all conditions."""
         (values,) = self._lists(canonical, [column], [key_type])
         named = [f"{guarded(sql)} AS coarse_{i}" for i, sql in enumerate(expressions)]
@@ -144,8 +144,7 @@ class SchemaView:
         table = self.sandbox.run(
             f"SELECT {columns} FROM ({listed}){where}{grouping}", {"listed": pa.table({"value": values})}
         )
-        places = tuple(tuple(group or ()) for group in table.column("places").to_pylist())
-        return BucketGroups(places, table.drop_columns(["places"]))
+        return tuple(tuple(group or ()) for group in table.column("places").to_pylist())
 
     def _lists(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> list[pa.Array]:
         lists = []

@@ -72,7 +72,7 @@ def _shown(
     if not query.frame.has_private_keys:
         counts = histogram.values(_steps(served))
         if query.buckets is not None:
-            counts = Sequences(query.buckets.ordering, 0).group_sums(counts, query.buckets.groups.places)
+            counts = Sequences(query.buckets.ordering, 0).group_sums(counts, query.buckets.places)
         return shown_keys(counts, 0.0, None, query.min_units)
     passed = np.zeros(len(served.values), dtype=np.bool_)
     for level in presence.keys_from:
@@ -109,19 +109,14 @@ def _key_columns(query: PrivateQuery, keys: pa.Table | None, shown: npt.NDArray[
     if not query.frame.keys or keys is None:
         return {}
     columns = keys if query.buckets is None else _bucket_keys(query.buckets, keys)
-    taken = columns.take(pa.array(shown)) if columns.num_columns else columns
+    taken = columns.take(pa.array(shown))
     return {name: taken.column(name) for name in taken.column_names}
 
 
 def _bucket_keys(buckets: Buckets, keys: pa.Table) -> pa.Table:
-    """The keys of groups of buckets: group by group, for one combination of the other keys after the other."""
-    groups = len(buckets.groups.places)
-    others = keys.take(pa.array(np.repeat(Sequences(buckets.ordering, 0).first_keys(), groups)))
-    coarse = buckets.groups.values.take(pa.array(np.tile(np.arange(groups), buckets.ordering.sequences)))
-    computed = iter(coarse.columns)
-    return pa.table(
-        {
-            f"key_{i}": next(computed) if source is None else others.column(f"key_{source}")
-            for i, source in enumerate(buckets.sources)
-        }
-    )
+    """Keys of groups of buckets, and one bucket of each, in the order of `Sequences.group_sums`."""
+    ids = Sequences(buckets.ordering, 0).first_ids(buckets.places)
+    named = {f"key_{i}": f"key_{source}" for i, source in enumerate(buckets.sources) if source is not None}
+    taken = keys.take(pa.array(ids))
+    columns = {name: taken.column(column) for name, column in named.items()}
+    return pa.table(columns | {"bucket": taken.column(f"key_{buckets.ordering.axis}")})

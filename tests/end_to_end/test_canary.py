@@ -331,7 +331,7 @@ def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTab
         (BY_THRESHOLD, "dpsql.engine.DuckDBEngine.aggregate", broken),
         (BY_THRESHOLD, "dpsql.release.choose.IndependentHistogram.draw", broken),
         (BY_THRESHOLD, "dpsql.session.points.noisy_values", broken),
-        (BY_THRESHOLD, "dpsql.session.answer.shown_keys", broken),
+        (BY_THRESHOLD, "dpsql.session.shown.shown_keys", broken),
         (BY_LIST, "dpsql.release.choose.ListedHistogram.draw", broken),
         (BY_LIST_DISCRETE, "dpsql.release.choose.DiscreteListedHistogram.draw", broken),
         (BY_TOP_K, "dpsql.session.exact.align_groups", broken),

@@ -35,7 +35,7 @@ import json, os, signal, sys
 import dpsql, duckdb, pandas, pyarrow.parquet
 from dpsql import engine
 from dpsql.release import noise
-from dpsql.session import answer, points
+from dpsql.session import points, shown
 from dpsql.state import Ledger, SideTable
 
 
@@ -59,7 +59,7 @@ MOMENTS = {
     "aggregated": lambda: die_after(engine.DuckDBEngine, "aggregate"),
     "drawn": lambda: die_after(points, "noisy_values"),
     "stored": lambda: die_after(SideTable, "store"),
-    "thresholded": lambda: die_after(answer, "shown_keys"),
+    "thresholded": lambda: die_after(shown, "shown_keys"),
 }
 
 for line in sys.stdin:

@@ -272,7 +272,7 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
         buckets = query.buckets
         made_of = zip(query.keys, buckets.sources, strict=True)
         sources = [key.sql if source is None else f"key_{source}" for key, source in made_of]
-        groups = buckets.groups.places
+        groups = buckets.places
         yield f"buckets of key_{buckets.ordering.axis} by {', '.join(sources) or 'nothing'}: {groups}"
     for i, estimate in enumerate(query.estimates):
         if estimate.total is not None:

@@ -24,7 +24,7 @@ from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
 from dpsql.release.listed_histogram import ListedHistogram
 from dpsql.release.noise import shown_keys
 from dpsql.release.subtracted_histogram import SubtractedHistogram
-from dpsql.session import answer as answer_module
+from dpsql.session import shown as shown_module
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical
@@ -224,7 +224,7 @@ def test_a_lone_unit_is_shown_after_top_k_as_rarely_as_was_charged(
         assert tau is not None
         return shown_keys(counts + 0.5 * tau, floor, tau, min_units)
 
-    monkeypatch.setattr(answer_module, "shown_keys", half_the_threshold)
+    monkeypatch.setattr(shown_module, "shown_keys", half_the_threshold)
     too_often, _ = lone_units(session, tables, 8)
     assert stats.binomtest(too_often, tables, charged, alternative="greater").pvalue < CAUGHT
 

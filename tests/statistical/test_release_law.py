@@ -26,7 +26,7 @@ from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import histogram_of
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys
-from dpsql.session import answer as answer_module
+from dpsql.session import shown as shown_module
 from dpsql.session.reader import CURATOR
 from tests.deterministic_entropy import SeededEntropy
 
@@ -353,5 +353,5 @@ def test_units_alone_in_their_groups_are_shown_as_rarely_as_delta_says(
     def a_count_low(counts: Floats, floor: float, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
         return shown_keys(counts + 1.0, floor, tau, min_units)
 
-    monkeypatch.setattr(answer_module, "shown_keys", a_count_low)
+    monkeypatch.setattr(shown_module, "shown_keys", a_count_low)
     assert too_often_p(*shown_units(max_groups)) < CAUGHT
