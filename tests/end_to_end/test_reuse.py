@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError
 from dpsql.query.plan import plan_query
+from dpsql.query.private_query import Frame
 from dpsql.query.statements import SelectStatement, read_statement
+from dpsql.release.histogram import NoisyHistogram
+from dpsql.session import points
 from dpsql.session.policy_view import environment
 from dpsql.session.reader import CURATOR, Reader
 
@@ -340,6 +344,61 @@ def test_a_silent_change_gives_a_unit_no_further_keys(session: dpsql.Session) ->
             "SELECT sum(row_count) FROM key_chunk JOIN frame USING (frame_hash) WHERE tables LIKE '%lone%'"
         ).fetchone()
     assert held == (1,)
+
+
+def told_by_points(*, public: bool) -> tuple[list[int], set[int]]:
+    """What two levels of a count tell of groups that came and went in between.
+
+    Returns the places of keys whose stored number is the same at both levels, and how many keys each level has.
+    """
+    with open_session() as session:
+        if public:
+            session.sql("CALL dp_domain('visits', 'city', keys := ['city 0', 'city 1', 'city 2', 'city 3', 'new'])")
+        text = "SELECT city, count(DISTINCT patient) AS n FROM visits GROUP BY city"
+        first = session.sql(text, rho=0.5).receipt
+        session.connection.execute("DELETE FROM visits WHERE city = 'city 2'")
+        session.connection.execute("INSERT INTO visits SELECT 2000 + u, 'new', 1, 50, NULL FROM range(300) t(u)")
+        session.sql(text, rho=2)
+        table = session._books.read().side_table
+        assert first is not None
+        (release,) = [release for release in table.releases() if release.query_hash == first.query_hash][:1]
+        (statistic,) = release.statistics
+        high, low = (table.point(statistic, level.rho_nano) for level in table.levels(statistic))
+        assert high is not None
+        assert low is not None
+        both = min(len(high.values), len(low.values))
+        same = (high.values[:both] == low.values[:both]).nonzero()[0].tolist()
+        return same, {len(high.values), len(low.values)}
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_a_rise_tells_of_no_group_that_came_or_went(public: bool) -> None:
+    same, sizes = told_by_points(public=public)
+    assert same == []
+    assert len(sizes) == 1
+
+
+def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack on the naive rule: its number stays what it was, to the last digit."""
+    whole = points._risen
+
+    def only_what_has_rows(cascade: Any, exact: Any, rise: Any) -> NoisyHistogram:
+        made = whole(cascade, exact, rise)
+        gone = exact.values[cascade.serving.statistic] == 0
+        if not cascade.serving.stored:
+            return made
+        held = cascade.placed(cascade.serving.stored[0]).noisy
+        return NoisyHistogram(np.where(gone, held.values, made.values), made.floor)
+
+    monkeypatch.setattr(points, "_risen", only_what_has_rows)
+    assert told_by_points(public=True)[0] == [2]
+
+
+def test_a_new_key_without_lower_points_tells_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack on the naive rule: a rise that reads the data anew, and gives a new key no lower points."""
+    monkeypatch.setattr(Frame, "is_frozen", property(lambda _: False))
+    monkeypatch.setattr(points, "risen", lambda _, fresh: fresh.noisy)
+    assert told_by_points(public=False)[1] == {4, 5}
 
 
 def test_without_private_keys_lost_groups_are_shown_as_noise(session: dpsql.Session) -> None:
