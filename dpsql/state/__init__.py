@@ -22,7 +22,8 @@ from dpsql.state.policy import (
     rho_nano_down,
     rho_nano_up,
 )
-from dpsql.state.side_table import Frame, Level, Point, Release, SideTable, Snapshot, Threshold
+from dpsql.state.records import Frame, Level, Point, Release, Snapshot, Threshold
+from dpsql.state.side_table import SideTable
 from dpsql.state.state import State
 
 __all__ = [

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -17,141 +15,10 @@ import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
 from dpsql.state.decoded import Decoded
-from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO
+from dpsql.state.records import Frame, Level, Point, Release, Snapshot, Threshold
 from dpsql.state.schema import Database
 
 SALT_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What is grouped, and the secret salt that picks the groups which each unit keeps in it."""
-
-    frame_hash: str
-    unit: str
-    tables: tuple[str, ...]
-    salt: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Point:
-    """One release of one statistic: noisy values for every key of its frame, shown or hidden.
-
-    Attributes:
-        statistic_hash: the query hash of the statistic.
-        rho_nano: level in nano-rho, positive.
-        frame_hash: the frame whose keys the values belong to.
-        values: int64, shape (n,), in lattice steps; values[i] belongs to key id i.
-        lattice_exponent: a lattice step is 2**lattice_exponent.
-        sigma: standard deviation of the noise, in units of the statistic.
-        tau: threshold, None for public keys.
-        threshold_delta_units: delta of that threshold, in multiples of 2**-100.
-        correlation: variance of the noise that all keys share, over sigma**2.
-        floor: what was subtracted from every value, to be added again, in lattice steps; noisy where floor_correlation
-            is not None.
-        floor_correlation: variance of what floor and values together still share, over sigma**2.
-        source_rho_nano: level of the point that it was made of, and of the release where releases are independent; None
-            where it was drawn.
-        created_at: when it was drawn, with a time zone.
-
-    """
-
-    statistic_hash: str
-    rho_nano: int
-    frame_hash: str
-    values: npt.NDArray[np.int64] = field(repr=False)
-    lattice_exponent: int
-    sigma: float
-    tau: float | None
-    threshold_delta_units: int
-    correlation: float = 0.0
-    floor: int = 0
-    floor_correlation: float | None = None
-    source_rho_nano: int | None = None
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def __post_init__(self) -> None:
-        if type(self.rho_nano) is not int or not 0 < self.rho_nano <= MAX_RHO_NANO:
-            raise ReleaseError("a point needs a positive level in whole nano-rho")
-        delta = self.threshold_delta_units
-        if type(delta) is not int or not 0 <= delta <= DELTA_UNITS_PER_ONE:
-            raise ReleaseError("a point needs a threshold delta in whole units")
-        if not 0.0 < self.sigma < math.inf or (self.tau is not None and not math.isfinite(self.tau)):
-            raise ReleaseError("a point needs a positive sigma and a finite threshold")
-        correlations = (self.correlation, 0.0 if self.floor_correlation is None else self.floor_correlation)
-        if not all(0.0 <= one < math.inf for one in correlations) or type(self.floor) is not int:
-            raise ReleaseError("a point needs a whole floor and correlations that are not negative")
-        if self.values.dtype != np.int64 or self.values.ndim != 1:
-            raise ReleaseError("the values of a point are a vector of int64")
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """What a stored point is without its values; attributes as those of `Point`."""
-
-    rho_nano: int
-    sigma: float
-    tau: float | None
-    threshold_delta_units: int
-    correlation: float
-    floor_correlation: float | None
-    value_count: int
-    source_rho_nano: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """A threshold that is charged for a point which was stored without one."""
-
-    statistic_hash: str
-    rho_nano: int
-    tau: float
-    delta_units: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """The exact histogram that a frame was first released from, and that its later releases are drawn from.
-
-    Attributes:
-        values: int64, shape (n,): values[i] belongs to key id i; a key that came later is not in it.
-        floor: what was subtracted from every count.
-
-    """
-
-    values: npt.NDArray[np.int64] = field(repr=False)
-    floor: int = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if self.values.dtype != np.int64 or self.values.ndim != 1:
-            raise ReleaseError("the values of a snapshot are a vector of int64")
-        if type(self.floor) is not int or self.floor < 0:
-            raise ReleaseError("a snapshot needs a whole floor that is not negative")
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What an analyst was shown and what it took: amounts as in the receipt, versions as (table, version).
-
-    Attributes:
-        levels: of each statistic, the level in nano-rho up to which this release tells of it; and where releases of it
-            are independent, the level of the one that it stems from, else 0.
-
-    """
-
-    analyst: str
-    query_hash: str
-    at: datetime
-    statistics: tuple[str, ...]
-    levels: tuple[tuple[int, int], ...]
-    mechanism: str
-    rho_nano: int
-    epsilon: float
-    delta: float
-    charged_rho_nano: int
-    charged_delta_units: int
-    reused: bool
-    table_versions: tuple[tuple[str, str], ...]
 
 
 def _arrow_blob(table: pa.Table) -> bytes:

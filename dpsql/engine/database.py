@@ -6,7 +6,6 @@ The only way from raw rows into this program is ``Engine.aggregate``; its result
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -15,25 +14,12 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
-from dpsql.errors import EngineError, SchemaError
+from dpsql.engine.catalog import CatalogRow, canonical_name, named, table_schema
+from dpsql.engine.settings import BYTEWISE, SETTINGS
+from dpsql.errors import EngineError
 from dpsql.query.bound import LISTED_KEYS
 from dpsql.query.dialect import quote
-from dpsql.query.environment import Column, TableSchema, folded
-
-SETTINGS: tuple[tuple[str, str], ...] = (
-    ("TimeZone", "UTC"),
-    ("Calendar", "gregorian"),
-    ("integer_division", "false"),
-    ("ieee_floating_point_ops", "true"),
-)
-"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash.
-
-All of them are a cursor's own. default_collation is not: it belongs to the whole instance, hence to the curator, so it
-is left alone, its value is part of every hash, and under one that is not bytewise nothing is answered.
-"""
-
-BYTEWISE = frozenset({"", "binary", "c", "posix"})
-"""Names, in lower case, of the collation that holds no two texts equal."""
+from dpsql.query.environment import TableSchema, folded
 
 _PINNED = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
@@ -47,12 +33,7 @@ _REPEAT_SECONDS = 0.02
 
 _ROWS_OF_A_PIECE = 2**17
 
-_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _COLLATED = re.compile(r" COLLATE ([^\s()]+)")
-_ENUM = re.compile(r"\bENUM\(")
-_UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
-
-_CatalogRow = tuple[str, str, str, str, str, bool]
 
 
 class ExactTable:
@@ -134,14 +115,14 @@ class DuckDBEngine:
             case []:
                 rows = [row for row in rows if row[:2] == (database, home)]
             case [first]:
-                in_schema = _named(first, [row for row in rows if row[0] == database], 1)
-                rows = in_schema or _named(first, [row for row in rows if row[1] == "main"], 0)
+                in_schema = named(first, [row for row in rows if row[0] == database], 1)
+                rows = in_schema or named(first, [row for row in rows if row[1] == "main"], 0)
             case [catalog, schema]:
-                rows = _named(schema, _named(catalog, rows, 0), 1)
+                rows = named(schema, named(catalog, rows, 0), 1)
             case _:
                 return None
-        rows = _named(name, rows, 2)
-        return _table_schema(rows, self._prefixes(database)) if rows else None
+        rows = named(name, rows, 2)
+        return table_schema(rows, self._prefixes(database)) if rows else None
 
     def find(self, canonical: str) -> TableSchema | None:
         """Base table of this identity, whatever its database is called now; None where there is none."""
@@ -150,7 +131,7 @@ class DuckDBEngine:
             tables = cursor.execute(
                 "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT (internal OR temporary)"
             ).fetchall()
-        place = next((place for place in tables if _canonical(place, prefixes) == canonical), None)
+        place = next((place for place in tables if canonical_name(place, prefixes) == canonical), None)
         return None if place is None else self.resolve(place)
 
     def _home(self) -> tuple[str, str]:
@@ -160,7 +141,7 @@ class DuckDBEngine:
             raise EngineError
         return str(row[0]), str(row[1])
 
-    def _catalog_rows(self, name: str) -> list[_CatalogRow]:
+    def _catalog_rows(self, name: str) -> list[CatalogRow]:
         with self._cursor() as cursor:
             return cursor.execute(
                 "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
@@ -276,52 +257,6 @@ def _failure(expired: threading.Event) -> EngineError:
     return EngineError("the query ran out of time" if expired.is_set() else "the engine could not run the query")
 
 
-def _named(name: str, rows: list[_CatalogRow], place: int) -> list[_CatalogRow]:
-    """Rows that carry a name at a place as it is written; where there is none, as DuckDB compares it."""
-    exact = [row for row in rows if row[place] == name]
-    return exact or [row for row in rows if folded(str(row[place])) == folded(name)]
-
-
-def _canonical(place: tuple[str, str, str], prefixes: dict[str, str]) -> str:
-    return prefixes[place[0]] + identity(place[1:])
-
-
-def identity(place: Sequence[str]) -> str:
-    """Identity of a table of the curator's own database: names that are not plain, with a dot in them, are quoted."""
-    names = (folded(part) for part in place)
-    return ".".join(name if _PLAIN_NAME.fullmatch(name) else quote(name) for name in names)
-
-
-def _table_schema(rows: list[_CatalogRow], prefixes: dict[str, str]) -> TableSchema:
-    place = rows[0][:3]
-    columns = [Column(row[3], row[4], row[5]) for row in rows if row[:3] == place]
-    relation, readable = _readable(".".join(quote(part) for part in place), columns)
-    return TableSchema(_canonical(place, prefixes), relation, readable, catalog_name=place)
-
-
-def _readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
-    """Text that reads a table without what must not be computed with, and the columns as they then are.
-
-    An ENUM's type lists its members, which may be keys that nobody was shown: in error texts, in Arrow dictionaries,
-    and by the error that a comparison with a word outside the list raises. An ENUM is read as text, and columns that
-    nest one are not there. Neither are BIGNUM, whose casts can fail with an internal error in spite of TRY, after which
-    DuckDB refuses the whole database, and VARIANT, GEOMETRY and UNION, whose casts depend on what a row holds.
-    """
-    plain = [c for c in columns if _is_enum(c)]
-    left_out = [c for c in columns if c not in plain and (_ENUM.search(c.type) or _UNSAFE_TYPE.search(c.type))]
-    if not left_out and not plain:
-        return name, tuple(columns)
-    casts = ", ".join(f"CAST({quote(c.name)} AS VARCHAR) AS {quote(c.name)}" for c in plain)
-    exclude = f" EXCLUDE ({', '.join(quote(c.name) for c in left_out)})" if left_out else ""
-    replace = f" REPLACE ({casts})" if casts else ""
-    seen = tuple(Column(c.name, "VARCHAR", c.nullable) if c in plain else c for c in columns if c not in left_out)
-    return f"(SELECT *{exclude}{replace} FROM {name})", seen
-
-
-def _is_enum(column: Column) -> bool:
-    return column.type.startswith("ENUM(") and column.type.endswith(")")
-
-
 @contextlib.contextmanager
 def _interrupt_after(seconds: float | None, interrupt: Callable[[], None]) -> Iterator[threading.Event]:
     expired = threading.Event()
@@ -348,104 +283,3 @@ def _interrupt_after(seconds: float | None, interrupt: Callable[[], None]) -> It
     finally:
         done.set()
         watcher.join()
-
-
-class Sandbox:
-    """An empty in-memory DuckDB without access to files: binds types and runs post-processing.
-
-    It never meets a raw row: planning shows it empty tables, finishing shows it noisy ones.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={
-                "enable_external_access": "false",
-                "autoload_known_extensions": "false",
-                "autoinstall_known_extensions": "false",
-                "threads": "1",
-            },
-        )
-        for name, value in SETTINGS:
-            self._connection.execute(f"SET {name} = '{value}'")
-        self._connection.execute("SET python_enable_replacements = false")
-        # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
-        self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
-
-    def close(self) -> None:
-        """Close the in-memory database."""
-        with self._lock:
-            self._connection.close()
-
-    def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
-        """Types of expressions over an empty table with these columns.
-
-        Raises:
-            SchemaError: an expression does not bind; the text comes from a database without rows.
-
-        """
-        if not expressions:
-            return []
-        declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns) or "nothing INTEGER"
-        listed = ", ".join(f"({expression})" for expression in expressions)
-        with self._lock:
-            try:
-                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE bound_against ({declared})")
-                rows = self._connection.execute(f"DESCRIBE SELECT {listed} FROM bound_against").fetchall()
-            except duckdb.Error as error:
-                raise SchemaError(_first_line(error), hint="Check names, argument types and casts.") from None
-        return [str(row[1]) for row in rows]
-
-    def literals(self, texts: Sequence[str], key_type: str) -> pa.Array:
-        """Distinct values of SQL literals as ``key_type``, in the order given.
-
-        Raises:
-            SchemaError: a literal cannot be cast to the type.
-
-        """
-        listed = ", ".join(f"CAST({text} AS {key_type})" for text in texts)
-        with self._lock:
-            try:
-                table = self._connection.sql(
-                    f"SELECT key FROM (SELECT unnest([{listed}]) AS key, unnest(range({len(texts)})) AS place) "
-                    "GROUP BY key ORDER BY min(place)"
-                ).to_arrow_table()
-            except duckdb.Error as error:
-                raise SchemaError(_first_line(error), hint=f"Public keys must be {key_type} values.") from None
-        return table.column("key").combine_chunks()
-
-    def run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
-        """Run SQL over the given tables.
-
-        Raises:
-            EngineError: the SQL failed.
-
-        """
-        with self._lock:
-            try:
-                with contextlib.suppress(Exception):
-                    for name, table in tables.items():
-                        self._connection.register(name, table)
-                    return self._connection.sql(sql).to_arrow_table()
-            finally:
-                for name in tables:
-                    self._connection.unregister(name)
-        # outside a handler, as in DuckDBEngine.aggregate: exact tables pass through here when keys are lined up
-        raise EngineError("post-processing failed")
-
-
-def digest(values: pa.Table) -> str:
-    """A digest of a table's content, for hashes."""
-    try:
-        content = values.to_pydict()
-    except (OverflowError, ValueError):
-        # dates that Python cannot hold
-        with duckdb.connect(":memory:") as connection:
-            names = ", ".join(f"CAST({quote(name)} AS VARCHAR) AS {quote(name)}" for name in values.column_names)
-            content = connection.from_arrow(values).project(names).to_arrow_table().to_pydict()
-    return hashlib.sha256(repr(content).encode()).hexdigest()
-
-
-def _first_line(error: duckdb.Error) -> str:
-    return str(error).partition("\n")[0].partition("LINE 1:")[0].strip().rstrip(".") + "."

@@ -1,0 +1,10 @@
+"""DuckDB: the only way from raw rows into the program, and a sandbox that never meets one."""
+
+from __future__ import annotations
+
+from dpsql.engine.catalog import identity
+from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
+from dpsql.engine.sandbox import Sandbox, digest
+from dpsql.engine.settings import BYTEWISE, SETTINGS
+
+__all__ = ["BYTEWISE", "SETTINGS", "DuckDBEngine", "Engine", "ExactTable", "Sandbox", "digest", "identity"]
