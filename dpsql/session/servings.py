@@ -14,12 +14,13 @@ from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanisms.correlated_gaussian import MOST_RISES
 from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Cut, Level, cut_at, level_of
+from dpsql.release.window import snapped
 from dpsql.session.reader import Reader
 from dpsql.state import Level as StoredLevel
 from dpsql.state import State
 
 MOST_POINTS = 32
-"""Points of a statistic beyond which none is made between or below them: the next lower one is served."""
+"""Points of a statistic beyond which none is made between them: the next lower one is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class _Cascade:
         self._window = query.frame.window
         self._calibration = calibration
         self._histogram = calibration.histogram
-        self._level = level
+        self._asked = self._level = level
         self._reader = reader
         self._side_table = state.side_table
         self._hash = level.statistic.hash_in(query.frame)
@@ -155,7 +156,7 @@ class _Cascade:
         if self._stored:
             return self._served()
         top = level_of(self._level.statistic, ceiling, self._histogram)
-        cut = self._cut_at(top) if self._hides else None
+        cut = self._cut_for(top, paid=False) if self._hides else None
         self._stored = (self._charged(top, cut),)
         return replace(self._served(), ceiling=top, ceiling_cut=cut)
 
@@ -191,7 +192,8 @@ class _Cascade:
                 rise = level_of(self._level.statistic, self._level.rho_nano - top, self._histogram)
             serving = Serving(self._level, self._stored, rise)
             paid = self._window is not None and bool(self._stored)
-            return self._cut(serving, self._asked_cut(paid=paid)) if self._hides else serving
+            return self._cut(serving, self._cut_for(self._level, paid=paid)) if self._hides else serving
+        self._level = self._rounded_down(self._stored)
         found = self._fitting(self._stored)
         level = self._level if found is None else Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
         serving = Serving(level, self._stored)
@@ -200,16 +202,17 @@ class _Cascade:
         if found is not None and found.tau is not None:
             return self._cut(serving, Cut(found.tau, 0.0))
         if self._window is not None:
-            return self._cut(serving, self._asked_cut(paid=True))
+            return self._cut(serving, self._cut_for(level, paid=True))
         shown = tuple(point for point in self._stored if point.tau is not None and self._reader.may_see(point.rho_nano))
         if shown and not self._query.own_threshold:
             return replace(serving, keys_from=shown)
-        return self._cut(serving, self._asked_cut(paid=False) if level == self._level else self._cut_at(level))
+        return self._cut(serving, self._cut_for(level, paid=False))
 
     def _served_alone(self) -> Serving:
         """Each charged point is a release of its own; what was made of one shows the keys of that one."""
         visible = tuple(point for point in self._stored if self._may_hold(_release_of(point)))
         wanted = tuple(point for point in visible if point.tau is not None or not self._query.own_threshold)
+        self._level = self._rounded_down(visible)
         found = self._fitting(wanted) or self._just_below(wanted)
         if found is not None:
             level = Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
@@ -231,7 +234,7 @@ class _Cascade:
                 f"limit of {self._reader.name!r}; ask in a rho_window, where they do not"
             )
         self._require_room()
-        cut = self._asked_cut(paid=False) if level == self._level else self._cut_at(level)
+        cut = self._cut_for(level, paid=False)
         serving = Serving(level, self._stored, rise=level, stands_alone=True)
         return replace(serving, cut=cut, keys_from=(self._charged(level, cut),))
 
@@ -240,14 +243,15 @@ class _Cascade:
         below = (point for point in self._stored if point.tau is not None and point.rho_nano < serving.level.rho_nano)
         return replace(serving, cut=cut, keys_from=(self._charged(serving.level, cut), *below))
 
-    def _asked_cut(self, *, paid: bool) -> Cut:
-        """The threshold of the level that is asked for."""
-        if self._calibration.tau is None:
+    def _cut_for(self, level: Level, *, paid: bool) -> Cut:
+        """The threshold of a level, as it was calibrated where it is the one asked for."""
+        if level != self._asked:
+            cut = cut_at(self._query, self._histogram, level)
+        elif self._calibration.tau is not None:
+            cut = Cut(self._calibration.tau, self._calibration.threshold_delta)
+        else:
             raise AssertionError("a threshold is for keys that hide")
-        return Cut(self._calibration.tau, 0.0 if paid else self._calibration.threshold_delta)
-
-    def _cut_at(self, level: Level) -> Cut:
-        return cut_at(self._query, self._histogram, level)
+        return replace(cut, delta=0.0) if paid else cut
 
     def _charged(self, level: Level, cut: Cut | None) -> StoredLevel:
         """A level as it is stored, or will be."""
@@ -284,13 +288,21 @@ class _Cascade:
         fitting = [point for point in stored if asked <= point.rho_nano <= self._calibration.rho_nano]
         if fitting or len(stored) < MOST_POINTS:
             return fitting[0] if fitting else None
-        lower = [point for point in stored if point.rho_nano < asked]
-        if not lower:
-            raise CalibrationError(
-                f"this statistic is stored at {len(stored)} levels, all above rho = {asked / NANO:.3g}; ask "
-                f"for at least {stored[-1].rho_nano / NANO:.9g}"
-            )
-        return lower[0]
+        return next((point for point in stored if point.rho_nano < asked), None)
+
+    def _rounded_down(self, stored: tuple[StoredLevel, ...]) -> Level:
+        """Beyond so many points, a level below all of them is a half, a quarter, … of the lowest: few more are made."""
+        asked = self._asked.rho_nano
+        if len(stored) < MOST_POINTS or asked >= stored[-1].rho_nano:
+            return self._asked
+        rho_nano = stored[-1].rho_nano
+        while rho_nano > asked:
+            rho_nano //= 2
+        if not rho_nano:
+            raise CalibrationError(f"rho = {asked / NANO:.3g} is too small; ask for more")
+        if self._window is not None and self._hides:
+            rho_nano = snapped(self._window, rho_nano)
+        return level_of(self._asked.statistic, rho_nano, self._histogram)
 
     def _require_room(self) -> None:
         if len(self._stored) >= MOST_RISES:

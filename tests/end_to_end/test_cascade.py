@@ -276,6 +276,30 @@ def test_after_many_points_the_next_lower_one_is_served() -> None:
         assert len(presence_levels(session)) == MOST_POINTS + 1
 
 
+@pytest.mark.parametrize("text", [BY_THRESHOLD, BY_TOP_K, f"{WITH} (rho_window = [0.0001, 4]) {COUNT}"])
+def test_after_many_points_a_level_below_all_is_halved_until_it_is_low_enough(text: str) -> None:
+    """So that few more are made, whatever is asked, and nothing is refused."""
+    levels = [1.0, *(0.9 - 0.01 * i for i in range(MOST_POINTS))]
+    if "window" in text:
+        levels = [float(rho) for rho in np.geomspace(0.004, 4, 3 * MOST_POINTS)[::-1]]
+    with open_session([500] * 4) as session:
+        for rho in levels:
+            ask(session, text, round(rho, 6))
+        lowest = presence_levels(session)[-1].rho_nano
+        served = set()
+        for asked in np.geomspace(lowest / 2e9, lowest / 9e9, 40):
+            _, receipt = ask(session, text, round(float(asked), 9))
+            assert receipt.charged_rho == receipt.charged_delta == 0
+            assert asked / 2.5 < receipt.rho <= asked
+            served.add(receipt.rho)
+        assert len(served) <= 4
+        # with a threshold of its own it is calibrated for the level that is served
+        before = spent(session)
+        _, receipt = ask(session, text, round(lowest / 3e9, 9), own_threshold=True)
+        if "window" not in text:
+            assert 0 < spent(session)[1] - before[1] <= 1.01e-6 * DELTA_UNITS_PER_ONE
+
+
 def errors(session: dpsql.Session, text: str, exact: Floats, versions: int) -> tuple[Floats, list[list[float]]]:
     """Noise at each level of ORDER, shape (versions, keys, levels), and the sigmas that the receipts name."""
     found, sigmas = [], []
