@@ -67,6 +67,9 @@ class Engine(Protocol):
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
 
+    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
+        """Whether a constraint keeps these columns of a base table unique together."""
+
     def collation(self, schema: TableSchema, column: str) -> str | None:
         """Collation that may hold different texts of a column equal; None where bytes decide."""
 
@@ -165,6 +168,16 @@ class DuckDBEngine:
                 list(schema.catalog_name),
             ).fetchone()
         return row is not None and row[0] == 1
+
+    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
+        """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
+        with self._cursor() as cursor:
+            rows = cursor.execute(
+                "SELECT constraint_column_names FROM duckdb_constraints() WHERE "
+                "(database_name, schema_name, table_name) = (?, ?, ?) AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
+                list(schema.catalog_name),
+            ).fetchall()
+        return any(set(names) <= set(columns) for (names,) in rows)
 
     def collation(self, schema: TableSchema, column: str) -> str | None:
         """Collation of a column, or the instance's own, that may hold different texts equal; None where bytes decide.

@@ -82,6 +82,9 @@ def read_buckets(
         refusals: collects.
 
     """
+    if refusals.found:
+        # what is not on the allow-list is not computed
+        return None
     if public is None:
         refusals.add(
             "buckets", hint, "the bucket column and all other keys need a public list of keys.",
@@ -90,9 +93,9 @@ def read_buckets(
         return None
     axis = [key.sql for key in keys].index(to_sql(parts.column))
     ordering = Ordering(axis, public.lengths, descending=False, with_null=public.with_null[axis])
-    if ordering.length > LONGEST_SEQUENCE:
+    if not 1 <= ordering.length <= LONGEST_SEQUENCE:
         refusals.add(
-            "buckets", hint, f"a column of buckets has at most {LONGEST_SEQUENCE:,} values.", "Take a coarser column.",
+            "buckets", hint, f"a column of buckets has 1 to {LONGEST_SEQUENCE:,} values.", "Take a coarser column.",
         )  # fmt: skip
         return None
     coarse = {to_sql(key) for key in resolved.keys if parts.is_of_buckets(key)}

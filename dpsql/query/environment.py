@@ -60,6 +60,24 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkStep:
+    """One step from a table towards its unit.
+
+    Attributes:
+        columns: columns of the table before, or of the queried one.
+        parent: canonical name of the table whose key they hold.
+        parent_columns: that key.
+        version: the parent's declared version.
+
+    """
+
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableRules:
     """What the policy says about one protected table and one reader of it, in the units that a planner needs."""
 
@@ -75,6 +93,7 @@ class TableRules:
     rho_window: tuple[float, float] | None
     rho_ceiling: float | None
     rho_limit: float | None
+    links: tuple[LinkStep, ...] = ()
 
 
 class Rules(Protocol):

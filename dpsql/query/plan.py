@@ -100,7 +100,10 @@ def _plan(
     keys = _keys(inner.keys, schema, environment, refusals)
     public = _public_keys(options, inner.keys, keys, schema, environment, refusals)
     buckets = None
-    if parts is not None and keys:
+    if parts is not None and keys and not refusals.found:
+        # what does not bind is said of the text, before it is computed on the public list
+        written = [(part, as_condition(to_sql(part))) for part in parts.conditions]
+        types_of(environment, schema.columns, written, statement.text)
         result = _keys(resolved.keys, schema, environment, refusals)
         buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
     reader = AggregateReader(schema, rules, environment, refusals)
@@ -123,6 +126,7 @@ def _plan(
         window=read_window(options, rules, request, private_keys=hides, ceiling=ceiling, hint=hint, refusals=refusals),
         settings=environment.settings,
         ceiling=ceiling,
+        links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links),
     )
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     if parts is not None:

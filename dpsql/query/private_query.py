@@ -183,6 +183,7 @@ class Frame:
             None where it is drawn at the level asked for.
         generation: how many refreshes of the same frame came before.
         factorised: what is noised under the mechanism ``factorised_gaussian``; None under others.
+        links: parents that lead to the unit, each with its version and the columns that were compared.
 
     """
 
@@ -203,6 +204,12 @@ class Frame:
     ceiling: int | None = None
     generation: int = 0
     factorised: Factorised | None = None
+    links: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
+
+    @property
+    def table_versions(self) -> tuple[tuple[str, str], ...]:
+        """Every table that is read, with its version, the queried one first."""
+        return ((self.table, self.version), *((parent, version) for parent, version, _, _ in self.links))
 
     @property
     def has_private_keys(self) -> bool:
@@ -243,6 +250,7 @@ class Frame:
         optional = {
             "ceiling": self.ceiling,
             "generation": self.generation,
+            "links": self.links,
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
         }

@@ -19,7 +19,7 @@ Argument = Scalar | tuple["Argument", ...]
 TABLE_FUNCTIONS = ("dp_policy", "dp_budget", "dp_releases", "dp_cascade", "dp_explain", "dp_query")
 _LARGEST_WHOLE = 2.0**63
 """A longer whole number is read as a floating-point one, as infinity if need be."""
-DECLARATIONS = ("dp_unit", "dp_protect", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")
+DECLARATIONS = ("dp_unit", "dp_protect", "dp_link", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,9 @@ class TotalsReader:
             )  # fmt: skip
             return None
         axis = self._keys.index(along)
-        if self._public.lengths[axis] > LONGEST_SEQUENCE:
+        if not 1 <= self._public.lengths[axis] <= LONGEST_SEQUENCE:
             self._refuse(
-                node, f"a running total runs along at most {LONGEST_SEQUENCE:,} values.", "Group by a coarser key.",
+                node, f"a running total runs along 1 to {LONGEST_SEQUENCE:,} values.", "Group by a coarser key.",
             )  # fmt: skip
             return None
         with_null = self._public.with_null[axis]

@@ -137,7 +137,7 @@ def _ratio(
     doubt = (Z_95 * bottom_sigma / safe) ** 2
     clear = positive & (doubt < 1.0)
     remaining = np.where(clear, 1.0 - doubt, 1.0)
-    slope = covariance / bottom_sigma**2
+    slope = covariance / np.where(bottom_sigma > 0.0, bottom_sigma, 1.0) ** 2
     spread = (
         top_sigma**2
         - 2.0 * ratio * covariance

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 
+from dpsql.errors import AccessError
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.release.calibrate import calibrate
@@ -18,7 +19,7 @@ from dpsql.release.histogram import Histogram
 from dpsql.session.exact import Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
 from dpsql.session.reader import Reader
-from dpsql.session.receipt import make_receipt, terms_of
+from dpsql.session.receipt import make_receipt, terms_of, with_price
 from dpsql.session.result import Receipt, Result
 from dpsql.session.servings import Serving, servings_of
 from dpsql.session.shown import Stored, noisy_table
@@ -44,8 +45,17 @@ def charge_items(query: PrivateQuery, servings: tuple[Serving, ...]) -> tuple[Ch
     return tuple(items)
 
 
-def current(query: PrivateQuery, state: State) -> PrivateQuery:
-    """The query on the last generation of its frame, or on the next where a refresh is asked for."""
+def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
+    """The query on the last generation of its frame, or on the next where a refresh is asked for.
+
+    Raises:
+        AccessError: a reader with a limit asks for a refresh, which adds to what they hold of the same rows.
+
+    """
+    if query.refresh and reader.rho_limit is not None:
+        raise AccessError(
+            f"a refresh is one more release of the same rows, and {reader.name!r} has a limit; the curator can refresh"
+        )
     last = state.side_table.generation(query.frame.base_hash)
     generation = 0 if last is None else last + query.refresh
     return replace(query, frame=replace(query.frame, generation=generation))
@@ -75,7 +85,7 @@ def answer(
     """
     table = rooms.state.side_table
     with rooms.state.locks.exclusive(query.frame.base_hash):
-        query = current(query, rooms.state)
+        query = current(query, rooms.state, reader)
         frame = query.frame
         calibration = calibrate(query, held_histogram(query, rooms.state))
         servings = servings_of(query, calibration, rooms.state, reader)
@@ -84,15 +94,17 @@ def answer(
         # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
         reading = prepare_reading(frame, drawn, rooms) if drawn else None
         items = charge_items(query, servings)
-        charged = Charged(0, 0, ())
+        # all of the receipt that can fail is made before the charge
+        receipt, charged = make_receipt(query, calibration.histogram, terms), Charged(0, 0, ())
         if items:
             charged = rooms.state.ledger.charge(frame.unit, items, reader.name)
         exact = None
         if reading is not None:
-            kept = table.frame(frame.frame_hash, frame.unit, (frame.table,), frame.base_hash, frame.generation)
+            tables = [name for name, _ in frame.table_versions]
+            kept = table.frame(frame.frame_hash, frame.unit, tables, frame.base_hash, frame.generation)
             exact = read_exact(reading, kept.salt, rooms, timeout_seconds)
         made = new_points(frame, calibration.histogram, servings, exact, table, rooms.entropy)
-        receipt = make_receipt(query, calibration.histogram, terms, charged)
+        receipt = with_price(receipt, charged)
         table.store(
             frame.frame_hash,
             exact.new_keys if exact else None,
@@ -129,5 +141,5 @@ def _release(
         charged_rho_nano=charged.rho_nano,
         charged_delta_units=charged.delta_units,
         reused=receipt.reused,
-        table_versions=((query.frame.table, query.frame.version),),
+        table_versions=query.frame.table_versions,
     )

@@ -22,6 +22,7 @@ from dpsql.session.servings import Serving, servings_of
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
+    Policy,
     State,
 )
 
@@ -43,7 +44,8 @@ def policy_table(state: State) -> Result:
             "protected table",
             table.table,
             unit=table.unit,
-            privacy_unit_column=table.privacy_unit_column,
+            privacy_unit_column=table.privacy_unit_column if policy.link(table.table) is None else None,
+            linked_by=_link_sentence(policy, table.table),
             max_groups_contributed=table.max_groups,
             max_rows_per_group=table.max_rows_per_group,
             default_rho=None if table.default_rho is None else table.default_rho / NANO_PER_RHO,
@@ -66,6 +68,14 @@ def policy_table(state: State) -> Result:
         limit = "any level" if analyst.rho_limit is None else analyst.rho_limit / NANO_PER_RHO
         rows += _settings("analyst", analyst.name, rho_limit=limit)
     return _table(("kind", "name", "setting", "value"), rows)
+
+
+def _link_sentence(policy: Policy, table: str) -> str | None:
+    link = policy.link(table)
+    if link is None:
+        return None
+    pairs = zip(link.columns, link.parent_columns, strict=True)
+    return ", ".join(f"{column} = {link.parent}.{key}" for column, key in pairs)
 
 
 def _settings(kind: str, name: str, **settings: object) -> list[tuple[str, str, str, str]]:
@@ -216,7 +226,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
-    query = current(query, state)
+    query = current(query, state, reader)
     histogram = held_histogram(query, state)
     calibration = calibrate(query, histogram)
     frame = query.frame

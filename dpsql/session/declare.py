@@ -1,7 +1,8 @@
-"""The curator's declarations: CALL dp_unit, dp_protect, dp_domain, dp_public, dp_analyst, dp_new_version."""
+"""The curator's declarations: CALL dp_unit, dp_protect, dp_link, dp_domain, dp_public, dp_analyst, dp_new_version."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
@@ -11,10 +12,13 @@ from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.query.environment import TableSchema, folded
 from dpsql.query.statements import FunctionCall
+from dpsql.session.links import link_steps, linked, unit_column
 from dpsql.session.reader import CURATOR
 from dpsql.state import (
     ClearedAnalyst,
     Domain,
+    Link,
+    Policy,
     ProtectedTable,
     PublicTable,
     RememberedTable,
@@ -61,6 +65,8 @@ def declare(call: FunctionCall, books: Books, engine: Engine) -> str:
             return _unit(call, books)
         case "dp_protect":
             return _protect(call, books, engine)
+        case "dp_link":
+            return _link(call, books, engine)
         case "dp_domain":
             return _domain(call, books, engine)
         case "dp_public":
@@ -74,14 +80,23 @@ def declare(call: FunctionCall, books: Books, engine: Engine) -> str:
 class _Arguments:
     """Arguments of one call, checked for unknown names and read by type."""
 
-    def __init__(self, call: FunctionCall, positional: int, named: tuple[str, ...]) -> None:
+    def __init__(self, call: FunctionCall, positional: int, named: tuple[str, ...], *, lists: bool = False) -> None:
         self._call = call
-        if len(call.positional) != positional or not all(isinstance(p, str) and p for p in call.positional):
+        listed = [_listed(argument) for argument in call.positional]
+        single = all(
+            len(names) == 1 and not isinstance(p, tuple) for names, p in zip(listed, call.positional, strict=True)
+        )
+        if len(listed) != positional or not all(listed) or not (lists or single):
             raise PolicyError(f"{call.name} takes {positional} name{'s' * (positional > 1)} in quotes first")
         unknown = sorted(set(call.named) - set(named))
         if unknown:
             raise PolicyError(f"{call.name} has no argument {unknown[0]}; it has {', '.join(named) or 'none'}")
-        self.names = tuple(str(p) for p in call.positional)
+        self.lists = tuple(listed)
+        self.names = tuple(names[0] for names in listed)
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """One name in quotes, or a list of them."""
+        return _listed(self._call.named.get(name))
 
     def has(self, *names: str) -> bool:
         return any(self._call.named.get(name) is not None for name in names)
@@ -120,6 +135,12 @@ class _Arguments:
         if not isinstance(value, kind) or isinstance(value, bool):
             raise PolicyError(f"{name} takes {noun}")
         return value
+
+
+def _listed(argument: object) -> tuple[str, ...]:
+    """A name, or a list of names; empty for anything else."""
+    names = argument if isinstance(argument, tuple) else (argument,)
+    return tuple(names) if all(isinstance(name, str) and name for name in names) else ()
 
 
 def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
@@ -224,11 +245,25 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
     column = _column(schema, column)
     _require_bytewise(schema, column, engine)
+    if policy.link(schema.canonical) is not None:
+        raise PolicyError(f"table {schema.canonical!r} is linked; change its settings with CALL dp_link")
+    protected = _settings(arguments, schema.canonical, unit_name, column)
+    own_budget = None if shared else _budget(unit_name, arguments, policy.unit(unit_name))
+    state = books.write()
+    if own_budget is not None:
+        state.declare_unit(own_budget)
+    state.declare_protected(protected)
+    _remember(schema, state)
+    return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"
+
+
+def _settings(arguments: _Arguments, table: str, unit: str, column: str) -> ProtectedTable:
+    """What dp_protect and dp_link say of a table's queries."""
     default_rho, ceiling = arguments.number("default_rho"), arguments.number("rho_ceiling")
     window = arguments.pair("rho_window")
-    protected = ProtectedTable(
-        table=schema.canonical,
-        unit=unit_name,
+    return ProtectedTable(
+        table=table,
+        unit=unit,
         privacy_unit_column=column,
         max_groups=arguments.whole("max_groups_contributed"),
         max_rows_per_group=arguments.whole("max_rows_per_group"),
@@ -239,13 +274,63 @@ def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
         rho_window=None if window is None else (rho_nano_down(window[0]), rho_nano_down(window[1])),
         rho_ceiling=None if ceiling is None else rho_nano_down(ceiling),
     )
-    own_budget = None if shared else _budget(unit_name, arguments, policy.unit(unit_name))
+
+
+def _link(call: FunctionCall, books: Books, engine: Engine) -> str:
+    arguments = _Arguments(call, 2, ("parent", *_RULES[2:]), lists=True)
+    schema = _table(split_name(arguments.names[0]), engine)
+    columns = tuple(_column(schema, name) for name in arguments.lists[1])
+    keys = arguments.names_of("parent")
+    if not keys:
+        raise PolicyError("dp_link needs parent := 'table.column', or a list of such for a key of several columns")
+    places = [split_name(key) for key in keys]
+    tables = {tuple(parts[:-1]) for parts in places}
+    if len(tables) != 1 or not all(tables):
+        raise PolicyError("parent takes columns of one table, as in parent := ['visits.city', 'visits.number']")
+    parent = _table(list(next(iter(tables))), engine)
+    parent_columns = tuple(_column(parent, parts[-1]) for parts in places)
+    policy = books.read().policy()
+    above = policy.protected_table(parent.canonical)
+    if above is None:
+        raise PolicyError(f"table {parent.canonical!r} is not protected, so no table can be linked to it")
+    if not engine.is_base_table(schema) or not engine.is_base_table(parent):
+        raise PolicyError("a link is between base tables, whose keys DuckDB keeps")
+    for table, column in ((schema, name) for name in columns):
+        _require_bytewise(table, column, engine)
+    link = Link(schema.canonical, columns, parent.canonical, parent_columns)
+    _require_key(link, schema, parent, engine)
+    protected = _settings(arguments, schema.canonical, above.unit, columns[0])
+    _require_free_name(link, schema, policy)
     state = books.write()
-    if own_budget is not None:
-        state.declare_unit(own_budget)
-    state.declare_protected(protected)
-    _remember(schema, state)
-    return f"table {schema.canonical} is protected; its privacy unit is {unit_name}"
+    state.declare_protected(protected, link)
+    _remember(linked(schema, state.policy(), engine), state)
+    return f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
+
+
+def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: Engine) -> None:
+    """A row must meet one parent row at most, and no comparison may need a cast."""
+    if not engine.is_unique(parent, link.parent_columns):
+        raise PolicyError(
+            f"{', '.join(link.parent_columns)} of {parent.canonical!r} has no PRIMARY KEY or UNIQUE constraint, so a "
+            "row could meet several parents; ALTER TABLE … ADD PRIMARY KEY, or create the table with one"
+        )
+    for own, key in zip(link.columns, link.parent_columns, strict=True):
+        types = [column.type for column in (child.column(own), parent.column(key)) if column is not None]
+        if len(set(types)) != 1:
+            raise PolicyError(f"{own!r} is {types[0]} and {key!r} is {types[1]}; a link compares columns of one type")
+
+
+def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
+    """What the last parent lends must have a name of its own in the table."""
+    with_link = dataclasses.replace(policy, links=(*(one for one in policy.links if one.table != link.table), link))
+    if not link_steps(with_link, link.table):
+        return
+    name = unit_column(with_link, link_steps(with_link, link.table)[-1].parent)
+    if child.column(name) is not None:
+        raise PolicyError(
+            f"table {child.canonical!r} has a column {name!r} of its own; protect it by that column with CALL "
+            "dp_protect, or rename it"
+        )
 
 
 def _remember(schema: TableSchema, state: State) -> None:
@@ -258,7 +343,7 @@ def _analyst(call: FunctionCall, books: Books) -> str:
     name, limit = arguments.names[0], arguments.number("rho_limit")
     if limit is None and "rho_limit" in call.named:
         raise PolicyError("rho_limit takes a number; leave it out for any level")
-    if name.casefold() == CURATOR:
+    if folded(name) == CURATOR:
         raise PolicyError("the curator may be shown everything; an analyst needs a name of their own")
     analyst = ClearedAnalyst(name, None if limit is None else rho_nano_down(limit))
     books.write().declare_analyst(analyst)
@@ -302,8 +387,9 @@ def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     _require_declared(schema, books)
     state = books.write()
     version = state.new_version(schema.canonical, version)
-    if state.policy().protected_table(schema.canonical) is not None:
-        _remember(schema, state)
+    policy = state.policy()
+    if policy.protected_table(schema.canonical) is not None:
+        _remember(linked(schema, policy, engine), state)
     return f"table {schema.canonical} is at version {version}"
 
 

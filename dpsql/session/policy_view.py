@@ -15,6 +15,7 @@ from dpsql.query.bound import as_condition, guarded
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
 from dpsql.query.private_query import Places, PublicKeys
+from dpsql.session.links import link_steps, linked, unit_column
 from dpsql.session.reader import Reader
 from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
@@ -35,7 +36,7 @@ class PolicyView:
             return None
         return TableRules(
             unit=table.unit,
-            privacy_unit_column=table.privacy_unit_column,
+            privacy_unit_column=unit_column(self.policy, canonical),
             max_groups=table.max_groups,
             max_rows_per_group=table.max_rows_per_group,
             default_rho=None if table.default_rho is None else rho_from_nano(self.reader.at_most(table.default_rho)),
@@ -46,6 +47,7 @@ class PolicyView:
             rho_window=None if table.rho_window is None else _levels(table.rho_window),
             rho_ceiling=None if table.rho_ceiling is None else rho_from_nano(table.rho_ceiling),
             rho_limit=None if self.reader.rho_limit is None else rho_from_nano(self.reader.rho_limit),
+            links=link_steps(self.policy, canonical),
         )
 
     def version_at(self, canonical: str, as_of: str) -> str | None:
@@ -95,7 +97,8 @@ class SchemaView:
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that a name means; of a protected table that was dropped, what is remembered of it."""
-        return self.engine.resolve(parts) or self._remembered(parts)
+        schema = self.engine.resolve(parts)
+        return self._remembered(parts) if schema is None else linked(schema, self.policy, self.engine)
 
     def _remembered(self, parts: Sequence[str]) -> TableSchema | None:
         *prefix, name = parts
@@ -131,20 +134,24 @@ class SchemaView:
     ) -> Places:
         """Groups of a column's public list by expressions of it, of values that pass all conditions."""
         (values,) = self._lists(canonical, [column], [key_type])
-        named = [f"{guarded(sql)} AS coarse_{i}" for i, sql in enumerate(expressions)]
-        names = ", ".join(f"coarse_{i}" for i in range(len(expressions)))
+        place = "place"
+        while folded(column).startswith(place):
+            place += "_"
+        # by position: a name could be the column's own
+        coarse = [f"{guarded(sql)} AS {place}_{i}" for i, sql in enumerate(expressions)]
+        positions = ", ".join(str(i + 1) for i in range(len(expressions)))
         passing = " AND ".join(guarded(as_condition(sql)) for sql in conditions)
-        columns = ", ".join([*named, "list(place ORDER BY place) AS places"])
         listed = (
             f"SELECT CAST(value AS {key_type}) AS {quote(column)}, "
-            "row_number() OVER (ORDER BY value NULLS LAST) - 1 AS place FROM listed"
+            f"row_number() OVER (ORDER BY value NULLS LAST) - 1 AS {place} FROM listed"
         )
         where = f" WHERE {passing}" if passing else ""
-        grouping = f" GROUP BY {names} ORDER BY {names}" if names else ""
+        grouping = f" GROUP BY {positions} ORDER BY {positions}" if positions else ""
+        columns = ", ".join([*coarse, f"list({place} ORDER BY {place}) AS {place}_s"])
         table = self.sandbox.run(
             f"SELECT {columns} FROM ({listed}){where}{grouping}", {"listed": pa.table({"value": values})}
         )
-        return tuple(tuple(group or ()) for group in table.column("places").to_pylist())
+        return tuple(tuple(group or ()) for group in table.column(f"{place}_s").to_pylist())
 
     def _lists(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> list[pa.Array]:
         lists = []

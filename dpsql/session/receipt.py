@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import Calibration, Level, guarantee, window_guarantee
@@ -24,6 +24,7 @@ class Terms:
         tau: threshold of the presence count that is served; None with public keys.
         epsilon, delta: guarantee of these levels together with the keys that are shown, both rounded up.
         keys_rho_nano: level of the charged release that the keys were shown by, where that is above the count's own.
+        tells_rho_nano: level of discrete counts that those which are served were made of, and tell as much as.
 
     """
 
@@ -32,6 +33,7 @@ class Terms:
     epsilon: float
     delta: float
     keys_rho_nano: int | None = None
+    tells_rho_nano: int | None = None
 
 
 def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...]) -> Terms:
@@ -52,6 +54,9 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
     if asked and single and presence.tau == calibration.tau:
         return Terms(levels, presence.tau, calibration.epsilon, calibration.delta)
     drawn, tau, others, keys = levels, presence.tau, presence.keys_from[1:], None
+    if presence.tells_of is not None:
+        top = presence.tells_of
+        drawn = (Level(presence.statistic, top.rho_nano, top.sigma, 0.0), *levels[1:])
     if tau is None and presence.keys_from:
         # the keys are those that charged points have shown, so what these guarantee is part of it
         top = presence.keys_from[0]
@@ -62,11 +67,22 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
             others = presence.keys_from
     epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta)
     shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
-    return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys)
+    tells = None if presence.tells_of is None else presence.tells_of.rho_nano
+    return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys, tells)
 
 
-def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms, charged: Charged) -> Receipt:
-    """What is shown, at the levels that are served (which may be above those asked for)."""
+def with_price(receipt: Receipt, charged: Charged) -> Receipt:
+    """The receipt with what was charged."""
+    return replace(
+        receipt,
+        charged_rho=charged.rho_nano / NANO_PER_RHO,
+        charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
+        reused=not charged.charge_ids,
+    )
+
+
+def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms) -> Receipt:
+    """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     frame = query.frame
     return Receipt(
         query_hash=query.query_hash,
@@ -77,9 +93,9 @@ def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms, charge
         rho=sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO,
         epsilon=terms.epsilon,
         delta=terms.delta,
-        charged_rho=charged.rho_nano / NANO_PER_RHO,
-        charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
-        reused=not charged.charge_ids,
+        charged_rho=0.0,
+        charged_delta=0.0,
+        reused=True,
         max_groups=frame.max_groups,
         max_keys=frame.key_count,
         threshold=shown_threshold(frame, terms.tau, query.min_units),
@@ -157,6 +173,11 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
         found.append(
             f"rho is that of the numbers; which keys there are was shown by a release with a count of units at rho = "
             f"{terms.keys_rho_nano / NANO_PER_RHO:.9g}, which epsilon and delta cover"
+        )
+    if terms.tells_rho_nano is not None:
+        found.append(
+            "counts were made of others with discrete noise, whose lattice shows through: epsilon and delta are those "
+            f"of counts at rho = {terms.tells_rho_nano / NANO_PER_RHO:.9g}"
         )
     if frame.sparsity is not None and query.min_units > 1:
         found.append(f"of these, groups whose noisy count of units exceeds {query.min_units} by the threshold, too")

@@ -38,6 +38,7 @@ class Serving:
             share noise with shown ones, what was shown tells of it; a next level chosen by that, outside a window,
             would not be covered by the sum of what the levels' thresholds cost one by one.
         keys_from: charged levels that show the keys which the reader sees, highest first; empty with public keys.
+        tells_of: the level that numbers below it tell of, where its noise is discrete; None where they do not.
 
     """
 
@@ -49,6 +50,7 @@ class Serving:
     ceiling_cut: Cut | None = None
     stands_alone: bool = False
     keys_from: tuple[StoredLevel, ...] = ()
+    tells_of: StoredLevel | None = None
 
     @property
     def statistic(self) -> Statistic:
@@ -89,7 +91,8 @@ class Serving:
     @property
     def told_nano(self) -> int:
         """The highest level that numbers and keys tell of."""
-        return max(self.level.rho_nano, *(level.rho_nano for level in self.keys_from), 0)
+        beyond = self.keys_from if self.tells_of is None else (*self.keys_from, self.tells_of)
+        return max([self.level.rho_nano, *(level.rho_nano for level in beyond)])
 
     @property
     def release_nano(self) -> int:
@@ -168,20 +171,26 @@ class _Cascade:
 
     def _require_a_law_for_lower_levels(self) -> None:
         """What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of."""
-        rounded = self._level.statistic != PRESENCE or self._histogram.is_gaussian
-        if not rounded and self._stored and not self._reader.may_see(self._stored[0].rho_nano):
+        if self._is_discrete and self._stored and not self._reader.may_see(self._stored[0].rho_nano):
             raise AccessError(
                 f"these counts have discrete noise and are stored at rho = {self._stored[0].rho_nano / NANO:.9g}; what "
                 f"is made of them is not for {self._reader.name!r}. Leave mechanism out"
             )
 
+    @property
+    def _is_discrete(self) -> bool:
+        return self._level.statistic == PRESENCE and not self._histogram.is_gaussian
+
     def _may_hold(self, release_nano: int) -> bool:
         """Whether the reader may be shown all of an independent release, which adds to what they hold of others."""
         if self._reader.rho_limit is None:
             return True
-        held = self._side_table.releases_held(self._hash, self._reader.name)
+        held = self._releases_held()
         known = held.get(release_nano, 0)
         return release_nano <= known or self._reader.may_see(sum(held.values()) - known + release_nano)
+
+    def _releases_held(self) -> dict[int, int]:
+        return self._side_table.releases_held(self._hash, self._reader.name)
 
     def _served_in_cascade(self) -> Serving:
         top = self._stored[0].rho_nano if self._stored else 0
@@ -197,6 +206,8 @@ class _Cascade:
         found = self._fitting(self._stored)
         level = self._level if found is None else Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
         serving = Serving(level, self._stored)
+        if self._is_discrete and level.rho_nano < top:
+            serving = replace(serving, tells_of=self._stored[0])
         if not self._hides:
             return serving
         if found is not None and found.tau is not None:
@@ -211,18 +222,14 @@ class _Cascade:
     def _served_alone(self) -> Serving:
         """Each charged point is a release of its own; what was made of one shows the keys of that one."""
         visible = tuple(point for point in self._stored if self._may_hold(_release_of(point)))
-        wanted = tuple(point for point in visible if point.tau is not None or not self._query.own_threshold)
         self._level = self._rounded_down(visible)
-        found = self._fitting(wanted) or self._just_below(wanted)
-        if found is not None:
-            level = Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
-            cut = None if found.tau is None else Cut(found.tau, 0.0)
-            source = next(point for point in self._stored if point.rho_nano == _release_of(found))
-            return Serving(level, self._stored, cut=cut, stands_alone=True, keys_from=(source,))
+        held = {} if self._reader.rho_limit is None else self._releases_held()
+        # what the reader holds already adds nothing to it
+        for points in (tuple(point for point in visible if _release_of(point) in held), visible):
+            serving = self._of_releases(points)
+            if serving is not None:
+                return serving
         level = self._free_level()
-        sources = [point for point in visible if point.tau is not None and point.rho_nano > level.rho_nano]
-        if sources and not self._query.own_threshold:
-            return Serving(level, self._stored, stands_alone=True, keys_from=(sources[-1],))
         if self._query.frame.ceiling is not None:
             raise AccessError(
                 "these keys were shown once, at the ceiling, with noise that hidden ones share; for a threshold at a "
@@ -237,6 +244,22 @@ class _Cascade:
         cut = self._cut_for(level, paid=False)
         serving = Serving(level, self._stored, rise=level, stands_alone=True)
         return replace(serving, cut=cut, keys_from=(self._charged(level, cut),))
+
+    def _of_releases(self, points: tuple[StoredLevel, ...]) -> Serving | None:
+        """What is stored of independent releases, or can be made of one of them; None where nothing is."""
+        own_threshold = self._query.own_threshold
+        wanted = tuple(point for point in points if point.tau is not None or not own_threshold)
+        found = self._fitting(wanted) or self._just_below(wanted)
+        if found is not None:
+            level = Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
+            cut = None if found.tau is None else Cut(found.tau, 0.0)
+            source = next(point for point in self._stored if point.rho_nano == _release_of(found))
+            return Serving(level, self._stored, cut=cut, stands_alone=True, keys_from=(source,))
+        level = self._free_level()
+        sources = [point for point in points if point.tau is not None and point.rho_nano > level.rho_nano]
+        if not sources or own_threshold:
+            return None
+        return Serving(level, self._stored, stands_alone=True, keys_from=(sources[-1],))
 
     def _cut(self, serving: Serving, cut: Cut) -> Serving:
         """The serving with a threshold: it shows what it and charged points below it have shown."""

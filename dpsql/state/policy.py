@@ -7,6 +7,7 @@ of integers do not: a budget can be used to its last unit, and never beyond it.
 from __future__ import annotations
 
 import math
+import string
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -86,6 +87,13 @@ def rho_from_nano(rho_nano: int) -> float:
 def delta_from_units(delta_units: int) -> float:
     """Return the largest float that does not exceed the charge: the delta for which a threshold is set."""
     return _float_not_above(Fraction(delta_units, DELTA_UNITS_PER_ONE))
+
+
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def _folded(name: str) -> str:
+    return name.translate(_ASCII_LOWER)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -212,6 +220,31 @@ class ProtectedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """How rows of a table find their unit: each belongs to the row of the parent that has its key.
+
+    Attributes:
+        table: canonical name; a protected table whose privacy unit column is that at the end of the chain.
+        columns: its columns that hold the parent's key.
+        parent: canonical name of another protected table of the same unit.
+        parent_columns: the parent's key, unique there.
+
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require(
+            bool(self.columns) and len(self.columns) == len(self.parent_columns),
+            f"a link of table {self.table!r} needs as many columns as the key of {self.parent!r}",
+        )
+        _require(self.table != self.parent, f"table {self.table!r} cannot be its own parent")
+
+
+@dataclass(frozen=True, slots=True)
 class ClearedAnalyst:
     """An analyst, and the highest level in nano-rho of anything that they are shown; None for any level."""
 
@@ -297,6 +330,7 @@ class Policy:
     public: tuple[PublicTable, ...] = ()
     domains: tuple[Domain, ...] = ()
     analysts: tuple[ClearedAnalyst, ...] = ()
+    links: tuple[Link, ...] = ()
     remembered: tuple[RememberedTable, ...] = ()
     versions: tuple[TableVersion, ...] = ()
 
@@ -316,9 +350,13 @@ class Policy:
         """Return what is declared of this column, None if nothing is."""
         return next((domain for domain in self.domains if (domain.table, domain.column) == (table, column)), None)
 
+    def link(self, table: str) -> Link | None:
+        """Return how a table is linked, None if it names its unit itself."""
+        return next((link for link in self.links if link.table == table), None)
+
     def analyst(self, name: str) -> ClearedAnalyst | None:
-        """Return what is declared of an analyst, in whatever letter case, None if nothing is."""
-        return next((analyst for analyst in self.analysts if analyst.name.casefold() == name.casefold()), None)
+        """Return what is declared of an analyst, None if nothing is; the case of the letters A to Z does not matter."""
+        return next((analyst for analyst in self.analysts if _folded(analyst.name) == _folded(name)), None)
 
     def versions_of(self, table: str) -> tuple[TableVersion, ...]:
         """Return all versions of a table, oldest first."""

@@ -44,11 +44,15 @@ def _add_shapes(connection: sqlite3.Connection) -> None:
 _CLEARANCES = """
 CREATE TABLE analyst (name TEXT PRIMARY KEY, rho_limit INTEGER CHECK (rho_limit > 0)) STRICT;
 CREATE TABLE remembered_table (name TEXT PRIMARY KEY, columns TEXT NOT NULL) STRICT;
+CREATE TABLE link (
+    name TEXT PRIMARY KEY REFERENCES protected_table(name), columns TEXT NOT NULL,
+    parent TEXT NOT NULL REFERENCES protected_table(name), parent_columns TEXT NOT NULL
+) STRICT;
 """
 
 
 def _add_clearances(connection: sqlite3.Connection) -> None:
-    """Format 3: analysts and what each was shown, windows and ceilings by default, tables that are gone, refreshes."""
+    """Format 3: analysts and what each was shown, windows and ceilings, tables that are gone, refreshes, links."""
     for column in ("rho_window_low", "rho_window_high", "rho_ceiling"):
         connection.execute(f"ALTER TABLE protected_table ADD COLUMN {column} INTEGER")
     connection.execute("ALTER TABLE frame ADD COLUMN base_hash TEXT")

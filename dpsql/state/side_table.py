@@ -269,21 +269,22 @@ class SideTable:
 
     def point(self, statistic_hash: str, rho_nano: int) -> Point | None:
         """Return the point at a level, None if there is none."""
-        values = self._decoded.get(statistic_hash, rho_nano)
-        # the threshold of a point may be set after it was stored, by others too: only the vector is at hand for good
-        blob = "noisy_values" if values is None else "NULL"
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
-                f"created_at, value_count, {blob}, correlation, floor_correlation, floor, source_rho FROM point "
+                "created_at, value_count, id, correlation, floor_correlation, floor, source_rho FROM point "
                 "WHERE statistic_hash = ? AND rho_nano = ?",
                 (statistic_hash, rho_nano),
             ).fetchone()
-        if row is None:
-            return None
-        if values is None:
-            values = _values(row[8], row[7])
-            self._decoded.put(statistic_hash, rho_nano, values)
+            if row is None:
+                return None
+            # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
+            name = (statistic_hash, rho_nano, str(row[6]))
+            values = self._decoded.get(name)
+            if values is None or len(values) != row[7]:
+                blob = connection.execute("SELECT noisy_values FROM point WHERE id = ?", (row[8],)).fetchone()[0]
+                values = _values(blob, row[7])
+                self._decoded.put(name, values)
         return Point(
             statistic_hash=statistic_hash,
             rho_nano=row[0],
@@ -367,7 +368,7 @@ class SideTable:
             if release is not None:
                 _insert_release(connection, release)
         for point in points:
-            self._decoded.put(point.statistic_hash, point.rho_nano, point.values)
+            self._decoded.put((point.statistic_hash, point.rho_nano, point.created_at.isoformat()), point.values)
 
     def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
         """Return the releases to one analyst, or to all, oldest first."""
@@ -409,7 +410,8 @@ class SideTable:
                 f"WITH shown AS ({_SHOWN}), of_unit AS (SELECT DISTINCT statistic_hash FROM charge WHERE unit = ?1) "
                 "SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho_nano) AS highest FROM shown "
                 "JOIN of_unit USING (statistic_hash) "
-                "WHERE ?2 IS NULL OR analyst IN (SELECT value FROM json_each(?2)) GROUP BY statistic_hash, source)",
+                "WHERE ?2 IS NULL OR lower(analyst) IN (SELECT lower(value) FROM json_each(?2)) "
+                "GROUP BY statistic_hash, source)",
                 (unit, None if analysts is None else json.dumps(list(analysts))),
             ).fetchone()
         return int(row[0])
@@ -418,8 +420,8 @@ class SideTable:
         """Return the highest level that an analyst was shown of each independent release of a statistic."""
         with self._database.read() as connection:
             rows = connection.execute(
-                f"SELECT source, max(rho_nano) FROM ({_SHOWN}) WHERE statistic_hash = ? AND analyst = ? "
-                "GROUP BY source",
+                f"SELECT source, max(rho_nano) FROM ({_SHOWN}) WHERE statistic_hash = ? "
+                "AND lower(analyst) = lower(?) GROUP BY source",
                 (statistic_hash, analyst),
             ).fetchall()
         return dict(rows)

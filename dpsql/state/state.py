@@ -16,6 +16,7 @@ from dpsql.state.locks import Locks
 from dpsql.state.policy import (
     ClearedAnalyst,
     Domain,
+    Link,
     Policy,
     ProtectedTable,
     PublicTable,
@@ -78,6 +79,12 @@ def _read_policy(connection: sqlite3.Connection) -> Policy:
         analysts=tuple(
             ClearedAnalyst(*row) for row in connection.execute("SELECT name, rho_limit FROM analyst ORDER BY name")
         ),
+        links=tuple(
+            Link(table, tuple(json.loads(columns)), parent, tuple(json.loads(parent_columns)))
+            for table, columns, parent, parent_columns in connection.execute(
+                "SELECT name, columns, parent, parent_columns FROM link ORDER BY name"
+            )
+        ),
         remembered=tuple(
             RememberedTable(name, tuple((column, kind, nullable) for column, kind, nullable in json.loads(columns)))
             for name, columns in connection.execute("SELECT name, columns FROM remembered_table ORDER BY name")
@@ -103,7 +110,7 @@ def _write_row(connection: sqlite3.Connection, table: str, row: dict[str, object
 
 
 def _record(
-    connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst
+    connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link
 ) -> None:
     """Add to the history of declarations."""
     connection.execute(
@@ -228,12 +235,12 @@ class State:
             )
             _record(connection, unit)
 
-    def declare_protected(self, protected: ProtectedTable) -> None:
-        """Make a table a member of a privacy unit, or change its settings (all but unit and version).
+    def declare_protected(self, protected: ProtectedTable, link: Link | None = None) -> None:
+        """Make a table a member of a privacy unit, or change its settings (all but unit, version and link).
 
         Raises:
-            PolicyError: there is no such unit, the table belongs to another unit or is public, or the version
-                is neither empty nor the current one.
+            PolicyError: there is no such unit, the table belongs to another unit or is public, its link is another one
+                than before, or the version is neither empty nor the current one.
 
         """
         with self._database.write() as connection:
@@ -248,6 +255,13 @@ class State:
                     f"table {protected.table!r} belongs to unit {before.unit!r}, which never changes under "
                     "the same name"
                 )
+            if link is not None and policy.protected_table(link.parent) is None:
+                raise PolicyError(f"table {link.parent!r} is not protected, so no table can be linked to it")
+            if before is not None and policy.link(protected.table) != link:
+                raise PolicyError(
+                    f"how rows of table {protected.table!r} find their unit is declared already and never changes "
+                    "under the same name"
+                )
             version = _settle_version(connection, protected.table, protected.version)
             after = dataclasses.replace(protected, version=version)
             if after == before:
@@ -257,6 +271,19 @@ class State:
             row["rho_window_low"], row["rho_window_high"] = row.pop("rho_window") or (None, None)
             _write_row(connection, "protected_table", {"name": row.pop("table"), **row})
             _record(connection, after)
+            if link is not None and before is None:
+                columns, parent_columns = json.dumps(link.columns), json.dumps(link.parent_columns)
+                _write_row(
+                    connection,
+                    "link",
+                    {
+                        "name": link.table,
+                        "columns": columns,
+                        "parent": link.parent,
+                        "parent_columns": parent_columns,
+                    },
+                )
+                _record(connection, link)
 
     def declare_analyst(self, analyst: ClearedAnalyst) -> None:
         """Declare what an analyst may be shown, from now on."""

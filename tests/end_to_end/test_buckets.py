@@ -12,6 +12,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.engine import DuckDBEngine
+from dpsql.errors import SchemaError, UnsupportedQueryError
 from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.release import estimates
@@ -203,3 +204,44 @@ def test_less_error_than_a_sum_of_noisy_days(session: dpsql.Session) -> None:
     (column,) = receipt_of(answer).columns
     assert column.sigma is not None
     assert column.sigma < 0.5 * math.sqrt(DAYS)
+
+
+@pytest.mark.parametrize(
+    "name", ["place", "place_", "Places", "place__s", "coarse_0", "key_0", "bucket", "value", "listed"]
+)
+def test_a_column_of_any_name_can_be_the_buckets(name: str) -> None:
+    with dpsql.connect() as session:
+        session.connection.execute(
+            f'CREATE TABLE t AS SELECT i AS pid, [1, 2, 3, 40][i % 4 + 1] AS "{name}" FROM range(800) t(i)'
+        )
+        session.sql(
+            "CALL dp_protect('t', privacy_unit_column := 'pid', max_groups_contributed := 1, rho_budget := 1000, "
+            "delta_threshold := 0.1, delta_conversion := 1e-6)"
+        )
+        session.sql(f"CALL dp_domain('t', '{name}', keys := [1, 2, 3, 40])")
+        for condition, exact in ((f'"{name}" = 3', 200), (f'"{name}" = 40', 200), (f'"{name}" < 3', 400)):
+            answer = session.sql(f"SELECT count(DISTINCT pid) FROM t WHERE {condition}", rho=5, buckets=name)
+            assert answer.fetchall()[0][0] == pytest.approx(exact, abs=5)
+        rows = session.sql(
+            f'SELECT "{name}" // 20 AS g, count(DISTINCT pid) AS n FROM t GROUP BY g ORDER BY g', rho=5, buckets=name
+        )
+        assert [row[0] for row in rows.fetchall()] == [0, 2]
+
+
+def test_a_condition_that_does_not_bind_is_said_of_the_text(session: dpsql.Session) -> None:
+    with pytest.raises(SchemaError, match="line 1, column 35"):
+        ask(session, "SELECT count(*) FROM visits WHERE day % 2 = 1")
+    assert len(session.sql("FROM dp_releases()")) == 0
+
+
+def test_an_empty_list_has_no_buckets_and_no_totals(session: dpsql.Session) -> None:
+    session.connection.execute("DELETE FROM days")
+    with pytest.raises(UnsupportedQueryError, match="1 to 4,096"):
+        ask(session, "SELECT count(*) FROM visits")
+    with pytest.raises(UnsupportedQueryError, match="1 to 4,096"):
+        session.sql("SELECT day, sum(count(*)) OVER (ORDER BY day) AS t FROM visits GROUP BY day", rho=0.5)
+
+
+def test_an_average_over_no_bucket_is_null_and_warns_of_nothing(session: dpsql.Session) -> None:
+    answer = ask(session, "SELECT avg(cost) AS a, dp_interval_low(a) AS l FROM visits WHERE day > DATE '2030-01-01'")
+    assert answer.fetchall() == [(None, -5.0)]

@@ -228,7 +228,34 @@ def test_what_is_made_of_discrete_noise_is_not_for_readers_below_it(session: dps
     ask(session, "bob", text)
     with pytest.raises(AccessError, match="discrete"):
         ask(session, "ana", text, rho=0.01)
-    assert ask(session, "bob", text, rho=0.01)[1].charged_rho == 0
+    # who may see the counts that it is made of is told that it tells as much
+    _, receipt = ask(session, "bob", text, rho=0.01)
+    assert receipt.charged_rho == 0
+    assert receipt.epsilon == pytest.approx(ask(session, "bob", text)[1].epsilon, rel=1e-6)
+    assert any("discrete" in note and "rho = 0.5" in note for note in receipt.notes)
+    assert held(session, "bob") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("text", [COUNT, TOP_K])
+def test_a_refresh_is_not_for_readers_with_a_limit(session: dpsql.Session, text: str) -> None:
+    """It is one more release of the same rows, beside what they hold."""
+    first, _ = ask(session, "ana", text)
+    before = spent(session)
+    with pytest.raises(AccessError, match="curator can refresh"):
+        ask(session, "ana", text, refresh=True)
+    with pytest.raises(AccessError, match="curator can refresh"):
+        session.as_analyst("ana").sql(f"FROM dp_explain($$ {text} $$, rho := 0.01, refresh := true)")
+    assert spent(session) == before
+    assert ask(session, "ana", text)[0] == first
+    assert ask(session, "eve", text, refresh=True)[1].charged_rho > 0
+
+
+def test_what_a_reader_holds_already_is_served_before_what_would_add_to_it(session: dpsql.Session) -> None:
+    ask(session, "bob", TOP_K, rho=0.3)
+    ask(session, "eve", TOP_K, rho=0.2, own_threshold=True)
+    assert ask(session, "bob", TOP_K, rho=0.1)[1].charged_rho == 0
+    assert held(session, "bob") == pytest.approx(0.3)
+    assert ask(session, "bob", TOP_K, rho=0.15, own_threshold=True)[1].charged_rho == pytest.approx(0.15)
 
 
 def test_a_name_in_another_case_is_the_same_analyst(session: dpsql.Session) -> None:
@@ -239,6 +266,17 @@ def test_a_name_in_another_case_is_the_same_analyst(session: dpsql.Session) -> N
     session.sql("CALL dp_analyst('Ana', rho_limit := 0.03)")
     declared = [row[1:] for row in session.sql("FROM dp_policy()").fetchall() if row[0] == "analyst"]
     assert declared[0] == ("ana", "rho_limit", "0.03")
+    assert held(session, "ANA") == pytest.approx(0.02)
+    # what somebody was shown before they were declared counts, too
+    ask(session, "Eve", TOP_K, rho=0.2)
+    session.sql("CALL dp_analyst('eve', rho_limit := 0.25)")
+    with pytest.raises(AccessError, match="add up"):
+        ask(session, "eve", TOP_K, rho=0.1, own_threshold=True)
+    # letters beyond A to Z are what they are
+    session.sql("CALL dp_analyst('straße', rho_limit := 0.1)")
+    session.sql("CALL dp_analyst('strasse', rho_limit := 0.5)")
+    with pytest.raises(AccessError):
+        ask(session, "straße", rho=0.2)
 
 
 def test_a_level_that_is_stored_for_others_is_missed_by_one_unit_of_account(session: dpsql.Session) -> None:

@@ -40,9 +40,12 @@ def _without_numbers(text: str) -> list[str]:
 
 def test_every_statement_of_the_curator_runs() -> None:
     with dpsql.connect() as session:
-        session.connection.execute("CREATE TABLE visits (patient_id INTEGER, city VARCHAR, cost DOUBLE)")
+        session.connection.execute(
+            "CREATE TABLE visits (visit_id INTEGER PRIMARY KEY, patient_id INTEGER, city VARCHAR, cost DOUBLE)"
+        )
+        session.connection.execute("CREATE TABLE meals (visit_id INTEGER, dish VARCHAR)")
         session.connection.execute("CREATE TABLE cities AS SELECT 'Lund' AS name")
         statements = [text.strip() for text in re.sub(r"--.*", "", code_blocks("sql")[0]).split(";") if text.strip()]
-        assert len(statements) == 11
+        assert len(statements) == 12
         for statement in statements:
             assert len(session.sql(statement)) > 0 or "dp_releases" in statement

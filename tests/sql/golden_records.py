@@ -66,6 +66,10 @@ CREATE TABLE bills (patient_id INTEGER, kind VARCHAR, amount DOUBLE, "Zip Code" 
 CREATE TABLE cities (name VARCHAR);
 INSERT INTO cities VALUES ('Lund'), ('Malmö'), ('Ystad');
 CREATE TABLE drafts (patient_id INTEGER);
+CREATE TABLE stays (stay_id INTEGER PRIMARY KEY, patient_id INTEGER);
+INSERT INTO stays VALUES (10, 1), (11, 1), (12, 2), (13, NULL);
+CREATE TABLE meals (stay_id INTEGER, dish VARCHAR);
+INSERT INTO meals VALUES (10, 'soup'), (10, 'soup'), (11, 'fish'), (12, 'soup'), (13, 'soup'), (14, 'fish');
 CREATE VIEW visits_view AS SELECT * FROM visits;
 """
 
@@ -74,6 +78,9 @@ POLICY = (
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 2, "
     "max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-9)",
     "CALL dp_protect('bills', unit := 'patient', privacy_unit_column := 'patient_id')",
+    "CALL dp_protect('stays', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 1)",
+    "CALL dp_link('meals', 'stay_id', parent := 'stays.stay_id', max_groups_contributed := 3, "
+    "max_rows_per_group := 2, default_rho := 0.1)",
     "CALL dp_public('cities')",
     "CALL dp_domain('visits', 'city', keys_from := 'cities.name')",
     "CALL dp_domain('visits', 'urgent', keys := [true, false])",

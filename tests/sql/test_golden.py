@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 DECLARATION_ARGUMENTS = (
     "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion", "unit",
     "privacy_unit_column", "max_groups_contributed", "max_rows_per_group", "default_rho", "default_epsilon",
-    "default_delta", "bounds", "keys", "keys_from", "version",
+    "default_delta", "bounds", "keys", "keys_from", "version", "parent", "rho_limit", "analysts",
 )  # fmt: skip
 FUNCTIONS = tuple(dict.fromkeys(re.match(r"\w+", example)[0] for example in FUNCTION_EXAMPLES))  # type: ignore[index]
 

@@ -454,12 +454,32 @@ def test_only_so_much_is_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoded, "_MOST_BYTES", 80)
     kept = decoded.Decoded()
     for rho_nano in (1, 2, 3):
-        kept.put("a", rho_nano, np.full(4, rho_nano, np.int64))
-        kept.get("a", 1)
-    assert kept.get("a", 2) is None
-    assert [kept.get("a", rho_nano) is not None for rho_nano in (1, 3)] == [True, True]
-    kept.put("a", 1, np.zeros(10, np.int64))
-    assert kept.get("a", 3) is None
+        kept.put(("a", rho_nano, "now"), np.full(4, rho_nano, np.int64))
+        kept.get(("a", 1, "now"))
+    assert kept.get(("a", 2, "now")) is None
+    assert [kept.get(("a", rho_nano, "now")) is not None for rho_nano in (1, 3)] == [True, True]
+    assert kept.get(("a", 1, "later")) is None
+    kept.put(("a", 1, "now"), np.zeros(10, np.int64))
+    assert kept.get(("a", 3, "now")) is None
+
+
+def test_a_file_that_was_restored_is_read_and_not_remembered(tmp_path: Path) -> None:
+    """What is at hand is of the point that this process saw; another one may stand in its place now."""
+    path = tmp_path / "s.dpsql"
+    with new_state(path) as first:
+        first.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(first, "a", 100))
+        with new_state(tmp_path / "other.dpsql") as other:
+            other.side_table.store("frame", CITIES, [point("a", 100, [7, 8, 9])], charge(other, "a", 100))
+            ((blob, at),) = _rows(other, "SELECT noisy_values, created_at FROM point")
+        assert top_values(first, "a") == [1, 2, 3]
+        with first._database.write() as connection:
+            connection.execute("UPDATE point SET noisy_values = ?, created_at = ?", (blob, at))
+        assert top_values(first, "a") == [7, 8, 9]
+
+
+def _rows(state: State, sql: str) -> list[tuple[object, ...]]:
+    with state._database.read() as connection:
+        return connection.execute(sql).fetchall()
 
 
 STORE_UNTIL_KILLED = """

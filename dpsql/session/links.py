@@ -1,0 +1,76 @@
+"""Linked tables: the relation that leads each row to its unit, through the parents that hold its key.
+
+A parent's key is unique, so a row meets one parent row or none, and rows of one unit come from rows of that unit alone:
+the joined rows of a unit are a function of its own rows in all tables of the chain (docs/privacy.md).
+"""
+
+from __future__ import annotations
+
+from dpsql.engine import Engine
+from dpsql.errors import SchemaError
+from dpsql.query.dialect import quote
+from dpsql.query.environment import Column, LinkStep, TableSchema
+from dpsql.state import Policy
+
+
+def link_steps(policy: Policy, table: str) -> tuple[LinkStep, ...]:
+    """The parents that a row has to meet to find its unit; none where a column of the table is the unit itself."""
+    steps: list[LinkStep] = []
+    while (link := policy.link(table)) is not None:
+        parent = policy.protected_table(link.parent)
+        if parent is None or len(steps) > len(policy.links):
+            raise SchemaError(f"the parent {link.parent!r} of a linked table is not protected any more.")
+        if policy.link(link.parent) is None and link.parent_columns == (parent.privacy_unit_column,):
+            # the key of the last parent is the unit, and the link holds it
+            return tuple(steps)
+        steps.append(LinkStep(link.columns, link.parent, link.parent_columns, parent.version))
+        table = link.parent
+    return tuple(steps)
+
+
+def unit_column(policy: Policy, table: str) -> str:
+    """Name of the column that holds the unit: the table's own, or the one that its last parent lends it."""
+    steps = link_steps(policy, table)
+    last = steps[-1].parent if steps else table
+    declared, link = policy.protected_table(last), policy.link(last)
+    if declared is None:
+        raise SchemaError(f"table {last!r} is not protected any more.")
+    return declared.privacy_unit_column if link is None else link.columns[0]
+
+
+def linked(schema: TableSchema, policy: Policy, engine: Engine) -> TableSchema:
+    """The table with the unit of its last parent as one more column; the table itself where it has its unit.
+
+    Raises:
+        SchemaError: a parent, or a column of the chain, is gone.
+
+    """
+    steps = link_steps(policy, schema.canonical)
+    if not steps or not schema.relation:
+        return schema
+    name = unit_column(policy, schema.canonical)
+    if schema.column(name) is not None:
+        raise SchemaError(f"{schema.canonical!r} has a column {name!r}, which is what its link lends it.")
+    joins, before = [f"{schema.relation} AS step_0"], schema
+    for place, step in enumerate(steps, start=1):
+        parent = engine.find(step.parent)
+        if parent is None:
+            raise SchemaError(f"the table {step.parent!r} that leads to the privacy unit is gone.")
+        pairs = zip(step.columns, step.parent_columns, strict=True)
+        equal = [_equal(before, place - 1, column, parent, place, key) for column, key in pairs]
+        joins.append(f"{parent.relation} AS step_{place} ON {' AND '.join(equal)}")
+        before = parent
+    unit = before.column(name)
+    if unit is None:
+        raise SchemaError(f"the table {before.canonical!r} has lost its privacy unit column {name!r}.")
+    relation = f"(SELECT step_0.*, step_{len(steps)}.{quote(unit.name)} AS {quote(name)} FROM {' JOIN '.join(joins)})"
+    return TableSchema(
+        schema.canonical, relation, (*schema.columns, Column(name, unit.type, True)), schema.catalog_name
+    )
+
+
+def _equal(child: TableSchema, child_place: int, column: str, parent: TableSchema, place: int, key: str) -> str:
+    own, other = child.column(column), parent.column(key)
+    if own is None or other is None or own.type != other.type:
+        raise SchemaError(f"the link from {child.canonical!r} to {parent.canonical!r} has lost a column, or its type.")
+    return f"step_{child_place}.{quote(own.name)} = step_{place}.{quote(other.name)}"

@@ -1,0 +1,247 @@
+"""Linked tables: a row belongs to the unit of the parent row whose key it holds, through chains of parents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.errors import PolicyError, SchemaError
+from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
+from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+from tests.deterministic_entropy import SeededEntropy
+
+TABLES = """
+CREATE TABLE customer (c_custkey INTEGER PRIMARY KEY, c_nation VARCHAR);
+CREATE TABLE orders (o_orderkey BIGINT PRIMARY KEY, o_custkey INTEGER, o_status VARCHAR, o_total DOUBLE);
+CREATE TABLE lineitem (l_orderkey BIGINT, l_quantity INTEGER, l_flag VARCHAR);
+INSERT INTO customer SELECT i, 'nation ' || i % 3 FROM range(300) t(i);
+INSERT INTO orders SELECT i, i * 7 % 300, 'status ' || i % 2, i % 50 FROM range(900) t(i);
+INSERT INTO lineitem SELECT i * 11 % 900, i % 9, 'flag ' || i % 2 FROM range(3000) t(i);
+-- rows that lead nowhere
+INSERT INTO orders VALUES (5000, NULL, 'status 0', 9);
+INSERT INTO lineitem VALUES (7777, 3, 'flag 0'), (NULL, 3, 'flag 0'), (5000, 3, 'flag 1');
+CREATE TABLE region (r_one INTEGER, r_two VARCHAR, owner INTEGER, UNIQUE (r_one, r_two));
+CREATE TABLE place (p_one INTEGER, p_two VARCHAR, size INTEGER);
+"""
+UNIT = "CALL dp_unit('customer', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)"
+CUSTOMER = (
+    "CALL dp_protect('customer', unit := 'customer', privacy_unit_column := 'c_custkey', max_groups_contributed := 1)"
+)
+ORDERS = (
+    "CALL dp_link('orders', 'o_custkey', parent := 'customer.c_custkey', max_groups_contributed := 2, "
+    "max_rows_per_group := 9)"
+)
+LINES = (
+    "CALL dp_link('lineitem', 'l_orderkey', parent := 'orders.o_orderkey', max_groups_contributed := 2, "
+    "max_rows_per_group := 40)"
+)
+COUNT = (
+    "SELECT l_flag, count(DISTINCT o_custkey) AS c, count(*) AS n, "
+    "sum(l_quantity, contribution_bounds_per_group => (0, 400)) AS q FROM lineitem GROUP BY l_flag"
+)
+EXACT = """
+SELECT l_flag, count(DISTINCT o_custkey), count(*), sum(l_quantity)
+FROM lineitem JOIN orders ON l_orderkey = o_orderkey WHERE o_custkey IS NOT NULL GROUP BY l_flag
+"""
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        session.connection.execute(TABLES)
+        for declaration in (UNIT, CUSTOMER, ORDERS, LINES):
+            session.sql(declaration)
+        session._desk.entropy = SeededEntropy(3)
+        yield session
+
+
+def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
+    assert answer.receipt is not None
+    return answer.receipt
+
+
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = CorrelatedGaussian.draw
+
+    def silent(self: CorrelatedGaussian, count: int, entropy: Any) -> Any:
+        noise = drawn(self, count, entropy)
+        return type(noise)(*(np.zeros_like(getattr(noise, name)) for name in noise.__dataclass_fields__))
+
+    monkeypatch.setattr(CorrelatedGaussian, "draw", silent)
+    monkeypatch.setattr(RoundedGaussian, "draw", lambda self, count, _: np.zeros(count, np.int64))
+
+
+def test_rows_count_for_the_unit_at_the_end_of_the_chain(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_noise(monkeypatch)
+    ours = sorted(session.sql(COUNT, rho=5).fetchall())
+    assert ours == [(*row[:3], float(row[3])) for row in sorted(session.connection.execute(EXACT).fetchall())]
+
+
+def test_one_link_needs_no_join(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link of orders holds the unit itself; an order whose customer is gone belongs to it all the same."""
+    no_noise(monkeypatch)
+    text = "SELECT o_status, count(DISTINCT o_custkey) AS c FROM orders GROUP BY o_status"
+    before = dict(session.sql(text, rho=5).fetchall())
+    assert before == dict(session.connection.execute(text).fetchall())
+    session.connection.execute("INSERT INTO orders SELECT 9000 + i, 9000 + i, 'status 0', 1 FROM range(5) t(i)")
+    assert dict(session.sql(text, rho=5, refresh=True).fetchall())["status 0"] == before["status 0"] + 5
+
+
+def test_all_tables_share_the_budget_of_the_unit(session: dpsql.Session) -> None:
+    for text in (
+        COUNT,
+        "SELECT o_status, count(*) FROM orders GROUP BY 1",
+        "SELECT c_nation, count(DISTINCT c_custkey) FROM customer GROUP BY 1",
+    ):
+        assert receipt_of(session.sql(text, rho=0.5)).unit == "customer"
+    assert session.sql("FROM dp_budget('customer')").df()["rho_spent"][0] == pytest.approx(1.5)
+
+
+def test_one_customer_moves_no_more_than_is_declared(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of one customer, in all three tables, are taken away."""
+    no_noise(monkeypatch)
+    whole = {row[0]: row[1:] for row in session.sql(COUNT, rho=5).fetchall()}
+    for customer in (0, 7, 42):
+        session.connection.execute(
+            f"DELETE FROM lineitem WHERE l_orderkey IN (SELECT o_orderkey FROM orders WHERE o_custkey = {customer})"
+        )
+        session.connection.execute(f"DELETE FROM orders WHERE o_custkey = {customer}")
+        session.connection.execute(f"DELETE FROM customer WHERE c_custkey = {customer}")
+        less = {row[0]: row[1:] for row in session.sql(COUNT, rho=5, refresh=True).fetchall()}
+        moved = np.array([np.subtract(whole[flag], less[flag]) for flag in whole])
+        assert (moved >= 0).all()
+        assert (moved[:, 0] <= 1).all()
+        assert (moved[:, 1] <= 40).all()
+        assert (moved[:, 2] <= 400).all()
+        whole = less
+
+
+def test_the_parents_version_is_part_of_the_answer(session: dpsql.Session) -> None:
+    first = receipt_of(session.sql(COUNT, rho=0.5))
+    assert receipt_of(session.sql(COUNT, rho=0.5)).charged_rho == 0
+    session.sql("CALL dp_new_version('orders', version := 'b')")
+    second = receipt_of(session.sql(COUNT, rho=0.5))
+    assert second.charged_rho == pytest.approx(0.5)
+    assert second.query_hash != first.query_hash
+    assert session.sql("FROM dp_releases()").df()["versions"].tolist()[-1] == "main.lineitem @ 1, main.orders @ b"
+    # orders find their unit by themselves, so a new version of their parent is none of theirs
+    orders = "SELECT o_status, count(*) FROM orders GROUP BY o_status"
+    session.sql(orders, rho=0.5)
+    session.sql("CALL dp_new_version('customer')")
+    assert receipt_of(session.sql(orders, rho=0.5)).charged_rho == 0
+
+
+def test_keys_of_several_columns(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_noise(monkeypatch)
+    session.connection.execute("INSERT INTO region SELECT i % 20, 'r' || i // 20, i % 150 FROM range(200) t(i)")
+    session.connection.execute("INSERT INTO place SELECT i % 20, 'r' || i % 11, i FROM range(700) t(i)")
+    declared = "max_groups_contributed := 2"
+    session.sql(f"CALL dp_protect('region', unit := 'customer', privacy_unit_column := 'owner', {declared})")
+    key = "['region.r_one', 'region.r_two']"
+    session.sql(f"CALL dp_link('place', ['p_one', 'p_two'], parent := {key}, {declared})")
+    text = "SELECT p_two, count(DISTINCT owner) AS n FROM {} GROUP BY p_two"
+    ours = session.sql(text.format("place"), rho=5)
+    joined = "place JOIN region ON p_one = r_one AND p_two = r_two"
+    exact = session.connection.execute(text.format(joined)).fetchall()
+    shown = dict(ours.fetchall())
+    assert shown == {key: count for key, count in exact if key in shown}
+    assert len(shown) > 5
+    rows = [row for row in session.sql("FROM dp_policy()").fetchall() if row[1:3] == ("main.place", "linked_by")]
+    assert rows[0][3] == "p_one = main.region.r_one, p_two = main.region.r_two"
+
+
+def test_the_lent_unit_column_is_there_for_conditions_and_counts(session: dpsql.Session) -> None:
+    answer = session.sql("SELECT count(DISTINCT o_custkey) AS n FROM lineitem WHERE o_custkey < 100", rho=5)
+    assert answer.fetchall()[0][0] == pytest.approx(100, abs=3)
+
+
+def test_settings_of_a_link_are_changed_by_the_same_call(session: dpsql.Session) -> None:
+    session.sql(ORDERS.replace("max_rows_per_group := 9", "max_rows_per_group := 12"))
+    policy = {row[2]: row[3] for row in session.sql("FROM dp_policy()").fetchall() if row[1] == "main.orders"}
+    assert (policy["max_rows_per_group"], policy["linked_by"]) == ("12", "o_custkey = main.customer.c_custkey")
+
+
+REFUSED = {
+    "no constraint keeps the key unique": "CALL dp_link('place', 'p_one', parent := 'orders.o_custkey')",
+    "half of a key": "CALL dp_link('place', 'p_one', parent := 'region.r_one')",
+    "types differ": "CALL dp_link('place', 'p_two', parent := 'orders.o_orderkey')",
+    "types differ in width": "CALL dp_link('place', 'p_one', parent := 'orders.o_orderkey')",
+    "an unprotected parent": "CALL dp_link('place', ['p_one', 'p_two'], parent := ['region.r_one', 'region.r_two'])",
+    "another way to the unit": "CALL dp_link('lineitem', 'l_quantity', parent := 'customer.c_custkey')",
+    "protected by itself": "CALL dp_link('customer', 'c_custkey', parent := 'orders.o_orderkey')",
+    "itself": "CALL dp_link('orders', 'o_orderkey', parent := 'orders.o_orderkey')",
+    "no parent": "CALL dp_link('place', 'p_one')",
+    "two parents": "CALL dp_link('place', ['p_one', 'p_two'], parent := ['customer.c_custkey', 'orders.o_orderkey'])",
+    "too few columns": "CALL dp_link('place', ['p_one', 'size'], parent := 'customer.c_custkey')",
+    "no such column": "CALL dp_link('place', 'nothing', parent := 'customer.c_custkey')",
+    "no such table": "CALL dp_link('nothing', 'p_one', parent := 'customer.c_custkey')",
+    "no list": "CALL dp_link('place', 3, parent := 'customer.c_custkey')",
+    "a unit of its own": "CALL dp_link('place', 'p_one', parent := 'customer.c_custkey', unit := 'other')",
+    "protecting what is linked": "CALL dp_protect('orders', unit := 'customer', privacy_unit_column := 'o_orderkey')",
+    "public": "CALL dp_public('orders')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_what_leads_to_no_unit_is_refused(session: dpsql.Session, call: str) -> None:
+    before = session.sql("FROM dp_policy()").fetchall()
+    with pytest.raises(PolicyError):
+        session.sql(call)
+    assert session.sql("FROM dp_policy()").fetchall() == before
+
+
+def test_a_column_of_the_same_name_as_the_unit_is_refused(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE TABLE part (key BIGINT, o_custkey INTEGER)")
+    with pytest.raises(PolicyError, match="of its own"):
+        session.sql("CALL dp_link('part', 'key', parent := 'orders.o_orderkey')")
+    session.connection.execute("ALTER TABLE lineitem ADD COLUMN o_custkey INTEGER")
+    with pytest.raises(SchemaError, match="lends"):
+        session.sql(COUNT, rho=1)
+
+
+def test_a_collation_that_holds_two_keys_equal_is_refused(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE TABLE shop (name VARCHAR PRIMARY KEY)")
+    session.connection.execute("CREATE TABLE sale (shop VARCHAR COLLATE NOCASE)")
+    session.sql("CALL dp_protect('shop', unit := 'customer', privacy_unit_column := 'name')")
+    with pytest.raises(PolicyError, match="collation"):
+        session.sql("CALL dp_link('sale', 'shop', parent := 'shop.name')")
+
+
+def test_a_parent_that_is_gone_is_named_and_nothing_is_charged(session: dpsql.Session) -> None:
+    session.sql("SELECT o_status, count(*) FROM orders GROUP BY 1", rho=0.1)
+    before = session.sql("FROM dp_budget()").fetchall()
+    session.connection.execute("DROP TABLE orders")
+    with pytest.raises(SchemaError, match=r"main\.orders"):
+        session.sql(COUNT, rho=1)
+    assert session.sql("FROM dp_budget()").fetchall() == before
+
+
+def test_stored_answers_outlive_all_tables_of_the_chain(session: dpsql.Session) -> None:
+    first = session.sql(COUNT, rho=1)
+    session.connection.execute("DROP TABLE lineitem")
+    session.connection.execute("DROP TABLE orders")
+    assert session.sql(COUNT, rho=1).fetchall() == first.fetchall()
+    assert receipt_of(session.sql(COUNT, rho=0.3)).charged_rho == 0
+
+
+def test_receipts_and_prices_do_not_depend_on_the_parents_rows(session: dpsql.Session) -> None:
+    full = (
+        receipt_of(session.sql(COUNT, rho=0.5)),
+        session.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
+    )
+    with dpsql.connect() as empty:
+        for statement in TABLES.split(";"):
+            if "INSERT" not in statement:
+                empty.connection.execute(statement)
+        for declaration in (UNIT, CUSTOMER, ORDERS, LINES):
+            empty.sql(declaration)
+        assert (
+            receipt_of(empty.sql(COUNT, rho=0.5)),
+            empty.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
+        ) == full
