@@ -276,7 +276,14 @@ def test_after_many_points_the_next_lower_one_is_served() -> None:
         assert len(presence_levels(session)) == MOST_POINTS + 1
 
 
-@pytest.mark.parametrize("text", [BY_THRESHOLD, BY_TOP_K, f"{WITH} (rho_window = [0.0001, 4]) {COUNT}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        BY_THRESHOLD,
+        pytest.param(BY_TOP_K, marks=pytest.mark.long),
+        pytest.param(f"{WITH} (rho_window = [0.0001, 4]) {COUNT}", marks=pytest.mark.long),
+    ],
+)
 def test_after_many_points_a_level_below_all_is_halved_until_it_is_low_enough(text: str) -> None:
     """So that few more are made, whatever is asked, and nothing is refused."""
     levels = [1.0, *(0.9 - 0.01 * i for i in range(MOST_POINTS))]
@@ -287,7 +294,7 @@ def test_after_many_points_a_level_below_all_is_halved_until_it_is_low_enough(te
             ask(session, text, round(rho, 6))
         lowest = presence_levels(session)[-1].rho_nano
         served = set()
-        for asked in np.geomspace(lowest / 2e9, lowest / 9e9, 40):
+        for asked in np.geomspace(lowest / 2e9, lowest / 9e9, 12):
             _, receipt = ask(session, text, round(float(asked), 9))
             assert receipt.charged_rho == receipt.charged_delta == 0
             assert asked / 2.5 < receipt.rho <= asked

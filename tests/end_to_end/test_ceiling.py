@@ -65,7 +65,7 @@ def free_answers(session: dpsql.Session, text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", FREE.values(), ids=FREE)
 def test_below_the_ceiling_everything_is_free_and_needs_no_table(session: dpsql.Session, text: str) -> None:
-    free_answers(session, text, 40)
+    free_answers(session, text, 12)
 
 
 @pytest.mark.long
@@ -152,7 +152,7 @@ def test_a_reader_below_the_ceiling_pays_for_a_threshold(session: dpsql.Session)
         ana.sql(TOP_K, rho=0.1)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(delta=st.floats(1e-9, 1e-3), limit=st.floats(1e-3, 0.9))
 def test_every_threshold_of_its_own_below_a_ceiling_is_paid_to_the_last_unit(delta: float, limit: float) -> None:
     """Two thresholds and a draw are charged at once; each is rounded up by itself, as it is where it is stored."""
