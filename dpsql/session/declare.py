@@ -385,11 +385,13 @@ def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     schema = _table(split_name(arguments.names[0]), engine)
     version = arguments.text("version")
     _require_declared(schema, books)
+    policy = books.read().policy()
+    # what a link needs is looked up before anything changes
+    known = linked(schema, policy, engine) if policy.protected_table(schema.canonical) is not None else None
     state = books.write()
     version = state.new_version(schema.canonical, version)
-    policy = state.policy()
-    if policy.protected_table(schema.canonical) is not None:
-        _remember(linked(schema, policy, engine), state)
+    if known is not None:
+        _remember(known, state)
     return f"table {schema.canonical} is at version {version}"
 
 

@@ -9,6 +9,7 @@ start. Keys are those that charged thresholds have shown, at levels that the rea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanisms.correlated_gaussian import MOST_RISES
@@ -185,11 +186,15 @@ class _Cascade:
         """Whether the reader may be shown all of an independent release, which adds to what they hold of others."""
         if self._reader.rho_limit is None:
             return True
-        held = self._releases_held()
+        held = self._held
         known = held.get(release_nano, 0)
         return release_nano <= known or self._reader.may_see(sum(held.values()) - known + release_nano)
 
-    def _releases_held(self) -> dict[int, int]:
+    @cached_property
+    def _held(self) -> dict[int, int]:
+        """What a reader with a limit was shown of each independent release."""
+        if self._reader.rho_limit is None:
+            return {}
         return self._side_table.releases_held(self._hash, self._reader.name)
 
     def _served_in_cascade(self) -> Serving:
@@ -223,9 +228,8 @@ class _Cascade:
         """Each charged point is a release of its own; what was made of one shows the keys of that one."""
         visible = tuple(point for point in self._stored if self._may_hold(_release_of(point)))
         self._level = self._rounded_down(visible)
-        held = {} if self._reader.rho_limit is None else self._releases_held()
         # what the reader holds already adds nothing to it
-        for points in (tuple(point for point in visible if _release_of(point) in held), visible):
+        for points in (tuple(point for point in visible if _release_of(point) in self._held), visible):
             serving = self._of_releases(points)
             if serving is not None:
                 return serving
