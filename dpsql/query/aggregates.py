@@ -291,7 +291,7 @@ class AggregateReader:
             )
             return None
         if per_group is None and per_row is None and isinstance(arguments.value, exp.Column):
-            per_row = self._environment.policy.bounds(self._schema.canonical, arguments.value.name)
+            per_row = self._environment.policy.bounds(*self._schema.origin(arguments.value.name))
         if per_group is None and per_row is None:
             self._refuse_unbounded_sum(node, arguments, name)
             return None

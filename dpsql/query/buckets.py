@@ -102,7 +102,7 @@ def read_buckets(
     by_sql = {key.sql: place for place, key in enumerate(keys)}
     sources = tuple(None if key.sql in coarse else by_sql[key.sql] for key in result)
     places = environment.schemas.bucket_groups(
-        schema.canonical, parts.column.name, keys[axis].type,
+        schema.origin(parts.column.name), parts.column.name, keys[axis].type,
         [key.sql for key, source in zip(result, sources, strict=True) if source is None],
         [to_sql(condition) for condition in parts.conditions],
     )  # fmt: skip

@@ -13,9 +13,9 @@ from dpsql.query.dialect import DifferentialPrivacy
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
 
-_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint"}
+_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint", "joins"}
 _CLAUSE_NAMES = {
-    "joins": "JOIN", "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
+    "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
     "windows": "WINDOW", "with_": "WITH", "sample": "USING SAMPLE", "pivots": "PIVOT",
     "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO",
 }  # fmt: skip
@@ -62,6 +62,7 @@ class Clauses:
 
     select: tuple[exp.Expr, ...]
     source: exp.Table
+    joins: tuple[exp.Join, ...]
     where: exp.Expr | None
     group: exp.Group | None
     having: exp.Expr | None
@@ -94,6 +95,7 @@ def read_clauses(tree: exp.Select, keywords: Mapping[str, object], refusals: Ref
     return Clauses(
         select=tuple(tree.expressions),
         source=source,
+        joins=tuple(tree.args.get("joins") or ()),
         where=where.this if where else None,
         group=tree.args.get("group"),
         having=having.this if having else None,
@@ -107,21 +109,25 @@ def read_clauses(tree: exp.Select, keywords: Mapping[str, object], refusals: Ref
 def _source(tree: exp.Select, refusals: Refusals) -> exp.Table:
     from_clause = tree.args.get("from_")
     source = from_clause.this if from_clause else None
+    if isinstance(source, exp.Table) and is_plain_table(source):
+        return source
+    refusals.add(
+        "source", source or tree, "the FROM clause must name tables.",
+        "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
+    )  # fmt: skip
+    refusals.raise_if_any()
+    raise AssertionError("unreachable: a refusal was just added")
+
+
+def is_plain_table(source: exp.Expr) -> bool:
+    """Whether a source is a table by name, with nothing but an alias."""
     plain = {"this", "db", "catalog", "alias"}
-    if (
+    return (
         isinstance(source, exp.Table)
         and isinstance(source.this, exp.Identifier)
         and all(name in plain for name, value in source.args.items() if value)
         and not (source.args.get("alias") and source.args["alias"].args.get("columns"))
-    ):
-        return source
-    if isinstance(source, exp.Table) and source.args.get("joins"):
-        message = "JOIN has no private form yet."
-    else:
-        message = "the FROM clause must name one protected table."
-    refusals.add("source", source or tree, message, "Write FROM table, FROM schema.table or FROM table AS alias.")
-    refusals.raise_if_any()
-    raise AssertionError("unreachable: a refusal was just added")
+    )
 
 
 def _whole_number(node: exp.Expr | None, refusals: Refusals) -> int | None:

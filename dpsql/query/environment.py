@@ -17,11 +17,35 @@ from dpsql.query.private_query import Places, PublicKeys
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as the catalog knows it: its name as declared, DuckDB type, and whether NULL may occur."""
+    """A column as the catalog knows it: its name as declared, DuckDB type, and whether NULL may occur.
+
+    Attributes:
+        origin: table and column that it is of, where it has another name in joined rows.
+
+    """
 
     name: str
     type: str
     nullable: bool
+    origin: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedName:
+    """What a column of one of several joined tables is called in the joined rows.
+
+    Attributes:
+        qualifier: of its table in the query.
+        declared: its own name.
+        output: its name in the joined rows.
+        hidden: whether USING lets an earlier column stand for it where no table is named.
+
+    """
+
+    qualifier: str
+    declared: str
+    output: str
+    hidden: bool
 
 
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -45,12 +69,19 @@ class TableSchema:
         relation: quoted DuckDB text to read it from, ENUM columns as text, columns of unsafe types left out.
         columns: the columns of ``relation``.
         catalog_name: database, schema and table as the catalog spells them.
+        names: of joined tables, which of their columns is which; empty for one table.
     """
 
     canonical: str
     relation: str
     columns: tuple[Column, ...]
     catalog_name: tuple[str, str, str]
+    names: tuple[JoinedName, ...] = ()
+
+    def origin(self, name: str) -> tuple[str, str]:
+        """Table and column that a column of this name is of."""
+        column = self.column(name)
+        return (self.canonical, name) if column is None or column.origin is None else column.origin
 
     def column(self, name: str) -> Column | None:
         """The column of this name; DuckDB ignores the case of ASCII letters even where a name is quoted."""
@@ -102,6 +133,9 @@ class Rules(Protocol):
     def rules(self, canonical: str) -> TableRules | None:
         """Rules of a protected table; None where the table is not protected."""
 
+    def current_version(self, canonical: str) -> str:
+        """The declared version of a protected or public table."""
+
     def version_at(self, canonical: str, as_of: str) -> str | None:
         """The version of a table that ``as_of`` names, or that it had at that time (UTC); None where there is none."""
 
@@ -129,11 +163,16 @@ class Schemas(Protocol):
 
         """
 
-    def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
-        """The product of the columns' public lists as it is now."""
+    def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
+        """The product of the public lists of columns, each with its table, as it is now."""
 
     def bucket_groups(
-        self, canonical: str, column: str, key_type: str, expressions: Sequence[str], conditions: Sequence[str]
+        self,
+        origin: tuple[str, str],
+        column: str,
+        key_type: str,
+        expressions: Sequence[str],
+        conditions: Sequence[str],
     ) -> Places:
         """Groups of a column's public list by expressions of it, of values that pass all conditions."""
 

@@ -15,7 +15,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, is_aggregate_call, is_interval_call
 from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import MAX_NODES, span_of, to_sql, unquoted
-from dpsql.query.environment import Environment, TableSchema
+from dpsql.query.environment import Column, Environment, TableSchema, folded
 from dpsql.query.refusals import Refusals
 
 
@@ -51,7 +51,7 @@ class _Resolver:
         self._refusals = refusals
         self._unfolded = 0
         source = clauses.source
-        self._qualifiers = {source.alias_or_name.lower()}
+        self._qualifiers = {source.alias_or_name.lower(), *(join.this.alias_or_name.lower() for join in clauses.joins)}
         self._aliases: dict[str, exp.Expr] = {
             item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)
         }
@@ -101,7 +101,7 @@ class _Resolver:
         qualified = bool(node.table)
         if isinstance(node.this, exp.Star):
             return self._star(node)
-        declared = self._schema.column(name)
+        declared = self._declared(node)
         alias = None if qualified or name.lower() in seen else self._aliases.get(name.lower())
         if alias is not None and (alias_first or declared is None):
             return self._unfold(alias, seen=seen | {name.lower()})
@@ -109,7 +109,7 @@ class _Resolver:
         if qualified and (node.args.get("db") or node.table.lower() not in self._qualifiers):
             raise SchemaError(
                 f"there is no table {node.table!r} in this query.",
-                hint=f"Its one table is called {next(iter(self._qualifiers))!r}.",
+                hint=f"Its tables are called {', '.join(map(repr, sorted(self._qualifiers)))}.",
                 span=span,
             )
         if declared is None:
@@ -119,6 +119,26 @@ class _Resolver:
         resolved = exp.column(exp.to_identifier(declared.name, quoted=True))
         resolved.this.meta.update(node.this.meta)
         return resolved
+
+    def _declared(self, node: exp.Column) -> Column | None:
+        """The column that a name means; of joined tables, under the name that it has in the joined rows.
+
+        Raises:
+            SchemaError: several joined tables have a column of this name.
+
+        """
+        if not self._schema.names:
+            return self._schema.column(node.name)
+        name, qualifier = folded(node.name), node.table.lower()
+        alike = [one for one in self._schema.names if folded(one.declared) == name]
+        found = [one for one in alike if (one.qualifier == qualifier if qualifier else not one.hidden)]
+        if len(found) > 1:
+            tables = ", ".join(f"{one.qualifier}.{one.declared}" for one in found)
+            raise SchemaError(
+                f"column {node.name!r} is in more than one table.", hint=f"Write one of {tables}.",
+                span=span_of(node, self._refusals.text),
+            )  # fmt: skip
+        return self._schema.column(found[0].output) if found else None
 
     def _fold_clock(self, node: exp.Expr) -> exp.Expr:
         now = self._environment.now

@@ -14,8 +14,9 @@ from dpsql.query.allowed import check_row_expression
 from dpsql.query.bound import as_condition
 from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
-from dpsql.query.dialect import TOO_DEEP, quote, span_of, to_sql, unquoted
+from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.joins import read_source
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
@@ -82,7 +83,7 @@ def _plan(
     statement: SelectStatement, environment: Environment, keywords: Mapping[str, object], refusals: Refusals
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
-    schema, rules = _protected_table(clauses.source, environment, statement.text)
+    schema, rules, joins = read_source(clauses, environment, statement.text, refusals)
     resolved = resolve_names(clauses, schema, environment, refusals)
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
@@ -126,6 +127,7 @@ def _plan(
         window=read_window(options, rules, request, private_keys=hides, ceiling=ceiling, hint=hint, refusals=refusals),
         settings=environment.settings,
         ceiling=ceiling,
+        joins=joins,
         links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links),
     )
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
@@ -156,21 +158,6 @@ def _plan(
         own_threshold=bool(options.own_threshold),
         buckets=buckets,
     )
-
-
-def _protected_table(source: exp.Table, environment: Environment, text: str) -> tuple[TableSchema, TableRules]:
-    parts = [part.name for part in source.parts]
-    schema = environment.schemas.resolve(parts)
-    rules = environment.policy.rules(schema.canonical) if schema else None
-    if schema is None or rules is None:
-        public = schema is not None and environment.policy.is_public(schema.canonical)
-        raise SchemaError(
-            f"table {'.'.join(parts)!r} is "
-            + ("public, not protected." if public else "not protected, so it cannot be queried."),
-            hint="" if public else f"The curator declares it with CALL dp_protect('{'.'.join(parts)}', …).",
-            span=span_of(source, text),
-        )
-    return schema, rules
 
 
 def _unit_column(schema: TableSchema, rules: TableRules) -> Key:
@@ -280,12 +267,11 @@ def _public_keys(
     missing = [
         node
         for node in written
-        if not (isinstance(node, exp.Column) and environment.policy.has_public_keys(schema.canonical, node.name))
+        if not (isinstance(node, exp.Column) and environment.policy.has_public_keys(*schema.origin(node.name)))
     ]
     if not missing:
-        columns = {to_sql(node): node.name for node in written}
-        named = [columns[key.sql] for key in keys]
-        return environment.schemas.public_keys(schema.canonical, named, [key.type for key in keys])
+        origins = {to_sql(node): schema.origin(node.name) for node in written}
+        return environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
     if options.group_selection_strategy == "PUBLIC_GROUPS":
         for node in missing:
             refusals.add(

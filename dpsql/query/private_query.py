@@ -46,12 +46,12 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """The columns whose public lists make the keys, how long these are, a digest, and whether NULL is among them.
+    """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
 
     Keys are all combinations, in the order of their values, the last column's changing fastest.
     """
 
-    columns: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
     lengths: tuple[int, ...]
     digest: str
     with_null: tuple[bool, ...]
@@ -159,6 +159,16 @@ class Window:
     delta: float
 
 
+@dataclass(frozen=True, slots=True)
+class JoinStep:
+    """One of several joined tables: how it is joined to those before, its version if it is public, what is compared."""
+
+    kind: str
+    table: str
+    version: str
+    condition: str
+
+
 @dataclass(frozen=True)
 class Frame:
     """What is grouped: source, filter, keys, unit, max_groups; and the shape of its presence count.
@@ -184,6 +194,7 @@ class Frame:
         generation: how many refreshes of the same frame came before.
         factorised: what is noised under the mechanism ``factorised_gaussian``; None under others.
         links: parents that lead to the unit, each with its version and the columns that were compared.
+        joins: the tables of a join, the protected one among them; empty for one table.
 
     """
 
@@ -205,11 +216,14 @@ class Frame:
     generation: int = 0
     factorised: Factorised | None = None
     links: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
+    joins: tuple[JoinStep, ...] = ()
 
     @property
     def table_versions(self) -> tuple[tuple[str, str], ...]:
         """Every table that is read, with its version, the queried one first."""
-        return ((self.table, self.version), *((parent, version) for parent, version, _, _ in self.links))
+        parents = ((parent, version) for parent, version, _, _ in self.links)
+        joined = ((step.table, step.version) for step in self.joins if step.table != self.table)
+        return ((self.table, self.version), *parents, *joined)
 
     @property
     def has_private_keys(self) -> bool:
@@ -251,6 +265,7 @@ class Frame:
             "ceiling": self.ceiling,
             "generation": self.generation,
             "links": self.links,
+            "joins": [[step.kind, step.table, step.version, step.condition] for step in self.joins],
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
         }

@@ -207,7 +207,7 @@ def _public_key_table(frame: Frame, rooms: Rooms) -> pa.Table | None:
     if public is None:
         return None
     view = SchemaView(rooms.state.policy(), rooms.engine, rooms.sandbox)
-    table = view.public_key_table(frame.table, public.columns, [key.type for key in frame.keys])
+    table = view.public_key_table(public.columns, [key.type for key in frame.keys])
     if digest(table) != public.digest:
         raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
     return table

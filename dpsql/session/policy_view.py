@@ -50,6 +50,13 @@ class PolicyView:
             links=link_steps(self.policy, canonical),
         )
 
+    def current_version(self, canonical: str) -> str:
+        """The declared version of a protected or public table."""
+        found = self.policy.protected_table(canonical) or self.policy.public_table(canonical)
+        if found is None:
+            raise SchemaError(f"the table {canonical!r} is neither protected nor public.")
+        return found.version
+
     def version_at(self, canonical: str, as_of: str) -> str | None:
         """The version of this name, or the one that a date or time falls into."""
         versions = self.policy.versions_of(canonical)
@@ -114,26 +121,31 @@ class SchemaView:
         """Types of expressions over an empty table."""
         return self.sandbox.describe(columns, expressions)
 
-    def public_keys(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> PublicKeys:
+    def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
-        lists = self._lists(canonical, columns, types)
+        lists = self._lists(columns, types)
         with_null = tuple(values.null_count > 0 for values in lists)
         return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null)
 
-    def public_key_table(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> pa.Table:
+    def public_key_table(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> pa.Table:
         """The product of the columns' public lists, with columns key_0, key_1, …
 
         Raises:
             PolicyError: the product has more than a million keys.
 
         """
-        return self._product(self._lists(canonical, columns, types))
+        return self._product(self._lists(columns, types))
 
     def bucket_groups(
-        self, canonical: str, column: str, key_type: str, expressions: Sequence[str], conditions: Sequence[str]
+        self,
+        origin: tuple[str, str],
+        column: str,
+        key_type: str,
+        expressions: Sequence[str],
+        conditions: Sequence[str],
     ) -> Places:
         """Groups of a column's public list by expressions of it, of values that pass all conditions."""
-        (values,) = self._lists(canonical, [column], [key_type])
+        (values,) = self._lists([origin], [key_type])
         place = "place"
         while folded(column).startswith(place):
             place += "_"
@@ -153,10 +165,10 @@ class SchemaView:
         )
         return tuple(tuple(group or ()) for group in table.column(f"{place}_s").to_pylist())
 
-    def _lists(self, canonical: str, columns: Sequence[str], types: Sequence[str]) -> list[pa.Array]:
+    def _lists(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[pa.Array]:
         lists = []
-        for column, key_type in zip(columns, types, strict=True):
-            domain = self.policy.domain(canonical, column)
+        for (table, column), key_type in zip(columns, types, strict=True):
+            domain = self.policy.domain(table, column)
             if domain is None:
                 raise PolicyError(f"column {column!r} has no public keys")
             lists.append(self._values(domain, key_type))

@@ -13,10 +13,9 @@ from scipy import stats
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import SchemaError, UnsupportedQueryError
-from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.release import estimates
 from tests.deterministic_entropy import SeededEntropy
+from tests.end_to_end.without_noise import no_noise, receipt_of
 
 DAYS = 60
 MONTHS = "date_trunc('month', day)"
@@ -65,24 +64,12 @@ def ask(session: dpsql.Session, text: str, rho: float = 0.5, **options: Any) -> 
     return session.sql(text, rho=rho, buckets="day", **options)
 
 
-def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
-    assert answer.receipt is not None
-    return answer.receipt
-
-
 @pytest.mark.parametrize("mechanism", [None, "GAUSSIAN"])
 @pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
 def test_without_noise_it_is_what_duckdb_says(
     session: dpsql.Session, text: str, mechanism: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RoundedGaussian, "draw", lambda self, count, _: np.zeros(count, np.int64))
-    drawn = CorrelatedGaussian.draw
-
-    def silent(self: CorrelatedGaussian, count: int, entropy: Any) -> Any:
-        noise = drawn(self, count, entropy)
-        return type(noise)(*(np.zeros_like(part) for part in vars_of(noise)))
-
-    monkeypatch.setattr(CorrelatedGaussian, "draw", silent)
+    no_noise(monkeypatch)
     ours = ask(session, text, mechanism=mechanism).df().sort_index(axis=1)
     exact = session.connection.execute(text).df().sort_index(axis=1)
     keys = [name for name in ours.columns if name in ("m", "day", "w", "city", "kind")]
@@ -98,10 +85,6 @@ def test_without_noise_it_is_what_duckdb_says(
             assert ours[name].fillna(0).astype(float).tolist() == pytest.approx(
                 exact[name].fillna(0).astype(float).tolist(), abs=1e-3
             )
-
-
-def vars_of(noise: Any) -> list[Any]:
-    return [getattr(noise, name) for name in noise.__dataclass_fields__]
 
 
 def test_every_range_and_every_grouping_of_one_release_is_free(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 import dpsql
 from dpsql.errors import PolicyError, SchemaError
-from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from tests.deterministic_entropy import SeededEntropy
+from tests.end_to_end.without_noise import no_noise, receipt_of
 
 TABLES = """
 CREATE TABLE customer (c_custkey INTEGER PRIMARY KEY, c_nation VARCHAR);
@@ -57,22 +55,6 @@ def session() -> Iterator[dpsql.Session]:
             session.sql(declaration)
         session._desk.entropy = SeededEntropy(3)
         yield session
-
-
-def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
-    assert answer.receipt is not None
-    return answer.receipt
-
-
-def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = CorrelatedGaussian.draw
-
-    def silent(self: CorrelatedGaussian, count: int, entropy: Any) -> Any:
-        noise = drawn(self, count, entropy)
-        return type(noise)(*(np.zeros_like(getattr(noise, name)) for name in noise.__dataclass_fields__))
-
-    monkeypatch.setattr(CorrelatedGaussian, "draw", silent)
-    monkeypatch.setattr(RoundedGaussian, "draw", lambda self, count, _: np.zeros(count, np.int64))
 
 
 def test_rows_count_for_the_unit_at_the_end_of_the_chain(

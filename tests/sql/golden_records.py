@@ -65,6 +65,8 @@ INSERT INTO visits VALUES
 CREATE TABLE bills (patient_id INTEGER, kind VARCHAR, amount DOUBLE, "Zip Code" VARCHAR);
 CREATE TABLE cities (name VARCHAR);
 INSERT INTO cities VALUES ('Lund'), ('Malmö'), ('Ystad');
+CREATE TABLE kinds (diagnosis VARCHAR, kind VARCHAR);
+INSERT INTO kinds VALUES ('flu', 'common'), ('cold', 'common'), ('cold', 'seasonal'), ('gout', 'rare');
 CREATE TABLE drafts (patient_id INTEGER);
 CREATE TABLE stays (stay_id INTEGER PRIMARY KEY, patient_id INTEGER);
 INSERT INTO stays VALUES (10, 1), (11, 1), (12, 2), (13, NULL);
@@ -82,6 +84,7 @@ POLICY = (
     "CALL dp_link('meals', 'stay_id', parent := 'stays.stay_id', max_groups_contributed := 3, "
     "max_rows_per_group := 2, default_rho := 0.1)",
     "CALL dp_public('cities')",
+    "CALL dp_public('kinds')",
     "CALL dp_domain('visits', 'city', keys_from := 'cities.name')",
     "CALL dp_domain('visits', 'urgent', keys := [true, false])",
     "CALL dp_domain('visits', 'cost', bounds := [0, 500])",
@@ -207,7 +210,7 @@ class Clinic:
         public = None
         if query.frame.public_keys is not None:
             types = [key.type for key in query.frame.keys]
-            public = self.view.public_key_table(query.frame.table, query.frame.public_keys.columns, types)
+            public = self.view.public_key_table(query.frame.public_keys.columns, types)
         sql = bounded_sql(query.frame, query.statistics, SALT)
         table = self.engine.aggregate(sql, listed_keys=public, timeout_seconds=None).reveal()
         # With no group above the floor one row carries the floor alone.

@@ -132,7 +132,7 @@ class Laboratory:
             return None
         desk = self.session._desk
         view = SchemaView(desk.books.read().policy(), self.engine, desk.sandbox)
-        return view.public_key_table(run.query.frame.table, public.columns, [key.type for key in run.query.frame.keys])
+        return view.public_key_table(public.columns, [key.type for key in run.query.frame.keys])
 
     def reference(self, run: Run) -> dict[Group, GroupTotals]:
         """The same table by plain Python, its keys in the order of the frame's."""

@@ -47,7 +47,7 @@ def frame(
         filters=(),
         keys=(Key('"key"', "INTEGER"),),
         max_groups=max_groups,
-        public_keys=None if listed is None else PublicKeys(("key",), (listed,), "digest", (False,)),
+        public_keys=None if listed is None else PublicKeys((("main.t", "key"),), (listed,), "digest", (False,)),
         sparsity=sparsity,
         minimum_units=1,
         mechanism=mechanism,

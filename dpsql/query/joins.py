@@ -1,0 +1,243 @@
+"""Joins of one protected table with public ones: the joined rows as one source.
+
+The rows that a join gives a unit are a function of that unit's rows and of public tables alone, whatever it multiplies:
+each joined row comes from one protected row or from none, and a row from none has no unit and is dropped. So one unit
+still adds what its own joined rows add, which is bounded as ever (docs/privacy.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.query.clauses import Clauses, is_plain_table
+from dpsql.query.dialect import quote, span_of, written
+from dpsql.query.environment import Column, Environment, JoinedName, TableRules, TableSchema, folded
+from dpsql.query.private_query import JoinStep
+from dpsql.query.refusals import Refusals
+
+_SIDES = {"": "JOIN", "LEFT": "LEFT JOIN"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One table of the FROM clause: how it is called, what it is, and how it is joined to those before it."""
+
+    node: exp.Table
+    schema: TableSchema
+    join: exp.Join | None
+
+    @property
+    def qualifier(self) -> str:
+        return str(self.node.alias_or_name).lower()
+
+
+def read_source(
+    clauses: Clauses, environment: Environment, text: str, refusals: Refusals
+) -> tuple[TableSchema, TableRules, tuple[JoinStep, ...]]:
+    """What is read: the table, or the joined tables as one; the rules of the protected one; and how they were joined.
+
+    Raises:
+        SchemaError: a table is not there for this reader, or none of them is protected.
+        UnsupportedQueryError: a join has no private form; nothing more can be said then.
+
+    """
+    before = len(refusals.found)
+    nodes = [(clauses.source, None), *((join.this, join) for join in clauses.joins)]
+    parts = [_part(node, join, environment, text, refusals) for node, join in nodes]
+    protected = [part for part in parts if environment.policy.rules(part.schema.canonical) is not None]
+    if len(protected) > 1:
+        refusals.add(
+            "source", protected[1].node, "a join of two protected tables has no private form yet.",
+            "Join public tables, or let the curator link the tables with dp_link.",
+        )  # fmt: skip
+    qualifiers = [part.qualifier for part in parts]
+    for part in parts:
+        if qualifiers.count(part.qualifier) > 1:
+            refusals.add("source", part.node, "two tables have one name.", "Give each an alias of its own.")
+    if len(refusals.found) > before:
+        refusals.raise_if_any()
+    if not protected:
+        raise _not_protected(parts[0].node, environment, text)
+    rules = environment.policy.rules(protected[0].schema.canonical)
+    if rules is None:
+        raise AssertionError("a table without rules is not protected")
+    if len(parts) == 1:
+        return parts[0].schema, rules, ()
+    schema, steps = _joined(parts, protected[0], environment, text, refusals)
+    # the unit is found under the name that it has in the joined rows
+    unit = next(
+        name.output
+        for name in schema.names
+        if name.qualifier == protected[0].qualifier and folded(name.declared) == folded(rules.privacy_unit_column)
+    )
+    return schema, replace(rules, privacy_unit_column=unit), steps
+
+
+def _part(node: exp.Expr, join: exp.Join | None, environment: Environment, text: str, refusals: Refusals) -> _Part:
+    if not is_plain_table(node) or not isinstance(node, exp.Table):
+        refusals.add("source", node, "a join is with a table by name.", "Write JOIN table ON a.x = b.y.")
+        refusals.raise_if_any()
+        raise AssertionError("unreachable: a refusal was just added")
+    schema = environment.schemas.resolve([part.name for part in node.parts])
+    known = schema is not None and (
+        environment.policy.rules(schema.canonical) is not None
+        or ((join is not None or _has_joins(node)) and environment.policy.is_public(schema.canonical))
+    )
+    if schema is None or not known:
+        raise _not_protected(node, environment, text)
+    return _Part(node, schema, join)
+
+
+def _has_joins(node: exp.Expr) -> bool:
+    select = node.find_ancestor(exp.Select)
+    return select is not None and bool(select.args.get("joins"))
+
+
+def _not_protected(source: exp.Table, environment: Environment, text: str) -> SchemaError:
+    parts = [part.name for part in source.parts]
+    schema = environment.schemas.resolve(parts)
+    public = schema is not None and environment.policy.is_public(schema.canonical)
+    return SchemaError(
+        f"table {'.'.join(parts)!r} is "
+        + ("public, not protected." if public else "not protected, so it cannot be queried."),
+        hint="" if public else f"The curator declares it with CALL dp_protect('{'.'.join(parts)}', …).",
+        span=span_of(source, text),
+    )
+
+
+def _joined(
+    parts: Sequence[_Part], protected: _Part, environment: Environment, text: str, refusals: Refusals
+) -> tuple[TableSchema, tuple[JoinStep, ...]]:
+    merged = _merged(parts)
+    columns: list[Column] = []
+    names: list[JoinedName] = []
+    selected: list[str] = []
+    shared = _shared_names(parts)
+    for place, part in enumerate(parts):
+        for column in part.schema.columns:
+            # by its place, so that neither an alias nor USING gives another name
+            output = f"{column.name} {place}" if folded(column.name) in shared else column.name
+            origin = (part.schema.canonical, column.name)
+            columns.append(Column(output, column.type, True, origin))
+            hidden = (place, folded(column.name)) in merged
+            names.append(JoinedName(part.qualifier, column.name, output, hidden=hidden))
+            selected.append(f"join_{place}.{quote(column.name)} AS {quote(output)}")
+    before = len(refusals.found)
+    steps = [_step(place, parts, environment, text, refusals) for place in range(len(parts))]
+    if len(refusals.found) > before:
+        refusals.raise_if_any()
+    source = " ".join(
+        f"{step.kind} {part.schema.relation} AS join_{place}{f' ON {step.condition}' if step.condition else ''}".strip()
+        for place, (part, step) in enumerate(zip(parts, steps, strict=True))
+    )
+    readable = all(part.schema.relation for part in parts)
+    relation = f"(SELECT {', '.join(selected)} FROM {source})" if readable else ""
+    schema = TableSchema(
+        protected.schema.canonical, relation, tuple(columns), protected.schema.catalog_name, tuple(names)
+    )
+    return schema, tuple(steps)
+
+
+def _merged(parts: Sequence[_Part]) -> set[tuple[int, str]]:
+    """Columns that USING lets stand for a column of an earlier table."""
+    return {
+        (place, folded(name.name))
+        for place, part in enumerate(parts)
+        if part.join is not None
+        for name in part.join.args.get("using") or []
+    }
+
+
+def _shared_names(parts: Sequence[_Part]) -> set[str]:
+    counted = Counter(folded(column.name) for part in parts for column in part.schema.columns)
+    return {name for name, count in counted.items() if count > 1}
+
+
+def _step(place: int, parts: Sequence[_Part], environment: Environment, text: str, refusals: Refusals) -> JoinStep:
+    part = parts[place]
+    # the protected table's version is the frame's own
+    public = environment.policy.is_public(part.schema.canonical)
+    version = environment.policy.current_version(part.schema.canonical) if public else ""
+    if part.join is None:
+        return JoinStep("", part.schema.canonical, version, "")
+    join = part.join
+    side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
+    using, on = join.args.get("using") or [], join.args.get("on")
+    if side not in _SIDES or kind not in ("", "INNER", "OUTER") or method or not (using or on):
+        refusals.add(
+            "source", join, "this kind of join has no private form yet.",
+            "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x).",
+        )  # fmt: skip
+        return JoinStep("", part.schema.canonical, version, "")
+    pairs = [_used(name, place, parts, text) for name in using]
+    for condition in _conjuncts(on):
+        if not (isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition))):
+            refusals.add(
+                "source", condition, "a join compares columns with =.", "Put other conditions into WHERE.",
+            )  # fmt: skip
+            continue
+        ends = [_find(column, place, parts, text) for column in _sides(condition)]
+        if place not in (ends[0][0], ends[1][0]) or ends[0][0] == ends[1][0]:
+            refusals.add(
+                "source", condition, f"{written(condition)} does not join this table with an earlier one.",
+                "Compare a column of this table with one of a table before it.",
+            )  # fmt: skip
+            continue
+        pairs.append((ends[0], ends[1]))
+    equal = []
+    for pair in pairs:
+        (one, left), (other, right) = sorted(pair, key=lambda end: end[0])
+        if left.type != right.type:
+            refusals.add(
+                "source", join, f"{left.name} is {left.type} and {right.name} is {right.type}.",
+                "Join columns of one type; the curator casts them in a table or view.",
+            )  # fmt: skip
+        # two collations cannot be compared, which would be found too late
+        bytewise = ' COLLATE "binary"' if left.type == "VARCHAR" else ""
+        equal.append(f"join_{one}.{quote(left.name)}{bytewise} = join_{other}.{quote(right.name)}{bytewise}")
+    return JoinStep(_SIDES[side], part.schema.canonical, version, " AND ".join(sorted(set(equal))))
+
+
+def _sides(node: exp.Expr) -> list[exp.Expr]:
+    return [node.left.unnest(), node.right.unnest()] if isinstance(node, exp.Binary) else []
+
+
+def _conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
+    if node is None:
+        return []
+    node = node.unnest()
+    return [*_conjuncts(node.left), *_conjuncts(node.right)] if isinstance(node, exp.And) else [node]
+
+
+def _used(
+    name: exp.Expr, place: int, parts: Sequence[_Part], text: str
+) -> tuple[tuple[int, Column], tuple[int, Column]]:
+    own = parts[place].schema.column(name.name)
+    found = ((i, part.schema.column(name.name)) for i, part in enumerate(parts[:place]))
+    earlier = [(i, column) for i, column in found if column is not None]
+    if own is None or len(earlier) != 1:
+        raise SchemaError(
+            f"USING ({name.name}) needs one column of this name on either side.", span=span_of(name, text)
+        )
+    return earlier[0], (place, own)
+
+
+def _find(node: exp.Expr, place: int, parts: Sequence[_Part], text: str) -> tuple[int, Column]:
+    """The column of a joined table that a name in ON means."""
+    if not isinstance(node, exp.Column):
+        raise AssertionError("only columns are compared")
+    qualifier = node.table.lower()
+    found = [
+        (i, column)
+        for i, part in enumerate(parts[: place + 1])
+        if qualifier in ("", part.qualifier) and (column := part.schema.column(node.name)) is not None
+    ]
+    if len(found) != 1:
+        what = "is in more than one table" if found else "is not there"
+        raise SchemaError(f"column {node.sql(dialect='duckdb')} {what}.", span=span_of(node, text))
+    return found[0]
