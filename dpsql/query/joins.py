@@ -117,11 +117,17 @@ def _joined(
     columns: list[Column] = []
     names: list[JoinedName] = []
     selected: list[str] = []
-    shared = _shared_names(parts)
+    counted = Counter(folded(column.name) for part in parts for column in part.schema.columns)
+    taken = set(counted)
     for place, part in enumerate(parts):
         for column in part.schema.columns:
-            # by its place, so that neither an alias nor USING gives another name
-            output = f"{column.name} {place}" if folded(column.name) in shared else column.name
+            output = column.name
+            if counted[folded(column.name)] > 1:
+                # by its place, so that neither an alias nor USING gives another name
+                output = f"{column.name} {place}"
+                while folded(output) in taken:
+                    output += "_"
+                taken.add(folded(output))
             origin = (part.schema.canonical, column.name)
             columns.append(Column(output, column.type, True, origin))
             hidden = (place, folded(column.name)) in merged
@@ -151,11 +157,6 @@ def _merged(parts: Sequence[_Part]) -> set[tuple[int, str]]:
         if part.join is not None
         for name in part.join.args.get("using") or []
     }
-
-
-def _shared_names(parts: Sequence[_Part]) -> set[str]:
-    counted = Counter(folded(column.name) for part in parts for column in part.schema.columns)
-    return {name for name, count in counted.items() if count > 1}
 
 
 def _step(place: int, parts: Sequence[_Part], environment: Environment, text: str, refusals: Refusals) -> JoinStep:

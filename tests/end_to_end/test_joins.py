@@ -175,3 +175,20 @@ def test_receipts_and_prices_do_not_depend_on_rows(session: dpsql.Session) -> No
             empty.sql(declaration)
         nothing = empty.sql(text, rho=0.5)
         assert (receipt_of(nothing), empty.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall()) == full
+
+
+def test_columns_are_told_apart_whatever_they_are_called(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names in several tables get a number; a column may have such a name already, and the unit's may be shared."""
+    no_noise(monkeypatch)
+    session.connection.execute('ALTER TABLE visits ADD COLUMN "KIND 0" INTEGER')
+    session.connection.execute('UPDATE visits SET "KIND 0" = number % 5')
+    session.connection.execute("ALTER TABLE labels ADD COLUMN pid INTEGER")
+    session.connection.execute("UPDATE labels SET pid = 7")
+    for key in ('"kind 0"', "v.kind", "l.kind", "l.pid"):
+        text = (
+            f"SELECT {key} AS k, count(DISTINCT v.pid) AS n FROM visits v JOIN labels l ON v.kind = l.kind GROUP BY k"
+        )
+        exact = text.replace("GROUP BY", "WHERE v.pid IS NOT NULL GROUP BY")
+        assert sorted(session.sql(text, rho=5).fetchall()) == sorted(session.connection.execute(exact).fetchall())
