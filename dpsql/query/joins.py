@@ -38,8 +38,10 @@ class _Part:
 
 def read_source(
     clauses: Clauses, environment: Environment, text: str, refusals: Refusals
-) -> tuple[TableSchema, TableRules, tuple[JoinStep, ...]]:
+) -> tuple[Clauses, TableSchema, TableRules, tuple[JoinStep, ...]]:
     """What is read: the table, or the joined tables as one; the rules of the protected one; and how they were joined.
+
+    The clauses come back without the conditions of WHERE that join tables which stand side by side.
 
     Raises:
         SchemaError: a table is not there for this reader, or none of them is protected.
@@ -67,7 +69,8 @@ def read_source(
     if rules is None:
         raise AssertionError("a table without rules is not protected")
     if len(parts) == 1:
-        return parts[0].schema, rules, ()
+        return clauses, parts[0].schema, rules, ()
+    clauses, parts = _with_conditions(clauses, parts)
     schema, steps = _joined(parts, protected[0], environment, text, refusals)
     # the unit is found under the name that it has in the joined rows
     unit = next(
@@ -75,7 +78,7 @@ def read_source(
         for name in schema.names
         if name.qualifier == protected[0].qualifier and folded(name.declared) == folded(rules.privacy_unit_column)
     )
-    return schema, replace(rules, privacy_unit_column=unit), steps
+    return clauses, schema, replace(rules, privacy_unit_column=unit), steps
 
 
 def _part(node: exp.Expr, join: exp.Join | None, environment: Environment, text: str, refusals: Refusals) -> _Part:
@@ -149,6 +152,35 @@ def _joined(
     return schema, tuple(steps)
 
 
+def _with_conditions(clauses: Clauses, parts: Sequence[_Part]) -> tuple[Clauses, list[_Part]]:
+    """Tables that stand side by side, joined by the equalities of WHERE between one of them and one before it."""
+    remaining = _conjuncts(clauses.where)
+    joined = [parts[0]]
+    for place, part in enumerate(parts[1:], start=1):
+        join = part.join
+        apart = join is not None and not any(join.args.get(name) for name in ("on", "using", "side", "method"))
+        if join is None or not apart or str(join.args.get("kind") or "").upper() not in ("", "CROSS"):
+            joined.append(part)
+            continue
+        found = [condition for condition in remaining if _joins(condition, place, parts)]
+        remaining = [condition for condition in remaining if condition not in found]
+        on = exp.and_(*found, copy=True) if found else None
+        joined.append(replace(part, join=exp.Join(this=part.node, on=on) if found else join))
+    where = exp.and_(*remaining, copy=True) if remaining else None
+    return replace(clauses, where=where if len(remaining) < len(_conjuncts(clauses.where)) else clauses.where), joined
+
+
+def _joins(condition: exp.Expr, place: int, parts: Sequence[_Part]) -> bool:
+    """Whether a condition compares a column of this table with one of the same type of a table before it."""
+    if not isinstance(condition, exp.EQ):
+        return False
+    ends = [_candidates(side, place, parts) for side in _sides(condition) if isinstance(side, exp.Column)]
+    if len(ends) != 2 or any(len(found) != 1 for found in ends):
+        return False
+    (one, left), (other, right) = ends[0][0], ends[1][0]
+    return one != other and place in (one, other) and left.type == right.type
+
+
 def _merged(parts: Sequence[_Part]) -> set[tuple[int, str]]:
     """Columns that USING lets stand for a column of an earlier table."""
     return {
@@ -169,10 +201,10 @@ def _step(place: int, parts: Sequence[_Part], environment: Environment, text: st
     join = part.join
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     using, on = join.args.get("using") or [], join.args.get("on")
-    if side not in _SIDES or kind not in ("", "INNER", "OUTER") or method or not (using or on):
+    if side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS") or method or not (using or on):
         refusals.add(
             "source", join, "this kind of join has no private form yet.",
-            "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x).",
+            "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
         )  # fmt: skip
         return JoinStep("", part.schema.canonical, version, "")
     pairs = [_used(name, place, parts, text) for name in using]
@@ -232,13 +264,19 @@ def _find(node: exp.Expr, place: int, parts: Sequence[_Part], text: str) -> tupl
     """The column of a joined table that a name in ON means."""
     if not isinstance(node, exp.Column):
         raise AssertionError("only columns are compared")
-    qualifier = node.table.lower()
-    found = [
-        (i, column)
-        for i, part in enumerate(parts[: place + 1])
-        if qualifier in ("", part.qualifier) and (column := part.schema.column(node.name)) is not None
-    ]
+    found = _candidates(node, place, parts)
     if len(found) != 1:
         what = "is in more than one table" if found else "is not there"
         raise SchemaError(f"column {node.sql(dialect='duckdb')} {what}.", span=span_of(node, text))
     return found[0]
+
+
+def _candidates(node: exp.Column, place: int, parts: Sequence[_Part]) -> list[tuple[int, Column]]:
+    """Columns of the tables up to a place that a name can mean."""
+    qualifier = node.table.lower()
+    named = (
+        (i, part.schema.column(node.name))
+        for i, part in enumerate(parts[: place + 1])
+        if qualifier in ("", part.qualifier)
+    )
+    return [(i, column) for i, column in named if column is not None]

@@ -83,7 +83,7 @@ def _plan(
     statement: SelectStatement, environment: Environment, keywords: Mapping[str, object], refusals: Refusals
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
-    schema, rules, joins = read_source(clauses, environment, statement.text, refusals)
+    clauses, schema, rules, joins = read_source(clauses, environment, statement.text, refusals)
     resolved = resolve_names(clauses, schema, environment, refusals)
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
