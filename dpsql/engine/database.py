@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpsql.engine.catalog import CatalogRow, canonical_name, named, table_schema
 from dpsql.engine.settings import BYTEWISE, SETTINGS
-from dpsql.errors import EngineError
+from dpsql.errors import EngineError, SchemaError
 from dpsql.query.bound import LISTED_KEYS
 from dpsql.query.dialect import quote
 from dpsql.query.environment import TableSchema, folded
@@ -75,6 +75,12 @@ class Engine(Protocol):
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct values of a column of a public table, sorted."""
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
+        """Most rows of a public table that agree on some columns."""
+
+    def bind(self, sql: str, *, listed_keys: pa.Table | None) -> None:
+        """Raise SchemaError if the bounded query cannot be run, whatever the rows are; reads none."""
 
     def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query."""
@@ -210,6 +216,37 @@ class DuckDBEngine:
                 f"WHERE TRY(CAST({name} AS {key_type})) IS NOT NULL ORDER BY key"
             ).to_arrow_table()
         return table.column("key").combine_chunks()
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
+        """Most rows of a public table that agree on some columns, none of them NULL."""
+        names = ", ".join(quote(column) for column in columns)
+        known = " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
+        with self._cursor() as cursor:
+            row = cursor.execute(
+                f"SELECT max(n) FROM (SELECT count(*) AS n FROM {schema.relation} WHERE {known} GROUP BY {names})"
+            ).fetchone()
+        return int(row[0] or 0) if row is not None else 0
+
+    def bind(self, sql: str, *, listed_keys: pa.Table | None) -> None:
+        """Bind the bounded query: names and types alone, before the optimizer, which knows of rows, has a word.
+
+        Raises:
+            SchemaError: it does not bind.
+
+        """
+        failed = False
+        with self._cursor() as cursor:
+            try:
+                if listed_keys is not None:
+                    cursor.register(LISTED_KEYS, listed_keys)
+                cursor.sql(sql)
+            except Exception:
+                failed = True
+        if failed:
+            raise SchemaError(
+                "the database cannot run this query as its columns are.",
+                hint="Two columns with different collations cannot be compared or put together, for one.",
+            )
 
     def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query and return its exact groups.

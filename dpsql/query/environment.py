@@ -163,6 +163,12 @@ class Schemas(Protocol):
 
         """
 
+    def is_base_table(self, schema: TableSchema) -> bool:
+        """Whether a resolved name is a base table and not a view."""
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
+        """Most rows of a public table that agree on some columns."""
+
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the public lists of columns, each with its table, as it is now."""
 

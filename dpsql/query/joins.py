@@ -21,6 +21,9 @@ from dpsql.query.private_query import JoinStep
 from dpsql.query.refusals import Refusals
 
 _SIDES = {"": "JOIN", "LEFT": "LEFT JOIN"}
+_MOST_TABLES = 8
+_MOST_MATCHES = 1_000
+"""Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ def read_source(
             "source", protected[1].node, "a join of two protected tables has no private form yet.",
             "Join public tables, or let the curator link the tables with dp_link.",
         )  # fmt: skip
+    if len(parts) > _MOST_TABLES:
+        refusals.add(
+            "source", parts[_MOST_TABLES].node, f"a query joins at most {_MOST_TABLES} tables.",
+            "Let the curator put public ones together.",
+        )  # fmt: skip
     qualifiers = [part.qualifier for part in parts]
     for part in parts:
         if qualifiers.count(part.qualifier) > 1:
@@ -74,11 +82,24 @@ def read_source(
     schema, steps = _joined(parts, protected[0], environment, text, refusals)
     # the unit is found under the name that it has in the joined rows
     unit = next(
-        name.output
-        for name in schema.names
-        if name.qualifier == protected[0].qualifier and folded(name.declared) == folded(rules.privacy_unit_column)
+        (
+            name.output
+            for name in schema.names
+            if name.qualifier == protected[0].qualifier and folded(name.declared) == folded(rules.privacy_unit_column)
+        ),
+        None,
     )
+    if unit is None:
+        raise lost_unit(rules)
     return clauses, schema, replace(rules, privacy_unit_column=unit), steps
+
+
+def lost_unit(rules: TableRules) -> SchemaError:
+    """The error of a protected table without its unit."""
+    return SchemaError(
+        f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
+        hint="The curator repeats CALL dp_protect(…) with the column's new name.",
+    )
 
 
 def _part(node: exp.Expr, join: exp.Join | None, environment: Environment, text: str, refusals: Refusals) -> _Part:
@@ -93,6 +114,11 @@ def _part(node: exp.Expr, join: exp.Join | None, environment: Environment, text:
     )
     if schema is None or not known:
         raise _not_protected(node, environment, text)
+    if environment.policy.is_public(schema.canonical) and not environment.schemas.is_base_table(schema):
+        raise SchemaError(
+            f"the public table {schema.canonical!r} is a view now.", hint="A view may reach a protected table.",
+            span=span_of(node, text),
+        )  # fmt: skip
     return _Part(node, schema, join)
 
 
@@ -137,9 +163,14 @@ def _joined(
             names.append(JoinedName(part.qualifier, column.name, output, hidden=hidden))
             selected.append(f"join_{place}.{quote(column.name)} AS {quote(output)}")
     before = len(refusals.found)
-    steps = [_step(place, parts, environment, text, refusals) for place in range(len(parts))]
+    compared: list[list[tuple[int, Column]]] = [[] for _ in parts]
+    steps = [_step(place, parts, environment, text, refusals, compared) for place in range(len(parts))]
+    if len(refusals.found) == before:
+        _check_matches(parts, compared, environment, refusals)
     if len(refusals.found) > before:
         refusals.raise_if_any()
+    if len({folded(column.name) for column in columns}) != len(columns):
+        raise AssertionError("columns of joined tables have names of their own")
     source = " ".join(
         f"{step.kind} {part.schema.relation} AS join_{place}{f' ON {step.condition}' if step.condition else ''}".strip()
         for place, (part, step) in enumerate(zip(parts, steps, strict=True))
@@ -191,7 +222,38 @@ def _merged(parts: Sequence[_Part]) -> set[tuple[int, str]]:
     }
 
 
-def _step(place: int, parts: Sequence[_Part], environment: Environment, text: str, refusals: Refusals) -> JoinStep:
+def _check_matches(
+    parts: Sequence[_Part],
+    compared: Sequence[Sequence[tuple[int, Column]]],
+    environment: Environment,
+    refusals: Refusals,
+) -> None:
+    """Note a refusal where public tables may make too many rows of one: how long it takes would tell of that row.
+
+    A table is met through the columns that one step compares of it: no more of its rows meet one than agree on these.
+    """
+    product = 1
+    for place, part in enumerate(parts):
+        if not environment.policy.is_public(part.schema.canonical):
+            continue
+        by_step = [sorted({column.name for at, column in ends if at == place}) for ends in compared]
+        product *= max(environment.schemas.most_matches(part.schema, names) for names in by_step if names)
+    if product > _MOST_MATCHES:
+        refusals.add(
+            "source", parts[0].node, f"public tables may make {product:,} rows of one protected row, by these columns.",
+            f"Join on columns that tell their rows apart: at most {_MOST_MATCHES:,} rows are joined to one.",
+        )  # fmt: skip
+
+
+def _step(
+    place: int,
+    parts: Sequence[_Part],
+    environment: Environment,
+    text: str,
+    refusals: Refusals,
+    compared: list[list[tuple[int, Column]]],
+) -> JoinStep:
+    """How a table is joined; ``compared`` takes the columns of both sides."""
     part = parts[place]
     # the protected table's version is the frame's own
     public = environment.policy.is_public(part.schema.canonical)
@@ -225,6 +287,7 @@ def _step(place: int, parts: Sequence[_Part], environment: Environment, text: st
     equal = []
     for pair in pairs:
         (one, left), (other, right) = sorted(pair, key=lambda end: end[0])
+        compared[place] += pair
         if left.type != right.type:
             refusals.add(
                 "source", join, f"{left.name} is {left.type} and {right.name} is {right.type}.",
@@ -264,6 +327,8 @@ def _find(node: exp.Expr, place: int, parts: Sequence[_Part], text: str) -> tupl
     """The column of a joined table that a name in ON means."""
     if not isinstance(node, exp.Column):
         raise AssertionError("only columns are compared")
+    if node.args.get("db"):
+        raise SchemaError("columns in ON are named by their table alone.", span=span_of(node, text))
     found = _candidates(node, place, parts)
     if len(found) != 1:
         what = "is in more than one table" if found else "is not there"

@@ -16,7 +16,7 @@ from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
-from dpsql.query.joins import read_source
+from dpsql.query.joins import lost_unit, read_source
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
@@ -88,7 +88,7 @@ def _plan(
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
     hint = statement.tree.args.get("hint")
-    _check_options(clauses.options, rules, hint, refusals)
+    _check_options(clauses.options, schema, rules, hint, refusals)
 
     check_outputs(resolved, refusals)
 
@@ -163,19 +163,18 @@ def _plan(
 def _unit_column(schema: TableSchema, rules: TableRules) -> Key:
     column = schema.column(rules.privacy_unit_column)
     if column is None:
-        raise SchemaError(
-            f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
-            hint="The curator repeats CALL dp_protect(…) with the column's new name.",
-        )
+        raise lost_unit(rules)
     return Key(quote(column.name), column.type)
 
 
-def _check_options(options: QueryOptions, rules: TableRules, clause: exp.Expr | None, refusals: Refusals) -> None:
-    column = options.privacy_unit_column
-    if column is not None and column.lower() != rules.privacy_unit_column.lower():
+def _check_options(
+    options: QueryOptions, schema: TableSchema, rules: TableRules, clause: exp.Expr | None, refusals: Refusals
+) -> None:
+    column, (_, declared) = options.privacy_unit_column, schema.origin(rules.privacy_unit_column)
+    if column is not None and column.lower() != declared.lower():
         refusals.add(
             "option", clause, "privacy_unit_column differs from the policy's.",
-            f"The policy says {rules.privacy_unit_column}; leave the option out.",
+            f"The policy says {declared}; leave the option out.",
         )  # fmt: skip
 
 

@@ -295,8 +295,9 @@ def _link(call: FunctionCall, books: Books, engine: Engine) -> str:
         raise PolicyError(f"table {parent.canonical!r} is not protected, so no table can be linked to it")
     if not engine.is_base_table(schema) or not engine.is_base_table(parent):
         raise PolicyError("a link is between base tables, whose keys DuckDB keeps")
-    for table, column in ((schema, name) for name in columns):
-        _require_bytewise(table, column, engine)
+    for column, key in zip(columns, parent_columns, strict=False):
+        _require_bytewise(schema, column, engine)
+        _require_bytewise(parent, key, engine)
     link = Link(schema.canonical, columns, parent.canonical, parent_columns)
     _require_key(link, schema, parent, engine)
     protected = _settings(arguments, schema.canonical, above.unit, columns[0])
@@ -386,6 +387,8 @@ def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
     version = arguments.text("version")
     _require_declared(schema, books)
     policy = books.read().policy()
+    if policy.public_table(schema.canonical) is not None and not engine.is_base_table(schema):
+        raise PolicyError(f"{schema.canonical!r} is a view now, and a public table must be a base table")
     # what a link needs is looked up before anything changes
     known = linked(schema, policy, engine) if policy.protected_table(schema.canonical) is not None else None
     state = books.write()

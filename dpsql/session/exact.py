@@ -90,6 +90,13 @@ class Reading:
         """Whether the frame's keys are yet to be found."""
         return self.held is None
 
+    @property
+    def listed(self) -> pa.Table | None:
+        """Keys that the bounded query is about, where these are known before it."""
+        if self.frame.is_frozen:
+            return None if self.is_first else self.held
+        return self.public_keys
+
     def sql(self, salt: bytes) -> str:
         """The bounded query; nothing of the data."""
         sparsity = self.frame.sparsity
@@ -115,7 +122,8 @@ def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> R
             f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "
             "for at the same or lower levels, and nothing else"
         )
-    reading.sql(_STAND_IN_SALT)
+    if reading.needs_data:
+        rooms.engine.bind(reading.sql(_STAND_IN_SALT), listed_keys=reading.listed)
     return reading
 
 
@@ -133,7 +141,7 @@ def read_exact(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: flo
 
 def _grouped(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
     """Every group of the data, in the order of the frame's keys."""
-    exact = _aggregate(reading, salt, rooms, reading.public_keys, timeout_seconds)
+    exact = _aggregate(reading, salt, rooms, timeout_seconds)
     # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
     known = reading.held if reading.held is not None else reading.public_keys
     new_keys, values = _aligned(reading, exact, known, rooms)
@@ -150,11 +158,11 @@ def _first(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float |
     if sparsity is not None and sparsity.kind == "sketch":
         exact, floor = _sketch(reading, sparsity, salt, rooms, timeout_seconds)
     elif sparsity is not None:
-        table = _aggregate(reading, salt, rooms, None, timeout_seconds)
+        table = _aggregate(reading, salt, rooms, timeout_seconds)
         floor = pc.max(table.column("floor")).as_py()
         exact = table.filter(pc.is_valid(table.column("units"))).drop_columns(["floor"])
     else:
-        exact, floor = _aggregate(reading, salt, rooms, None, timeout_seconds), reading.frame.minimum_units - 1
+        exact, floor = _aggregate(reading, salt, rooms, timeout_seconds), reading.frame.minimum_units - 1
     new_keys, values = _aligned(reading, exact, None, rooms)
     # at a ceiling nothing is ever drawn of it again
     snapshot = Snapshot(values[PRESENCE], floor) if reading.frame.ceiling is None else None
@@ -177,7 +185,7 @@ def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: 
     """The frozen counts where they are due, and sums on the frozen keys."""
     values: dict[Statistic, npt.NDArray[np.int64]] = {}
     if reading.needs_data:
-        exact = _aggregate(reading, salt, rooms, reading.held, timeout_seconds)
+        exact = _aggregate(reading, salt, rooms, timeout_seconds)
         new_keys, values = _aligned(reading, exact, reading.held, rooms)
         if new_keys is not None:
             raise ReleaseError("the keys that a frame holds do not match themselves; nothing was released")
@@ -186,10 +194,9 @@ def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: 
     return Exact(None, values | {PRESENCE: reading.snapshot.values}, reading.snapshot.floor, None)
 
 
-def _aggregate(
-    reading: Reading, salt: bytes, rooms: Rooms, listed: pa.Table | None, timeout_seconds: float | None
-) -> pa.Table:
-    return rooms.engine.aggregate(reading.sql(salt), listed_keys=listed, timeout_seconds=timeout_seconds).reveal()
+def _aggregate(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> pa.Table:
+    sql = reading.sql(salt)
+    return rooms.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=timeout_seconds).reveal()
 
 
 def _aligned(

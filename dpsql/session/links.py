@@ -56,6 +56,11 @@ def linked(schema: TableSchema, policy: Policy, engine: Engine) -> TableSchema:
         parent = engine.find(step.parent)
         if parent is None:
             raise SchemaError(f"the table {step.parent!r} that leads to the privacy unit is gone.")
+        if not engine.is_unique(parent, step.parent_columns):
+            raise SchemaError(
+                f"the table {step.parent!r} that leads to the privacy unit has lost the constraint on its key.",
+                hint="The curator adds it again: a row must meet one parent at most.",
+            )
         pairs = zip(step.columns, step.parent_columns, strict=True)
         equal = [_equal(before, place - 1, column, parent, place, key) for column, key in pairs]
         joins.append(f"{parent.relation} AS step_{place} ON {' AND '.join(equal)}")
@@ -73,4 +78,6 @@ def _equal(child: TableSchema, child_place: int, column: str, parent: TableSchem
     own, other = child.column(column), parent.column(key)
     if own is None or other is None or own.type != other.type:
         raise SchemaError(f"the link from {child.canonical!r} to {parent.canonical!r} has lost a column, or its type.")
-    return f"step_{child_place}.{quote(own.name)} = step_{place}.{quote(other.name)}"
+    # a constraint keeps bytes apart, and a collation may hold two of them equal
+    bytewise = ' COLLATE "binary"' if own.type == "VARCHAR" else ""
+    return f"step_{child_place}.{quote(own.name)}{bytewise} = step_{place}.{quote(other.name)}{bytewise}"

@@ -121,6 +121,14 @@ class SchemaView:
         """Types of expressions over an empty table."""
         return self.sandbox.describe(columns, expressions)
 
+    def is_base_table(self, schema: TableSchema) -> bool:
+        """Whether a resolved name is a base table and not a view."""
+        return self.engine.is_base_table(schema)
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
+        """Most rows of a public table that agree on some columns."""
+        return self.engine.most_matches(schema, columns)
+
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
         lists = self._lists(columns, types)

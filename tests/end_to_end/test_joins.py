@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.engine import DuckDBEngine
+from dpsql.errors import PolicyError, SchemaError, UnsupportedQueryError
 from tests.deterministic_entropy import SeededEntropy
 from tests.end_to_end.without_noise import no_noise, receipt_of
 
@@ -92,7 +93,7 @@ def test_one_patient_moves_no_more_than_is_declared(session: dpsql.Session, monk
     """However many rows a public table makes of theirs; both readings keep the same groups of everybody."""
     no_noise(monkeypatch)
     monkeypatch.setattr("dpsql.state.side_table.os.urandom", bytes)
-    session.connection.execute("INSERT INTO labels SELECT 1, 'label ' || i % 40, i % 5 FROM range(4000) t(i)")
+    session.connection.execute("INSERT INTO labels SELECT 1, 'label ' || i % 40, i % 5 FROM range(900) t(i)")
     text = (
         "SELECT label, count(DISTINCT pid) AS p, count(*) AS n, sum(weight) AS s "
         "FROM visits JOIN labels USING (kind) GROUP BY label"
@@ -192,3 +193,73 @@ def test_columns_are_told_apart_whatever_they_are_called(
         )
         exact = text.replace("GROUP BY", "WHERE v.pid IS NOT NULL GROUP BY")
         assert sorted(session.sql(text, rho=5).fetchall()) == sorted(session.connection.execute(exact).fetchall())
+
+
+def test_a_public_column_is_never_taken_for_the_unit(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One unit with 50 rows; a public table with the name that the unit's column has in joined rows."""
+    no_noise(monkeypatch)
+    for name in ("pid 1", "PID 1"):
+        session.connection.execute("CREATE OR REPLACE TABLE lone AS SELECT 7 AS pid, i AS num FROM range(50) t(i)")
+        session.connection.execute(
+            f'CREATE OR REPLACE TABLE pub AS SELECT 7 AS pid, i AS "{name}", i AS num FROM range(900) t(i)'
+        )
+        session.sql("CALL dp_protect('lone', unit := 'patient', privacy_unit_column := 'pid', max_rows_per_group := 4)")
+        session.sql("CALL dp_public('pub')")
+        for joined in ("pub JOIN lone ON pub.num = lone.num", "pub JOIN lone ON pub.pid = lone.pid"):
+            assert session.sql(f"SELECT count(*) AS n FROM {joined}", rho=5, refresh=True).fetchall() == [(4,)]
+            units = f"SELECT count(DISTINCT lone.pid) AS n FROM {joined}"
+            assert session.sql(units, rho=5, refresh=True).fetchall() == [(1,)]
+            given = session.sql(units, rho=1, privacy_unit_column="pid")
+            assert given.fetchall() == [(1,)]
+
+
+def test_how_many_rows_public_tables_make_of_one_is_bounded_by_public_data(session: dpsql.Session) -> None:
+    """Otherwise how long a query takes, or whether it fails, would tell of one row."""
+    session.connection.execute("CREATE TABLE many AS SELECT 1::BIGINT AS kind, i AS w FROM range(3000) t(i)")
+    session.sql("CALL dp_public('many')")
+    before = session.sql("FROM dp_budget()").fetchall()
+    for text in (
+        "SELECT count(*) FROM visits v JOIN many a ON v.kind = a.kind",
+        "SELECT count(*) FROM many a JOIN visits v ON v.kind = a.kind",
+        "SELECT count(*) FROM visits v JOIN labels a ON v.kind = a.kind JOIN many b ON a.kind = b.kind",
+        "SELECT count(*) FROM visits v, many a, many b WHERE v.kind = a.w AND a.kind = b.kind",
+    ):
+        with pytest.raises(UnsupportedQueryError, match="rows of one protected row"):
+            session.sql(text, rho=1)
+    assert len(session.sql("SELECT count(*) FROM visits v JOIN many a ON v.number = a.w", rho=1)) == 1
+    nine = " ".join(f"JOIN cities c{i} ON v.city = c{i}.name" for i in range(8))
+    with pytest.raises(UnsupportedQueryError, match="at most 8 tables"):
+        session.sql(f"SELECT count(*) FROM visits v {nine}", rho=1)
+    assert len(session.sql("FROM dp_releases()")) == 1
+    assert before != session.sql("FROM dp_budget()").fetchall()
+
+
+def test_a_public_name_that_became_a_view_is_refused(session: dpsql.Session) -> None:
+    session.connection.execute("DROP TABLE labels")
+    session.connection.execute("CREATE VIEW labels AS SELECT kind, 'x' AS label, pid::DOUBLE AS weight FROM visits")
+    with pytest.raises(PolicyError, match="view"):
+        session.sql("CALL dp_new_version('labels')")
+    with pytest.raises(SchemaError, match="view"):
+        session.sql("SELECT count(*) FROM visits JOIN labels USING (kind)", rho=1)
+
+
+def test_a_protected_table_that_lost_its_unit_is_named(session: dpsql.Session) -> None:
+    session.connection.execute("ALTER TABLE visits RENAME COLUMN pid TO uid")
+    with pytest.raises(SchemaError, match="lost its privacy unit column 'pid'"):
+        session.sql("SELECT count(*) FROM visits JOIN labels USING (kind)", rho=1)
+
+
+@pytest.mark.parametrize("joined", ["", " JOIN cities ON city = name"])
+def test_columns_that_cannot_be_compared_cost_nothing(session: dpsql.Session, joined: str) -> None:
+    """Two collations: found when the query is bound, before the charge."""
+    session.connection.execute("ALTER TABLE visits ADD COLUMN one VARCHAR COLLATE NOCASE")
+    session.connection.execute("ALTER TABLE visits ADD COLUMN two VARCHAR COLLATE NOACCENT")
+    before = session.sql("FROM dp_budget()").fetchall()
+    with pytest.raises(SchemaError, match="collations"):
+        session.sql(f"SELECT count(*) FROM visits{joined} WHERE one = two", rho=1)
+    assert session.sql("FROM dp_budget()").fetchall() == before
+
+
+def test_a_column_in_on_is_named_by_its_table_alone(session: dpsql.Session) -> None:
+    with pytest.raises(SchemaError, match="by their table alone"):
+        session.sql("SELECT count(*) FROM visits JOIN cities ON nope.visits.city = cities.name", rho=1)

@@ -227,3 +227,36 @@ def test_receipts_and_prices_do_not_depend_on_the_parents_rows(session: dpsql.Se
             receipt_of(empty.sql(COUNT, rho=0.5)),
             empty.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
         ) == full
+
+
+def test_a_parent_key_with_a_collation_is_refused(session: dpsql.Session) -> None:
+    """UNIQUE keeps bytes apart, and = under a collation does not: one row would meet several parents."""
+    session.connection.execute("CREATE TABLE p (k VARCHAR COLLATE NOCASE PRIMARY KEY, pid INTEGER)")
+    session.connection.execute("CREATE TABLE ch (k VARCHAR)")
+    session.sql("CALL dp_protect('p', unit := 'customer', privacy_unit_column := 'pid')")
+    with pytest.raises(PolicyError, match="collation"):
+        session.sql("CALL dp_link('ch', 'k', parent := 'p.k')")
+
+
+def test_keys_are_compared_by_their_bytes_whatever_the_columns_become(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_noise(monkeypatch)
+    session.connection.execute("CREATE TABLE p (k VARCHAR PRIMARY KEY, pid INTEGER)")
+    session.connection.execute("INSERT INTO p VALUES ('ab', 1), ('aB', 2), ('Ab', 3)")
+    session.connection.execute("CREATE TABLE ch AS SELECT 'ab' AS k")
+    session.sql("CALL dp_protect('p', unit := 'customer', privacy_unit_column := 'pid')")
+    session.sql("CALL dp_link('ch', 'k', parent := 'p.k', max_rows_per_group := 5)")
+    session.connection.execute("CREATE OR REPLACE TABLE ch (k VARCHAR COLLATE NOCASE)")
+    session.connection.execute("INSERT INTO ch VALUES ('ab')")
+    assert session.sql("SELECT count(DISTINCT pid) AS u, count(*) AS n FROM ch", rho=5).fetchall() == [(1, 1)]
+
+
+def test_a_parent_that_lost_its_constraint_leads_nowhere(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE OR REPLACE TABLE orders AS FROM orders")
+    before = session.sql("FROM dp_budget()").fetchall()
+    with pytest.raises(SchemaError, match="lost the constraint"):
+        session.sql(COUNT, rho=1)
+    with pytest.raises(SchemaError, match="lost the constraint"):
+        session.sql("CALL dp_new_version('lineitem')")
+    assert session.sql("FROM dp_budget()").fetchall() == before
