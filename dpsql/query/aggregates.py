@@ -16,8 +16,8 @@ from sqlglot import exp
 from dpsql.errors import ParseError
 from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, function_name, is_aggregate_call, with_bounds
 from dpsql.query.allowed import check_row_expression
-from dpsql.query.dialect import to_sql, unquoted, written
-from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.dialect import quote, to_sql, unquoted, written
+from dpsql.query.environment import Environment, TableSchema, types_of
 from dpsql.query.private_query import (
     COUNT_LATTICE_EXPONENT,
     Estimate,
@@ -25,6 +25,7 @@ from dpsql.query.private_query import (
     Statistic,
 )
 from dpsql.query.refusals import Refusals
+from dpsql.query.relation import Owner
 from dpsql.query.statements import literal_value
 from dpsql.query.sum_lattice import representable, representable_together, sum_steps
 
@@ -59,9 +60,10 @@ class Aggregate:
 class AggregateReader:
     """Reads aggregate calls over one source."""
 
-    def __init__(self, schema: TableSchema, rules: TableRules, environment: Environment, refusals: Refusals) -> None:
+    def __init__(self, schema: TableSchema, owner: Owner, environment: Environment, refusals: Refusals) -> None:
         self._schema = schema
-        self._rules = rules
+        self._owner = owner
+        self._rules = owner.rules
         self._environment = environment
         self._refusals = refusals
 
@@ -230,14 +232,17 @@ class AggregateReader:
         return Aggregate(_estimate(name, statistic, "BIGINT"), (statistic,), arguments.weight)
 
     def _count_units(self, node: exp.Expr, arguments: _Arguments, name: str, condition: str) -> Aggregate | None:
-        unit = self._schema.column(self._rules.privacy_unit_column)
         value = arguments.value.unnest() if arguments.value is not None else None
-        if not isinstance(value, exp.Column) or unit is None or value.name != unit.name:
+        if not isinstance(value, exp.Column) or value.name not in self._owner.names_unit:
             self._refusals.add(
                 "aggregate", node, "DISTINCT counts only the privacy unit yet.",
                 f"Write count(DISTINCT {self._rules.privacy_unit_column}).",
             )  # fmt: skip
             return None
+        if value.name in self._owner.sometimes:
+            # an outer join left it out of some rows
+            known = f"{quote(value.name)} IS NOT NULL"
+            condition = f"({condition}) AND {known}" if condition else known
         if not condition:
             return Aggregate(Estimate(name, Linear(None, 1.0), None, "BIGINT"), (), None)
         scale = 2**-COUNT_LATTICE_EXPONENT
@@ -322,10 +327,9 @@ class AggregateReader:
         )  # fmt: skip
 
     def _refuse_unbounded_sum(self, node: exp.Expr, arguments: _Arguments, name: str) -> None:
-        column = arguments.value.name if isinstance(arguments.value, exp.Column) else ""
-        declare = (
-            f" or declare CALL dp_domain('{self._schema.canonical}', '{column}', bounds := [0, 500])" if column else ""
-        )
+        value = arguments.value
+        table, column = self._schema.origin(value.name) if isinstance(value, exp.Column) else ("", "")
+        declare = f" or declare CALL dp_domain('{table}', '{column}', bounds := [0, 500])" if table else ""
         form = "per_row" if arguments.function == "avg" else "per_group"
         text = with_bounds(node, "(0, 500)", form)
         self._refusals.add(

@@ -32,13 +32,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class JoinedName:
-    """What a column of one of several joined tables is called in the joined rows.
+    """What a column of a subquery, or of one of several joined tables, is called in the rows.
 
     Attributes:
         qualifier: of its table in the query.
         declared: its own name.
-        output: its name in the joined rows.
-        hidden: whether USING lets an earlier column stand for it where no table is named.
+        output: its name in the rows.
+        hidden: whether USING lets another column stand for it where no table is named.
 
     """
 
@@ -61,15 +61,33 @@ def folded(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPath:
+    """Columns that lead to one unit: rows of any tables that agree on them, without NULL, are of one unit.
+
+    Attributes:
+        space: what their values are keys of: the privacy unit itself, or a table whose key is unique.
+        columns: in the order of that key.
+        always: whether rows that have a unit have these values too; not so where an outer join leaves them out.
+
+    """
+
+    space: str
+    columns: tuple[str, ...]
+    always: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table or view.
+    """A table or view, or the rows of a subquery or a join.
 
     Attributes:
         canonical: its identity in policy and hashes.
         relation: quoted DuckDB text to read it from, ENUM columns as text, columns of unsafe types left out.
         columns: the columns of ``relation``.
         catalog_name: database, schema and table as the catalog spells them.
-        names: of joined tables, which of their columns is which; empty for one table.
+        names: of joined tables and subqueries, which of their columns is which; empty for one table.
+        paths: of a protected table, what leads to its unit.
+
     """
 
     canonical: str
@@ -77,6 +95,12 @@ class TableSchema:
     columns: tuple[Column, ...]
     catalog_name: tuple[str, str, str]
     names: tuple[JoinedName, ...] = ()
+    paths: tuple[KeyPath, ...] = ()
+
+    @property
+    def visible(self) -> tuple[JoinedName, ...]:
+        """The columns that a query can name."""
+        return self.names or tuple(JoinedName("", column.name, column.name, False) for column in self.columns)
 
     def origin(self, name: str) -> tuple[str, str]:
         """Table and column that a column of this name is of."""
@@ -165,6 +189,9 @@ class Schemas(Protocol):
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
+
+    def view_text(self, schema: TableSchema) -> str | None:
+        """The statement that made a view; None for what is no view."""
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
         """Most rows of a public table that agree on some columns."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpsql.query.bound import guarded
 from dpsql.query.dialect import quote
 from dpsql.query.private_query import PrivateQuery
+from dpsql.query.shielded import guarded
 
 NOISY = "dpsql_noisy"
 """Name of the noisy table: columns key_i, agg_i, agg_i_low, agg_i_high, and bucket where groups are of buckets."""

@@ -8,13 +8,13 @@ from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.allowed import check_row_expression
-from dpsql.query.bound import as_condition, guarded
 from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
 from dpsql.query.names import ResolvedSelect
 from dpsql.query.private_query import Estimate, Finish, Key, OutputColumn
 from dpsql.query.refusals import Refusals
+from dpsql.query.shielded import as_condition, guarded
 
 
 def check_outputs(resolved: ResolvedSelect, refusals: Refusals) -> None:

@@ -54,8 +54,8 @@ class Refusals:
         if refusal not in self.found:
             self.found.append(refusal)
 
-    def raise_if_any(self) -> None:
-        """Raise UnsupportedQueryError with all refusals in the order of the text."""
-        if self.found:
+    def raise_if_any(self, beyond: int = 0) -> None:
+        """Raise UnsupportedQueryError with all refusals in the order of the text, if there are more than ``beyond``."""
+        if len(self.found) > beyond:
             self.found.sort(key=lambda refusal: refusal.span.start if refusal.span else -1)
             raise UnsupportedQueryError(self.found)
