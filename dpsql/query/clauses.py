@@ -13,8 +13,21 @@ from dpsql.query.dialect import DifferentialPrivacy
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
 
-_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint", "joins", "with_"}
-_ANSWERED_INSIDE = (_ANSWERED - {"limit", "offset", "hint"}) | {"distinct"}
+_ANSWERED = {
+    "expressions",
+    "from_",
+    "where",
+    "group",
+    "having",
+    "order",
+    "limit",
+    "offset",
+    "hint",
+    "joins",
+    "with_",
+    "qualify",
+}
+_ANSWERED_INSIDE = (_ANSWERED - {"limit", "offset", "hint", "qualify"}) | {"distinct"}
 _CLAUSE_NAMES = {
     "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
     "windows": "WINDOW", "sample": "USING SAMPLE", "pivots": "PIVOT",
@@ -69,6 +82,7 @@ class Clauses:
     where: exp.Expr | None
     group: exp.Group | None
     having: exp.Expr | None
+    qualify: exp.Expr | None
     order: tuple[exp.Expr, ...]
     limit: int | None
     offset: int | None
@@ -117,6 +131,7 @@ def read_clauses(
     if inside and distinct is not None and distinct.args.get("on"):
         refusals.add("clause", distinct, "DISTINCT ON has no private form.", "Group by the unit and aggregate.")
     where, having, order = tree.args.get("where"), tree.args.get("having"), tree.args.get("order")
+    qualify = tree.args.get("qualify")
     return Clauses(
         select=tuple(tree.expressions),
         ctes=() if with_ is None else tuple(with_.expressions),
@@ -126,6 +141,7 @@ def read_clauses(
         where=where.this if where else None,
         group=tree.args.get("group"),
         having=having.this if having else None,
+        qualify=qualify.this if qualify else None,
         order=tuple(order.expressions) if order else (),
         limit=_whole_number(tree.args.get("limit"), refusals),
         offset=_whole_number(tree.args.get("offset"), refusals),

@@ -35,13 +35,14 @@ class ResolvedSelect:
     filters: tuple[exp.Expr, ...]
     keys: tuple[exp.Expr, ...]
     having: exp.Expr | None
+    qualify: exp.Expr | None
     order: tuple[exp.Expr, ...]
 
     @property
     def outputs(self) -> tuple[exp.Expr, ...]:
-        """What is computed from keys and aggregates: select list, HAVING and ORDER BY."""
-        having = () if self.having is None else (self.having,)
-        return (*(item.expression for item in self.items), *having, *(term.this for term in self.order))
+        """What is computed from keys and aggregates: select list, HAVING, QUALIFY and ORDER BY."""
+        conditions = [part for part in (self.having, self.qualify) if part is not None]
+        return (*(item.expression for item in self.items), *conditions, *(term.this for term in self.order))
 
 
 class _Resolver:
@@ -216,6 +217,7 @@ def resolve_names(
         filters=_conjuncts(where),
         keys=_group_keys(clauses, items, resolver, refusals),
         having=resolver.resolve(clauses.having) if clauses.having is not None else None,
+        qualify=resolver.resolve(clauses.qualify) if clauses.qualify is not None else None,
         order=_order(clauses, items, resolver, refusals),
     )
 

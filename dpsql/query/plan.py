@@ -33,7 +33,8 @@ from dpsql.query.row_rules import check_private_parts
 from dpsql.query.shielded import as_condition
 from dpsql.query.sources import SourceReader
 from dpsql.query.statements import SelectStatement
-from dpsql.query.totals import TotalsReader, is_running_total
+from dpsql.query.totals import TotalsReader
+from dpsql.query.windows import mark_windows
 
 _UNRELEASABLE = (
     "MAP(",
@@ -88,6 +89,7 @@ def _plan(
     clauses, relation, owner = SourceReader(environment, clauses.options, hint, refusals).read(clauses)
     schema, rules = relation.schema, owner.rules
     resolved = resolve_names(clauses, schema, environment, refusals)
+    mark_windows(resolved, refusals, listed=_are_listed(clauses.options, resolved, schema, environment))
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
     _check_options(clauses.options, rules, hint, refusals)
@@ -192,7 +194,7 @@ def _read_aggregates(
             if not is_aggregate_call(node) or to_sql(node) in seen:
                 continue
             seen.add(to_sql(node))
-            aggregate = totals.read(node) if is_running_total(node) else reader.read(node)
+            aggregate = totals.read(node) if isinstance(node, exp.Window) else reader.read(node)
             if aggregate is not None:
                 aggregates[to_sql(node)] = aggregate
     if resolved.having is not None and any(aggregate.estimate.total for aggregate in aggregates.values()):
@@ -253,6 +255,14 @@ def _keys(
             )
         keys.append(Key(to_sql(node), key_type))
     return tuple(sorted(keys, key=lambda key: key.sql))
+
+
+def _are_listed(options: QueryOptions, resolved: ResolvedSelect, schema: TableSchema, environment: Environment) -> bool:
+    """Whether all keys are taken from public lists."""
+    has_list = environment.policy.has_public_keys
+    return options.group_selection_strategy != "GAUSSIAN_THRESHOLD" and all(
+        isinstance(key, exp.Column) and has_list(*schema.origin(key.name)) for key in resolved.keys
+    )
 
 
 def _public_keys(

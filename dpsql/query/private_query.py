@@ -402,10 +402,15 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…)."""
+    """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…).
+
+    ``windows`` are computed of the rows that pass ``having``, as columns window_0…; ``qualify`` filters after them.
+    """
 
     columns: tuple[OutputColumn, ...]
     having: str = ""
+    windows: tuple[str, ...] = ()
+    qualify: str = ""
     order_by: tuple[str, ...] = ()
     limit: int | None = None
     offset: int | None = None

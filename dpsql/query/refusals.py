@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "source": "a FROM clause that is not one protected table",
     "running_total": "a window over aggregates that is no running total along public keys",
     "star": "a star in the select list",
+    "window": "a window over the noisy result that has no form",
     "value_type": "an aggregate over a type that it does not take",
 }
 
