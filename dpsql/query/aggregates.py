@@ -6,17 +6,14 @@ policy that declares the column's domain, ``sum(x)``.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.errors import ParseError
-from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, function_name, is_aggregate_call, with_bounds
-from dpsql.query.allowed import check_row_expression
-from dpsql.query.dialect import to_sql, unquoted, written
+from dpsql.query.aggregate_arguments import ArgumentReader, Arguments
+from dpsql.query.aggregate_calls import with_bounds
+from dpsql.query.dialect import to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.private_query import (
     COUNT_LATTICE_EXPONENT,
@@ -25,26 +22,12 @@ from dpsql.query.private_query import (
     Statistic,
 )
 from dpsql.query.refusals import Refusals
-from dpsql.query.statements import literal_value
 from dpsql.query.sum_lattice import representable, representable_together, sum_steps
 
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
 _MOST_ROWS = 10**9
 """Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
 _FLOATING = ("FLOAT", "DOUBLE")
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """One aggregate call, read: its function, argument, FILTER, bounds and weight."""
-
-    function: str
-    value: exp.Expr | None
-    distinct: bool
-    filter: exp.Expr | None
-    per_group: tuple[float, float] | None
-    per_row: tuple[float, float] | None
-    weight: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +47,12 @@ class AggregateReader:
         self._rules = rules
         self._environment = environment
         self._refusals = refusals
+        self._arguments = ArgumentReader(refusals)
 
     def read(self, node: exp.Expr) -> Aggregate | None:
         """The aggregate that a call asks for; None after noting why there is none."""
-        before = len(self._refusals.found)
-        arguments = self._arguments(node)
-        if arguments is not None:
-            self._check_expressions(arguments)
-        if arguments is None or len(self._refusals.found) > before:
+        arguments = self._arguments.read(node)
+        if arguments is None:
             return None
         if arguments.filter is not None:
             # what does not bind is refused before anything is charged
@@ -81,108 +62,10 @@ class AggregateReader:
             return self._count(node, arguments, name)
         return self._sum_or_average(node, arguments, name)
 
-    def _arguments(self, node: exp.Expr) -> _Arguments | None:
-        condition = None
-        call = node
-        if isinstance(call, exp.Filter):
-            condition, call = call.expression.this, call.this
-        function = function_name(call)
-        if function is None:
-            window = isinstance(call, exp.Window | exp.WithinGroup)
-            self._refusals.add(
-                "aggregate", node, f"{'a window or ordered set' if window else written(call)} has no private form yet.",
-                "Write count(*) FILTER (WHERE …)." if isinstance(call, exp.CountIf)
-                else "Use count, sum or avg, with FILTER and over a GROUP BY.",
-            )  # fmt: skip
-            return None
-        positional, named = self._split(call)
-        distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
-        if distinct:
-            positional = [part.unnest() for part in positional[0].expressions] + positional[1:]
-        if positional and isinstance(positional[0], exp.Order):
-            self._refuse_argument(node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
-            return None
-        per_group, per_row = (
-            named.get("contribution_bounds_per_group"),
-            named.get("contribution_bounds_per_row"),
-        )
-        if function.startswith("dp_"):
-            function = function.removeprefix("dp_")
-            if function != "count":
-                if len(positional) != 3 or per_group or per_row:
-                    self._refuse_argument(
-                        node,
-                        f"dp_{function} takes a value and two bounds.",
-                        f"Write dp_{function}(x, 0, 500).",
-                    )
-                    return None
-                bounds = self._pair(node, positional[1:])
-                per_group, per_row = (bounds, None) if function == "sum" else (None, bounds)
-                positional = positional[:1]
-        if len(positional) > 1 or (function != "count" and (not positional or isinstance(positional[0], exp.Star))):
-            self._refuse_argument(node, f"{function} takes one value.", f"Write {function}(x).")
-            return None
-        value = positional[0] if positional and not isinstance(positional[0], exp.Star) else None
-        weight = named.get("weight")
-        return _Arguments(function, value, distinct, condition, per_group, per_row, weight[0] if weight else None)
-
-    def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None]]:
-        listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]
-        positional: list[exp.Expr] = []
-        named: dict[str, tuple[float, float] | None] = {}
-        for argument in [*listed, *call.expressions]:
-            if not isinstance(argument, exp.Kwarg | exp.PropertyEQ):
-                positional.append(argument)
-                continue
-            name = argument.this.name.lower()
-            if name not in NAMED_ARGUMENTS or name in named:
-                self._refuse_argument(
-                    argument, f"argument {name} is unknown or doubled.", f"Known are {', '.join(NAMED_ARGUMENTS)}."
-                )
-            elif name == "weight":
-                named[name] = self._weight_pair(argument)
-            elif isinstance(argument.expression, exp.Tuple | exp.Array):
-                named[name] = self._pair(argument, argument.expression.expressions)
-            else:
-                self._bad_bounds(argument)
-        return positional, named
-
-    def _weight_pair(self, argument: exp.Expr) -> tuple[float, float] | None:
-        weight = _number(argument.expression, self._refusals.text)
-        if weight is None or not 1e-3 <= weight <= 1e3:
-            self._refuse_argument(argument, "weight is a number from 0.001 to 1000.", "Write weight => 2.")
-            return None
-        return weight, weight
-
-    def _pair(self, node: exp.Expr, parts: Sequence[exp.Expr]) -> tuple[float, float] | None:
-        numbers = [_number(part, self._refusals.text) for part in parts]
-        if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None:
-            return numbers[0], numbers[1]
-        self._bad_bounds(node)
-        return None
-
-    def _bad_bounds(self, node: exp.Expr) -> None:
-        self._refusals.add("bounds_invalid", node, "bounds are two finite numbers, the lower first.", "Write (0, 500).")
-
-    def _refuse_argument(self, node: exp.Expr, message: str, hint: str) -> None:
-        self._refusals.add("aggregate_argument", node, message, hint)
-
-    def _check_expressions(self, arguments: _Arguments) -> None:
-        for part in (arguments.value, arguments.filter):
-            if part is None:
-                continue
-            if any(is_aggregate_call(inner) for inner in part.walk()):
-                self._refusals.add(
-                    "nested_aggregate", part, "an aggregate cannot stand inside an aggregate.",
-                    "Aggregate row values.",
-                )  # fmt: skip
-            else:
-                check_row_expression(part, self._refusals)
-
-    def _count(self, node: exp.Expr, arguments: _Arguments, name: str) -> Aggregate | None:
+    def _count(self, node: exp.Expr, arguments: Arguments, name: str) -> Aggregate | None:
         condition = to_sql(arguments.filter) if arguments.filter is not None else ""
         if arguments.per_row:
-            self._refuse_argument(node, "a count has no bounds per row.", "Use contribution_bounds_per_group.")
+            self._arguments.refuse(node, "a count has no bounds per row.", "Use contribution_bounds_per_group.")
             return None
         if arguments.distinct:
             return self._count_units(node, arguments, name, condition)
@@ -195,7 +78,7 @@ class AggregateReader:
         cap, group = self._rules.max_rows_per_group, arguments.per_group
         if group is not None:
             if not (0 <= group[0] <= group[1] and group[1] >= 1 and all(bound == int(bound) for bound in group)):
-                self._bad_bounds(node)
+                self._arguments.bad_bounds(node)
                 return None
             low, high = int(group[0]) if missing else max(int(group[0]), 1), int(group[1])
             cap = None
@@ -229,7 +112,7 @@ class AggregateReader:
             return Aggregate(Estimate(name, Linear(None, statistic.centre), None, "BIGINT"), (), None)
         return Aggregate(_estimate(name, statistic, "BIGINT"), (statistic,), arguments.weight)
 
-    def _count_units(self, node: exp.Expr, arguments: _Arguments, name: str, condition: str) -> Aggregate | None:
+    def _count_units(self, node: exp.Expr, arguments: Arguments, name: str, condition: str) -> Aggregate | None:
         unit = self._schema.column(self._rules.privacy_unit_column)
         value = arguments.value.unnest() if arguments.value is not None else None
         if not isinstance(value, exp.Column) or unit is None or value.name != unit.name:
@@ -244,7 +127,7 @@ class AggregateReader:
         statistic = Statistic("units", 0, scale, COUNT_LATTICE_EXPONENT, filter_sql=condition)
         return Aggregate(_estimate(name, statistic, "BIGINT"), (statistic,), arguments.weight)
 
-    def _sum_or_average(self, node: exp.Expr, arguments: _Arguments, name: str) -> Aggregate | None:
+    def _sum_or_average(self, node: exp.Expr, arguments: Arguments, name: str) -> Aggregate | None:
         if arguments.distinct or arguments.value is None:
             self._refusals.add(
                 "aggregate", node, f"{arguments.function}(DISTINCT …) has no private form yet.",
@@ -270,7 +153,7 @@ class AggregateReader:
         if not average:
             return Aggregate(_estimate(name, statistic, output), (statistic,), arguments.weight)
         counted = self._count(
-            node, _Arguments("count", arguments.value, False, arguments.filter, None, None, None), name
+            node, Arguments("count", arguments.value, False, arguments.filter, None, None, None), name
         )
         if counted is None or per_row is None:
             return None
@@ -280,13 +163,13 @@ class AggregateReader:
         return Aggregate(estimate, (statistic, *counted.statistics), arguments.weight)
 
     def _sum_bounds(
-        self, node: exp.Expr, arguments: _Arguments, name: str
+        self, node: exp.Expr, arguments: Arguments, name: str
     ) -> tuple[tuple[float, float] | None, tuple[float, float] | None] | None:
         """Bounds (per group, per row) that apply: those of the query, else the policy's domain per row."""
         average = arguments.function == "avg"
         per_group, per_row = arguments.per_group, arguments.per_row
         if average and per_group:
-            self._refuse_argument(
+            self._arguments.refuse(
                 node, "an average is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
             )
             return None
@@ -297,7 +180,7 @@ class AggregateReader:
             return None
         for bounds in (per_group, per_row):
             if bounds is not None and not bounds[0] < bounds[1]:
-                self._bad_bounds(node)
+                self._arguments.bad_bounds(node)
                 return None
             if bounds is not None and not representable(bounds):
                 self._refuse_extreme(node)
@@ -321,7 +204,7 @@ class AggregateReader:
             "Shift or scale the value, as in sum(x - 1000000, …).",
         )  # fmt: skip
 
-    def _refuse_unbounded_sum(self, node: exp.Expr, arguments: _Arguments, name: str) -> None:
+    def _refuse_unbounded_sum(self, node: exp.Expr, arguments: Arguments, name: str) -> None:
         column = arguments.value.name if isinstance(arguments.value, exp.Column) else ""
         declare = (
             f" or declare CALL dp_domain('{self._schema.canonical}', '{column}', bounds := [0, 500])" if column else ""
@@ -335,7 +218,7 @@ class AggregateReader:
 
     def _sum_statistic(
         self,
-        arguments: _Arguments,
+        arguments: Arguments,
         value_sql: str,
         per_group: tuple[float, float] | None,
         per_row: tuple[float, float] | None,
@@ -363,16 +246,6 @@ class AggregateReader:
         """Whether a present unit may have no value: all but a NOT NULL column of a type without NaN."""
         column = self._schema.column(value.name) if isinstance(value, exp.Column) else None
         return column is None or column.nullable or value_type in _FLOATING
-
-
-def _number(node: exp.Expr, text: str) -> float | None:
-    """The finite number that a literal stands for."""
-    try:
-        value = literal_value(node, text)
-    except ParseError:
-        return None
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    return number if math.isfinite(number) else None
 
 
 def _estimate(name: str, statistic: Statistic, output: str) -> Estimate:

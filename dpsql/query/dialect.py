@@ -3,7 +3,7 @@
 Added to the DuckDB dialect:
 
 - ``SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, …)] …`` (GoogleSQL's clause);
-- named arguments on ``count``, ``sum`` and ``avg`` (``contribution_bounds_per_group => (lo, hi)``);
+- named arguments on aggregates (``contribution_bounds_per_group => (lo, hi)``), after DISTINCT too;
 - ``CALL f(…)`` as a statement with a tree, where sqlglot keeps (and logs) opaque text;
 - a place in the text for every call and every leaf of the tree, and the name that a function was written with.
 """
@@ -59,6 +59,8 @@ class PrivateParser(DuckDBParser):
         "AVG": _one_argument_or_anonymous(exp.Avg, "avg"),
         "MEAN": _one_argument_or_anonymous(exp.Avg, "avg"),
         "SUM": _one_argument_or_anonymous(exp.Sum, "sum"),
+        "COUNT_IF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
+        "COUNTIF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
     }
 
     def _parse_statement(self) -> exp.Expr | None:

@@ -58,8 +58,9 @@ def bounded_table(case: Case, exponents: Sequence[int], priority: Priority) -> d
 
 def contribution(rows: Sequence[Row], aggregate: Aggregate, row_cap: int | None, exponent: int) -> int:
     """What one unit's rows in one group add, in lattice steps."""
-    if aggregate.condition is not None:
-        rows = [row for row in rows if aggregate.condition.evaluate(row) is True]
+    for condition in (aggregate.condition, aggregate.counted_if):
+        if condition is not None:
+            rows = [row for row in rows if condition.evaluate(row) is True]
     step = Fraction(2) ** exponent
     if aggregate.kind == "units":
         return int(bool(rows) / step)

@@ -45,7 +45,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate call: ``units`` is count(DISTINCT unit), ``rows`` is count(*) or count(value)."""
+    """One aggregate call: ``units`` is count(DISTINCT unit), ``rows`` is count(*), count(value) or count_if."""
 
     kind: Literal["units", "rows", "sum", "avg"]
     value: Expression | None = None
@@ -53,6 +53,7 @@ class Aggregate:
     per_group: Bounds | None = None
     per_row: Bounds | None = None
     private_spelling: bool = False
+    counted_if: Expression | None = None
 
     def sql(self, unit: str) -> str:
         argument = self.value.sql if self.value else "*"
@@ -63,6 +64,8 @@ class Aggregate:
         )
         if self.kind == "units":
             call = f"{'dp_' * self.private_spelling}count(DISTINCT {quoted(unit)})"
+        elif self.counted_if is not None:
+            call = f"count_if({self.counted_if.sql}{named})"
         elif self.kind == "rows":
             call = f"{'dp_' * self.private_spelling}count({argument}{named})"
         elif self.private_spelling:

@@ -139,14 +139,15 @@ def _aggregate(
     )
     by_group = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, bounds, private_spelling=spelling)
     by_both = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, bounds, bounds)
+    counted_if = st.builds(Aggregate, st.just("rows"), st.none(), filters, counts, counted_if=condition)
     if row_cap is None:
-        return st.one_of(units, counted, by_group, by_both)
+        return st.one_of(units, counted, counted_if, by_group, by_both)
     capped = st.builds(Aggregate, st.just("rows"), st.none() | st.just(value), filters, private_spelling=spelling)
     by_row = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, st.none(), bounds)
     average = st.builds(
         Aggregate, st.just("avg"), st.just(summed), filters, st.none(), bounds, private_spelling=spelling
     )
-    return st.one_of(units, counted, by_group, by_both, capped, capped, by_row, by_row, average)
+    return st.one_of(units, counted, counted_if, by_group, by_both, capped, capped, by_row, by_row, average)
 
 
 def _rows(fields: tuple[Field, ...], heavy: int, light: int, chance: random.Random) -> list[tuple[Value, ...]]:
