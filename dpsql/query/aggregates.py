@@ -7,6 +7,7 @@ policy that declares the column's domain, ``sum(x)``.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from dpsql.query.aggregate_arguments import ArgumentReader, Arguments
 from dpsql.query.aggregate_calls import with_bounds
 from dpsql.query.dialect import to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.intervals import Columns, interval_of
 from dpsql.query.private_query import (
     COUNT_LATTICE_EXPONENT,
     Estimate,
@@ -173,8 +175,8 @@ class AggregateReader:
                 node, "an average is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
             )
             return None
-        if per_group is None and per_row is None and isinstance(arguments.value, exp.Column):
-            per_row = self._environment.policy.bounds(*self._schema.origin(arguments.value.name))
+        if per_group is None and per_row is None:
+            per_row = self._inferred(arguments.value)
         if per_group is None and per_row is None:
             self._refuse_unbounded_sum(node, arguments, name)
             return None
@@ -204,17 +206,56 @@ class AggregateReader:
             "Shift or scale the value, as in sum(x - 1000000, …).",
         )  # fmt: skip
 
+    def _inferred(self, value: exp.Expr | None) -> tuple[float, float] | None:
+        """Bounds of a row that follow from the declared domains of its columns; None where they leave an end open."""
+        if value is None:
+            return None
+        found = interval_of(value, Columns(self._domain, self._is_never_null))
+        low, high = found.floats()
+        if not found.is_finite or low == high == 0.0:
+            return None
+        # a constant is clamped to what holds it and what a row without a value adds
+        return (low, high) if low < high else (min(low, 0.0), max(high, 0.0))
+
+    def _domain(self, name: str) -> tuple[float, float] | None:
+        column = self._schema.column(name)
+        if column is not None and column.type == "BOOLEAN":
+            return 0.0, 1.0
+        return self._environment.policy.bounds(*self._schema.origin(name))
+
+    def _is_never_null(self, name: str) -> bool:
+        column = self._schema.column(name)
+        return column is not None and not column.nullable
+
     def _refuse_unbounded_sum(self, node: exp.Expr, arguments: Arguments, name: str) -> None:
-        column = arguments.value.name if isinstance(arguments.value, exp.Column) else ""
-        declare = (
-            f" or declare CALL dp_domain('{self._schema.canonical}', '{column}', bounds := [0, 500])" if column else ""
-        )
         form = "per_row" if arguments.function == "avg" else "per_group"
         text = with_bounds(node, "(0, 500)", form)
+        declarations = [
+            f"CALL dp_domain('{table}', '{column}', bounds := [0, 500])"
+            for table, column in self._undeclared(arguments.value)
+        ]
+        declare = f" or declare {' and '.join(declarations)}" if declarations else ""
         self._refusals.add(
             "bounds_missing", node, f"{name} has no bounds on what one unit can add to one group.",
             f"Write {text}{declare}.",
         )  # fmt: skip
+
+    def _undeclared(self, value: exp.Expr | None) -> tuple[tuple[str, str], ...]:
+        """Table and column of each domain that is missing; none where domains of all of them would not do."""
+        if value is None:
+            return ()
+
+        names = dict.fromkeys(column.name for column in value.find_all(exp.Column))
+        absent = [name for name in names if self._domain(name) is None]
+
+        def would_do(supposed: Collection[str]) -> bool:
+            columns = Columns(lambda name: (1.0, 2.0) if name in supposed else self._domain(name), self._is_never_null)
+            return interval_of(value, columns).is_finite
+
+        needed = [name for name in absent if not would_do([other for other in absent if other != name])]
+        origins = tuple(dict.fromkeys(self._schema.origin(name) for name in needed))
+        # what a subquery computes has no table that a domain could be declared of
+        return origins if would_do(needed) and all(table for table, _ in origins) else ()
 
     def _sum_statistic(
         self,

@@ -111,6 +111,8 @@ class Laboratory:
         cap = "" if query.row_cap is None else f", max_rows_per_group := {query.row_cap}"
         groups = "" if query.option_in_text else f", max_groups_contributed := {query.max_groups}"
         self.session.sql(f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid'{cap}{groups})")
+        for column, (low, high) in query.domains:
+            self.session.sql(f"CALL dp_domain('{table}', {literal(column)}, bounds := [{low}, {high}])")
         if query.public_keys is not None:
             for i, key in enumerate(query.keys):
                 values = dict.fromkeys(literal(values[i]) for values in query.public_keys)
