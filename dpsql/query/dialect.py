@@ -95,6 +95,19 @@ class PrivateParser(DuckDBParser):
             function.meta["written"] = token.text
         return call
 
+    def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
+        if not self._match(TokenType.DISTINCT):
+            return super()._parse_lambda(alias)
+        # DISTINCT ends where named arguments of the call begin
+        values = [self._parse_disjunction()]
+        while not self._is_before_named_argument() and self._match(TokenType.COMMA):
+            values.append(self._parse_disjunction())
+        return self._parse_order(self.expression(exp.Distinct(expressions=values)))
+
+    def _is_before_named_argument(self) -> bool:
+        following = self._tokens[self._index : self._index + 3]
+        return len(following) == 3 and following[2].token_type in (TokenType.FARROW, TokenType.COLON_EQ)
+
     def _warn_unsupported(self) -> None:
         """Log nothing: sqlglot would write the text of a statement that it keeps opaque to the log."""
 

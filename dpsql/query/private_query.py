@@ -298,7 +298,8 @@ class Statistic:
     the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
 
     Attributes:
-        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows`` or ``sum``.
+        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum`` or
+            ``values`` (distinct values of a group; v is then what the unit adds to those of all others).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -307,7 +308,7 @@ class Statistic:
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum"]
+    kind: Literal["presence", "units", "rows", "sum", "values"]
     low_steps: int
     high_steps: int
     lattice_exponent: int

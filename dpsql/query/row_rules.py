@@ -29,10 +29,11 @@ DATE_PARTS = frozenset(
 MAX_TRY_DEPTH = 6
 MAX_JOINED_COLUMNS = 32
 _FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaAp%])*")
-_SCALAR = re.compile(
+SCALAR_TYPE = re.compile(
     r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|DATE|UUID|"NULL"|'
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?"
 )
+"""Types that row expressions may compute with, and whose values are counted."""
 _UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
 _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
 
@@ -116,7 +117,7 @@ def check_private_parts(
     roots = [*conditions, *(argument for call in calls for argument in _arguments(call))]
     parts = [(node, to_sql(node)) for root in roots for node in root.walk(prune=_is_untyped) if _has_type(node, root)]
     for (node, _), kind in zip(parts, types_of(environment, columns, parts, refusals.text), strict=True):
-        if not _SCALAR.fullmatch(kind):
+        if not SCALAR_TYPE.fullmatch(kind):
             refusals.add(
                 "row_type", node, f"{written(node)} has a type that can only be grouped by, counted or compared with "
                 "NULL.", "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",

@@ -12,7 +12,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
-from dpsql.query.aggregates import Aggregate, AggregateReader
+from dpsql.query.aggregate_source import Aggregate
+from dpsql.query.aggregates import AggregateReader
 from dpsql.query.dialect import to_sql, unquoted
 from dpsql.query.private_query import Key, Ordering, PublicKeys, RunningTotal
 from dpsql.query.refusals import Refusals

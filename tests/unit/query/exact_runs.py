@@ -156,7 +156,12 @@ class Laboratory:
         def priority(pairs: Sequence[tuple[Value, tuple[Value, ...]]]) -> list[int]:
             return self.hashes([(unit, *key) for unit, key in pairs], types)
 
-        return bounded_table(replace(case, query=query), exponents, priority)
+        def value_priority(unit: Value, group: Group, values: Sequence[Value], kind: str) -> list[int]:
+            key = tuple(math.nan if part == "NaN" else part for part in group)
+            # texts are told apart by their bytes
+            return self.hashes([(unit, *key, value) for value in values], [*types, kind.replace("VARCHAR", "BLOB")])
+
+        return bounded_table(replace(case, query=query), exponents, priority, value_priority)
 
     def hashes(self, rows: Sequence[tuple[Value, ...]], types: Sequence[str]) -> list[int]:
         """DuckDB's hash of each row with the salt, hashed again."""

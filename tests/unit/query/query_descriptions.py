@@ -45,12 +45,12 @@ class Expression:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate call: ``units`` is count(DISTINCT unit), ``rows`` is count(*), count(value) or count_if.
+    """One aggregate call: ``units`` is count(DISTINCT unit), ``values`` count(DISTINCT value), ``rows`` other counts.
 
     ``inferred`` means that ``per_row`` follows from the declared domains and is not written.
     """
 
-    kind: Literal["units", "rows", "sum", "avg"]
+    kind: Literal["units", "values", "rows", "sum", "avg"]
     value: Expression | None = None
     condition: Expression | None = None
     per_group: Bounds | None = None
@@ -69,6 +69,8 @@ class Aggregate:
         )
         if self.kind == "units":
             call = f"{'dp_' * self.private_spelling}count(DISTINCT {quoted(unit)})"
+        elif self.kind == "values":
+            call = f"{'dp_' * self.private_spelling}count(DISTINCT {argument}{named})"
         elif self.counted_if is not None:
             call = f"count_if({self.counted_if.sql}{named})"
         elif self.kind == "rows":

@@ -99,6 +99,8 @@ def _query(draw: st.DrawFn, fields: tuple[Field, ...]) -> Query:
         column(number), column(number), column(whole), as_integer(text), square(whole), ratio(whole, divisor), rare,
     )  # fmt: skip
     one = st.sampled_from(values).flatmap(lambda value: _aggregate(value, condition, row_cap))
+    texts = st.sampled_from((column(text), lowered(text)))
+    one |= st.builds(Aggregate, st.just("values"), texts, st.none() | condition, st.sampled_from(((0, 1), (0, 2))))
     if row_cap is not None:
         one |= _by_domain(whole, condition)
     aggregates = [draw(one) for _ in range(draw(st.sampled_from((1, 2, 3, 4))))]
@@ -143,17 +145,26 @@ def _aggregate(
     counted = st.builds(
         Aggregate, st.just("rows"), st.none() | st.just(value), filters, counts, private_spelling=spelling
     )
+    listed = st.builds(
+        Aggregate,
+        st.just("values"),
+        st.just(value),
+        filters,
+        st.sampled_from(((0, 1), (0, 2), (0, 3))),
+        private_spelling=spelling,
+    )
     by_group = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, bounds, private_spelling=spelling)
     by_both = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, bounds, bounds)
     counted_if = st.builds(Aggregate, st.just("rows"), st.none(), filters, counts, counted_if=condition)
     if row_cap is None:
-        return st.one_of(units, counted, counted_if, by_group, by_both)
+        return st.one_of(units, counted, counted_if, listed, by_group, by_both)
     capped = st.builds(Aggregate, st.just("rows"), st.none() | st.just(value), filters, private_spelling=spelling)
     by_row = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, st.none(), bounds)
     average = st.builds(
         Aggregate, st.just("avg"), st.just(summed), filters, st.none(), bounds, private_spelling=spelling
     )
-    return st.one_of(units, counted, counted_if, by_group, by_both, capped, capped, by_row, by_row, average)
+    listed |= st.builds(Aggregate, st.just("values"), st.just(value), filters, private_spelling=spelling)
+    return st.one_of(units, counted, counted_if, listed, by_group, by_both, capped, capped, by_row, by_row, average)
 
 
 def _by_domain(whole: Field, condition: st.SearchStrategy[Expression]) -> st.SearchStrategy[Aggregate]:
