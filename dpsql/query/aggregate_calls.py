@@ -8,7 +8,11 @@ from dpsql.query.dialect import unquoted
 
 PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
-_NAMES: dict[type[exp.Expr], str] = {exp.Count: "count", exp.CountIf: "count_if", exp.Sum: "sum", exp.Avg: "avg"}
+_NAMES: dict[type[exp.Expr], str] = {
+    exp.Count: "count", exp.CountIf: "count_if", exp.Sum: "sum", exp.Avg: "avg", exp.VariancePop: "var_pop",
+    exp.Variance: "var_samp", exp.StddevPop: "stddev_pop", exp.StddevSamp: "stddev_samp", exp.Stddev: "stddev_samp",
+}  # fmt: skip
+SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
 
 

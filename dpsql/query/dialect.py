@@ -59,6 +59,12 @@ class PrivateParser(DuckDBParser):
         "AVG": _one_argument_or_anonymous(exp.Avg, "avg"),
         "MEAN": _one_argument_or_anonymous(exp.Avg, "avg"),
         "SUM": _one_argument_or_anonymous(exp.Sum, "sum"),
+        "VAR_POP": _one_argument_or_anonymous(exp.VariancePop, "var_pop"),
+        "VAR_SAMP": _one_argument_or_anonymous(exp.Variance, "var_samp"),
+        "VARIANCE": _one_argument_or_anonymous(exp.Variance, "var_samp"),
+        "STDDEV_POP": _one_argument_or_anonymous(exp.StddevPop, "stddev_pop"),
+        "STDDEV_SAMP": _one_argument_or_anonymous(exp.StddevSamp, "stddev_samp"),
+        "STDDEV": _one_argument_or_anonymous(exp.Stddev, "stddev_samp"),
         "COUNT_IF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
         "COUNTIF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
     }

@@ -380,6 +380,24 @@ class RunningTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A variance, or its root, beside the average of the same values.
+
+    Attributes:
+        squares: sum of the squared distances to ``middle``.
+        middle: of the values' bounds.
+        is_sample: whether it is that of the population that the rows are a sample of.
+        is_root: whether it is a standard deviation.
+
+    """
+
+    squares: Linear
+    middle: float
+    is_sample: bool
+    is_root: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """One aggregate of the query as a reader knows it.
 
@@ -387,8 +405,9 @@ class Estimate:
         name: the aggregate's text, for plans and receipts.
         numerator, denominator: the value is their ratio; no denominator for counts and sums.
         type: DuckDB type of the result.
-        clamp: public bounds of an average.
+        clamp: public bounds of an average, or of a spread.
         total: along which keys it is added up; None where every key has its own.
+        spread: what makes it the spread of the values whose average the ratio is; None where it is the ratio itself.
 
     """
 
@@ -398,6 +417,7 @@ class Estimate:
     type: str
     clamp: tuple[float, float] | None = None
     total: RunningTotal | None = None
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From calls of sum and avg to the bounded statistics that answer them."""
+"""From calls of sum and avg to the bounded statistics that answer them; spreads stand on those of the average."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SumReader:
         value_type = self._source.number_type(node, arguments.value, arguments.function)
         if value_type is None:
             return None
-        average = arguments.function == "avg"
+        average = arguments.function != "sum"
         bounds = self._sum_bounds(node, arguments, name)
         if bounds is None:
             return None
@@ -61,11 +61,11 @@ class SumReader:
         self, node: exp.Expr, arguments: Arguments, name: str
     ) -> tuple[tuple[float, float] | None, tuple[float, float] | None] | None:
         """Bounds (per group, per row) that apply: those of the query, else the policy's domain per row."""
-        average = arguments.function == "avg"
+        average = arguments.function != "sum"
         per_group, per_row = arguments.per_group, arguments.per_row
         if average and per_group:
             self._arguments.refuse(
-                node, "an average is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
+                node, f"{arguments.function} is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
             )
             return None
         if per_group is None and per_row is None:
@@ -78,10 +78,10 @@ class SumReader:
                 self._arguments.bad_bounds(node)
                 return None
             if bounds is not None and not representable(bounds):
-                self._refuse_extreme(node)
+                self.refuse_extreme(node)
                 return None
         if per_group is not None and per_row is not None and not representable_together(per_group, per_row):
-            self._refuse_extreme(node)
+            self.refuse_extreme(node)
             return None
         if per_group is None and self._rules.max_rows_per_group is None:
             self._refusals.add(
@@ -92,7 +92,8 @@ class SumReader:
             return None
         return per_group, per_row
 
-    def _refuse_extreme(self, node: exp.Expr) -> None:
+    def refuse_extreme(self, node: exp.Expr) -> None:
+        """Note that bounds, or what follows from them, have no usual size."""
         self._refusals.add(
             "bounds_invalid", node,
             "the bounds are too wide, too narrow, or too far from 0 for their width or for that of the group's.",
@@ -100,7 +101,7 @@ class SumReader:
         )  # fmt: skip
 
     def _refuse_unbounded_sum(self, node: exp.Expr, arguments: Arguments, name: str) -> None:
-        form = "per_row" if arguments.function == "avg" else "per_group"
+        form = "per_group" if arguments.function == "sum" else "per_row"
         text = with_bounds(node, "(0, 500)", form)
         declarations = [
             f"CALL dp_domain('{table}', '{column}', bounds := [0, 500])"

@@ -45,7 +45,7 @@ class TotalsReader:
         if aggregate is None:
             return None
         if aggregate.estimate.denominator is not None:
-            self._refuse(node, "a running total of averages is no average.", "Take the total of sum and count.")
+            self._refuse(node, "a running total of averages or spreads is none.", "Take the total of sum and count.")
             return None
         ordering, span = self._along(node), self._span(node)
         if ordering is None or span == 0:

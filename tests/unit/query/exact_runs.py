@@ -18,7 +18,7 @@ from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.reader import CURATOR
 from tests.unit.query.plain_reference import Group, GroupTotals, bounded_table, spelled
-from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted
+from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted, squared_distance
 
 SALT = bytes(range(16))
 ExactTable = dict[Group, tuple[int, ...]]
@@ -179,14 +179,18 @@ class Laboratory:
 
 
 def components(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
-    """Aggregates whose values are sums over units: an average is a sum and a count."""
+    """Aggregates whose values are sums over units: an average is a sum and a count, a spread one more sum."""
     parts: list[Aggregate] = []
     for aggregate in aggregates:
-        if aggregate.kind != "avg":
+        if aggregate.kind not in ("avg", "var_pop", "stddev"):
             parts.append(aggregate)
             continue
         parts.append(replace(aggregate, kind="sum"))
         parts.append(Aggregate("rows", aggregate.value, aggregate.condition))
+        if aggregate.kind != "avg" and aggregate.value is not None and aggregate.per_row is not None:
+            squares = squared_distance(aggregate.value, aggregate.per_row)
+            most = ((aggregate.per_row[1] - aggregate.per_row[0]) / 2) ** 2
+            parts.append(replace(aggregate, kind="sum", value=squares, per_row=(0, most)))
     return tuple(parts)
 
 
@@ -195,7 +199,11 @@ def linears(query: PrivateQuery) -> list[Linear]:
     return [
         linear
         for estimate in query.estimates
-        for linear in (estimate.numerator, estimate.denominator)
+        for linear in (
+            estimate.numerator,
+            estimate.denominator,
+            None if estimate.spread is None else estimate.spread.squares,
+        )
         if linear is not None
     ]
 

@@ -50,7 +50,7 @@ class Aggregate:
     ``inferred`` means that ``per_row`` follows from the declared domains and is not written.
     """
 
-    kind: Literal["units", "values", "rows", "sum", "avg"]
+    kind: Literal["units", "values", "rows", "sum", "avg", "var_pop", "stddev"]
     value: Expression | None = None
     condition: Expression | None = None
     per_group: Bounds | None = None
@@ -142,6 +142,19 @@ def is_missing(value: Value) -> bool:
 
 def column(field: Field) -> Expression:
     return Expression(quoted(field.name), field.type, lambda row: row[field.name])
+
+
+def squared_distance(value: Expression, bounds: Bounds) -> Expression:
+    """Of a number that is clamped to bounds, to their middle."""
+    low, high = bounds
+
+    def evaluate(row: Row) -> Value:
+        found = value.evaluate(row)
+        if found is None or is_missing(number := float(found)):
+            return None
+        return float((max(low, min(number, high)) - (low + high) / 2) ** 2)
+
+    return Expression("", "DOUBLE", evaluate)
 
 
 def or_else(value: Expression, constant: int) -> Expression:

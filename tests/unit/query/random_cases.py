@@ -163,8 +163,11 @@ def _aggregate(
     average = st.builds(
         Aggregate, st.just("avg"), st.just(summed), filters, st.none(), bounds, private_spelling=spelling
     )
+    spread = st.builds(Aggregate, st.sampled_from(("var_pop", "stddev")), st.just(summed), filters, st.none(), bounds)
     listed |= st.builds(Aggregate, st.just("values"), st.just(value), filters, private_spelling=spelling)
-    return st.one_of(units, counted, counted_if, listed, by_group, by_both, capped, capped, by_row, by_row, average)
+    return st.one_of(
+        units, counted, counted_if, listed, by_group, by_both, capped, capped, by_row, by_row, average, spread
+    )
 
 
 def _by_domain(whole: Field, condition: st.SearchStrategy[Expression]) -> st.SearchStrategy[Aggregate]:
@@ -177,7 +180,7 @@ def _by_domain(whole: Field, condition: st.SearchStrategy[Expression]) -> st.Sea
     )  # fmt: skip
     return st.builds(
         lambda kind, value, where: Aggregate(kind, value[0], where, per_row=value[1], inferred=True),
-        st.sampled_from(("sum", "avg")), st.sampled_from(values), st.none() | condition,
+        st.sampled_from(("sum", "avg", "var_pop")), st.sampled_from(values), st.none() | condition,
     )  # fmt: skip
 
 
