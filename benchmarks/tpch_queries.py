@@ -102,7 +102,7 @@ WHERE l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'
     ),
     Query(
         7,
-        f"""SELECT supp_nation, cust_nation, l_year, sum(volume, contribution_bounds_per_row => (0, 105000)) AS revenue
+        f"""SELECT supp_nation, cust_nation, l_year, sum(volume) AS revenue
 FROM (SELECT n1.n_name AS supp_nation, n2.n_name AS cust_nation, extract(year FROM l_shipdate) AS l_year,
              {REVENUE} AS volume
       FROM supplier, lineitem, orders, customer, nation n1, nation n2
@@ -117,9 +117,7 @@ GROUP BY supp_nation, cust_nation, l_year ORDER BY supp_nation, cust_nation, l_y
     ),
     Query(
         8,
-        f"""SELECT o_year, sum(CASE WHEN nation = 'BRAZIL' THEN volume ELSE 0 END,
-                contribution_bounds_per_row => (0, 105000))
-           / sum(volume, contribution_bounds_per_row => (0, 105000)) AS mkt_share
+        f"""SELECT o_year, sum(CASE WHEN nation = 'BRAZIL' THEN volume ELSE 0 END) / sum(volume) AS mkt_share
 FROM (SELECT extract(year FROM o_orderdate) AS o_year, {REVENUE} AS volume, n2.n_name AS nation
       FROM part, supplier, lineitem, orders, customer, nation n1, nation n2, region
       WHERE p_partkey = l_partkey AND s_suppkey = l_suppkey AND l_orderkey = o_orderkey AND o_custkey = c_custkey

@@ -8,6 +8,11 @@ from dpsql.query.dialect import unquoted
 
 PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
+_NAMES: dict[type[exp.Expr], str] = {
+    exp.Count: "count", exp.CountIf: "count_if", exp.Sum: "sum", exp.Avg: "avg", exp.VariancePop: "var_pop",
+    exp.Variance: "var_samp", exp.StddevPop: "stddev_pop", exp.StddevSamp: "stddev_samp", exp.Stddev: "stddev_samp",
+}  # fmt: skip
+SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
 
 
@@ -20,7 +25,7 @@ def is_aggregate_call(node: exp.Expr) -> bool:
     if node.meta.get(OVER_RESULT):
         return False
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in ("sum", "avg", *PRIVATE_AGGREGATES)
+        return node.name.lower() in (*_NAMES.values(), *PRIVATE_AGGREGATES)
     return isinstance(
         node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
     )
@@ -35,9 +40,8 @@ def function_name(call: exp.Expr) -> str | None:
     """The aggregate of ours that a call asks for, in small letters; None for any other."""
     if isinstance(call, exp.Anonymous):
         name = call.name.lower()
-        return name if name in ("sum", "avg", *PRIVATE_AGGREGATES) else None
-    names: dict[type[exp.Expr], str] = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg"}
-    return names.get(type(call))
+        return name if name in (*_NAMES.values(), *PRIVATE_AGGREGATES) else None
+    return _NAMES.get(type(call))
 
 
 def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:

@@ -4,6 +4,8 @@
     rows       the same with every key in one spelling and every value on the lattice
     per_group  one row per (unit, group): per statistic one integer v inside its public interval
     kept       at most max_groups groups per unit, by a salted hash priority
+    values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
+    counted_i  one row per group: how many distinct values the kept units have
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
     result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
                less the (k+1)-th largest number of units, where something is left
@@ -14,6 +16,7 @@ every TRY where no optimizer rule can lift a part of it out.
 
 from __future__ import annotations
 
+from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, joined_counts
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.query.shielded import one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
@@ -51,27 +54,50 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
     others = list(enumerate(statistics))[1:]
+    distinct = [(i, statistic) for i, statistic in others if statistic.kind == "values"]
+    added = [(i, statistic) for i, statistic in others if statistic.kind != "values"]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
     per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
-    values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
+    values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in added)
     sums = "".join(
-        f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_most(statistic)}), "
-        f"{_most(statistic)}) AS BIGINT) AS stat_{i}"
-        for i, statistic in others
+        f", {_clamped(f'coalesce(sum(v_{i} - {statistic.centre_steps}), 0)', statistic)} AS stat_{i}"
+        for i, statistic in added
     )
     kept = kept_sql(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
-    return (
-        f"WITH source AS ({source_sql(frame, others)}),\n"
-        f"rows AS ({rows_sql(frame, others)}),\n"
-        f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
-        f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
-        f"kept AS ({kept}),\n"
-        f"grouped AS MATERIALIZED (SELECT {select_keys}least(count(*), {_most(PRESENCE)}) AS units{sums} "
-        f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping})\n"
-        f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
-    )
+    units = f"least(count(*), {_most(PRESENCE)}) AS units{sums}"
+    from_kept = f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping}"
+    ctes = [
+        ("source AS", source_sql(frame, others)),
+        ("rows AS", rows_sql(frame, others)),
+        (
+            "per_group AS",
+            f"SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
+            f"WHERE unit IS NOT NULL GROUP BY {group_by}",
+        ),
+        ("kept AS", kept),
+    ]
+    if distinct:
+        ctes += [(f"{name} AS", body) for name, body in distinct_ctes(distinct, keys, per_row, salt)]
+        ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {units} {from_kept}"))
+        columns = [*(f"summed.{key}" for key in keys), "summed.units", *(_grouped_column(i, one) for i, one in others)]
+        body = f"SELECT {', '.join(columns)} FROM summed{joined_counts(distinct, keys)}"
+    else:
+        body = f"SELECT {select_keys}{units} {from_kept}"
+    ctes.append(("grouped AS MATERIALIZED", body))
+    listed_ctes = ",\n".join(f"{name} ({body})" for name, body in ctes)
+    return f"WITH {listed_ctes}\n{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
+
+
+def _grouped_column(i: int, statistic: Statistic) -> str:
+    if statistic.kind != "values":
+        return f"summed.stat_{i}"
+    return f"{_clamped(distinct_steps(i, statistic), statistic)} AS stat_{i}"
+
+
+def _clamped(total: str, statistic: Statistic) -> str:
+    return f"CAST(least(greatest({total}, {-_most(statistic)}), {_most(statistic)}) AS BIGINT)"
 
 
 def _most(statistic: Statistic) -> int:

@@ -3,7 +3,7 @@
 Added to the DuckDB dialect:
 
 - ``SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, …)] …`` (GoogleSQL's clause);
-- named arguments on ``count``, ``sum`` and ``avg`` (``contribution_bounds_per_group => (lo, hi)``);
+- named arguments on aggregates (``contribution_bounds_per_group => (lo, hi)``), after DISTINCT too;
 - ``CALL f(…)`` as a statement with a tree, where sqlglot keeps (and logs) opaque text;
 - a place in the text for every call and every leaf of the tree, and the name that a function was written with.
 """
@@ -59,6 +59,14 @@ class PrivateParser(DuckDBParser):
         "AVG": _one_argument_or_anonymous(exp.Avg, "avg"),
         "MEAN": _one_argument_or_anonymous(exp.Avg, "avg"),
         "SUM": _one_argument_or_anonymous(exp.Sum, "sum"),
+        "VAR_POP": _one_argument_or_anonymous(exp.VariancePop, "var_pop"),
+        "VAR_SAMP": _one_argument_or_anonymous(exp.Variance, "var_samp"),
+        "VARIANCE": _one_argument_or_anonymous(exp.Variance, "var_samp"),
+        "STDDEV_POP": _one_argument_or_anonymous(exp.StddevPop, "stddev_pop"),
+        "STDDEV_SAMP": _one_argument_or_anonymous(exp.StddevSamp, "stddev_samp"),
+        "STDDEV": _one_argument_or_anonymous(exp.Stddev, "stddev_samp"),
+        "COUNT_IF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
+        "COUNTIF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
     }
 
     def _parse_statement(self) -> exp.Expr | None:
@@ -92,6 +100,19 @@ class PrivateParser(DuckDBParser):
             function.update_positions(token)
             function.meta["written"] = token.text
         return call
+
+    def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
+        if not self._match(TokenType.DISTINCT):
+            return super()._parse_lambda(alias)
+        # DISTINCT ends where named arguments of the call begin
+        values = [self._parse_disjunction()]
+        while not self._is_before_named_argument() and self._match(TokenType.COMMA):
+            values.append(self._parse_disjunction())
+        return self._parse_order(self.expression(exp.Distinct(expressions=values)))
+
+    def _is_before_named_argument(self) -> bool:
+        following = self._tokens[self._index : self._index + 3]
+        return len(following) == 3 and following[2].token_type in (TokenType.FARROW, TokenType.COLON_EQ)
 
     def _warn_unsupported(self) -> None:
         """Log nothing: sqlglot would write the text of a statement that it keeps opaque to the log."""

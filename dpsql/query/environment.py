@@ -21,6 +21,7 @@ class Column:
 
     Attributes:
         origin: table and column that it is of, where it has another name in joined rows.
+        bounds: of what a subquery computes, where they follow from the domains of its columns.
 
     """
 
@@ -28,6 +29,7 @@ class Column:
     type: str
     nullable: bool
     origin: tuple[str, str] | None = None
+    bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,14 @@ class Environment:
     schemas: Schemas
     settings: tuple[tuple[str, str], ...]
     now: dt.datetime
+
+
+def bounds_of(schema: TableSchema, name: str, environment: Environment) -> tuple[float, float] | None:
+    """What is declared, or follows, of the values of a column."""
+    column = schema.column(name)
+    if column is None or column.bounds is not None:
+        return None if column is None else column.bounds
+    return (0.0, 1.0) if column.type == "BOOLEAN" else environment.policy.bounds(*schema.origin(name))
 
 
 def types_of(

@@ -309,7 +309,7 @@ def _own_columns(parts: Sequence[Part]) -> list[list[_Seen]]:
             found[-1].append(
                 _Seen(
                     place, part.qualifier, name, column.name, f"join_{place}.{quote(column.name)}",
-                    Column(output, column.type, True, schema.origin(column.name)),
+                    replace(column, name=output, nullable=True, origin=schema.origin(column.name)),
                     one is not None, away or (one is not None and one.hidden),
                 )
             )  # fmt: skip
@@ -513,21 +513,20 @@ def _full(left: Owner, right: Owner, step: Step, joins: Joins) -> tuple[Owner, t
 def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
     """Most rows that public tables make of one protected row: how long it takes would tell of that row.
 
-    A table is met through the columns that one step compares of it: no more of its rows meet one than agree on these.
+    A public table that is joined to a protected row is met through the columns that its own step compares of it. Those
+    that are joined before, to each other, may be met through any of theirs. No more rows meet than agree on these.
     """
-    if all(part.relation.owner is None for part in joins.parts):
-        return 1
+    private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
     product = 1
-    for place, part in enumerate(joins.parts):
-        if joins.steps[place].kind in _FILTERING:
-            continue
-        if part.relation.owner is not None:
+    for place, part in enumerate(joins.parts if private else ()):
+        if place in private:
             product *= part.relation.matches
-            continue
-        by_step = [
-            sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in joins.steps
-        ]
-        product *= max(_most_matches(part.relation, names, environment) for names in by_step if names)
+        elif joins.steps[place].kind not in _FILTERING:
+            steps = joins.steps[place : max(place, private[0]) + 1]
+            by_step = [
+                sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in steps
+            ]
+            product *= max(_most_matches(part.relation, names, environment) for names in by_step if names)
     if product > _MOST_MATCHES:
         refusals.add(
             "source", joins.parts[0].node,

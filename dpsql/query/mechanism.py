@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
-from dpsql.query.aggregates import Aggregate
+from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
 from dpsql.query.names import ResolvedSelect

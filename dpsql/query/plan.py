@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
-from dpsql.query.aggregates import Aggregate, AggregateReader
+from dpsql.query.aggregate_source import Aggregate
+from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
@@ -222,6 +223,10 @@ def _check_buckets(
     if any(aggregate.estimate.total for aggregate in aggregates.values()):
         refusals.add(
             "buckets", hint, "running totals and buckets go along a key in two ways.", "Ask for one of them.",
+        )  # fmt: skip
+    if any(one.kind == "values" for aggregate in aggregates.values() for one in aggregate.statistics):
+        refusals.add(
+            "buckets", hint, "a value in two buckets would count twice.", "Leave count(DISTINCT …) or buckets out.",
         )  # fmt: skip
     if frame.max_groups == 1:
         return

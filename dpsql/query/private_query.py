@@ -289,7 +289,8 @@ class Statistic:
     the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
 
     Attributes:
-        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows`` or ``sum``.
+        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum`` or
+            ``values`` (distinct values of a group; v is then what the unit adds to those of all others).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -298,7 +299,7 @@ class Statistic:
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum"]
+    kind: Literal["presence", "units", "rows", "sum", "values"]
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -370,6 +371,24 @@ class RunningTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A variance, or its root, beside the average of the same values.
+
+    Attributes:
+        squares: sum of the squared distances to ``middle``.
+        middle: of the values' bounds.
+        is_sample: whether it is that of the population that the rows are a sample of.
+        is_root: whether it is a standard deviation.
+
+    """
+
+    squares: Linear
+    middle: float
+    is_sample: bool
+    is_root: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """One aggregate of the query as a reader knows it.
 
@@ -377,8 +396,9 @@ class Estimate:
         name: the aggregate's text, for plans and receipts.
         numerator, denominator: the value is their ratio; no denominator for counts and sums.
         type: DuckDB type of the result.
-        clamp: public bounds of an average.
+        clamp: public bounds of an average, or of a spread.
         total: along which keys it is added up; None where every key has its own.
+        spread: what makes it the spread of the values whose average the ratio is; None where it is the ratio itself.
 
     """
 
@@ -388,6 +408,7 @@ class Estimate:
     type: str
     clamp: tuple[float, float] | None = None
     total: RunningTotal | None = None
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.dialect import quote, span_of, to_sql
-from dpsql.query.environment import Column, Environment, JoinedName, KeyPath, TableSchema, types_of
+from dpsql.query.environment import Column, Environment, JoinedName, KeyPath, TableSchema, bounds_of, types_of
+from dpsql.query.intervals import Columns, interval_of
 from dpsql.query.names import SelectItem
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
@@ -114,9 +115,15 @@ def shown_columns(
         # no policy speaks of what is computed
         origin = schema.origin(node.name) if isinstance(node, exp.Column) else ("", output)
         null = kind == '"NULL"'
-        column = Column(output, "INTEGER" if null else kind, True, origin)
+        column = Column(output, "INTEGER" if null else kind, True, origin, _bounds(node, schema, environment))
         shown.append(Shown(item.name, f"CAST({sql} AS INTEGER)" if null else sql, column))
     return tuple(shown)
+
+
+def _bounds(node: exp.Expr, schema: TableSchema, environment: Environment) -> tuple[float, float] | None:
+    # rows that a join leaves out have no value, so nothing is sure to be there
+    found = interval_of(node, Columns(lambda name: bounds_of(schema, name, environment), lambda _: False))
+    return found.floats() if found.is_finite else None
 
 
 def identity_of(shown: Sequence[Shown], source: str, conditions: Sequence[str], tail: str = "") -> str:
@@ -223,7 +230,7 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
     columns = [column for column in first.columns if column.name in names]
     for place, column in enumerate(columns):
         if len({part.schema.origin(column.name) for part in alike}) > 1:
-            columns[place] = replace(column, origin=("", column.name))
+            columns[place] = replace(column, origin=("", column.name), bounds=None)
     owner = _of_all([part.owner for part in alike if part.owner is not None], unit)
     if owner is not None and alike[0].owner is not None:
         held = first.column(alike[0].owner.unit)
@@ -250,7 +257,7 @@ def _visible(relation: Relation) -> list[Column]:
 
 def _under_names(relation: Relation, names: Sequence[str]) -> Relation:
     shown = [
-        Shown(name, quote(column.name), Column(name, column.type, True, relation.schema.origin(column.name)))
+        Shown(name, quote(column.name), replace(column, name=name, origin=relation.schema.origin(column.name)))
         for name, column in zip(names, _visible(relation), strict=True)
     ]
     texts = [one.sql for one in shown]

@@ -33,6 +33,7 @@ _SCALAR = re.compile(
     r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|DATE|UUID|"NULL"|'
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?"
 )
+"""Types that row expressions may compute with, and whose values are counted."""
 _UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
 _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.query.aggregates import Aggregate, AggregateReader
+from dpsql.query.aggregate_source import Aggregate
+from dpsql.query.aggregates import AggregateReader
 from dpsql.query.dialect import to_sql, unquoted
 from dpsql.query.private_query import Key, Ordering, PublicKeys, RunningTotal
 from dpsql.query.refusals import Refusals
@@ -45,7 +46,7 @@ class TotalsReader:
         if aggregate is None:
             return None
         if aggregate.estimate.denominator is not None:
-            self._refuse(node, "a running total of averages is no average.", "Take the total of sum and count.")
+            self._refuse(node, "a running total of averages or spreads is none.", "Take the total of sum and count.")
             return None
         ordering = self._along(node)
         if ordering is None:

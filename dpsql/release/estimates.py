@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.query.private_query import PRESENCE, Buckets, Estimate, Linear, Statistic
+from dpsql.query.private_query import PRESENCE, Buckets, Estimate, Linear, Spread, Statistic
 from dpsql.release.histogram import Histogram, count_sigma
 from dpsql.release.sequences import FactorisedHistogram, Sequences
+from dpsql.release.spreads import combined_noise, spread_interval, spread_value
 
 Z_95 = 1.959963984540054
 Floats = npt.NDArray[np.float64]
@@ -107,9 +108,32 @@ def estimate_column(
         return EstimatedColumn(top, top - half_width, top + half_width)
     bottom = _added_up(estimate, buckets, _linear(estimate.denominator, values))
     bottom_sigma = linear_noise(estimate.denominator, noise) * norms
+    if estimate.spread is not None:
+        squares = _added_up(estimate, buckets, _linear(estimate.spread.squares, values))
+        return _spread_column(estimate, estimate.spread, (bottom, top, squares), noise, norms)
     covariance = estimate.numerator.centre * estimate.denominator.centre * (noise[PRESENCE] * norms) ** 2
     low, high = estimate.clamp or (-np.inf, np.inf)
     return _ratio(top, top_sigma, bottom, bottom_sigma, covariance, low, high)
+
+
+def _spread_column(
+    estimate: Estimate, spread: Spread, sums: tuple[Floats, Floats, Floats], noise: Mapping[Statistic, float],
+    norms: Floats,
+) -> EstimatedColumn:  # fmt: skip
+    """A spread of rows, sum and squares; the sum is recentred, so that the interval has little doubt of it."""
+    if estimate.denominator is None or estimate.clamp is None:
+        raise AssertionError("a spread has rows and bounds")
+    rows, total, squares = sums
+    most = estimate.clamp[1]
+    recentred = [(1.0, estimate.numerator), (-spread.middle, estimate.denominator)]
+    low, high = spread_interval(
+        spread,
+        (rows, combined_noise([(1.0, estimate.denominator)], noise) * norms),
+        (total - spread.middle * rows, combined_noise(recentred, noise) * norms),
+        (squares, combined_noise([(1.0, spread.squares)], noise) * norms),
+        most,
+    )
+    return EstimatedColumn(spread_value(spread, rows, total, squares, most), low, high)
 
 
 def _linear(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Floats:

@@ -268,10 +268,14 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> tuple[str, str, st
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:
         name += f" where {statistic.filter_sql}"
+    rows = ""
+    if statistic.row_bounds_steps is not None:
+        least, most = (steps * statistic.lattice for steps in statistic.row_bounds_steps)
+        rows = f"a row is clamped to [{least:.9g}, {most:.9g}]; "
     return (
         "statistic",
         name,
-        f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
+        f"{rows}one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
         f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
         f"lattice = {2.0**statistic.noise_exponent:.9g} ({source})",
     )

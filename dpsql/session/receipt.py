@@ -183,6 +183,10 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
         found.append(f"of these, groups whose noisy count of units exceeds {query.min_units} by the threshold, too")
     if frame.sparsity is not None:
         found.append(_SPARSITY_NOTES[frame.sparsity.kind].format(k=frame.sparsity.k))
+    found += [
+        f"of one unit at most {most:.9g} distinct values count in a group; which ones is chosen by a secret hash"
+        for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
+    ]
     if any(statistic.row_cap for statistic in query.statistics):
         found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")
     return tuple(found)

@@ -41,6 +41,7 @@ from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
 from dpsql.release.estimates import _added_up
+from dpsql.release.spreads import spread_value
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
 from dpsql.session.shown import _bucket_keys
@@ -226,8 +227,13 @@ class Clinic:
         for i, estimate in enumerate(query.estimates):
             value = _added_up(estimate, query.buckets, _linear(estimate.numerator, exact))
             if estimate.denominator is not None:
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    value = value / _added_up(estimate, query.buckets, _linear(estimate.denominator, exact))
+                rows = _added_up(estimate, query.buckets, _linear(estimate.denominator, exact))
+                if estimate.spread is not None:
+                    squares = _added_up(estimate, query.buckets, _linear(estimate.spread.squares, exact))
+                    value = spread_value(estimate.spread, rows, value, squares, np.inf)
+                else:
+                    with np.errstate(invalid="ignore", divide="ignore"):
+                        value = value / rows
             if estimate.clamp is not None:
                 value = np.clip(value, *estimate.clamp)
             for suffix in ("", "_low", "_high"):

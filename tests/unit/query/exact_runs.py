@@ -18,7 +18,7 @@ from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.reader import CURATOR
 from tests.unit.query.plain_reference import Group, GroupTotals, bounded_table, spelled
-from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted
+from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted, squared_distance
 
 SALT = bytes(range(16))
 ExactTable = dict[Group, tuple[int, ...]]
@@ -111,6 +111,8 @@ class Laboratory:
         cap = "" if query.row_cap is None else f", max_rows_per_group := {query.row_cap}"
         groups = "" if query.option_in_text else f", max_groups_contributed := {query.max_groups}"
         self.session.sql(f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid'{cap}{groups})")
+        for column, (low, high) in query.domains:
+            self.session.sql(f"CALL dp_domain('{table}', {literal(column)}, bounds := [{low}, {high}])")
         if query.public_keys is not None:
             for i, key in enumerate(query.keys):
                 values = dict.fromkeys(literal(values[i]) for values in query.public_keys)
@@ -154,7 +156,12 @@ class Laboratory:
         def priority(pairs: Sequence[tuple[Value, tuple[Value, ...]]]) -> list[int]:
             return self.hashes([(unit, *key) for unit, key in pairs], types)
 
-        return bounded_table(replace(case, query=query), exponents, priority)
+        def value_priority(unit: Value, group: Group, values: Sequence[Value], kind: str) -> list[int]:
+            key = tuple(math.nan if part == "NaN" else part for part in group)
+            # texts are told apart by their bytes
+            return self.hashes([(unit, *key, value) for value in values], [*types, kind.replace("VARCHAR", "BLOB")])
+
+        return bounded_table(replace(case, query=query), exponents, priority, value_priority)
 
     def hashes(self, rows: Sequence[tuple[Value, ...]], types: Sequence[str]) -> list[int]:
         """DuckDB's hash of each row with the salt, hashed again."""
@@ -172,14 +179,18 @@ class Laboratory:
 
 
 def components(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
-    """Aggregates whose values are sums over units: an average is a sum and a count."""
+    """Aggregates whose values are sums over units: an average is a sum and a count, a spread one more sum."""
     parts: list[Aggregate] = []
     for aggregate in aggregates:
-        if aggregate.kind != "avg":
+        if aggregate.kind not in ("avg", "var_pop", "stddev"):
             parts.append(aggregate)
             continue
         parts.append(replace(aggregate, kind="sum"))
         parts.append(Aggregate("rows", aggregate.value, aggregate.condition))
+        if aggregate.kind != "avg" and aggregate.value is not None and aggregate.per_row is not None:
+            squares = squared_distance(aggregate.value, aggregate.per_row)
+            most = ((aggregate.per_row[1] - aggregate.per_row[0]) / 2) ** 2
+            parts.append(replace(aggregate, kind="sum", value=squares, per_row=(0, most)))
     return tuple(parts)
 
 
@@ -188,7 +199,11 @@ def linears(query: PrivateQuery) -> list[Linear]:
     return [
         linear
         for estimate in query.estimates
-        for linear in (estimate.numerator, estimate.denominator)
+        for linear in (
+            estimate.numerator,
+            estimate.denominator,
+            None if estimate.spread is None else estimate.spread.squares,
+        )
         if linear is not None
     ]
 

@@ -1,6 +1,6 @@
 """A second reference of the bounded aggregation: plain Python on rows, no SQL and no code of the rewriter.
 
-DuckDB is asked for one thing only: the hash that orders a unit's groups.
+DuckDB is asked for one thing only: the hashes that order a unit's groups, and its values in a group.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tests.unit.query.query_descriptions import Aggregate, Bounds, Case, Query, 
 
 Group = tuple[Value | str, ...]
 Priority = Callable[[Sequence[tuple[Value, tuple[Value, ...]]]], list[int]]
+ValuePriority = Callable[[Value, Group, Sequence[Value], str], list[int]]
 _SATURATION = 2**60
 
 
@@ -31,13 +32,16 @@ def spelled(key: Sequence[Value]) -> Group:
     return tuple(("NaN" if math.isnan(value) else value + 0.0) if isinstance(value, float) else value for value in key)
 
 
-def bounded_table(case: Case, exponents: Sequence[int], priority: Priority) -> dict[Group, GroupTotals]:
+def bounded_table(
+    case: Case, exponents: Sequence[int], priority: Priority, value_priority: ValuePriority
+) -> dict[Group, GroupTotals]:
     """The exact bounded table.
 
     Args:
         case: rows and query.
         exponents: per aggregate the power of two of its lattice.
         priority: for (unit, key) pairs, the numbers by which a unit's groups are kept, lowest first.
+        value_priority: for a unit, a group and values of a type, those by which the values are kept.
 
     """
     query = case.query
@@ -48,18 +52,39 @@ def bounded_table(case: Case, exponents: Sequence[int], priority: Priority) -> d
     if not query.keys:
         units[()] = 0
         totals[()] = [0] * len(query.aggregates)
+    found: dict[tuple[Group, int], set[Value]] = defaultdict(set)
     for unit, group in kept:
         rows = present[unit, group][1]
         units[group] += 1
         for i, aggregate in enumerate(query.aggregates):
-            totals[group][i] += contribution(rows, aggregate, query.row_cap, exponents[i])
+            if aggregate.kind == "values":
+                found[group, i] |= _kept_values(unit, group, rows, aggregate, query.row_cap, value_priority)
+            else:
+                totals[group][i] += contribution(rows, aggregate, query.row_cap, exponents[i])
+    for (group, i), values in found.items():
+        totals[group][i] = 2 * len(values)
     return {group: GroupTotals(units[group], tuple(totals[group])) for group in units}
+
+
+def _kept_values(
+    unit: Value, group: Group, rows: Sequence[Row], aggregate: Aggregate, row_cap: int | None, priority: ValuePriority
+) -> set[Value]:
+    """The values of a unit that count in a group: at most as many as it may have rows, or as the text says."""
+    if aggregate.value is None:
+        raise ValueError("distinct values are values of something")
+    passing = [row for row in rows if aggregate.condition is None or aggregate.condition.evaluate(row) is True]
+    values = [value for row in passing if not is_missing(value := aggregate.value.evaluate(row))]
+    distinct = list(dict.fromkeys(value + 0.0 if isinstance(value, float) else value for value in values))
+    numbers = priority(unit, group, distinct, aggregate.value.type)
+    most = int(aggregate.per_group[1]) if aggregate.per_group else row_cap
+    return {value for _, value in sorted(zip(numbers, distinct, strict=True), key=lambda pair: pair[0])[:most]}
 
 
 def contribution(rows: Sequence[Row], aggregate: Aggregate, row_cap: int | None, exponent: int) -> int:
     """What one unit's rows in one group add, in lattice steps."""
-    if aggregate.condition is not None:
-        rows = [row for row in rows if aggregate.condition.evaluate(row) is True]
+    for condition in (aggregate.condition, aggregate.counted_if):
+        if condition is not None:
+            rows = [row for row in rows if condition.evaluate(row) is True]
     step = Fraction(2) ** exponent
     if aggregate.kind == "units":
         return int(bool(rows) / step)

@@ -1,4 +1,4 @@
-"""Five faults that bounding code is known to have had elsewhere, each put into the generated SQL."""
+"""Faults that bounding code is known to have had elsewhere, each put into the generated SQL."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def _without_bounding(sql: str) -> str:
 
 def _one_group_too_many(sql: str) -> str:
     return re.sub(r"(QUALIFY row_number\(\).*?<= )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", sql)
+
+
+def _every_value(sql: str) -> str:
+    return re.sub(r" WHERE place <= \d+", "", sql)
+
+
+def values_of_dropped_groups(sql: str) -> str:
+    """Distinct values count in groups that their unit is not kept in."""
+    return re.sub(r" SEMI JOIN kept ON .*?(?= GROUP BY|\),\n)", "", sql)
 
 
 def _with_null_units(sql: str) -> str:
@@ -87,5 +96,6 @@ FAULTS = (
     Fault("clamp after the sum", "linf", _clamped_total, _clamp_after_the_sum),
     Fault("one group too many", "l0", _one_group_too_many),
     Fault("row cap ignored", "linf", plant=_row_cap_ignored),
+    Fault("every value of a unit counts", "linf", _every_value),
     Fault("NULL unit counted", "NULL units count", _with_null_units),
 )

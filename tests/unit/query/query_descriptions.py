@@ -45,24 +45,34 @@ class Expression:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate call: ``units`` is count(DISTINCT unit), ``rows`` is count(*) or count(value)."""
+    """One aggregate call: ``units`` is count(DISTINCT unit), ``values`` count(DISTINCT value), ``rows`` other counts.
 
-    kind: Literal["units", "rows", "sum", "avg"]
+    ``inferred`` means that ``per_row`` follows from the declared domains and is not written.
+    """
+
+    kind: Literal["units", "values", "rows", "sum", "avg", "var_pop", "stddev"]
     value: Expression | None = None
     condition: Expression | None = None
     per_group: Bounds | None = None
     per_row: Bounds | None = None
     private_spelling: bool = False
+    counted_if: Expression | None = None
+    inferred: bool = False
 
     def sql(self, unit: str) -> str:
         argument = self.value.sql if self.value else "*"
+        per_row = None if self.inferred else self.per_row
         named = "".join(
             f", contribution_bounds_per_{name} => ({low!r}, {high!r})"
-            for name, (low, high) in (("group", self.per_group or (0, 0)), ("row", self.per_row or (0, 0)))
-            if (self.per_group if name == "group" else self.per_row) is not None
+            for name, (low, high) in (("group", self.per_group or (0, 0)), ("row", per_row or (0, 0)))
+            if (self.per_group if name == "group" else per_row) is not None
         )
         if self.kind == "units":
             call = f"{'dp_' * self.private_spelling}count(DISTINCT {quoted(unit)})"
+        elif self.kind == "values":
+            call = f"{'dp_' * self.private_spelling}count(DISTINCT {argument}{named})"
+        elif self.counted_if is not None:
+            call = f"count_if({self.counted_if.sql}{named})"
         elif self.kind == "rows":
             call = f"{'dp_' * self.private_spelling}count({argument}{named})"
         elif self.private_spelling:
@@ -84,6 +94,7 @@ class Query:
     row_cap: int | None = 4
     option_in_text: bool = False
     public_keys: tuple[tuple[Value, ...], ...] | None = None
+    domains: tuple[tuple[str, Bounds], ...] = ()
 
     def sql(self, table: str, unit: str) -> str:
         options = (
@@ -131,6 +142,38 @@ def is_missing(value: Value) -> bool:
 
 def column(field: Field) -> Expression:
     return Expression(quoted(field.name), field.type, lambda row: row[field.name])
+
+
+def squared_distance(value: Expression, bounds: Bounds) -> Expression:
+    """Of a number that is clamped to bounds, to their middle."""
+    low, high = bounds
+
+    def evaluate(row: Row) -> Value:
+        found = value.evaluate(row)
+        if found is None or is_missing(number := float(found)):
+            return None
+        return float((max(low, min(number, high)) - (low + high) / 2) ** 2)
+
+    return Expression("", "DOUBLE", evaluate)
+
+
+def or_else(value: Expression, constant: int) -> Expression:
+    def evaluate(row: Row) -> Value:
+        found = value.evaluate(row)
+        return constant if found is None else found
+
+    return Expression(f"coalesce({value.sql}, {constant})", value.type, evaluate)
+
+
+def size(field: Field) -> Expression:
+    """Fails on the least number of its type."""
+    limit = INT32 if field.type == "INTEGER" else INT64
+
+    def evaluate(row: Row) -> Value:
+        value = row[field.name]
+        return None if value is None or abs(int(value)) >= limit else abs(int(value))
+
+    return Expression(f"abs({quoted(field.name)})", field.type, evaluate)
 
 
 def remainder(field: Field, divisor: int) -> Expression:

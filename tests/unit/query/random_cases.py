@@ -27,8 +27,10 @@ from tests.unit.query.query_descriptions import (
     is_text,
     lowered,
     only_where,
+    or_else,
     ratio,
     remainder,
+    size,
     square,
     truth,
 )
@@ -49,6 +51,7 @@ KEY_TYPES = ("INTEGER", "BIGINT", "VARCHAR", "BOOLEAN", "DOUBLE")
 BOUNDS: tuple[Bounds, ...] = (
     (0, 10), (-5, 5), (1, 4), (0, 500), (-100, -1), (0.5, 2.25), (0, 1_000_000), (-3, 8), (0.1, 0.7),
 )  # fmt: skip
+_DOMAIN: Bounds = (-3, 8)
 NAMES = ("unit", "key_0", "x_1", "rows", "source", "f_1", "Mixed Case", 'quo"te', "v_1", "stat_1", "raw", "hash")
 
 
@@ -96,12 +99,17 @@ def _query(draw: st.DrawFn, fields: tuple[Field, ...]) -> Query:
         column(number), column(number), column(whole), as_integer(text), square(whole), ratio(whole, divisor), rare,
     )  # fmt: skip
     one = st.sampled_from(values).flatmap(lambda value: _aggregate(value, condition, row_cap))
+    texts = st.sampled_from((column(text), lowered(text)))
+    one |= st.builds(Aggregate, st.just("values"), texts, st.none() | condition, st.sampled_from(((0, 1), (0, 2))))
+    if row_cap is not None:
+        one |= _by_domain(whole, condition)
     aggregates = [draw(one) for _ in range(draw(st.sampled_from((1, 2, 3, 4))))]
     max_groups = draw(st.integers(1, 4)) if keys else 1
     option = draw(st.booleans()) if keys else False
     where = tuple(draw(st.lists(condition, max_size=draw(st.sampled_from((0, 1, 2))))))
     public = _public_keys(draw, keys) if keys in plain else None
-    return Query(keys, _distinct(aggregates), where, max_groups, row_cap, option, public)
+    domains = ((whole.name, _DOMAIN),)
+    return Query(keys, _distinct(aggregates), where, max_groups, row_cap, option, public, domains)
 
 
 def _public_keys(draw: st.DrawFn, keys: tuple[Expression, ...]) -> tuple[tuple[Value, ...], ...] | None:
@@ -137,16 +145,43 @@ def _aggregate(
     counted = st.builds(
         Aggregate, st.just("rows"), st.none() | st.just(value), filters, counts, private_spelling=spelling
     )
+    listed = st.builds(
+        Aggregate,
+        st.just("values"),
+        st.just(value),
+        filters,
+        st.sampled_from(((0, 1), (0, 2), (0, 3))),
+        private_spelling=spelling,
+    )
     by_group = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, bounds, private_spelling=spelling)
     by_both = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, bounds, bounds)
+    counted_if = st.builds(Aggregate, st.just("rows"), st.none(), filters, counts, counted_if=condition)
     if row_cap is None:
-        return st.one_of(units, counted, by_group, by_both)
+        return st.one_of(units, counted, counted_if, listed, by_group, by_both)
     capped = st.builds(Aggregate, st.just("rows"), st.none() | st.just(value), filters, private_spelling=spelling)
     by_row = st.builds(Aggregate, st.just("sum"), st.just(summed), filters, st.none(), bounds)
     average = st.builds(
         Aggregate, st.just("avg"), st.just(summed), filters, st.none(), bounds, private_spelling=spelling
     )
-    return st.one_of(units, counted, by_group, by_both, capped, capped, by_row, by_row, average)
+    spread = st.builds(Aggregate, st.sampled_from(("var_pop", "stddev")), st.just(summed), filters, st.none(), bounds)
+    listed |= st.builds(Aggregate, st.just("values"), st.just(value), filters, private_spelling=spelling)
+    return st.one_of(
+        units, counted, counted_if, listed, by_group, by_both, capped, capped, by_row, by_row, average, spread
+    )
+
+
+def _by_domain(whole: Field, condition: st.SearchStrategy[Expression]) -> st.SearchStrategy[Aggregate]:
+    """Sums and averages whose bounds follow from the declared domain, which the rows break."""
+    low, high = _DOMAIN
+    values = (
+        (column(whole), _DOMAIN), (or_else(column(whole), 20), (low, 20)), (size(whole), (0, high)),
+        (square(whole), (0, high * high)), (or_else(square(whole), -1), (-1, high * high)),
+        (only_where(above(column(whole), 1), or_else(size(whole), 3)), (0, high)),
+    )  # fmt: skip
+    return st.builds(
+        lambda kind, value, where: Aggregate(kind, value[0], where, per_row=value[1], inferred=True),
+        st.sampled_from(("sum", "avg", "var_pop")), st.sampled_from(values), st.none() | condition,
+    )  # fmt: skip
 
 
 def _rows(fields: tuple[Field, ...], heavy: int, light: int, chance: random.Random) -> list[tuple[Value, ...]]:

@@ -19,6 +19,7 @@ P_VALUE_BOUND = 1e-6
 
 _QUERY = (
     "SELECT city, count(*), count(DISTINCT pid) FILTER (WHERE x > 0), avg(x, contribution_bounds_per_row => (-1, 2)), "
+    "count(DISTINCT x, contribution_bounds_per_group => (0, 2)), "
     "sum(x, contribution_bounds_per_group => (-5, 500)), sum(x / 3, contribution_bounds_per_row => (0.1, 0.7)) "
     "FROM {table} WHERE x IS NOT NULL GROUP BY city"
 )
@@ -108,7 +109,7 @@ def _exact(laboratory: Laboratory, table: str) -> ExactTable:
 def expected(visits: Laboratory) -> ExactTable:
     exact = _exact(visits, "visits")
     assert len(exact) == 40
-    assert len(exact["c1",]) == 7
+    assert len(exact["c1",]) == 8
     return exact
 
 

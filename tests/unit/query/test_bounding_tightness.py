@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.query.exact_runs import Laboratory, is_unit, movements
+from tests.unit.query.planted_faults import values_of_dropped_groups
 from tests.unit.query.query_descriptions import Aggregate, Case, Expression, Field, Query, Value, above, column
 
 MAX_GROUPS = 3
@@ -18,6 +19,7 @@ ROW_CAP = 4
 KEY = Field("k", "INTEGER")
 OPTIONAL = Field("x", "DOUBLE")
 REQUIRED = Field("y", "INTEGER", required=True)
+NUMBER = Field("n", "INTEGER")
 EXTREMES = (-1e9, -8.0, -3.0, 0.0, 1.0, 3.0, 9.0, 1e9)
 
 
@@ -38,6 +40,8 @@ _STATISTICS = {
     "rows by cap": Aggregate("rows"),
     "rows by cap, FILTER": Aggregate("rows", condition=_y(0)),
     "rows by cap, nullable": Aggregate("rows", column(OPTIONAL)),
+    "distinct values": Aggregate("values", column(NUMBER), per_group=(0, 3)),
+    "distinct values by cap, FILTER": Aggregate("values", column(NUMBER), _y(0)),
     "rows by group bounds": Aggregate("rows", per_group=(0, 7)),
     "rows by group bounds, nullable": Aggregate("rows", column(OPTIONAL), per_group=(0, 7)),
     "sum per group, nullable": Aggregate("sum", column(OPTIONAL), per_group=(-3, 8)),
@@ -54,9 +58,9 @@ _STATISTICS = {
 
 def _table(value: float, rows_per_group: int) -> Case:
     """A unit with more groups than it may touch and equal values in all of them, among two quiet units."""
-    crowd: list[tuple[Value, ...]] = [(unit, key, 1.0, 1) for unit in (7, 8) for key in range(5)]
-    heavy: list[tuple[Value, ...]] = [(1, key, value, int(value)) for key in range(8) for _ in range(rows_per_group)]
-    fields = (Field("pid", "INTEGER"), KEY, OPTIONAL, REQUIRED)
+    crowd: list[tuple[Value, ...]] = [(unit, key, 1.0, 1, 0) for unit in (7, 8) for key in range(5)]
+    heavy: list[tuple[Value, ...]] = [(1, key, value, int(value), n) for key in range(8) for n in range(rows_per_group)]
+    fields = (Field("pid", "INTEGER"), KEY, OPTIONAL, REQUIRED, NUMBER)
     return Case(fields, tuple(crowd + heavy), Query((), ()), removed=1)
 
 
@@ -93,11 +97,25 @@ def test_the_claims_are_those_of_theory(laboratory: Laboratory) -> None:
         Aggregate("rows"),
         Aggregate("sum", column(OPTIONAL), per_group=(-3, 8)),
         Aggregate("sum", column(REQUIRED), per_row=(1, 8)),
+        Aggregate("values", column(NUMBER), per_group=(0, 5)),
     )
     case = _table(1.0, 2)
     query = Query((column(KEY),), aggregates, max_groups=MAX_GROUPS, row_cap=ROW_CAP)
     with laboratory.run(Case(case.fields, case.rows, query, 1)) as run:
-        half_widths = ((ROW_CAP - 1) / 2, 11 / 2, (ROW_CAP * 8 - 1) / 2)
+        half_widths = ((ROW_CAP - 1) / 2, 11 / 2, (ROW_CAP * 8 - 1) / 2, 5 / 2)
         for statistic, claim, expected in zip(run.query.statistics[1:], run.claims[1:], half_widths, strict=True):
             assert claim.linf * statistic.lattice == pytest.approx(expected, rel=1e-6)
             assert claim.l2 == pytest.approx(claim.linf * math.sqrt(MAX_GROUPS), rel=1e-12)
+
+
+def test_values_in_dropped_groups_would_be_seen(laboratory: Laboratory) -> None:
+    aggregate = _STATISTICS["distinct values"]
+    table = _table(1.0, 9)
+    query = Query((column(KEY),), (aggregate,), max_groups=MAX_GROUPS, row_cap=ROW_CAP)
+    case = Case(table.fields, table.rows, query, table.removed)
+    with laboratory.run(case) as run:
+        tables = [
+            laboratory.exact(run, without=without, rewrite=values_of_dropped_groups)
+            for without in ("", is_unit(case, case.removed))
+        ]
+        assert movements(tables[0], tables[1], len(run.claims))[-1].l0 > run.max_groups

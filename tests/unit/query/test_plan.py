@@ -11,8 +11,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError, ParseError, SchemaError, UnsupportedQueryError
-from dpsql.query.aggregates import _MOST_ROWS
 from dpsql.query.allowed import FUNCTION_EXAMPLES, check_row_expression
+from dpsql.query.counts import MOST_ROWS
 from dpsql.query.dialect import parse_statement, to_sql
 from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.query.refusals import CODES, Refusals
@@ -194,10 +194,10 @@ def test_aliases_of_aliases_do_not_unfold_without_end(clinic: Clinic) -> None:
 
 def test_as_many_rows_as_may_be_asked_for_keep_sums_within_64_bits(clinic: Clinic) -> None:
     """Twice as many would let a few billion units push a group's sum out of a BIGINT, which fails aloud."""
-    query = plan(clinic, f"SELECT count(*, contribution_bounds_per_group => (0, {_MOST_ROWS})) FROM visits")
+    query = plan(clinic, f"SELECT count(*, contribution_bounds_per_group => (0, {MOST_ROWS})) FROM visits")
     assert query.statistics[1].radius_steps * 4 * 10**9 < 2**62
     with pytest.raises(UnsupportedQueryError):
-        plan(clinic, f"SELECT count(*, contribution_bounds_per_group => (0, {_MOST_ROWS + 1})) FROM visits")
+        plan(clinic, f"SELECT count(*, contribution_bounds_per_group => (0, {MOST_ROWS + 1})) FROM visits")
 
 
 def test_what_fails_after_the_aggregation_was_refused_before_the_charge() -> None:

@@ -1,0 +1,86 @@
+"""count(DISTINCT x) through SQL: private and public keys, frozen keys, other levels, and after top-k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import dpsql
+from tests.deterministic_entropy import SeededEntropy
+from tests.end_to_end.without_noise import no_noise, receipt_of
+
+COUNT = "SELECT city, count(DISTINCT drug) AS drugs FROM visits GROUP BY city ORDER BY city"
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    """600 patients in three cities: every patient of a city has three drugs, city 2 has 60 of them in all."""
+    with dpsql.connect() as session:
+        session.connection.execute(
+            "CREATE TABLE visits AS SELECT p AS patient, p % 3 AS city, "
+            "'drug ' || ((p // 3 + v * 7) % (20 * (p % 3 + 1))) AS drug FROM range(600) u(p), range(3) w(v)"
+        )
+        session.sql(
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "max_rows_per_group := 3, rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)"
+        )
+        yield session
+
+
+@pytest.mark.parametrize("keys", ["", "CALL dp_domain('visits', 'city', keys := [0, 1, 2, 3])"])
+def test_the_count_is_exact_without_noise(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    no_noise(monkeypatch)
+    if keys:
+        session.sql(keys)
+    found = [(0, 20), (1, 40), (2, 60), *([(3, 0)] if keys else [])]
+    assert session.sql(COUNT, rho=1, delta=1e-3).fetchall() == found
+
+
+def test_frozen_keys_get_the_count_later(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_noise(monkeypatch)
+    session.sql("SELECT city, count(DISTINCT patient) AS n FROM visits GROUP BY city", rho=1, delta=1e-3)
+    answer = session.sql(COUNT, rho=1, delta=1e-3)
+    assert answer.fetchall() == [(0, 20), (1, 40), (2, 60)]
+    assert receipt_of(answer).charged_rho < 1
+
+
+def test_after_top_k(session: dpsql.Session) -> None:
+    session.connection.execute("DELETE FROM visits WHERE city = 0 AND patient > 30")
+    session._desk.entropy = SeededEntropy(1)
+    drugs = dict(session.sql(COUNT, rho=8, delta=1e-2, top_k=2).fetchall())
+    assert drugs == {1: pytest.approx(40, abs=8), 2: pytest.approx(60, abs=8)}
+
+
+def test_a_unit_with_many_values_counts_few(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_noise(monkeypatch)
+    session.connection.execute("INSERT INTO visits SELECT 2, 2, 'new drug ' || i FROM range(1000) n(i)")
+    count = "SELECT count(DISTINCT drug, contribution_bounds_per_group => (0, 2)) AS drugs FROM visits"
+    ((drugs,),) = session.sql(count, rho=1).fetchall()
+    assert drugs <= 62
+    receipt = receipt_of(session.sql(count, rho=1))
+    assert receipt.columns[0].bounds == (0.0, 2.0)
+    assert receipt.columns[0].linf == 1.0
+    assert any("at most 2 distinct values" in note for note in receipt.notes)
+
+
+def test_another_level_costs_the_rise_and_lower_ones_nothing(session: dpsql.Session) -> None:
+    prices = [
+        receipt_of(session.sql("SELECT count(DISTINCT drug) FROM visits", rho=rho)).charged_rho
+        for rho in (0.5, 2, 1, 2)
+    ]
+    assert prices == pytest.approx([0.5, 1.5, 0, 0], abs=1e-8)
+
+
+@pytest.mark.statistical
+def test_errors_are_as_wide_as_intervals_say(session: dpsql.Session) -> None:
+    """Of 500 intervals at 95 %, fewer than 455 or more than 493 cover with probability below 2e-4 (binomial)."""
+    session._desk.entropy = SeededEntropy(5)
+    session.connection.execute("CREATE TABLE many AS SELECT patient, patient % 500 AS city, drug FROM visits")
+    session.sql("CALL dp_protect('many', unit := 'visits', privacy_unit_column := 'patient', max_rows_per_group := 3)")
+    session.sql(f"CALL dp_domain('many', 'city', keys := {list(range(500))})")
+    query = "SELECT city, count(DISTINCT drug) AS n, dp_interval_low(n), dp_interval_high(n) FROM many GROUP BY city"
+    exact = dict(session.connection.execute("SELECT city, count(DISTINCT drug) FROM many GROUP BY city").fetchall())
+    rows = session.sql(query, rho=0.05, max_groups_contributed=1, mechanism="GAUSSIAN").fetchall()
+    assert 455 <= sum(low <= exact[city] <= high for city, _, low, high in rows) <= 493
+    assert sum(abs(n - exact[city]) <= (high - low) / 4 for city, n, low, high in rows) < 455, "half the width"
