@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
+from dpsql.query.after import PrivateInside, read_after, split
 from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
@@ -74,12 +76,31 @@ def plan_query(
     refusals = Refusals(statement.text)
     try:
         return _plan(statement, environment, keywords or {}, refusals)
+    except PrivateInside as inside:
+        return _plan_inside(statement, inside, environment, keywords or {}, refusals)
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
         raise
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
+
+
+def _plan_inside(
+    statement: SelectStatement, inside: PrivateInside, environment: Environment, keywords: Mapping[str, object],
+    refusals: Refusals,
+) -> PrivateQuery:  # fmt: skip
+    """Plan the private query inside, and what is computed of its answer."""
+    parts = split(statement.tree, inside)
+    if parts is None:
+        refusals.add(
+            "source", inside.node, "a group of this subquery would hold rows of several units.",
+            "Add the privacy unit to its GROUP BY; the query above may then group as it likes.",
+        )  # fmt: skip
+        refusals.raise_if_any()
+    inner, outer = parts or (statement.tree, statement.tree)
+    query = plan_query(SelectStatement(inner, statement.text), environment, keywords)
+    return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
 
 
 def _plan(

@@ -438,6 +438,14 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """A query over the result: SQL that reads it, and the columns that it makes."""
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """How private the answer shall be: rho, or (epsilon, delta)."""
 
@@ -452,8 +460,8 @@ class PrivateQuery:
 
     ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1. ``alternatives`` are
     frames that would answer the same text by another mechanism. ``refresh`` asks for a new generation of the frame,
-    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``buckets`` add the
-    answer up from a release by finer keys.
+    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``after`` are queries
+    over the result, one over the other. ``buckets`` add the answer up from a release by finer keys.
     """
 
     frame: Frame
@@ -467,6 +475,12 @@ class PrivateQuery:
     refresh: bool = False
     own_threshold: bool = False
     buckets: Buckets | None = None
+    after: tuple[After, ...] = ()
+
+    @property
+    def shown(self) -> tuple[OutputColumn, ...]:
+        """The columns of the result."""
+        return self.after[-1].columns if self.after else self.finish.columns
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -11,6 +11,7 @@ import datetime as dt
 from dataclasses import replace
 
 from dpsql.errors import AccessError
+from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.release.calibrate import calibrate
@@ -115,7 +116,10 @@ def answer(
             made.thresholds,
         )
         noisy = noisy_table(query, calibration.histogram, servings, Stored(frame, table))
-    return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
+    shown = rooms.sandbox.run(finish_sql(query), {NOISY: noisy})
+    for step in query.after:
+        shown = rooms.sandbox.run(step.sql, {RESULT: shown})
+    return Result(shown, receipt)
 
 
 def held_histogram(query: PrivateQuery, state: State) -> Histogram:

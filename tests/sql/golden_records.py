@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
+from dpsql.query.after import RESULT
 from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.plan import plan_query
@@ -183,7 +184,7 @@ class Clinic:
             case "exact":
                 return tuple(_rows(self.exact(self.plan(record))))
             case "types":
-                return tuple(f"{column.name} {column.type}" for column in self.plan(record).finish.columns)
+                return tuple(f"{column.name} {column.type}" for column in self.plan(record).shown)
             case "cost":
                 with new_session() as session:
                     return tuple(_price(session, record, sql) for sql in _statements(record.sql))
@@ -238,7 +239,10 @@ class Clinic:
                 value = np.clip(value, *estimate.clamp)
             for suffix in ("", "_low", "_high"):
                 finished[f"agg_{i}{suffix}"] = pa.array(value, from_pandas=True)
-        return self.sandbox.run(finish_sql(query), {NOISY: pa.table(finished)})
+        shown = self.sandbox.run(finish_sql(query), {NOISY: pa.table(finished)})
+        for step in query.after:
+            shown = self.sandbox.run(step.sql, {RESULT: shown})
+        return shown
 
 
 def _linear(linear: Linear, exact: Mapping[Statistic, np.ndarray]) -> np.ndarray:
