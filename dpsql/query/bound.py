@@ -3,7 +3,7 @@
     source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
     rows       the same with every key in one spelling and every value on the lattice
     per_group  one row per (unit, group): per statistic one integer v inside its public interval
-    kept       at most max_groups groups per unit, by a salted hash priority
+    kept       at most max_groups groups per unit, by a salted hash priority; with weights more, and the unit's weight
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
     result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
                less the (k+1)-th largest number of units, where something is left
@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from dpsql.query.dialect import quote
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
+from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
 LISTED_KEYS = "dpsql_listed_keys"
@@ -49,8 +49,8 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
             and nothing subtracted.
 
     Returns:
-        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, lattice steps, recentred) and, with top-k
-        pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units are NULL is no
+        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred)
+        and, with top-k pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units are NULL is no
         group; it is what tells the floor where no group is left. The result has no defined row order.
 
     """
@@ -61,11 +61,15 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
-        f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_most(statistic)}), "
-        f"{_most(statistic)}) AS BIGINT) AS stat_{i}"
+        f", CAST(least(greatest(coalesce(sum({_added(i, statistic, frame)}), 0), {-_most(frame, statistic)}), "
+        f"{_most(frame, statistic)}) AS BIGINT) AS stat_{i}"
         for i, statistic in others
     )
-    kept = kept_sql(keys, frame.max_groups, salt)
+    units = f"least(count(*), {_most(frame, PRESENCE)})"
+    kept = kept_sql(keys, frame.counted_groups or frame.max_groups, salt)
+    if frame.counted_groups is not None:
+        kept = _weighted_sql(kept, frame.unit_groups)
+        units = f"CAST(least(sum(weight), {_most(frame, PRESENCE)}) AS BIGINT)"
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     return (
         f"WITH source AS ({source_sql(frame, others)}),\n"
@@ -73,15 +77,40 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
         f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
         f"kept AS ({kept}),\n"
-        f"grouped AS MATERIALIZED (SELECT {select_keys}least(count(*), {_most(PRESENCE)}) AS units{sums} "
+        f"grouped AS MATERIALIZED (SELECT {select_keys}{units} AS units{sums} "
         f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping})\n"
         f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
     )
 
 
-def _most(statistic: Statistic) -> int:
-    """The clamp of a statistic's sum, in its own lattice steps."""
-    return _MOST_STEPS >> (statistic.lattice_exponent - statistic.noise_exponent)
+def _most(frame: Frame, statistic: Statistic) -> int:
+    """The clamp of a statistic's sum, in the steps in which it is added up."""
+    return _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
+
+
+def _added(i: int, statistic: Statistic, frame: Frame) -> str:
+    """What one unit adds to one group: its value less the centre, times its weight, rounded towards 0."""
+    value = f"v_{i} - {statistic.centre_steps}"
+    if frame.counted_groups is None:
+        return value
+    # of 2**33 steps times 2**20 nothing overflows; whole numbers are divided towards 0, which adds nothing to their size
+    divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
+    return f"({value}) * weight // {divisor}"
+
+
+def _weighted_sql(kept: str, max_groups: int) -> str:
+    """``kept`` with the weight sqrt(max_groups / n) of a unit in n groups, in steps of 2**-WEIGHT_BITS, rounded down.
+
+    What a floating-point root makes too large by rounding is taken back: n weight**2 <= max_groups holds in integers.
+    """
+    squared = max_groups << 2 * WEIGHT_BITS
+    root = (
+        f"CASE WHEN n <= {max_groups} THEN {2**WEIGHT_BITS} ELSE CAST(floor(sqrt({squared}::DOUBLE / n)) AS BIGINT) END"
+    )
+    return (
+        f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
+        f"SELECT *, {root} AS root FROM (SELECT *, count(*) OVER (PARTITION BY unit) AS n FROM ({kept})))"
+    )
 
 
 def _listed(rows: str, frame: Frame) -> str:
@@ -101,7 +130,9 @@ def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bo
     if held_keys or (frame.sparsity is None and minimum == 1):
         return "SELECT * FROM grouped"
     if frame.sparsity is None:
-        return f"SELECT * REPLACE (units - {minimum - 1} AS units) FROM grouped WHERE units >= {minimum}"
+        # so that whole numbers of units stay what they are; a weight is at most 1, so fewer units never pass
+        left_out = (minimum - 1) << (PRESENCE.lattice_exponent - frame.exact_exponent(PRESENCE))
+        return f"SELECT * REPLACE (units - {left_out} AS units) FROM grouped WHERE units > {left_out}"
     largest = f"SELECT units FROM grouped ORDER BY units DESC LIMIT 1 OFFSET {frame.sparsity.k}"
     columns = "".join(f"{name}, " for name in (*keys, *values))
     return (

@@ -24,7 +24,8 @@ MECHANISMS = (
     "GAUSSIAN", "CORRELATED_GAUSSIAN", "DISCRETE_CORRELATED_GAUSSIAN", "FACTORISED_GAUSSIAN", "GSHM", "CSH",
     "MISRA_GRIES",
 )  # fmt: skip
-_WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS}
+BOUNDINGS = ("L0", "L2")
+_WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS, "bounding": BOUNDINGS}
 MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
 _SMALLEST_WINDOW = 1e-6
@@ -51,6 +52,7 @@ class QueryOptions:
     as_of: str | None = None
     refresh: bool | None = None
     buckets: str | None = None
+    bounding: str | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -203,7 +205,7 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
         case "min_privacy_units_per_group":
             valid = whole and 1 <= value <= 10**12  # type: ignore[operator]
             wanted = "a whole number of at least 1"
-        case "group_selection_strategy" | "mechanism":
+        case "group_selection_strategy" | "mechanism" | "bounding":
             valid = isinstance(value, str) and value.upper() in _WORDS[name]
             wanted = " or ".join(_WORDS[name])
         case "rho_window":

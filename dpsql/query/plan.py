@@ -18,7 +18,7 @@ from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.joins import lost_unit, read_source
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
-from dpsql.query.mechanism import mechanisms
+from dpsql.query.mechanism import counted_groups, mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
@@ -111,6 +111,7 @@ def _plan(
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
     hides = bool(inner.keys) and public is None
     check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
+    max_groups = _max_groups(options, rules, inner.keys, public)
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,
@@ -119,7 +120,7 @@ def _plan(
         unit_column=_unit_column(schema, rules),
         filters=tuple(sorted({to_sql(part) for part in inner.filters})),
         keys=keys,
-        max_groups=_max_groups(options, rules, inner.keys, public),
+        max_groups=max_groups,
         public_keys=public,
         sparsity=None,
         minimum_units=rules.min_units if hides else 1,
@@ -129,6 +130,7 @@ def _plan(
         ceiling=ceiling,
         joins=joins,
         links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links),
+        counted_groups=counted_groups(options, max_groups, public),
     )
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     if parts is not None:

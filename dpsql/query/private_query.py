@@ -26,6 +26,9 @@ COUNT_LATTICE_EXPONENT = -1
 NOISE_GRID_EXPONENT = -20
 """Noisy counts live on this finer grid, so that averages and bridges of points hardly feel it."""
 
+WEIGHT_BITS = 20
+"""A unit's weight is a multiple of 2**-20: finer steps than those of noisy counts would be lost on them."""
+
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
 are added into up to 2**8 times as many (`sum_lattice.sum_steps`)."""
@@ -195,6 +198,8 @@ class Frame:
         factorised: what is noised under the mechanism ``factorised_gaussian``; None under others.
         links: parents that lead to the unit, each with its version and the columns that were compared.
         joins: the tables of a join, the protected one among them; empty for one table.
+        counted_groups: most groups in which a unit counts at all, where one in more than ``max_groups`` counts in each
+            with a weight, so that its l2 norm stays that of ``max_groups``; None where it counts fully or not at all.
 
     """
 
@@ -217,6 +222,7 @@ class Frame:
     factorised: Factorised | None = None
     links: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
     joins: tuple[JoinStep, ...] = ()
+    counted_groups: int | None = None
 
     @property
     def table_versions(self) -> tuple[tuple[str, str], ...]:
@@ -252,6 +258,10 @@ class Frame:
             raise AssertionError("a frame bounds the groups of a unit")
         return max(1, min(bounds))
 
+    def exact_exponent(self, statistic: Statistic) -> int:
+        """Exact sums of a statistic are multiples of two to this power: of its lattice, of the noise's with weights."""
+        return statistic.lattice_exponent if self.counted_groups is None else statistic.noise_exponent
+
     @cached_property
     def base_hash(self) -> str:
         """Identity of the frame but for its generation."""
@@ -265,6 +275,7 @@ class Frame:
             "ceiling": self.ceiling,
             "generation": self.generation,
             "links": self.links,
+            "counted_groups": self.counted_groups,
             "joins": [[step.kind, step.table, step.version, step.condition] for step in self.joins],
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
-from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
@@ -240,7 +240,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
         ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
         ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
-        ("frame", "max_groups", "any number" if frame.max_groups is None else str(frame.max_groups)),
+        ("frame", "max_groups", _groups_sentence(frame)),
         ("mechanism", "name", mechanism_sentence(frame)),
         ("mechanism", "rho", f"{sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO:.9g}"),
         ("mechanism", "this query alone", f"epsilon = {terms.epsilon:.6g}, delta = {terms.delta:.6g}"),
@@ -259,6 +259,13 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         ("price", "query hash", query.query_hash),
     ]
     return _table(("section", "name", "value"), rows)
+
+
+def _groups_sentence(frame: Frame) -> str:
+    if frame.max_groups is None:
+        return "any number"
+    weighted = frame.counted_groups and f"{frame.max_groups}, with weights {frame.counted_groups}"
+    return weighted or str(frame.max_groups)
 
 
 def _statistic_row(serving: Serving, histogram: Histogram) -> tuple[str, str, str]:

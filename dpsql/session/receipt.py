@@ -156,7 +156,12 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
     found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
-    if frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
+    if frame.counted_groups is not None:
+        found.append(
+            f"a unit in n groups, more than {frame.max_groups}, counts in each with weight sqrt({frame.max_groups} / n), "
+            f"in at most {frame.counted_groups} groups, so counts and sums over such units are too low"
+        )
+    elif frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"

@@ -236,7 +236,7 @@ class Session:
             params: values for ``?`` (a list) or ``$name`` (a mapping).
             timeout_seconds: limit on reading raw data; a charge stays when it runs out.
             options: as in ``OPTIONS (…)``: rho, epsilon, delta, max_groups_contributed, group_selection_strategy,
-                min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
+                bounding, min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
                 rho_ceiling, own_threshold, as_of, refresh.
 
         Raises:

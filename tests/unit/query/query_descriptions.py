@@ -84,10 +84,12 @@ class Query:
     row_cap: int | None = 4
     option_in_text: bool = False
     public_keys: tuple[tuple[Value, ...], ...] | None = None
+    weighted: bool = False
 
     def sql(self, table: str, unit: str) -> str:
         options = (
-            f"WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = {self.max_groups}) "
+            f"WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = {self.max_groups}"
+            f"{', bounding = L2' * self.weighted}) "
             if self.option_in_text
             else ""
         )
