@@ -1,9 +1,9 @@
 """The Gaussian sparse histogram with weighted units: exact delta up to a stated grid, threshold, epsilon, best point.
 
 A unit in n <= max_groups keys adds 1 to each. One in more, n capped at counted_groups, adds w_n = sqrt(max_groups / n)
-to each, so that its contribution has the same l2 norm whatever n is. Scaled by 1/w_n, the pair of neighbours that such a
-unit makes is one of the plain mechanism with n keys, noise sigma/w_n and threshold (1 + tau)/w_n; the worst n rules.
-`docs/proofs/weighted.md` proves every statement below.
+to each, so that its contribution has the same l2 norm whatever n is. Scaled by 1/w_n, the pair of neighbours that such
+a unit makes is one of the plain mechanism with n keys, noise sigma/w_n and threshold (1 + tau)/w_n; the worst n
+rules. `docs/proofs/weighted.md` proves every statement below.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
 
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred)
-        and, with top-k pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units are NULL is no
-        group; it is what tells the floor where no group is left. The result has no defined row order.
+        and, with top-k pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units
+        are NULL is no group; it is what tells the floor where no group is left. The result has no defined row order.
 
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
@@ -93,7 +93,7 @@ def _added(i: int, statistic: Statistic, frame: Frame) -> str:
     value = f"v_{i} - {statistic.centre_steps}"
     if frame.counted_groups is None:
         return value
-    # of 2**33 steps times 2**20 nothing overflows; whole numbers are divided towards 0, which adds nothing to their size
+    # 2**33 steps times 2**20 do not overflow; whole numbers are divided towards 0, which adds nothing to their size
     divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
     return f"({value}) * weight // {divisor}"
 

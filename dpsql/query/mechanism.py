@@ -84,7 +84,7 @@ def _can_be_weighted(
         return True
     if options.mechanism not in (None, "GAUSSIAN", "GSHM") or options.top_k is not None or options.sketch_size:
         refusals.add(
-            "mechanism", clause, "bounding = L2 goes with noise of its own for every key, on keys that nothing selects.",
+            "mechanism", clause, "bounding = L2 goes with independent noise, on keys that nothing selects.",
             "Leave mechanism, top_k and sketch_size out, or leave bounding out.",
         )  # fmt: skip
         return False

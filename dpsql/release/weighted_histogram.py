@@ -17,9 +17,9 @@ from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, Value
 class WeightedHistogram(ValuesThemselves):
     """Every key has noise of its own, and a unit in n > unit_groups groups counts sqrt(unit_groups / n) in each.
 
-    *Guarantee*, *Source*: `accounting.weighted_histogram` with a threshold, the Gaussian mechanism without; the l2 norm
-    of a unit's contribution is at most that of unit_groups full ones (docs/proofs/weighted.md). Exact values are read in
-    steps of the noise, to which contributions were rounded towards 0.
+    *Guarantee*, *Source*: `accounting.weighted_histogram` with a threshold, the Gaussian mechanism without; the l2
+    norm of a unit's contribution is at most that of unit_groups full ones (docs/proofs/weighted.md). Exact values are
+    read in steps of the noise, to which contributions were rounded towards 0.
 
     Attributes:
         unit_groups: most groups in which a unit counts fully; its l2 norm is the root of it.

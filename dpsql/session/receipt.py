@@ -158,8 +158,8 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
     if frame.counted_groups is not None:
         found.append(
-            f"a unit in n groups, more than {frame.max_groups}, counts in each with weight sqrt({frame.max_groups} / n), "
-            f"in at most {frame.counted_groups} groups, so counts and sums over such units are too low"
+            f"a unit in n groups, more than {frame.max_groups}, counts in each with weight sqrt({frame.max_groups} / n)"
+            f", in at most {frame.counted_groups} groups, so counts and sums over such units are too low"
         )
     elif frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
         found.append(
