@@ -58,7 +58,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     others = list(enumerate(statistics))[1:]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
-    per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
+    per_row = listed_sql("rows", frame) if frame.public_keys is not None else "rows"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
     sums = "".join(
         f", CAST(least(greatest(coalesce(sum({_added(i, statistic, frame)}), 0), {-_most(frame, statistic)}), "
@@ -78,7 +78,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
         f"kept AS ({kept}),\n"
         f"grouped AS MATERIALIZED (SELECT {select_keys}{units} AS units{sums} "
-        f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping})\n"
+        f"FROM {listed_sql('kept', frame) if held_keys else 'kept'}{grouping})\n"
         f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
     )
 
@@ -113,7 +113,7 @@ def _weighted_sql(kept: str, max_groups: int) -> str:
     )
 
 
-def _listed(rows: str, frame: Frame) -> str:
+def listed_sql(rows: str, frame: Frame) -> str:
     """The rows whose keys are listed.
 
     The listed side is cast to the keys' types. Arrow has no HUGEINT; left alone, DuckDB would cast the raw side to

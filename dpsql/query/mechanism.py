@@ -16,7 +16,7 @@ from dpsql.query.aggregates import Aggregate
 from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Buckets, Factorised, Frame, Mechanism, Ordering, PublicKeys, Sparsity
+from dpsql.query.private_query import Buckets, Factorised, Frame, Mechanism, Ordering, Sparsity
 from dpsql.query.refusals import Refusals
 
 _ON_PUBLIC_KEYS: dict[str, Mechanism] = {
@@ -30,22 +30,11 @@ _ON_PRIVATE_KEYS: dict[str, Mechanism] = {
     "CSH": "csh",
     "MISRA_GRIES": "csh",
 }
+_NOT_AFTER_AUTO = ("DISCRETE_CORRELATED_GAUSSIAN", "FACTORISED_GAUSSIAN", "CSH", "MISRA_GRIES")
 
 _HEADROOM = 2
 """LIMIT n pre-selects this many times n groups: a group is shown where it exceeds the largest one left out by more than
 the threshold, and of exactly n groups the last would hardly ever do so."""
-
-_COUNTED = 4
-"""With ``bounding = L2`` a unit counts in at most this many times max_groups groups: more would raise the threshold
-for what is lost of very few units (docs/accuracy.md)."""
-
-
-def counted_groups(options: QueryOptions, max_groups: int | None, public: PublicKeys | None) -> int | None:
-    """Most groups in which a unit counts with a weight; None where it counts fully in all it may have, or in none."""
-    if options.bounding != "L2" or max_groups is None:
-        return None
-    counted = _COUNTED * max_groups if public is None else min(_COUNTED * max_groups, public.count)
-    return counted if counted > max_groups else None
 
 
 def mechanisms(
@@ -58,7 +47,9 @@ def mechanisms(
 ) -> tuple[Frame, ...]:
     """The frame by every mechanism that can answer it, at least one unless a refusal was noted."""
     options, clause = clauses.options, clauses.select[0]
-    if not _can_be_weighted(frame, options, has_keys=bool(resolved.keys), clause=clause, refusals=refusals):
+    if resolved.keys and not (
+        _can_be_weighted(frame, options, clause, refusals) and _can_be_auto(options, clause, refusals)
+    ):
         return ()
     # a key that was refused is not in the frame, and is private all the same
     if not resolved.keys or frame.public_keys is not None:
@@ -76,11 +67,22 @@ def mechanisms(
     return _by_threshold(frame, options, wanted_rows(clauses, resolved, aggregates), resolved.keys[0], refusals)
 
 
-def _can_be_weighted(
-    frame: Frame, options: QueryOptions, *, has_keys: bool, clause: exp.Expr, refusals: Refusals
-) -> bool:
+def _can_be_auto(options: QueryOptions, clause: exp.Expr, refusals: Refusals) -> bool:
+    """Whether the noise that is asked for composes with what AUTO was told; notes a refusal where it does not."""
+    if options.max_groups_contributed != "AUTO":
+        return True
+    if options.mechanism in _NOT_AFTER_AUTO or options.top_k is not None or options.sketch_size is not None:
+        refusals.add(
+            "mechanism", clause, "max_groups_contributed = AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+            "Leave mechanism, top_k and sketch_size out, or name the number of groups.",
+        )  # fmt: skip
+        return False
+    return True
+
+
+def _can_be_weighted(frame: Frame, options: QueryOptions, clause: exp.Expr, refusals: Refusals) -> bool:
     """Whether the noise that is asked for has an analysis with weighted units; notes a refusal where it has none."""
-    if options.bounding != "L2" or not has_keys:
+    if options.bounding != "L2":
         return True
     if options.mechanism not in (None, "GAUSSIAN", "GSHM") or options.top_k is not None or options.sketch_size:
         refusals.add(
@@ -131,7 +133,7 @@ def _on_public_keys(
         )  # fmt: skip
         return ()
     independent = replace(frame, mechanism="gaussian")
-    if frame.counted_groups is not None:
+    if options.bounding == "L2" and (frame.counted_groups is not None or options.max_groups_contributed == "AUTO"):
         return (independent,)
     if along is not None or options.mechanism == "FACTORISED_GAUSSIAN":
         return _for_totals(independent, options, along, clause, refusals)

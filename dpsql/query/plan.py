@@ -11,6 +11,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregates import Aggregate, AggregateReader
 from dpsql.query.allowed import check_row_expression
+from dpsql.query.auto import auto_groups, counted_groups
 from dpsql.query.bound import as_condition
 from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
@@ -18,7 +19,7 @@ from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.joins import lost_unit, read_source
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
-from dpsql.query.mechanism import counted_groups, mechanisms
+from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
@@ -130,11 +131,15 @@ def _plan(
         ceiling=ceiling,
         joins=joins,
         links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links),
-        counted_groups=counted_groups(options, max_groups, public),
+        counted_groups=counted_groups(max_groups, public) if options.bounding == "L2" and max_groups else None,
     )
+    auto = None
+    if options.max_groups_contributed == "AUTO" and keys and frame.key_count != 1:
+        auto = auto_groups(frame, weighted=options.bounding == "L2")
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     if parts is not None:
-        _check_buckets(frame, resolved, aggregates, min_units, hint, refusals)
+        once = frame.max_groups == 1 and auto is None
+        _check_buckets(resolved, aggregates, min_units, hint, once=once, refusals=refusals)
     frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
     refusals.raise_if_any()
     conditions = (*resolved.filters, *resolved.keys)
@@ -159,6 +164,7 @@ def _plan(
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
         buckets=buckets,
+        auto=auto,
     )
 
 
@@ -209,11 +215,12 @@ def _read_aggregates(
 
 
 def _check_buckets(
-    frame: Frame,
     resolved: ResolvedSelect,
     aggregates: Mapping[str, Aggregate],
     min_units: int,
     hint: exp.Expr | None,
+    *,
+    once: bool,
     refusals: Refusals,
 ) -> None:
     """Note a refusal for what buckets do not add up to: distinct units, unless each is in one bucket."""
@@ -221,7 +228,7 @@ def _check_buckets(
         refusals.add(
             "buckets", hint, "running totals and buckets go along a key in two ways.", "Ask for one of them.",
         )  # fmt: skip
-    if frame.max_groups == 1:
+    if once:
         return
     for root in resolved.outputs:
         for call in root.find_all(exp.Distinct):
@@ -287,7 +294,8 @@ def _max_groups(
 ) -> int | None:
     if not written:
         return 1
-    asked = options.max_groups_contributed or rules.max_groups
+    # AUTO has a number when it was told one
+    asked = 1 if options.max_groups_contributed == "AUTO" else options.max_groups_contributed or rules.max_groups
     if public is not None:
         return max(1, min(asked or public.count, public.count))
     return asked

@@ -309,7 +309,8 @@ class Statistic:
     the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
 
     Attributes:
-        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows`` or ``sum``.
+        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows`` or ``sum``; or
+            ``groups``, whose groups are numbers of groups of the frame.
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -318,7 +319,7 @@ class Statistic:
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum"]
+    kind: Literal["presence", "units", "rows", "sum", "groups"]
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -441,13 +442,31 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoGroups:
+    """What ``max_groups_contributed = AUTO`` asks of the data before the frame is known.
+
+    Attributes:
+        frame: whose units are counted by their number of groups; the same whatever is asked of these groups.
+        candidates: numbers that may be chosen, and the ends of the places of the histogram.
+        weighted: whether units in more groups than that count with a weight.
+        rho_nano: level at which the histogram was drawn, in nano-rho; None before.
+
+    """
+
+    frame: Frame
+    candidates: tuple[int, ...]
+    weighted: bool
+    rho_nano: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """A query that has a private answer.
 
     ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1. ``alternatives`` are
     frames that would answer the same text by another mechanism. ``refresh`` asks for a new generation of the frame,
     ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``buckets`` add the
-    answer up from a release by finer keys.
+    answer up from a release by finer keys. ``auto`` chooses max_groups; before it has, that of the frames is 1.
     """
 
     frame: Frame
@@ -461,6 +480,7 @@ class PrivateQuery:
     refresh: bool = False
     own_threshold: bool = False
     buckets: Buckets | None = None
+    auto: AutoGroups | None = None
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -16,6 +16,7 @@ from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.histogram import Histogram
+from dpsql.session import auto
 from dpsql.session.exact import Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
 from dpsql.session.reader import Reader
@@ -71,7 +72,7 @@ def answer(
     """Answer a planned query.
 
     Args:
-        query: the plan.
+        query: the plan, as `auto.settled` leaves it.
         rooms: state, engine, sandbox and entropy.
         reader: who asks, with their clearance; who is charged for in the books.
         timeout_seconds: limit on reading raw data; the charge stays when it runs out.
@@ -83,6 +84,17 @@ def answer(
         EngineError: the charge stays and pays for asking again.
 
     """
+    drawn_first = Charged(0, 0, ())
+    if auto.is_open(query):
+        drawn_first = auto.draw(query, rooms, reader, timeout_seconds)
+        query = auto.settled(query, rooms.state)
+    auto.require_told(query, reader)
+    return _answer(query, rooms, reader, drawn_first, timeout_seconds)
+
+
+def _answer(
+    query: PrivateQuery, rooms: Rooms, reader: Reader, drawn_first: Charged, timeout_seconds: float | None
+) -> Result:
     table = rooms.state.side_table
     with rooms.state.locks.exclusive(query.frame.base_hash):
         query = current(query, rooms.state, reader)
@@ -104,13 +116,18 @@ def answer(
             kept = table.frame(frame.frame_hash, frame.unit, tables, frame.base_hash, frame.generation)
             exact = read_exact(reading, kept.salt, rooms, timeout_seconds)
         made = new_points(frame, calibration.histogram, servings, exact, table, rooms.entropy)
-        receipt = with_price(receipt, charged)
+        paid = Charged(
+            charged.rho_nano + drawn_first.rho_nano,
+            charged.delta_units + drawn_first.delta_units,
+            (*drawn_first.charge_ids, *charged.charge_ids),
+        )
+        receipt = with_price(receipt, paid)
         table.store(
             frame.frame_hash,
             exact.new_keys if exact else None,
             made.points,
             charged.charge_ids,
-            _release(query, receipt, servings, charged, reader),
+            _release(query, receipt, servings, paid, reader),
             exact.snapshot if exact else None,
             made.thresholds,
         )
@@ -128,14 +145,18 @@ def held_histogram(query: PrivateQuery, state: State) -> Histogram:
 def _release(
     query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: Reader
 ) -> Release:
+    told = auto.told(query.auto)
     return Release(
         analyst=reader.name,
         query_hash=query.query_hash,
         at=dt.datetime.now(dt.UTC),
-        statistics=tuple(serving.statistic.hash_in(query.frame) for serving in servings),
-        levels=tuple((serving.told_nano, serving.release_nano) for serving in servings),
+        statistics=(*(serving.statistic.hash_in(query.frame) for serving in servings), *told),
+        levels=(
+            *((serving.told_nano, serving.release_nano) for serving in servings),
+            *((rho_nano, 0) for rho_nano in told.values()),
+        ),
         mechanism=receipt.mechanism,
-        rho_nano=sum(serving.level.rho_nano for serving in servings),
+        rho_nano=sum(serving.level.rho_nano for serving in servings) + sum(told.values()),
         epsilon=receipt.epsilon,
         delta=receipt.delta,
         charged_rho_nano=charged.rho_nano,

@@ -10,10 +10,12 @@ import pyarrow as pa
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
 from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery
+from dpsql.release.auto_groups import auto_sigma
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.answer import charge_items, current, held_histogram
+from dpsql.session.auto import is_open, may_come, price, require_told
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import column_receipts, notes, terms_of
@@ -24,6 +26,7 @@ from dpsql.state import (
     NANO_PER_RHO,
     Policy,
     State,
+    delta_units_up,
 )
 
 
@@ -226,6 +229,9 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
+    if is_open(query):
+        return _open_table(query, state, reader)
+    require_told(query, reader)
     query = current(query, state, reader)
     histogram = held_histogram(query, state)
     calibration = calibrate(query, histogram)
@@ -236,10 +242,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     rows: list[tuple[str, str, str]] = [
-        ("frame", "table", f"{frame.table} (version {frame.version})"),
-        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
-        ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
-        ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
+        *_frame_rows(frame),
         ("frame", "max_groups", _groups_sentence(frame)),
         ("mechanism", "name", mechanism_sentence(frame)),
         ("mechanism", "rho", f"{sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO:.9g}"),
@@ -257,6 +260,47 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         ("price", "rho", f"{price_rho:.9g}"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
         ("price", "query hash", query.query_hash),
+    ]
+    return _table(("section", "name", "value"), rows)
+
+
+def _frame_rows(frame: Frame) -> list[tuple[str, str, str]]:
+    return [
+        ("frame", "table", f"{frame.table} (version {frame.version})"),
+        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
+        ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
+        ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
+    ]
+
+
+def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
+    """The plan of a query whose max_groups is yet to be chosen: what AUTO costs, and noise for some of its choices."""
+    options = [current(option, state, reader) for option in may_come(query)]
+    calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
+    first = calibrations[0]
+    rho_nano, delta_units = price(first)
+    reader.require(first.rho_nano + rho_nano)
+    numbers = query.auto.candidates if query.auto is not None else ()
+    rows = [
+        *_frame_rows(query.frame),
+        (
+            "frame", "max_groups",
+            f"AUTO: one of {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}, chosen from a noisy histogram of "
+            f"units by their number of groups, to be drawn once at rho = {rho_nano / NANO_PER_RHO:.9g} (sigma = "
+            f"{auto_sigma(rho_nano):.6g} units)",
+        ),
+        ("mechanism", "rho", f"{(first.rho_nano + rho_nano) / NANO_PER_RHO:.9g}"),
+        ("mechanism", "this query alone", f"epsilon = {first.epsilon:.6g}, delta = {first.delta:.6g}"),
+    ]  # fmt: skip
+    for option, calibration in zip(options, calibrations, strict=True):
+        sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
+        threshold = "" if calibration.tau is None else f"; {threshold_sentence(option, calibration.tau)}"
+        rows.append(("if AUTO chooses", str(option.frame.max_groups), f"sigma of a count = {sigma:.9g}{threshold}"))
+    noise = sum(delta_units_up(level.noise_delta) for level in first.levels)
+    price_delta = (delta_units + noise + delta_units_up(first.threshold_delta)) / DELTA_UNITS_PER_ONE
+    rows += [
+        ("price", "rho", f"{(first.rho_nano + rho_nano) / NANO_PER_RHO:.9g}, or less where an answer is stored"),
+        ("price", "threshold delta", f"{price_delta:.6g}"),
     ]
     return _table(("section", "name", "value"), rows)
 

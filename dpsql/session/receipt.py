@@ -46,7 +46,8 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
     levels = tuple(serving.level for serving in servings)
     presence, histogram = servings[0], calibration.histogram
     if query.frame.window is not None:
-        return Terms(levels, presence.tau, *window_guarantee(histogram, levels, query.frame.window))
+        guaranteed = window_guarantee(histogram, levels, query.frame.window, calibration.auto_nano)
+        return Terms(levels, presence.tau, *guaranteed)
     asked = all(
         serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
     )
@@ -65,7 +66,7 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
             drawn, keys = (Level(presence.statistic, top.rho_nano, top.sigma, 0.0), *levels[1:]), top.rho_nano
         elif top.rho_nano < levels[0].rho_nano:
             others = presence.keys_from
-    epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta)
+    epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta, calibration.auto_nano)
     shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
     tells = None if presence.tells_of is None else presence.tells_of.rho_nano
     return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys, tells)
@@ -84,13 +85,14 @@ def with_price(receipt: Receipt, charged: Charged) -> Receipt:
 def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms) -> Receipt:
     """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     frame = query.frame
+    auto_nano = query.auto.rho_nano or 0 if query.auto is not None else 0
     return Receipt(
         query_hash=query.query_hash,
         table=frame.table,
         version=frame.version,
         unit=frame.unit,
         mechanism=histogram.name,
-        rho=sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO,
+        rho=(sum(level.rho_nano for level in terms.levels) + auto_nano) / NANO_PER_RHO,
         epsilon=terms.epsilon,
         delta=terms.delta,
         charged_rho=0.0,
@@ -165,6 +167,12 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
+        )
+    if query.auto is not None and query.auto.rho_nano is not None:
+        found.append(
+            f"AUTO chose max_groups = {frame.max_groups} from a noisy histogram of units by their number of groups, "
+            f"drawn at rho = {query.auto.rho_nano / NANO_PER_RHO:.9g}, which is part of rho and paid once for this "
+            "version of the table"
         )
     if query.total is not None:
         found.append("errors differ by row; what is stated of a column is the largest of them")

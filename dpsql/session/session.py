@@ -17,8 +17,8 @@ from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.release.choose import choose
 from dpsql.session.answer import answer
+from dpsql.session.auto import settled
 from dpsql.session.books import (
     budget_table,
     cascade_table,
@@ -101,7 +101,7 @@ class _Desk:
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, self.engine, self.sandbox, cleared)
-        return choose(plan_query(statement, outside, options)), state, cleared
+        return settled(plan_query(statement, outside, options), state), state, cleared
 
     def answer(
         self,
