@@ -23,6 +23,7 @@ from dpsql.query.private_query import (
     Estimate,
     Linear,
     Statistic,
+    ToldBounds,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
@@ -45,6 +46,7 @@ class _Arguments:
     per_group: tuple[float, float] | None
     per_row: tuple[float, float] | None
     weight: float | None
+    auto: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,16 @@ class Aggregate:
 class AggregateReader:
     """Reads aggregate calls over one source."""
 
-    def __init__(self, schema: TableSchema, rules: TableRules, environment: Environment, refusals: Refusals) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        rules: TableRules,
+        environment: Environment,
+        refusals: Refusals,
+        told: ToldBounds | None = None,
+    ) -> None:
+        self._told = told or {}
+        self.asked_extremes: dict[Statistic, str] = {}
         self._schema = schema
         self._rules = rules
         self._environment = environment
@@ -95,7 +106,7 @@ class AggregateReader:
                 else "Use count, sum or avg, with FILTER and over a GROUP BY.",
             )  # fmt: skip
             return None
-        positional, named = self._split(call)
+        positional, named, auto = self._split(call)
         distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
         if distinct:
             positional = [part.unnest() for part in positional[0].expressions] + positional[1:]
@@ -109,7 +120,7 @@ class AggregateReader:
         if function.startswith("dp_"):
             function = function.removeprefix("dp_")
             if function != "count":
-                if len(positional) != 3 or per_group or per_row:
+                if len(positional) != 3 or per_group or per_row or auto:
                     self._refuse_argument(
                         node,
                         f"dp_{function} takes a value and two bounds.",
@@ -124,12 +135,20 @@ class AggregateReader:
             return None
         value = positional[0] if positional and not isinstance(positional[0], exp.Star) else None
         weight = named.get("weight")
-        return _Arguments(function, value, distinct, condition, per_group, per_row, weight[0] if weight else None)
+        if auto and (function == "count" or len(auto) == 2 or per_group or per_row):
+            self._refuse_argument(
+                node, "AUTO finds the bounds of one sum or average, per group or per row.",
+                "Write sum(x, contribution_bounds_per_group => AUTO).",
+            )  # fmt: skip
+            return None
+        asked = weight[0] if weight else None
+        return _Arguments(function, value, distinct, condition, per_group, per_row, asked, frozenset(auto))
 
-    def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None]]:
+    def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None], set[str]]:
         listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]
         positional: list[exp.Expr] = []
         named: dict[str, tuple[float, float] | None] = {}
+        auto: set[str] = set()
         for argument in [*listed, *call.expressions]:
             if not isinstance(argument, exp.Kwarg | exp.PropertyEQ):
                 positional.append(argument)
@@ -141,11 +160,14 @@ class AggregateReader:
                 )
             elif name == "weight":
                 named[name] = self._weight_pair(argument)
+            elif isinstance(argument.expression, exp.Var) and argument.expression.name == "AUTO":
+                named[name] = None
+                auto.add(name)
             elif isinstance(argument.expression, exp.Tuple | exp.Array):
                 named[name] = self._pair(argument, argument.expression.expressions)
             else:
                 self._bad_bounds(argument)
-        return positional, named
+        return positional, named, auto
 
     def _weight_pair(self, argument: exp.Expr) -> tuple[float, float] | None:
         weight = _number(argument.expression, self._refusals.text)
@@ -290,6 +312,15 @@ class AggregateReader:
                 node, "an average is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
             )
             return None
+        if arguments.auto:
+            found = self._auto_bounds(arguments, name)
+            in_group = "contribution_bounds_per_group" in arguments.auto
+            per_group, per_row = (found, None) if in_group else (None, found)
+            if in_group and average:
+                self._refuse_argument(
+                    node, "an average is bounded per row.", "Write contribution_bounds_per_row => AUTO."
+                )
+                return None
         if per_group is None and per_row is None and isinstance(arguments.value, exp.Column):
             per_row = self._environment.policy.bounds(*self._schema.origin(arguments.value.name))
         if per_group is None and per_row is None:
@@ -314,6 +345,22 @@ class AggregateReader:
             return None
         return per_group, per_row
 
+    def _auto_bounds(self, arguments: _Arguments, name: str) -> tuple[float, float]:
+        """What AUTO found, or stands for it before it is told anything."""
+        if arguments.value is None:
+            raise AssertionError("sums have a value")
+        kind = "group_extremes" if "contribution_bounds_per_group" in arguments.auto else "row_extremes"
+        asked = Statistic(
+            kind=kind,  # type: ignore[arg-type]
+            low_steps=1,
+            high_steps=1,
+            lattice_exponent=0,
+            value_sql=_finite(to_sql(arguments.value), self._type_of(arguments.value)),
+            filter_sql=to_sql(arguments.filter) if arguments.filter is not None else "",
+        )
+        self.asked_extremes.setdefault(asked, name)
+        return self._told[asked][0] if asked in self._told else (-1.0, 1.0)
+
     def _refuse_extreme(self, node: exp.Expr) -> None:
         self._refusals.add(
             "bounds_invalid", node,
@@ -330,7 +377,7 @@ class AggregateReader:
         text = with_bounds(node, "(0, 500)", form)
         self._refusals.add(
             "bounds_missing", node, f"{name} has no bounds on what one unit can add to one group.",
-            f"Write {text}{declare}.",
+            f"Write {text}{declare}; {with_bounds(node, 'AUTO', form)} spends part of rho to find them.",
         )  # fmt: skip
 
     def _sum_statistic(

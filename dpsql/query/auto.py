@@ -1,7 +1,8 @@
-"""``max_groups_contributed = AUTO``: the question that is asked of the data first, and the numbers that may come of it.
+"""AUTO: the questions that are asked of the data first, and what may come of them.
 
-How many groups each unit is in is counted in a histogram over a fixed grid. A unit is in one place of it, so its
-sensitivity is 1, and it is released before the frame is known whose max_groups it decides.
+For ``max_groups_contributed`` units are counted by the number of groups that they are in, for bounds by their largest
+and by their smallest value, all over fixed grids. A unit is in one place of each histogram, and they are released
+before the frame, or the lattice of a sum, is known that they decide.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ _COUNTED = 2
 """With ``bounding = L2`` a unit counts in at most this many times max_groups groups: more would raise the threshold
 for what is lost of very few units (docs/accuracy.md)."""
 _STEPS_PER_DOUBLING = 4
+
+VALUE_EXPONENT = -30
+"""Values are told apart down to 2**-30 …"""
+VALUE_BITS = 90
+"""… and up to 2**60: sums of 2**36 rows of 2**90 steps fit a HUGEINT."""
 
 GROUPS = Statistic(kind="groups", low_steps=1, high_steps=1, lattice_exponent=0)
 """Units by the number of groups that they are in."""
@@ -45,10 +51,9 @@ def candidates(most: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
-    """The question for a frame."""
-    most = MOST_GROUPS if frame.public_keys is None else min(MOST_GROUPS, frame.public_keys.count)
-    asked = replace(
+def asked_frame(frame: Frame) -> Frame:
+    """The frame as AUTO asks of it: rows, keys, unit and version, and nothing that a query may still vary."""
+    return replace(
         frame,
         max_groups=None,
         counted_groups=None,
@@ -60,7 +65,12 @@ def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
         generation=0,
         factorised=None,
     )
-    return AutoGroups(asked, candidates(most), weighted)
+
+
+def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
+    """The question for a frame."""
+    most = MOST_GROUPS if frame.public_keys is None else min(MOST_GROUPS, frame.public_keys.count)
+    return AutoGroups(asked_frame(frame), candidates(most), weighted)
 
 
 def with_max_groups(query: PrivateQuery, auto: AutoGroups, max_groups: int) -> PrivateQuery:
@@ -82,4 +92,33 @@ def group_counts_sql(frame: Frame) -> str:
         f"per_group AS (SELECT unit, {keys} FROM {rows} WHERE unit IS NOT NULL GROUP BY unit, {keys}),\n"
         "per_unit AS (SELECT count(*) AS groups FROM per_group GROUP BY unit)\n"
         "SELECT groups, count(*) AS units FROM per_unit GROUP BY groups"
+    )
+
+
+def extremes_sql(frame: Frame, statistic: Statistic) -> str:
+    """SQL for the units by the places of their largest and smallest values: columns upper, place and units (BIGINT).
+
+    A value is a sum over a unit's rows in a group, or a row's. It is rounded to steps of 2**VALUE_EXPONENT and added up
+    as a whole number, so that it does not depend on the order of rows; place k > 0 has those of 2**(k-2) to 2**(k-1)
+    steps (the first, from 0 to 1), -k their opposites.
+    """
+    most = 2**VALUE_BITS
+    scaled = f"CAST(x_1 AS DOUBLE) * {2.0**-VALUE_EXPONENT!r}::DOUBLE"
+    steps = f"CAST(round(least(greatest({scaled}, {-most}::DOUBLE), {most}::DOUBLE)) AS HUGEINT)"
+    kept = " AND f_1" if statistic.filter_sql else ""
+    rows = listed_sql("rows", frame) if frame.public_keys is not None else "rows"
+    keys = "".join(f", key_{i}" for i in range(len(frame.keys)))
+    value = f"SELECT unit, {steps} AS v FROM {rows} WHERE unit IS NOT NULL AND x_1 IS NOT NULL{kept}"
+    if statistic.kind == "group_extremes":
+        value = value.replace(" AS v FROM", f" AS step{keys} FROM", 1)
+        value = f"SELECT unit, sum(step) AS v FROM ({value}) GROUP BY unit{keys}"
+    size = f"least(CAST(ceil(log2(CAST(greatest(abs(v), 1) AS DOUBLE))) AS INTEGER), {VALUE_BITS}) + 1"
+    return (
+        f"WITH source AS ({source_sql(frame, [(1, statistic)])}),\n"
+        f"rows AS ({rows_sql(frame, [(1, statistic)])}),\n"
+        f"valued AS ({value}),\n"
+        f"placed AS (SELECT unit, CAST(sign(v) AS INTEGER) * ({size}) AS place FROM valued),\n"
+        "per_unit AS (SELECT max(place) AS highest, min(place) AS lowest FROM placed GROUP BY unit)\n"
+        "SELECT true AS upper, highest AS place, count(*) AS units FROM per_unit GROUP BY highest UNION ALL "
+        "SELECT false, lowest, count(*) FROM per_unit GROUP BY lowest"
     )

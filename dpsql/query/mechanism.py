@@ -30,7 +30,7 @@ _ON_PRIVATE_KEYS: dict[str, Mechanism] = {
     "CSH": "csh",
     "MISRA_GRIES": "csh",
 }
-_NOT_AFTER_AUTO = ("DISCRETE_CORRELATED_GAUSSIAN", "FACTORISED_GAUSSIAN", "CSH", "MISRA_GRIES")
+NOT_AFTER_AUTO = ("DISCRETE_CORRELATED_GAUSSIAN", "CSH", "MISRA_GRIES")
 
 _HEADROOM = 2
 """LIMIT n pre-selects this many times n groups: a group is shown where it exceeds the largest one left out by more than
@@ -71,7 +71,7 @@ def _can_be_auto(options: QueryOptions, clause: exp.Expr, refusals: Refusals) ->
     """Whether the noise that is asked for composes with what AUTO was told; notes a refusal where it does not."""
     if options.max_groups_contributed != "AUTO":
         return True
-    if options.mechanism in _NOT_AFTER_AUTO or options.top_k is not None or options.sketch_size is not None:
+    if options.mechanism in NOT_AFTER_AUTO or options.top_k is not None or options.sketch_size is not None:
         refusals.add(
             "mechanism", clause, "max_groups_contributed = AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
             "Leave mechanism, top_k and sketch_size out, or name the number of groups.",

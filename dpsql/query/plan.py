@@ -11,30 +11,34 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregates import Aggregate, AggregateReader
 from dpsql.query.allowed import check_row_expression
-from dpsql.query.auto import auto_groups, counted_groups
+from dpsql.query.auto import asked_frame, auto_groups, counted_groups
 from dpsql.query.bound import as_condition
 from dpsql.query.buckets import read_buckets, take_apart
-from dpsql.query.clauses import QueryOptions, read_clauses
+from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.joins import lost_unit, read_source
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
-from dpsql.query.mechanism import mechanisms
+from dpsql.query.mechanism import NOT_AFTER_AUTO, mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
     PRESENCE,
+    AutoBounds,
     Frame,
     Key,
     PrivateQuery,
     PublicKeys,
     Statistic,
+    ToldBounds,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.row_rules import check_private_parts
 from dpsql.query.statements import SelectStatement
 from dpsql.query.totals import TotalsReader, is_running_total
 
+_MOST_EXTREMES = 7
+"""Sums whose bounds AUTO finds in one query: with max_groups they are what `calibrate.MOST_TOLD` draws cover."""
 _UNRELEASABLE = (
     "MAP(",
     "UNION(",
@@ -51,7 +55,10 @@ _UNRELEASABLE = (
 
 
 def plan_query(
-    statement: SelectStatement, environment: Environment, keywords: Mapping[str, object] | None = None
+    statement: SelectStatement,
+    environment: Environment,
+    keywords: Mapping[str, object] | None = None,
+    told: ToldBounds | None = None,
 ) -> PrivateQuery:
     """Plan a SELECT.
 
@@ -59,6 +66,7 @@ def plan_query(
         statement: the parsed text.
         environment: policy, schemas, settings and clock.
         keywords: options given beside the text (``rho=0.1``).
+        told: bounds that AUTO found for this text before.
 
     Returns:
         A PrivateQuery; a function of text, policy, schemas and clock alone.
@@ -71,7 +79,7 @@ def plan_query(
     """
     refusals = Refusals(statement.text)
     try:
-        return _plan(statement, environment, keywords or {}, refusals)
+        return _plan(statement, environment, keywords or {}, told or {}, refusals)
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -81,7 +89,11 @@ def plan_query(
 
 
 def _plan(
-    statement: SelectStatement, environment: Environment, keywords: Mapping[str, object], refusals: Refusals
+    statement: SelectStatement,
+    environment: Environment,
+    keywords: Mapping[str, object],
+    told: ToldBounds,
+    refusals: Refusals,
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
     clauses, schema, rules, joins = read_source(clauses, environment, statement.text, refusals)
@@ -108,7 +120,7 @@ def _plan(
         types_of(environment, schema.columns, written, statement.text)
         result = _keys(resolved.keys, schema, environment, refusals)
         buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
-    reader = AggregateReader(schema, rules, environment, refusals)
+    reader = AggregateReader(schema, rules, environment, refusals, told)
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
     hides = bool(inner.keys) and public is None
     check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
@@ -141,6 +153,7 @@ def _plan(
         once = frame.max_groups == 1 and auto is None
         _check_buckets(resolved, aggregates, min_units, hint, once=once, refusals=refusals)
     frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
+    extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals)
     refusals.raise_if_any()
     conditions = (*resolved.filters, *resolved.keys)
     check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
@@ -165,7 +178,30 @@ def _plan(
         own_threshold=bool(options.own_threshold),
         buckets=buckets,
         auto=auto,
+        auto_bounds=extremes,
     )
+
+
+def _auto_bounds(
+    asked: Mapping[Statistic, str], frames: tuple[Frame, ...], told: ToldBounds, clauses: Clauses, refusals: Refusals
+) -> tuple[AutoBounds, ...]:
+    if not frames:
+        return ()
+    frame = asked_frame(frames[0])
+    found = tuple(
+        AutoBounds(name, statistic, frame, *told.get(statistic, (None, None))) for statistic, name in asked.items()
+    )
+    if len(found) > _MOST_EXTREMES:
+        refusals.add(
+            "bounds_invalid", clauses.select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
+            "Ask them apart, or name bounds.",
+        )  # fmt: skip
+    if found and (clauses.options.mechanism in NOT_AFTER_AUTO or any(frame.sparsity for frame in frames)):
+        refusals.add(
+            "mechanism", clauses.select[0], "AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+            "Leave mechanism and top_k out, write max_groups_contributed, or name bounds.",
+        )  # fmt: skip
+    return found
 
 
 def _unit_column(schema: TableSchema, rules: TableRules) -> Key:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -310,7 +311,7 @@ class Statistic:
 
     Attributes:
         kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows`` or ``sum``; or
-            ``groups``, whose groups are numbers of groups of the frame.
+            what AUTO is told: ``groups``, ``group_extremes`` and ``row_extremes`` (`query.auto`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -319,7 +320,7 @@ class Statistic:
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum", "groups"]
+    kind: Literal["presence", "units", "rows", "sum", "groups", "group_extremes", "row_extremes"]
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -460,6 +461,30 @@ class AutoGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoBounds:
+    """What ``contribution_bounds_per_… => AUTO`` asks of the data before a sum's lattice is known.
+
+    Attributes:
+        name: the aggregate's text, for plans and receipts.
+        statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows.
+        frame: whose units are looked at.
+        bounds: what was found; None before.
+        rho_nano: level at which the histograms were drawn, in nano-rho; None before.
+
+    """
+
+    name: str
+    statistic: Statistic
+    frame: Frame
+    bounds: tuple[float, float] | None = None
+    rho_nano: int | None = None
+
+
+ToldBounds = Mapping[Statistic, tuple[tuple[float, float], int]]
+"""Bounds that AUTO found, and the level in nano-rho at which it was told."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """A query that has a private answer.
 
@@ -467,6 +492,7 @@ class PrivateQuery:
     frames that would answer the same text by another mechanism. ``refresh`` asks for a new generation of the frame,
     ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``buckets`` add the
     answer up from a release by finer keys. ``auto`` chooses max_groups; before it has, that of the frames is 1.
+    ``auto_bounds`` find bounds of sums, which are -1 and 1 before.
     """
 
     frame: Frame
@@ -481,6 +507,13 @@ class PrivateQuery:
     own_threshold: bool = False
     buckets: Buckets | None = None
     auto: AutoGroups | None = None
+    auto_bounds: tuple[AutoBounds, ...] = ()
+
+    @property
+    def told(self) -> tuple[int | None, ...]:
+        """Levels in nano-rho at which AUTO was told what this query asks of it; None for what it is yet to be told."""
+        groups = () if self.auto is None else (self.auto.rho_nano,)
+        return (*groups, *(bounds.rho_nano for bounds in self.auto_bounds))
 
     @property
     def keys(self) -> tuple[Key, ...]:

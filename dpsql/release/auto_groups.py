@@ -31,14 +31,14 @@ class Expected:
     threshold: float | None
 
 
-def auto_sigma(rho_nano: int) -> float:
-    """Noise of the histogram: one unit moves one place by 1."""
-    return FLOAT_SLACK / math.sqrt(2.0 * rho_nano / NANO)
+def auto_sigma(rho_nano: int, l2: float) -> float:
+    """Noise of a histogram of which one unit moves this much in the l2 norm."""
+    return FLOAT_SLACK * l2 / math.sqrt(2.0 * rho_nano / NANO)
 
 
-def auto_noise_delta(rho_nano: int) -> float:
-    """What the precision of the one draw that a unit touches adds to delta."""
-    return slack_delta_zcdp(1, rho_nano / NANO)
+def auto_noise_delta(rho_nano: int, places: int) -> float:
+    """What the precision of the draws on the places that a unit stands in adds to delta."""
+    return slack_delta_zcdp(places, rho_nano / NANO)
 
 
 def binned(groups: Integers, units: Integers, ends: Sequence[int]) -> Integers:
@@ -49,14 +49,14 @@ def binned(groups: Integers, units: Integers, ends: Sequence[int]) -> Integers:
     return totals
 
 
-def noisy_histogram(exact: Integers, rho_nano: int, entropy: Entropy) -> Integers:
+def noisy_histogram(exact: Integers, rho_nano: int, l2: float, entropy: Entropy) -> Integers:
     """Units in each place with Gaussian noise, in steps of the noise's grid.
 
-    *Guarantee*: rho-zCDP at ``rho_nano`` when all rows of one unit are added or removed: a unit stands in one place, so
-    the l2 sensitivity is 1 (docs/proofs/auto.md). *Source*: Bun and Steinke 2016, Proposition 1.6.
+    *Guarantee*: rho-zCDP at ``rho_nano`` when all rows of one unit are added or removed, if it stands in l2 squared
+    places (docs/proofs/auto.md). *Source*: Bun and Steinke 2016, Proposition 1.6.
     *Randomness*: one draw for each place.
     """
-    noise = RoundedGaussian(auto_sigma(rho_nano) * 2.0**-NOISE_GRID_EXPONENT).draw(len(exact), entropy)
+    noise = RoundedGaussian(auto_sigma(rho_nano, l2) * 2.0**-NOISE_GRID_EXPONENT).draw(len(exact), entropy)
     return (exact << -NOISE_GRID_EXPONENT) + noise
 
 

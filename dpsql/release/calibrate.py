@@ -8,7 +8,7 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.accounting import composed, zcdp
 from dpsql.errors import CalibrationError
@@ -19,6 +19,8 @@ from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, 
 
 AUTO_PARTS = 32
 """AUTO gets one part in so many of the rho of the query that asks first."""
+MOST_TOLD = 16
+"""Most draws of what AUTO is told that one unit touches in one query."""
 _MOST_DRAWN = 128
 # what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
 _LARGEST_DELTA = 0.5
@@ -66,7 +68,8 @@ class Calibration:
         threshold_delta: probability that a unit's own groups make any new key pass, at any level of the frame's window
             if it has one, rounded up; 0 with public keys.
         epsilon, delta: guarantee of this query alone, exact joint analysis, both rounded up.
-        auto_nano: level in nano-rho at which AUTO is told, or was; 0 where the query has no AUTO.
+        auto_nano: levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO.
+        auto_share_nano: level at which each thing is told that AUTO was not told before.
 
     """
 
@@ -77,6 +80,7 @@ class Calibration:
     epsilon: float
     delta: float
     auto_nano: int = 0
+    auto_share_nano: int = 0
 
     @property
     def rho_nano(self) -> int:
@@ -102,10 +106,14 @@ def calibrate(query: PrivateQuery, histogram: Histogram) -> Calibration:
             f"delta = {delta:.3g} is more than a threshold may cost; ask for at most {_LARGEST_DELTA}"
         )
     if query.request.rho is not None:
-        return _at_rho(query, histogram, query.request.rho, delta)
-    if query.request.epsilon is None:
+        found = _at_rho(query, histogram, query.request.rho, delta)
+    elif query.request.epsilon is not None:
+        found = _at_epsilon(query, histogram, query.request.epsilon, delta)
+    else:
         raise CalibrationError("a query needs rho or epsilon")
-    return _at_epsilon(query, histogram, query.request.epsilon, delta)
+    # the statistics got what the shares left
+    parts = AUTO_PARTS - len(query.told)
+    return replace(found, auto_share_nano=auto_share(found.rho_nano * AUTO_PARTS // parts)) if query.told else found
 
 
 def cut_at(query: PrivateQuery, histogram: Histogram, level: Level) -> Cut:
@@ -153,7 +161,7 @@ def guarantee(
         delta = max(delta, 2.0 * shown)
         rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
         epsilon = composed.composed_epsilon(delta, rho=rho * FLOAT_SLACK, threshold_delta=shown)
-        noise = slack_delta(_MOST_DRAWN * (_draws(histogram, len(levels)) + 1), epsilon)
+        noise = slack_delta(_MOST_DRAWN * (_draws(histogram, len(levels)) + MOST_TOLD), epsilon)
         return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
     # a stored threshold may cost more than is asked for now
     delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
@@ -173,7 +181,7 @@ def window_guarantee(
     epsilon takes its delta once more.
     """
     epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
-    noise = slack_delta(_MOST_DRAWN * (_draws(histogram, len(levels)) + bool(auto_nano)), epsilon)
+    noise = slack_delta(_MOST_DRAWN * (_draws(histogram, len(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
     return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
 
 
@@ -212,8 +220,7 @@ def _draws(histogram: Histogram, statistics: int) -> int:
 def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
     # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
     total = math.floor(round(rho * NANO, 6))
-    if query.auto is not None:
-        total -= auto_share(total)
+    total -= len(query.told) * auto_share(total)
     shares = [math.floor(weight * total) for weight in query.weights]
     shares[0] += total - sum(shares)
     if min(shares) < 1:
@@ -237,10 +244,9 @@ def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float)
 
 
 def told_nano(query: PrivateQuery, rho: float) -> int:
-    """Level in nano-rho at which AUTO is told, or was; 0 where the query has no AUTO."""
-    if query.auto is None:
-        return 0
-    return query.auto.rho_nano or auto_share(math.floor(round(rho * NANO, 6)))
+    """Levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO."""
+    share = auto_share(math.floor(round(rho * NANO, 6)))
+    return sum(share if level is None else level for level in query.told)
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
@@ -274,12 +280,12 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    draws = _draws(histogram, len(query.statistics)) + (query.auto is not None)
+    draws = _draws(histogram, len(query.statistics)) + MOST_TOLD * bool(query.told)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)
         raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
-    if query.auto is not None:
+    if query.told:
         return _after_auto(query, histogram, epsilon, delta, target)
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
     levels = _levels(query, histogram, rho)

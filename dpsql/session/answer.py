@@ -68,14 +68,16 @@ def answer(
     *,
     reader: Reader,
     timeout_seconds: float | None = None,
+    told: Charged | None = None,
 ) -> Result:
     """Answer a planned query.
 
     Args:
-        query: the plan, as `auto.settled` leaves it.
+        query: the plan, with nothing left open that AUTO is to be told.
         rooms: state, engine, sandbox and entropy.
         reader: who asks, with their clearance; who is charged for in the books.
         timeout_seconds: limit on reading raw data; the charge stays when it runs out.
+        told: what was charged for telling AUTO; part of the receipt.
 
     Raises:
         AccessError, CalibrationError, BudgetError: nothing was charged or read.
@@ -84,17 +86,7 @@ def answer(
         EngineError: the charge stays and pays for asking again.
 
     """
-    drawn_first = Charged(0, 0, ())
-    if auto.is_open(query):
-        drawn_first = auto.draw(query, rooms, reader, timeout_seconds)
-        query = auto.settled(query, rooms.state)
     auto.require_told(query, reader)
-    return _answer(query, rooms, reader, drawn_first, timeout_seconds)
-
-
-def _answer(
-    query: PrivateQuery, rooms: Rooms, reader: Reader, drawn_first: Charged, timeout_seconds: float | None
-) -> Result:
     table = rooms.state.side_table
     with rooms.state.locks.exclusive(query.frame.base_hash):
         query = current(query, rooms.state, reader)
@@ -116,10 +108,11 @@ def _answer(
             kept = table.frame(frame.frame_hash, frame.unit, tables, frame.base_hash, frame.generation)
             exact = read_exact(reading, kept.salt, rooms, timeout_seconds)
         made = new_points(frame, calibration.histogram, servings, exact, table, rooms.entropy)
+        told = told or Charged(0, 0, ())
         paid = Charged(
-            charged.rho_nano + drawn_first.rho_nano,
-            charged.delta_units + drawn_first.delta_units,
-            (*drawn_first.charge_ids, *charged.charge_ids),
+            charged.rho_nano + told.rho_nano,
+            charged.delta_units + told.delta_units,
+            (*told.charge_ids, *charged.charge_ids),
         )
         receipt = with_price(receipt, paid)
         table.store(
@@ -145,7 +138,7 @@ def held_histogram(query: PrivateQuery, state: State) -> Histogram:
 def _release(
     query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: Reader
 ) -> Release:
-    told = auto.told(query.auto)
+    told = auto.told_levels(query)
     return Release(
         analyst=reader.name,
         query_hash=query.query_hash,

@@ -10,12 +10,11 @@ import pyarrow as pa
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
 from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery
-from dpsql.release.auto_groups import auto_sigma
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.answer import charge_items, current, held_histogram
-from dpsql.session.auto import is_open, may_come, price, require_told
+from dpsql.session.auto import is_open, may_come, open_price, require_told
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import column_receipts, notes, terms_of
@@ -278,24 +277,36 @@ def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     first = calibrations[0]
-    rho_nano, delta_units = price(first)
-    reader.require(first.rho_nano + rho_nano)
-    numbers = query.auto.candidates if query.auto is not None else ()
-    rows = [
-        *_frame_rows(query.frame),
-        (
+    rho_nano, delta_units = open_price(query, first)
+    reader.require(first.rho_nano + first.auto_nano)
+    share = f"to be drawn once at rho = {first.auto_share_nano / NANO_PER_RHO:.9g}"
+    rows = _frame_rows(query.frame)
+    if query.auto is not None:
+        numbers = query.auto.candidates
+        rows.append((
             "frame", "max_groups",
             f"AUTO: one of {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}, chosen from a noisy histogram of "
-            f"units by their number of groups, to be drawn once at rho = {rho_nano / NANO_PER_RHO:.9g} (sigma = "
-            f"{auto_sigma(rho_nano):.6g} units)",
-        ),
-        ("mechanism", "rho", f"{(first.rho_nano + rho_nano) / NANO_PER_RHO:.9g}"),
-        ("mechanism", "this query alone", f"epsilon = {first.epsilon:.6g}, delta = {first.delta:.6g}"),
+            f"units by their number of groups, {_when(query.auto.rho_nano, share)}",
+        ))  # fmt: skip
+    else:
+        rows.append(("frame", "max_groups", _groups_sentence(query.frame)))
+    rows += [
+        (
+            "bounds", asked.name,
+            "AUTO: found in noisy histograms of units by their largest and smallest values, "
+            + _when(asked.rho_nano, share),
+        )
+        for asked in query.auto_bounds
     ]  # fmt: skip
+    rows += [
+        ("mechanism", "rho", f"{(first.rho_nano + first.auto_nano) / NANO_PER_RHO:.9g}"),
+        ("mechanism", "this query alone", f"epsilon = {first.epsilon:.6g}, delta = {first.delta:.6g}"),
+    ]
     for option, calibration in zip(options, calibrations, strict=True):
         sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
         threshold = "" if calibration.tau is None else f"; {threshold_sentence(option, calibration.tau)}"
-        rows.append(("if AUTO chooses", str(option.frame.max_groups), f"sigma of a count = {sigma:.9g}{threshold}"))
+        groups = f"max_groups = {option.frame.max_groups}"
+        rows.append((f"with {groups}", "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
     noise = sum(delta_units_up(level.noise_delta) for level in first.levels)
     price_delta = (delta_units + noise + delta_units_up(first.threshold_delta)) / DELTA_UNITS_PER_ONE
     rows += [
@@ -303,6 +314,10 @@ def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         ("price", "threshold delta", f"{price_delta:.6g}"),
     ]
     return _table(("section", "name", "value"), rows)
+
+
+def _when(rho_nano: int | None, share: str) -> str:
+    return share if rho_nano is None else f"drawn at rho = {rho_nano / NANO_PER_RHO:.9g}"
 
 
 def _groups_sentence(frame: Frame) -> str:

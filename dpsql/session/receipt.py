@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
@@ -85,14 +85,13 @@ def with_price(receipt: Receipt, charged: Charged) -> Receipt:
 def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms) -> Receipt:
     """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     frame = query.frame
-    auto_nano = query.auto.rho_nano or 0 if query.auto is not None else 0
     return Receipt(
         query_hash=query.query_hash,
         table=frame.table,
         version=frame.version,
         unit=frame.unit,
         mechanism=histogram.name,
-        rho=(sum(level.rho_nano for level in terms.levels) + auto_nano) / NANO_PER_RHO,
+        rho=(sum(level.rho_nano for level in terms.levels) + sum(filter(None, query.told))) / NANO_PER_RHO,
         epsilon=terms.epsilon,
         delta=terms.delta,
         charged_rho=0.0,
@@ -168,12 +167,7 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
         )
-    if query.auto is not None and query.auto.rho_nano is not None:
-        found.append(
-            f"AUTO chose max_groups = {frame.max_groups} from a noisy histogram of units by their number of groups, "
-            f"drawn at rho = {query.auto.rho_nano / NANO_PER_RHO:.9g}, which is part of rho and paid once for this "
-            "version of the table"
-        )
+    found += _auto_notes(query)
     if query.total is not None:
         found.append("errors differ by row; what is stated of a column is the largest of them")
     if query.buckets is not None:
@@ -199,6 +193,22 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     if any(statistic.row_cap for statistic in query.statistics):
         found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")
     return tuple(found)
+
+
+def _auto_notes(query: PrivateQuery) -> Iterator[str]:
+    once = "which is part of rho and paid once for this version of the table"
+    if query.auto is not None and query.auto.rho_nano is not None:
+        yield (
+            f"AUTO chose max_groups = {query.frame.max_groups} from a noisy histogram of units by their number of "
+            f"groups, drawn at rho = {query.auto.rho_nano / NANO_PER_RHO:.9g}, {once}"
+        )
+    for asked in query.auto_bounds:
+        if asked.bounds is not None and asked.rho_nano is not None:
+            yield (
+                f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "
+                "noisy histograms of units by their largest and smallest values, drawn at rho = "
+                f"{asked.rho_nano / NANO_PER_RHO:.9g}, {once}; what lies outside is clamped"
+            )
 
 
 _SPARSITY_NOTES = {

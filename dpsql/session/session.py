@@ -18,7 +18,7 @@ from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
 from dpsql.session.answer import answer
-from dpsql.session.auto import settled
+from dpsql.session.auto import draw, is_open, settled, told_bounds
 from dpsql.session.books import (
     budget_table,
     cascade_table,
@@ -101,7 +101,10 @@ class _Desk:
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, self.engine, self.sandbox, cleared)
-        return settled(plan_query(statement, outside, options), state), state, cleared
+        query = plan_query(statement, outside, options)
+        if query.auto_bounds:
+            query = plan_query(statement, outside, options, told_bounds(query, state))
+        return settled(query, state), state, cleared
 
     def answer(
         self,
@@ -113,7 +116,10 @@ class _Desk:
         query, state, cleared = self.plan(statement, options, reader)
         logger.info("private query %s for %s", query.query_hash[:12], reader)
         rooms = Rooms(state, self.engine, self.sandbox, self.entropy)
-        return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds)
+        told = draw(query, rooms, cleared, timeout_seconds)
+        if is_open(query):
+            query, _, _ = self.plan(statement, options, reader)
+        return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds, told=told)
 
     def run(
         self,

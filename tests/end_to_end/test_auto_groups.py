@@ -204,7 +204,7 @@ def test_the_noise_is_what_was_charged(session: dpsql.Session) -> None:
 @pytest.mark.statistical
 def test_the_check_catches_too_little_noise(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     sigma = auto_groups.auto_sigma
-    monkeypatch.setattr(auto_groups, "auto_sigma", lambda rho_nano: sigma(rho_nano) / math.sqrt(2.0))
+    monkeypatch.setattr(auto_groups, "auto_sigma", lambda rho_nano, l2: sigma(rho_nano, l2) / math.sqrt(2.0))
     assert _law(session) < 1e-7
 
 

@@ -18,7 +18,7 @@ from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical
 
-UNITS, MAX_GROUPS, COUNTED = 3000, 2, 8
+UNITS, MAX_GROUPS, COUNTED = 3000, 2, 4
 # With the right law the check fails with probability 1e-4 per seed; the twin falls below 1e-7.
 ACCEPTED, CAUGHT = 1e-4, 1e-7
 

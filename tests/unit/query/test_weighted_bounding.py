@@ -15,7 +15,7 @@ from tests.unit.query.query_descriptions import Aggregate, Case, Field, Query, V
 from tests.unit.query.random_cases import cases
 
 _SHORT = settings(
-    max_examples=25, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=15, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 
 
@@ -90,5 +90,5 @@ def test_a_unit_attains_the_norm_in_any_number_of_groups(laboratory: Laboratory,
         after = laboratory.exact(run, without=is_unit(case, 1))
         moved = movements(laboratory.exact(run), after, len(run.claims))
         for movement, claim in zip(moved, run.claims, strict=True):
-            assert movement.l0 == min(groups, 12)
+            assert movement.l0 == min(groups, 6)
             assert movement.l2 == pytest.approx(claim.l2 * math.sqrt(min(groups / 3, 1.0)), rel=1e-5)
