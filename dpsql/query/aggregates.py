@@ -339,8 +339,8 @@ class AggregateReader:
         if per_group is None and self._rules.max_rows_per_group is None:
             self._refusals.add(
                 "bounds_missing", node, f"{name} is bounded per row, but not how many rows one unit has in a group.",
-                "Declare max_rows_per_group in dp_protect"
-                + ("." if average else ", or write contribution_bounds_per_group => (lo, hi)."),
+                f"Declare max_rows_per_group := 5 in CALL dp_protect('{self._schema.canonical}', …)"
+                + ("." if average else f", or write {with_bounds(node, '(0, 500)')}."),
             )  # fmt: skip
             return None
         return per_group, per_row

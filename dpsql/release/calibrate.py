@@ -106,14 +106,10 @@ def calibrate(query: PrivateQuery, histogram: Histogram) -> Calibration:
             f"delta = {delta:.3g} is more than a threshold may cost; ask for at most {_LARGEST_DELTA}"
         )
     if query.request.rho is not None:
-        found = _at_rho(query, histogram, query.request.rho, delta)
-    elif query.request.epsilon is not None:
-        found = _at_epsilon(query, histogram, query.request.epsilon, delta)
-    else:
+        return _at_rho(query, histogram, query.request.rho, delta)
+    if query.request.epsilon is None:
         raise CalibrationError("a query needs rho or epsilon")
-    # the statistics got what the shares left
-    parts = AUTO_PARTS - len(query.told)
-    return replace(found, auto_share_nano=auto_share(found.rho_nano * AUTO_PARTS // parts)) if query.told else found
+    return _at_epsilon(query, histogram, query.request.epsilon, delta)
 
 
 def cut_at(query: PrivateQuery, histogram: Histogram, level: Level) -> Cut:
@@ -217,9 +213,13 @@ def _draws(histogram: Histogram, statistics: int) -> int:
     return histogram.draws + histogram.sum_draws * (statistics - 1)
 
 
-def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
+def _whole_nano(rho: float) -> int:
     # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
-    total = math.floor(round(rho * NANO, 6))
+    return math.floor(round(rho * NANO, 6))
+
+
+def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
+    total = _whole_nano(rho)
     total -= len(query.told) * auto_share(total)
     shares = [math.floor(weight * total) for weight in query.weights]
     shares[0] += total - sum(shares)
@@ -235,7 +235,12 @@ def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Leve
 
 
 def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
-    levels, auto_nano = _levels(query, histogram, rho), told_nano(query, rho)
+    found = _with_levels(query, histogram, rho, delta)
+    return replace(found, auto_share_nano=auto_share(_whole_nano(rho))) if query.told else found
+
+
+def _with_levels(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
+    levels, auto_nano = _levels(query, histogram, rho), _told_nano(query, rho)
     if not histogram.hides:
         return _guaranteed(histogram, levels, None, delta, auto_nano)
     if query.frame.window is not None:
@@ -243,9 +248,9 @@ def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float)
     return _guaranteed(histogram, levels, _threshold(histogram, levels, rho, delta), delta, auto_nano)
 
 
-def told_nano(query: PrivateQuery, rho: float) -> int:
+def _told_nano(query: PrivateQuery, rho: float) -> int:
     """Levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO."""
-    share = auto_share(math.floor(round(rho * NANO, 6)))
+    share = auto_share(_whole_nano(rho))
     return sum(share if level is None else level for level in query.told)
 
 
@@ -298,16 +303,17 @@ def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta
 def _after_auto(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float, target: float) -> Calibration:
     """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
     rho = composed.composed_rho(epsilon, target / 2.0 if histogram.hides else target)
-    levels, auto_nano = _levels(query, histogram, rho), told_nano(query, rho)
+    levels, auto_nano = _levels(query, histogram, rho), _told_nano(query, rho)
     tau = None
     if histogram.hides:
         shown = composed.composed_threshold_delta(epsilon, target, rho=rho)
         tau = histogram.threshold(shown, levels[0].sigma)
+    share = auto_share(_whole_nano(rho))
     if sum(level.rho_nano for level in levels) + auto_nano > rho * NANO:
         # it was told at a higher level than this query's
-        return _guaranteed(histogram, levels, tau, delta, auto_nano)
+        return replace(_guaranteed(histogram, levels, tau, delta, auto_nano), auto_share_nano=share)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
-    return Calibration(histogram, levels, tau, shown, epsilon, delta, auto_nano)
+    return Calibration(histogram, levels, tau, shown, epsilon, delta, auto_nano, share)
 
 
 def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:

@@ -85,6 +85,18 @@ def test_other_levels_texts_and_boundings_pay_nothing_for_it(session: dpsql.Sess
     assert receipt_of(session.sql(named)).charged_rho == 0.0
 
 
+@pytest.mark.parametrize("nano", [95, 64, 33, 32, 2, 999_999_999])
+def test_what_is_charged_for_it_is_what_was_planned(session: dpsql.Session, nano: int) -> None:
+    """To the last nano-rho: shares are rounded down, but for one that would be nothing."""
+    rho = nano / 1e9
+    plan = session.sql(f"FROM dp_explain($${text(rho, ', min_privacy_units_per_group = 2')}$$)").fetchall()
+    receipt = receipt_of(session.sql(text(rho, ", min_privacy_units_per_group = 2")))
+    assert round(receipt.charged_rho * 1e9) == nano
+    assert round(receipt.rho * 1e9) == nano
+    (price,) = (value for section, name, value in plan if (section, name) == ("price", "rho"))
+    assert float(price.partition(",")[0]) == pytest.approx(rho, rel=1e-8)
+
+
 def test_in_any_order_it_costs_what_the_levels_cost(session: dpsql.Session) -> None:
     for rho in (0.064, 0.32, 0.16):
         session.sql(text(rho))

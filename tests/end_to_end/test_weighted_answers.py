@@ -77,3 +77,13 @@ def test_the_policys_minimum_is_of_weighted_counts(session: dpsql.Session, minim
     assert (100 in found) == shown
     if shown:
         assert found[100] == 106
+
+
+def test_a_window_pays_its_thresholds_once(session: dpsql.Session) -> None:
+    windowed = OPTIONS.format(rho="{rho}").replace("bounding", "rho_window = [1, 8], bounding")
+    text = windowed + " k, count(DISTINCT u) FROM t GROUP BY k ORDER BY k"
+    first = session.sql(text.format(rho=2.0))
+    higher, lower = (session.sql(text.format(rho=rho)) for rho in (4.0, 1.5))
+    assert first.fetchall() == higher.fetchall() == lower.fetchall()
+    assert 0.0 < receipt_of(first).charged_delta <= 1e-6
+    assert (receipt_of(higher).charged_delta, receipt_of(lower).charged_delta) <= (1e-12, 0.0)
