@@ -42,13 +42,24 @@ def _check(laboratory: Laboratory, run: Run, rewrite: Rewrite = unchanged) -> No
         assert moved.l2 <= claim.l2 * (1 + 1e-12), "l2"
 
 
-@settings(_SHORT)
-@given(case=weighted_cases())
-def test_a_unit_moves_no_more_than_its_l2_norm(laboratory: Laboratory, case: Case) -> None:
+def _check_against_both(laboratory: Laboratory, case: Case) -> None:
     with laboratory.run(case) as run:
         _check(laboratory, run)
         if run.query.frame.counted_groups is not None:
             assert laboratory.exact(run) == laboratory.weighted_reference(run)
+
+
+@settings(_SHORT)
+@given(case=weighted_cases())
+def test_a_unit_moves_no_more_than_its_l2_norm(laboratory: Laboratory, case: Case) -> None:
+    _check_against_both(laboratory, case)
+
+
+@pytest.mark.long
+@settings(max_examples=2000, suppress_health_check=list(HealthCheck))
+@given(case=weighted_cases())
+def test_a_unit_moves_no_more_than_its_l2_norm_over_many_cases(laboratory: Laboratory, case: Case) -> None:
+    _check_against_both(laboratory, case)
 
 
 _FAULTS = {
