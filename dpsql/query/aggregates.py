@@ -377,7 +377,7 @@ class AggregateReader:
         text = with_bounds(node, "(0, 500)", form)
         self._refusals.add(
             "bounds_missing", node, f"{name} has no bounds on what one unit can add to one group.",
-            f"Write {text}{declare}; {with_bounds(node, 'AUTO', form)} spends part of rho to find them.",
+            f"Write {text}{declare}. {with_bounds(node, 'AUTO', form)} spends part of rho to find them.",
         )  # fmt: skip
 
     def _sum_statistic(

@@ -94,9 +94,9 @@ def test_a_sum_without_bounds_is_told_what_to_write(session: dpsql.Session) -> N
         session.sql(refused)
     (refusal,) = caught.value.refusals
     assert refusal.code == "bounds_missing"
-    written, declared, automatic = re.findall(
-        r"sum\(x, [^;]*?\)\)?(?= or)|CALL .*?\)(?=;)|sum\(x, \S+ => AUTO\)", refusal.hint
-    )
+    words = re.match(r"Write (.+\)\)) or declare (CALL .+\]\))\. (.+) spends part of rho", refusal.hint)
+    assert words is not None
+    written, declared, automatic = words.groups()
     for line in (written, automatic):
         assert len(session.sql(refused.replace("sum(x)", line))) == 10
     session.sql(declared)
