@@ -246,8 +246,8 @@ class Session:
                 rho_ceiling, own_threshold, as_of, refresh.
 
         Raises:
-            DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where AUTO
-                was told what no bounds come of.
+            DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where
+                AUTO was told what no bounds come of.
 
         """
         return self._desk.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
