@@ -14,21 +14,24 @@ from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
+from dpsql.query.auto import asked_frame, auto_groups, counted_groups
 from dpsql.query.buckets import read_buckets, take_apart
-from dpsql.query.clauses import QueryOptions, read_clauses
+from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_window
-from dpsql.query.mechanism import mechanisms
+from dpsql.query.mechanism import NOT_AFTER_AUTO, mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
     PRESENCE,
+    AutoBounds,
     Frame,
     Key,
     PrivateQuery,
     PublicKeys,
     Statistic,
+    ToldBounds,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
@@ -39,6 +42,8 @@ from dpsql.query.statements import SelectStatement
 from dpsql.query.totals import TotalsReader
 from dpsql.query.windows import mark_windows
 
+_MOST_EXTREMES = 7
+"""Sums whose bounds AUTO finds in one query: with max_groups they are what `calibrate.MOST_TOLD` draws cover."""
 _UNRELEASABLE = (
     "MAP(",
     "UNION(",
@@ -55,7 +60,10 @@ _UNRELEASABLE = (
 
 
 def plan_query(
-    statement: SelectStatement, environment: Environment, keywords: Mapping[str, object] | None = None
+    statement: SelectStatement,
+    environment: Environment,
+    keywords: Mapping[str, object] | None = None,
+    told: ToldBounds | None = None,
 ) -> PrivateQuery:
     """Plan a SELECT.
 
@@ -63,6 +71,7 @@ def plan_query(
         statement: the parsed text.
         environment: policy, schemas, settings and clock.
         keywords: options given beside the text (``rho=0.1``).
+        told: bounds that AUTO found for this text before.
 
     Returns:
         A PrivateQuery; a function of text, policy, schemas and clock alone.
@@ -75,9 +84,9 @@ def plan_query(
     """
     refusals = Refusals(statement.text)
     try:
-        return _plan(statement, environment, keywords or {}, refusals)
+        return _plan(statement, environment, keywords or {}, told or {}, refusals)
     except PrivateInside as inside:
-        return _plan_inside(statement, inside, environment, keywords or {}, refusals)
+        return _plan_inside(statement, inside, environment, keywords or {}, told or {}, refusals)
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -88,7 +97,7 @@ def plan_query(
 
 def _plan_inside(
     statement: SelectStatement, inside: PrivateInside, environment: Environment, keywords: Mapping[str, object],
-    refusals: Refusals,
+    told: ToldBounds, refusals: Refusals,
 ) -> PrivateQuery:  # fmt: skip
     """Plan the private query inside, and what is computed of its answer."""
     parts = split(statement.tree, inside)
@@ -99,12 +108,16 @@ def _plan_inside(
         )  # fmt: skip
         refusals.raise_if_any()
     inner, outer = parts or (statement.tree, statement.tree)
-    query = plan_query(SelectStatement(inner, statement.text), environment, keywords)
+    query = plan_query(SelectStatement(inner, statement.text), environment, keywords, told)
     return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
 
 
 def _plan(
-    statement: SelectStatement, environment: Environment, keywords: Mapping[str, object], refusals: Refusals
+    statement: SelectStatement,
+    environment: Environment,
+    keywords: Mapping[str, object],
+    told: ToldBounds,
+    refusals: Refusals,
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
     hint = statement.tree.args.get("hint")
@@ -132,10 +145,11 @@ def _plan(
         types_of(environment, schema.columns, written, statement.text)
         result = _keys(resolved.keys, schema, environment, refusals)
         buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
-    reader = AggregateReader(schema, owner, environment, refusals)
+    reader = AggregateReader(schema, owner, environment, refusals, told)
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
     hides = bool(inner.keys) and public is None
     check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
+    max_groups = _max_groups(options, rules, inner.keys, public)
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,
@@ -144,7 +158,7 @@ def _plan(
         unit_column=_unit_column(schema, owner),
         filters=tuple(sorted({to_sql(part) for part in inner.filters})),
         keys=keys,
-        max_groups=_max_groups(options, rules, inner.keys, public),
+        max_groups=max_groups,
         public_keys=public,
         sparsity=None,
         minimum_units=rules.min_units if hides else 1,
@@ -157,11 +171,22 @@ def _plan(
         else (),
         source="" if relation.is_table else relation.identity,
         reads=() if relation.is_table else relation.reads,
+        counted_groups=counted_groups(max_groups, public) if options.bounding == "L2" and max_groups else None,
     )
+    auto = None
+    if options.max_groups_contributed == "AUTO" and keys and frame.key_count != 1:
+        auto = auto_groups(frame, weighted=options.bounding == "L2")
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     if parts is not None:
-        _check_buckets(frame, resolved, aggregates, min_units, hint, refusals)
+        once = frame.max_groups == 1 and auto is None
+        _check_buckets(resolved, aggregates, min_units, hint, once=once, refusals=refusals)
+    if options.bounding == "L2" and any(one.kind == "values" for one in _measured(aggregates)):
+        refusals.add(
+            "mechanism", hint, "distinct values have no weight: they count or they do not.",
+            "Leave bounding = L2 or count(DISTINCT …) out.",
+        )  # fmt: skip
     frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
+    extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals)
     refusals.raise_if_any()
     conditions = (*resolved.filters, *resolved.keys)
     check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
@@ -185,7 +210,31 @@ def _plan(
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
         buckets=buckets,
+        auto=auto,
+        auto_bounds=extremes,
     )
+
+
+def _auto_bounds(
+    asked: Mapping[Statistic, str], frames: tuple[Frame, ...], told: ToldBounds, clauses: Clauses, refusals: Refusals
+) -> tuple[AutoBounds, ...]:
+    if not frames:
+        return ()
+    frame = asked_frame(frames[0])
+    found = tuple(
+        AutoBounds(name, statistic, frame, *told.get(statistic, (None, None))) for statistic, name in asked.items()
+    )
+    if len(found) > _MOST_EXTREMES:
+        refusals.add(
+            "bounds_invalid", clauses.select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
+            "Ask them apart, or name bounds.",
+        )  # fmt: skip
+    if found and (clauses.options.mechanism in NOT_AFTER_AUTO or any(frame.sparsity for frame in frames)):
+        refusals.add(
+            "mechanism", clauses.select[0], "AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+            "Leave mechanism and top_k out, write max_groups_contributed, or name bounds.",
+        )  # fmt: skip
+    return found
 
 
 def _unit_column(schema: TableSchema, owner: Owner) -> Key:
@@ -232,12 +281,17 @@ def _read_aggregates(
     return aggregates
 
 
+def _measured(aggregates: Mapping[str, Aggregate]) -> list[Statistic]:
+    return [statistic for aggregate in aggregates.values() for statistic in aggregate.statistics]
+
+
 def _check_buckets(
-    frame: Frame,
     resolved: ResolvedSelect,
     aggregates: Mapping[str, Aggregate],
     min_units: int,
     hint: exp.Expr | None,
+    *,
+    once: bool,
     refusals: Refusals,
 ) -> None:
     """Note a refusal for what buckets do not add up to: distinct units, unless each is in one bucket."""
@@ -245,11 +299,11 @@ def _check_buckets(
         refusals.add(
             "buckets", hint, "running totals and buckets go along a key in two ways.", "Ask for one of them.",
         )  # fmt: skip
-    if any(one.kind == "values" for aggregate in aggregates.values() for one in aggregate.statistics):
+    if any(one.kind == "values" for one in _measured(aggregates)):
         refusals.add(
             "buckets", hint, "a value in two buckets would count twice.", "Leave count(DISTINCT …) or buckets out.",
         )  # fmt: skip
-    if frame.max_groups == 1:
+    if once:
         return
     for root in resolved.outputs:
         for call in root.find_all(exp.Distinct):
@@ -323,7 +377,8 @@ def _max_groups(
 ) -> int | None:
     if not written:
         return 1
-    asked = options.max_groups_contributed or rules.max_groups
+    # AUTO has a number when it was told one
+    asked = 1 if options.max_groups_contributed == "AUTO" else options.max_groups_contributed or rules.max_groups
     if public is not None:
         return max(1, min(asked or public.count, public.count))
     return asked

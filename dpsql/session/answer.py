@@ -17,6 +17,7 @@ from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.histogram import Histogram
+from dpsql.session import auto
 from dpsql.session.exact import Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
 from dpsql.session.reader import Reader
@@ -68,14 +69,16 @@ def answer(
     *,
     reader: Reader,
     timeout_seconds: float | None = None,
+    told: Charged | None = None,
 ) -> Result:
     """Answer a planned query.
 
     Args:
-        query: the plan.
+        query: the plan, with nothing left open that AUTO is to be told.
         rooms: state, engine, sandbox and entropy.
         reader: who asks, with their clearance; who is charged for in the books.
         timeout_seconds: limit on reading raw data; the charge stays when it runs out.
+        told: what was charged for telling AUTO; part of the receipt.
 
     Raises:
         AccessError, CalibrationError, BudgetError: nothing was charged or read.
@@ -84,6 +87,7 @@ def answer(
         EngineError: the charge stays and pays for asking again.
 
     """
+    auto.require_told(query, reader)
     table = rooms.state.side_table
     with rooms.state.locks.exclusive(query.frame.base_hash):
         query = current(query, rooms.state, reader)
@@ -105,13 +109,19 @@ def answer(
             kept = table.frame(frame.frame_hash, frame.unit, tables, frame.base_hash, frame.generation)
             exact = read_exact(reading, kept.salt, rooms, timeout_seconds)
         made = new_points(frame, calibration.histogram, servings, exact, table, rooms.entropy)
-        receipt = with_price(receipt, charged)
+        told = told or Charged(0, 0, ())
+        paid = Charged(
+            charged.rho_nano + told.rho_nano,
+            charged.delta_units + told.delta_units,
+            (*told.charge_ids, *charged.charge_ids),
+        )
+        receipt = with_price(receipt, paid)
         table.store(
             frame.frame_hash,
             exact.new_keys if exact else None,
             made.points,
             charged.charge_ids,
-            _release(query, receipt, servings, charged, reader),
+            _release(query, receipt, servings, paid, reader),
             exact.snapshot if exact else None,
             made.thresholds,
         )
@@ -132,14 +142,18 @@ def held_histogram(query: PrivateQuery, state: State) -> Histogram:
 def _release(
     query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: Reader
 ) -> Release:
+    told = auto.told_levels(query)
     return Release(
         analyst=reader.name,
         query_hash=query.query_hash,
         at=dt.datetime.now(dt.UTC),
-        statistics=tuple(serving.statistic.hash_in(query.frame) for serving in servings),
-        levels=tuple((serving.told_nano, serving.release_nano) for serving in servings),
+        statistics=(*(serving.statistic.hash_in(query.frame) for serving in servings), *told),
+        levels=(
+            *((serving.told_nano, serving.release_nano) for serving in servings),
+            *((rho_nano, 0) for rho_nano in told.values()),
+        ),
         mechanism=receipt.mechanism,
-        rho_nano=sum(serving.level.rho_nano for serving in servings),
+        rho_nano=sum(serving.level.rho_nano for serving in servings) + sum(told.values()),
         epsilon=receipt.epsilon,
         delta=receipt.delta,
         charged_rho_nano=charged.rho_nano,

@@ -219,7 +219,8 @@ class Clinic:
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
         names = {PRESENCE: "units"} | {s: f"stat_{i}" for i, s in enumerate(query.statistics) if i}
-        exact = {statistic: aligned.values[name] * statistic.lattice for statistic, name in names.items()}
+        steps = {statistic: 2.0 ** query.frame.exact_exponent(statistic) for statistic in names}
+        exact = {statistic: aligned.values[name] * steps[statistic] for statistic, name in names.items()}
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
         if query.buckets is not None:
@@ -271,7 +272,9 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
     ceiling = "" if frame.ceiling is None else f"; ceiling {frame.ceiling / 1e9:g}"
-    yield f"keys {keys}; at most {'any number of' if frame.max_groups is None else frame.max_groups} groups{ceiling}"
+    weighted = "" if frame.counted_groups is None else f", with weights {frame.counted_groups}"
+    most = f"{'any number of' if frame.max_groups is None else frame.max_groups} groups{weighted}"
+    yield f"keys {keys}; at most {most}{ceiling}"
     others = [_mechanism(other) for other in query.alternatives]
     if others or frame.mechanism not in ("gaussian", "gshm"):
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
