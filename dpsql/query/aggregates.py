@@ -9,11 +9,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.query.aggregate_arguments import ArgumentReader
-from dpsql.query.aggregate_calls import SPREADS
+from dpsql.query.aggregate_calls import QUANTILES, SPREADS
 from dpsql.query.aggregate_source import Aggregate, AggregateSource
 from dpsql.query.counts import CountReader
 from dpsql.query.dialect import unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema
+from dpsql.query.quantiles import QuantileReader
 from dpsql.query.refusals import Refusals
 from dpsql.query.spreads import SpreadReader
 from dpsql.query.sums import SumReader
@@ -28,6 +29,7 @@ class AggregateReader:
         self._counts = CountReader(self._source, self._arguments)
         self._sums = SumReader(self._source, self._arguments, self._counts)
         self._spreads = SpreadReader(self._source, self._sums)
+        self._quantiles = QuantileReader(self._source, self._sums)
 
     def read(self, node: exp.Expr) -> Aggregate | None:
         """The aggregate that a call asks for; None after noting why there is none."""
@@ -39,6 +41,8 @@ class AggregateReader:
             self._source.type_of(exp.cast(arguments.filter.copy(), "BOOLEAN"))
         if arguments.function == "count":
             return self._counts.read(node, arguments, unquoted(node))
+        if arguments.function in QUANTILES:
+            return self._quantiles.read(node, arguments, unquoted(node))
         if arguments.function in SPREADS:
             return self._spreads.read(node, arguments, unquoted(node))
         return self._sums.read(node, arguments, unquoted(node))

@@ -20,6 +20,7 @@ import re
 
 from dpsql.query.dialect import quote
 from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, joined_counts
+from dpsql.query.histogram_sql import cell_columns, cell_sql, unit_cells
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
@@ -52,15 +53,17 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
             and nothing subtracted.
 
     Returns:
-        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, lattice steps, recentred) and, with top-k
-        pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units are NULL is no
-        group; it is what tells the floor where no group is left. The result has no defined row order.
+        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, lattice steps, recentred; of a histogram
+        stat_1_0…, one a cell) and, with top-k pre-processing, floor (BIGINT): what was subtracted from units. There the
+        row whose units are NULL is no group; it is what tells the floor where no group is left. The result has no
+        defined row order.
 
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
     others = list(enumerate(statistics))[1:]
     distinct = [(i, statistic) for i, statistic in others if statistic.kind == "values"]
-    added = [(i, statistic) for i, statistic in others if statistic.kind != "values"]
+    added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
+    histograms = [(i, statistic) for i, statistic in others if statistic.kind == "histogram"]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
     per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
@@ -69,6 +72,13 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f", {_clamped(f'coalesce(sum(v_{i} - {statistic.centre_steps}), 0)', statistic)} AS stat_{i}"
         for i, statistic in added
     )
+    for i, statistic in histograms:
+        values += unit_cells(i, statistic)
+        sums += "".join(
+            f", {_clamped(f'coalesce(sum(v_{i}_{j}), 0)', statistic)} AS {name}"
+            for j, name in enumerate(cell_columns(i, statistic))
+        )
+    names = [name for i, one in others for name in cell_columns(i, one)]
     kept = kept_sql(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     units = f"least(count(*), {_most(PRESENCE)}) AS units{sums}"
@@ -86,19 +96,23 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     if distinct:
         ctes += [(f"{name} AS", body) for name, body in distinct_ctes(distinct, keys, per_row, salt)]
         ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {units} {from_kept}"))
-        columns = [*(f"summed.{key}" for key in keys), "summed.units", *(_grouped_column(i, one) for i, one in others)]
+        columns = [
+            *(f"summed.{key}" for key in keys),
+            "summed.units",
+            *(part for i, one in others for part in _grouped_columns(i, one)),
+        ]
         body = f"SELECT {', '.join(columns)} FROM summed{joined_counts(distinct, keys)}"
     else:
         body = f"SELECT {select_keys}{units} {from_kept}"
     ctes.append(("grouped AS MATERIALIZED", body))
     listed_ctes = ",\n".join(f"{name} ({body})" for name, body in ctes)
-    return f"WITH {listed_ctes}\n{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
+    return f"WITH {listed_ctes}\n{_selected(frame, keys, names, held_keys=held_keys)}"
 
 
-def _grouped_column(i: int, statistic: Statistic) -> str:
+def _grouped_columns(i: int, statistic: Statistic) -> list[str]:
     if statistic.kind != "values":
-        return f"summed.stat_{i}"
-    return f"{_clamped(distinct_steps(i, statistic), statistic)} AS stat_{i}"
+        return [f"summed.{name}" for name in cell_columns(i, statistic)]
+    return [f"{_clamped(distinct_steps(i, statistic), statistic)} AS stat_{i}"]
 
 
 def _clamped(total: str, statistic: Statistic) -> str:
@@ -195,7 +209,7 @@ def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     for i, statistic in others:
         if statistic.value_sql:
             value = f"source.x_{i}"
-            columns.append(f"{_row_steps(value, statistic) if statistic.kind == 'sum' else value} AS x_{i}")
+            columns.append(f"{_row_value(value, statistic)} AS x_{i}")
         if statistic.filter_sql:
             columns.append(f"coalesce(source.f_{i}, false) AS f_{i}")
     return f"SELECT {', '.join(columns)} FROM source"
@@ -222,6 +236,12 @@ def _one_spelling(value: str, value_type: str, depth: int = 0) -> str:
         inner = _one_spelling(element, nested[1], depth + 1)
         return f"CAST(list_transform({value}, lambda {element}: {inner}) AS {value_type})"
     return value
+
+
+def _row_value(value: str, statistic: Statistic) -> str:
+    if statistic.kind == "histogram":
+        return cell_sql(value, statistic)
+    return _row_steps(value, statistic) if statistic.kind == "sum" else value
 
 
 def _row_steps(value: str, statistic: Statistic) -> str:

@@ -44,8 +44,10 @@ class TotalsReader:
         aggregate = self._reader.read(node.this.this)
         if aggregate is None:
             return None
-        if aggregate.estimate.denominator is not None:
-            self._refuse(node, "a running total of averages or spreads is none.", "Take the total of sum and count.")
+        if aggregate.estimate.denominator is not None or aggregate.estimate.quantile is not None:
+            self._refuse(
+                node, "a running total of averages, spreads or quantiles is none.", "Take the total of sum and count."
+            )
             return None
         ordering, span = self._along(node), self._span(node)
         if ordering is None or span == 0:
