@@ -67,6 +67,9 @@ class Engine(Protocol):
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
 
+    def view_text(self, schema: TableSchema) -> str | None:
+        """The statement that made a view of the curator's own schema; None for what is none."""
+
     def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
         """Whether a constraint keeps these columns of a base table unique together."""
 
@@ -174,6 +177,20 @@ class DuckDBEngine:
                 list(schema.catalog_name),
             ).fetchone()
         return row is not None and row[0] == 1
+
+    def view_text(self, schema: TableSchema) -> str | None:
+        """The statement that made a view of the curator's own schema; None for what is none.
+
+        In another schema the names in it could mean other tables there than they do here.
+        """
+        if schema.catalog_name[:2] != self._home():
+            return None
+        with self._cursor() as cursor:
+            row = cursor.execute(
+                "SELECT sql FROM duckdb_views() WHERE (database_name, schema_name, view_name) = (?, ?, ?)",
+                list(schema.catalog_name),
+            ).fetchone()
+        return None if row is None else str(row[0])
 
     def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
         """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""

@@ -18,8 +18,14 @@ _ANONYMOUS = frozenset((*_NAMES.values(), *QUANTILES, *PRIVATE_AGGREGATES))
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
 
 
+OVER_RESULT = "over_result"
+"""Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
+
+
 def is_aggregate_call(node: exp.Expr) -> bool:
-    """Whether a node is an aggregate, of ours or any other."""
+    """Whether a node is an aggregate of rows, of ours or any other."""
+    if node.meta.get(OVER_RESULT):
+        return False
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in _ANONYMOUS
     return isinstance(

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.query.dialect import to_sql
-from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.environment import Environment, TableRules, TableSchema, bounds_of, types_of
 from dpsql.query.intervals import Columns, interval_of
 from dpsql.query.private_query import Estimate, Linear, Statistic
 from dpsql.query.refusals import Refusals
+from dpsql.query.relation import Owner
 
 Bounds = tuple[float, float]
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
@@ -33,9 +34,14 @@ class AggregateSource:
     """The source that aggregates are of, with what policy and schema say of its columns."""
 
     schema: TableSchema
-    rules: TableRules
+    owner: Owner
     environment: Environment
     refusals: Refusals
+
+    @property
+    def rules(self) -> TableRules:
+        """What the policy says about the source."""
+        return self.owner.rules
 
     def type_of(self, value: exp.Expr) -> str:
         """DuckDB type of an expression.
@@ -91,10 +97,7 @@ class AggregateSource:
         return origins if would_do(needed) and all(table for table, _ in origins) else ()
 
     def _domain(self, name: str) -> tuple[float, float] | None:
-        column = self.schema.column(name)
-        if column is not None and column.type == "BOOLEAN":
-            return 0.0, 1.0
-        return self.environment.policy.bounds(*self.schema.origin(name))
+        return bounds_of(self.schema, name, self.environment)
 
     def _is_never_null(self, name: str) -> bool:
         column = self.schema.column(name)

@@ -13,9 +13,10 @@ from dpsql.query.aggregate_calls import QUANTILES, SPREADS
 from dpsql.query.aggregate_source import Aggregate, AggregateSource
 from dpsql.query.counts import CountReader
 from dpsql.query.dialect import unquoted
-from dpsql.query.environment import Environment, TableRules, TableSchema
+from dpsql.query.environment import Environment, TableSchema
 from dpsql.query.quantiles import QuantileReader
 from dpsql.query.refusals import Refusals
+from dpsql.query.relation import Owner
 from dpsql.query.spreads import SpreadReader
 from dpsql.query.sums import SumReader
 
@@ -23,8 +24,8 @@ from dpsql.query.sums import SumReader
 class AggregateReader:
     """Reads aggregate calls over one source."""
 
-    def __init__(self, schema: TableSchema, rules: TableRules, environment: Environment, refusals: Refusals) -> None:
-        self._source = AggregateSource(schema, rules, environment, refusals)
+    def __init__(self, schema: TableSchema, owner: Owner, environment: Environment, refusals: Refusals) -> None:
+        self._source = AggregateSource(schema, owner, environment, refusals)
         self._arguments = ArgumentReader(refusals)
         self._counts = CountReader(self._source, self._arguments)
         self._sums = SumReader(self._source, self._arguments, self._counts)

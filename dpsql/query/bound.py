@@ -16,13 +16,11 @@ every TRY where no optimizer rule can lift a part of it out.
 
 from __future__ import annotations
 
-import re
-
-from dpsql.query.dialect import quote
 from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, joined_counts
 from dpsql.query.histogram_sql import cell_columns, cell_sql, unit_cells
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
-from dpsql.query.total import columns_of, total_condition_sql, total_sql
+from dpsql.query.shielded import one_spelling, shielded, without_statistics
+from dpsql.query.total import total_condition_sql
 
 LISTED_KEYS = "dpsql_listed_keys"
 """Name under which the engine offers keys, public ones or those of a frame, with columns key_0, key_1, …."""
@@ -37,9 +35,6 @@ whatever the data are; numbers of units likewise.
 The clamp moves no two sums further apart, so the sensitivity holds; a cast that fails, or a check of size, would tell
 of the exact sum. At 2**33 steps or fewer for a unit, no fewer than 2**29 units reach it.
 """
-
-_PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
-_NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
 
 def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *, held_keys: bool = False) -> str:
@@ -150,62 +145,27 @@ def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bo
     )
 
 
-def guarded(sql: str) -> str:
-    """An expression that becomes NULL where it would fail on a row."""
-    return sql if _PLAIN_COLUMN.match(sql) else f"TRY({sql})"
-
-
 def source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     """Body of ``source``; ``others`` are the numbered statistics beside the presence count."""
     unit = frame.unit_column.sql
     columns = [f"{unit} AS unit"]
-    columns += [f"{_shielded(key.sql, unit)} AS key_{i}" for i, key in enumerate(frame.keys)]
+    columns += [f"{shielded(key.sql, unit)} AS key_{i}" for i, key in enumerate(frame.keys)]
     for i, statistic in others:
         if statistic.value_sql:
-            columns.append(f"{_shielded(statistic.value_sql, unit)} AS x_{i}")
+            columns.append(f"{shielded(statistic.value_sql, unit)} AS x_{i}")
         if statistic.filter_sql:
             condition = total_condition_sql(statistic.filter_sql)
             columns.append(f"CASE WHEN {unit} IS NOT NULL THEN {condition} END AS f_{i}")
-    where = "".join(f" AND {total_condition_sql(sql)}" for sql in frame.filters)
-    return f"SELECT {', '.join(columns)} FROM {_without_statistics(frame, others)} WHERE true{where}"
-
-
-def _without_statistics(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
-    """The relation, with every column that an expression uses read through TRY.
-
-    What the optimizer knows of a column (its least and greatest value, whether it holds NULL) would otherwise decide
-    what it computes while it plans, where no TRY catches an error: the rows of others would decide whether a query
-    fails. TRY passes no such knowledge on.
-    """
     expressions = [*frame.filters, *(key.sql for key in frame.keys)]
-    for _, statistic in others:
-        expressions += [sql for sql in (statistic.value_sql, statistic.filter_sql) if sql]
-    used = {name for sql in expressions if not _PLAIN_COLUMN.match(sql) for name in columns_of(sql)}
-    if not used:
-        return frame.relation
-    replaced = ", ".join(f"TRY({quote(name)}) AS {quote(name)}" for name in sorted(used))
-    return f"(SELECT * REPLACE ({replaced}) FROM {frame.relation})"
-
-
-def _shielded(sql: str, unit: str) -> str:
-    """A total expression of which nothing is computed outside TRY.
-
-    Two expressions that share a part (a cast that DuckDB adds by itself, say) would have it computed once, before and
-    outside TRY, where it fails aloud; the optimizer does not look for shared parts inside CASE. Rows without a unit are
-    dropped anyway.
-    """
-    return sql if _PLAIN_COLUMN.match(sql) else f"CASE WHEN {unit} IS NOT NULL THEN {total_sql(sql)} END"
-
-
-def as_condition(sql: str) -> str:
-    """A condition as BOOLEAN: one of another type would be cast where it is used, outside TRY."""
-    return f"CAST({sql} AS BOOLEAN)"
+    expressions += [sql for _, statistic in others for sql in (statistic.value_sql, statistic.filter_sql) if sql]
+    where = "".join(f" AND {total_condition_sql(sql)}" for sql in frame.filters)
+    return f"SELECT {', '.join(columns)} FROM {without_statistics(frame.relation, expressions)} WHERE true{where}"
 
 
 def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     """Body of ``rows``, which reads ``source``."""
-    columns = [f"{_one_spelling('source.unit', frame.unit_column.type)} AS unit"]
-    columns += [f"{_one_spelling(f'source.key_{i}', key.type)} AS key_{i}" for i, key in enumerate(frame.keys)]
+    columns = [f"{one_spelling('source.unit', frame.unit_column.type)} AS unit"]
+    columns += [f"{one_spelling(f'source.key_{i}', key.type)} AS key_{i}" for i, key in enumerate(frame.keys)]
     for i, statistic in others:
         if statistic.value_sql:
             value = f"source.x_{i}"
@@ -213,29 +173,6 @@ def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
         if statistic.filter_sql:
             columns.append(f"coalesce(source.f_{i}, false) AS f_{i}")
     return f"SELECT {', '.join(columns)} FROM source"
-
-
-def _one_spelling(value: str, value_type: str, depth: int = 0) -> str:
-    """The value, spelled the same for all values that GROUP BY holds equal.
-
-    GROUP BY shows the spelling of whichever row came first, which would tell of rows without noise: -0.0 and 0.0,
-    NaNs of several bit patterns, 30 days and 1 month, texts under a collation.
-    """
-    if value_type == "VARCHAR":
-        return f'{value} COLLATE "binary"'
-    if value_type in ("FLOAT", "DOUBLE"):
-        return f"CASE WHEN isnan({value}) THEN 'nan'::{value_type} WHEN {value} = 0 THEN 0 ELSE {value} END"
-    if value_type == "INTERVAL":
-        normal = f"normalized_interval({value})"
-        # of a negative interval the opposite is normalised, so that -5 days are not -1 month and 25 days
-        opposite = f"TRY(-normalized_interval(-{normal}))"
-        return f"CASE WHEN {normal} < INTERVAL 0 DAY THEN coalesce({opposite}, {normal}) ELSE {normal} END"
-    nested = _NESTED_TYPE.match(value_type)
-    if nested:
-        element = f"element_{depth}"
-        inner = _one_spelling(element, nested[1], depth + 1)
-        return f"CAST(list_transform({value}, lambda {element}: {inner}) AS {value_type})"
-    return value
 
 
 def _row_value(value: str, statistic: Statistic) -> str:

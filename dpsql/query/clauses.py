@@ -13,11 +13,25 @@ from dpsql.query.dialect import DifferentialPrivacy
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
 
-_ANSWERED = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "hint", "joins"}
+_ANSWERED = {
+    "expressions",
+    "from_",
+    "where",
+    "group",
+    "having",
+    "order",
+    "limit",
+    "offset",
+    "hint",
+    "joins",
+    "with_",
+    "qualify",
+}
+_ANSWERED_INSIDE = (_ANSWERED - {"limit", "offset", "hint", "qualify"}) | {"distinct"}
 _CLAUSE_NAMES = {
     "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
-    "windows": "WINDOW", "with_": "WITH", "sample": "USING SAMPLE", "pivots": "PIVOT",
-    "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO",
+    "windows": "WINDOW", "sample": "USING SAMPLE", "pivots": "PIVOT",
+    "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO", "hint": "WITH DIFFERENTIAL_PRIVACY",
 }  # fmt: skip
 GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
 MECHANISMS = (
@@ -61,44 +75,73 @@ class Clauses:
     """The parts of a SELECT that the planner reads."""
 
     select: tuple[exp.Expr, ...]
-    source: exp.Table
+    ctes: tuple[exp.CTE, ...]
+    source: exp.Expr
     joins: tuple[exp.Join, ...]
+    distinct: bool
     where: exp.Expr | None
     group: exp.Group | None
     having: exp.Expr | None
+    qualify: exp.Expr | None
     order: tuple[exp.Expr, ...]
     limit: int | None
     offset: int | None
     options: QueryOptions
 
+    @property
+    def sources(self) -> tuple[tuple[exp.Expr, exp.Join | None], ...]:
+        """What stands in FROM, each with how it is joined to those before."""
+        return ((self.source, None), *((join.this, join) for join in self.joins))
 
-def read_clauses(tree: exp.Select, keywords: Mapping[str, object], refusals: Refusals) -> Clauses:
+
+def read_clauses(
+    tree: exp.Select, keywords: Mapping[str, object], refusals: Refusals, *, inside: bool = False
+) -> Clauses:
     """Split a SELECT into its clauses; everything that has no private form becomes a refusal.
 
-    ``keywords`` are options given outside the text (``sql(…, rho=0.1)``).
+    Args:
+        tree: the SELECT.
+        keywords: options given outside the text (``sql(…, rho=0.1)``).
+        refusals: collects.
+        inside: whether it is a subquery, whose rows are a source.
 
     Raises:
-        UnsupportedQueryError: the FROM clause is not one table, so nothing more can be said.
+        UnsupportedQueryError: there is no FROM clause, so nothing more can be said.
 
     """
     for name, value in tree.args.items():
-        if value and name not in _ANSWERED:
+        if value and name not in (_ANSWERED_INSIDE if inside else _ANSWERED):
             node = value[0] if isinstance(value, list) else value
             refusals.add(
                 "clause",
                 node if isinstance(node, exp.Expr) else tree,
-                f"{_CLAUSE_NAMES.get(name, name.strip('_').upper())} has no private form yet.",
-                "Use one protected table with WHERE, GROUP BY, HAVING, ORDER BY and LIMIT.",
-            )
+                f"{_CLAUSE_NAMES.get(name, name.strip('_').upper())} has no private form "
+                f"{'in a subquery' if inside else 'yet'}.",
+                "Use SELECT, FROM, WHERE, GROUP BY and HAVING there." if inside
+                else "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT.",
+            )  # fmt: skip
+    with_ = tree.args.get("with_")
+    if with_ is not None and with_.args.get("recursive"):
+        refusals.add(
+            "clause", with_, "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
+            "Leave RECURSIVE out.",
+        )  # fmt: skip
     source = _source(tree, refusals)
+    distinct = tree.args.get("distinct")
+    if inside and distinct is not None and distinct.args.get("on"):
+        refusals.add("clause", distinct, "DISTINCT ON has no private form.", "Group by the unit and aggregate.")
     where, having, order = tree.args.get("where"), tree.args.get("having"), tree.args.get("order")
+    qualify = tree.args.get("qualify")
     return Clauses(
         select=tuple(tree.expressions),
+        ctes=() if with_ is None else tuple(with_.expressions),
         source=source,
         joins=tuple(tree.args.get("joins") or ()),
+        distinct=distinct is not None,
         where=where.this if where else None,
         group=tree.args.get("group"),
         having=having.this if having else None,
+        qualify=qualify.this if qualify else None,
         order=tuple(order.expressions) if order else (),
         limit=_whole_number(tree.args.get("limit"), refusals),
         offset=_whole_number(tree.args.get("offset"), refusals),
@@ -106,13 +149,12 @@ def read_clauses(tree: exp.Select, keywords: Mapping[str, object], refusals: Ref
     )
 
 
-def _source(tree: exp.Select, refusals: Refusals) -> exp.Table:
+def _source(tree: exp.Select, refusals: Refusals) -> exp.Expr:
     from_clause = tree.args.get("from_")
-    source = from_clause.this if from_clause else None
-    if isinstance(source, exp.Table) and is_plain_table(source):
-        return source
+    if from_clause is not None:
+        return from_clause.this  # type: ignore[no-any-return]
     refusals.add(
-        "source", source or tree, "the FROM clause must name tables.",
+        "source", tree, "a query without FROM reads nothing.",
         "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
     )  # fmt: skip
     refusals.raise_if_any()
@@ -126,8 +168,12 @@ def is_plain_table(source: exp.Expr) -> bool:
         isinstance(source, exp.Table)
         and isinstance(source.this, exp.Identifier)
         and all(name in plain for name, value in source.args.items() if value)
-        and not (source.args.get("alias") and source.args["alias"].args.get("columns"))
     )
+
+
+def qualifier_of(source: exp.Expr) -> str:
+    """What columns of a source are told apart by: its alias, or the name of a table."""
+    return str(source.alias_or_name if isinstance(source, exp.Table) else source.alias).lower()
 
 
 def _whole_number(node: exp.Expr | None, refusals: Refusals) -> int | None:

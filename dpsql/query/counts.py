@@ -9,7 +9,7 @@ from dpsql.query.aggregate_calls import with_bounds
 from dpsql.query.aggregate_source import FLOATING, Aggregate, AggregateSource, estimate_of, finite_sql, type_name
 from dpsql.query.dialect import to_sql
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Estimate, Linear, Statistic
-from dpsql.query.row_rules import SCALAR_TYPE
+from dpsql.query.row_rules import is_scalar
 
 MOST_ROWS = 10**9
 """Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
@@ -76,13 +76,16 @@ class CountReader:
         return Aggregate(estimate_of(name, statistic, "BIGINT"), (statistic,), arguments.weight)
 
     def _count_distinct(self, node: exp.Expr, arguments: Arguments, name: str, condition: str) -> Aggregate | None:
-        unit = self._source.schema.column(self._rules.privacy_unit_column)
-        value = arguments.value.unnest() if arguments.value is not None else None
-        if not isinstance(value, exp.Column) or unit is None or value.name != unit.name:
+        value, owner = arguments.value.unnest() if arguments.value is not None else None, self._source.owner
+        if not isinstance(value, exp.Column) or value.name not in owner.names_unit:
             return self._count_values(node, arguments, name, condition)
         if arguments.per_group:
             self._arguments.refuse(node, "a unit counts once in a group.", "Leave the bounds out.")
             return None
+        if value.name in owner.sometimes:
+            # an outer join left it out of some rows
+            known = f"{to_sql(value)} IS NOT NULL"
+            condition = f"({condition}) AND {known}" if condition else known
         if not condition:
             return Aggregate(Estimate(name, Linear(None, 1.0), None, "BIGINT"), (), None)
         scale = 2**-COUNT_LATTICE_EXPONENT
@@ -95,7 +98,7 @@ class CountReader:
             self._arguments.refuse(node, "DISTINCT takes a value.", "Write count(DISTINCT x).")
             return None
         value_type = self._source.type_of(arguments.value)
-        if not SCALAR_TYPE.fullmatch(value_type):
+        if not is_scalar(value_type):
             self._refusals.add(
                 "value_type", node, f"distinct values of type {type_name(value_type)} cannot be counted.",
                 "Count numbers, texts, booleans, dates or timestamps, or cast the value to VARCHAR.",

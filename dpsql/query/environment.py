@@ -21,6 +21,7 @@ class Column:
 
     Attributes:
         origin: table and column that it is of, where it has another name in joined rows.
+        bounds: of what a subquery computes, where they follow from the domains of its columns.
 
     """
 
@@ -28,17 +29,18 @@ class Column:
     type: str
     nullable: bool
     origin: tuple[str, str] | None = None
+    bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedName:
-    """What a column of one of several joined tables is called in the joined rows.
+    """What a column of a subquery, or of one of several joined tables, is called in the rows.
 
     Attributes:
         qualifier: of its table in the query.
         declared: its own name.
-        output: its name in the joined rows.
-        hidden: whether USING lets an earlier column stand for it where no table is named.
+        output: its name in the rows.
+        hidden: whether USING lets another column stand for it where no table is named.
 
     """
 
@@ -61,15 +63,33 @@ def folded(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPath:
+    """Columns that lead to one unit: rows of any tables that agree on them, without NULL, are of one unit.
+
+    Attributes:
+        space: what their values are keys of: the privacy unit itself, or a table whose key is unique.
+        columns: in the order of that key.
+        always: whether rows that have a unit have these values too; not so where an outer join leaves them out.
+
+    """
+
+    space: str
+    columns: tuple[str, ...]
+    always: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table or view.
+    """A table or view, or the rows of a subquery or a join.
 
     Attributes:
         canonical: its identity in policy and hashes.
         relation: quoted DuckDB text to read it from, ENUM columns as text, columns of unsafe types left out.
         columns: the columns of ``relation``.
         catalog_name: database, schema and table as the catalog spells them.
-        names: of joined tables, which of their columns is which; empty for one table.
+        names: of joined tables and subqueries, which of their columns is which; empty for one table.
+        paths: of a protected table, what leads to its unit.
+
     """
 
     canonical: str
@@ -77,6 +97,12 @@ class TableSchema:
     columns: tuple[Column, ...]
     catalog_name: tuple[str, str, str]
     names: tuple[JoinedName, ...] = ()
+    paths: tuple[KeyPath, ...] = ()
+
+    @property
+    def visible(self) -> tuple[JoinedName, ...]:
+        """The columns that a query can name."""
+        return self.names or tuple(JoinedName("", column.name, column.name, False) for column in self.columns)
 
     def origin(self, name: str) -> tuple[str, str]:
         """Table and column that a column of this name is of."""
@@ -166,6 +192,9 @@ class Schemas(Protocol):
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
 
+    def view_text(self, schema: TableSchema) -> str | None:
+        """The statement that made a view; None for what is no view."""
+
     def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
         """Most rows of a public table that agree on some columns."""
 
@@ -191,6 +220,14 @@ class Environment:
     schemas: Schemas
     settings: tuple[tuple[str, str], ...]
     now: dt.datetime
+
+
+def bounds_of(schema: TableSchema, name: str, environment: Environment) -> tuple[float, float] | None:
+    """What is declared, or follows, of the values of a column."""
+    column = schema.column(name)
+    if column is None or column.bounds is not None:
+        return None if column is None else column.bounds
+    return (0.0, 1.0) if column.type == "BOOLEAN" else environment.policy.bounds(*schema.origin(name))
 
 
 def types_of(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpsql.query.bound import guarded
 from dpsql.query.dialect import quote
 from dpsql.query.private_query import PrivateQuery
+from dpsql.query.shielded import guarded
 
 NOISY = "dpsql_noisy"
 """Name of the noisy table: columns key_i, agg_i, agg_i_low, agg_i_high, and bucket where groups are of buckets."""
@@ -24,10 +24,20 @@ def finish_sql(query: PrivateQuery) -> str:
         f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns
     )
     having = f" WHERE {guarded(finish.having)}" if finish.having else ""
+    if finish.windows:
+        windows = ", ".join(f"{sql} AS window_{i}" for i, sql in enumerate(finish.windows))
+        source = f"(SELECT *, {windows} FROM (SELECT * FROM {source}{having} {_by_keys(query)}))"
+        having = f" WHERE {guarded(finish.qualify)}" if finish.qualify else ""
     order = f" ORDER BY {', '.join(finish.order_by)}" if finish.order_by else ""
     limit = f" LIMIT {finish.limit}" if finish.limit is not None else ""
     offset = f" OFFSET {finish.offset}" if finish.offset is not None else ""
     return f"SELECT {columns} FROM {source}{having}{order}{limit}{offset}"
+
+
+def _by_keys(query: PrivateQuery) -> str:
+    """The order in which windows add up: sums of floating-point numbers depend on it."""
+    keys = ", ".join(f"key_{i} NULLS LAST" for i in range(len(query.keys)))
+    return f"ORDER BY {keys}" if keys else ""
 
 
 def _key(query: PrivateQuery, place: int) -> str:

@@ -1,347 +1,541 @@
-"""Joins of one protected table with public ones: the joined rows as one source.
+"""Joins: which rows of several relations belong together, and whose the joined rows are.
 
-The rows that a join gives a unit are a function of that unit's rows and of public tables alone, whatever it multiplies:
-each joined row comes from one protected row or from none, and a row from none has no unit and is dropped. So one unit
-still adds what its own joined rows add, which is bounded as ever (docs/privacy.md).
+A join is private where, for every unit, the joined rows that carry it are a function of that unit's rows and of public
+tables. So it may be with public rows on columns that agree, or with rows of the same unit on columns that lead to it:
+then whatever it multiplies is the unit's own, and is bounded as ever. docs/proofs/relations.md has every rule.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.query.clauses import Clauses, is_plain_table
-from dpsql.query.dialect import quote, span_of, written
-from dpsql.query.environment import Column, Environment, JoinedName, TableRules, TableSchema, folded
-from dpsql.query.private_query import JoinStep
+from dpsql.query.clauses import Clauses
+from dpsql.query.dialect import quote, span_of, to_sql, written
+from dpsql.query.environment import Column, Environment, JoinedName, TableSchema, folded
 from dpsql.query.refusals import Refusals
+from dpsql.query.relation import (
+    HIDDEN_UNIT,
+    Owner,
+    Relation,
+    are_one_unit,
+    fresh,
+    optional,
+    renamed,
+    together,
+    with_columns_of,
+)  # fmt: skip
 
-_SIDES = {"": "JOIN", "LEFT": "LEFT JOIN"}
-_MOST_TABLES = 8
+_INNER, _LEFT, _RIGHT, _FULL, _SEMI, _ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
+_KINDS = {
+    ("", ""): _INNER, ("", "INNER"): _INNER, ("LEFT", ""): _LEFT, ("LEFT", "OUTER"): _LEFT, ("RIGHT", ""): _RIGHT,
+    ("RIGHT", "OUTER"): _RIGHT, ("FULL", ""): _FULL, ("FULL", "OUTER"): _FULL, ("", "SEMI"): _SEMI,
+    ("", "ANTI"): _ANTI,
+}  # fmt: skip
+_FILTERING = (_SEMI, _ANTI)
+MOST_TABLES = 12
 _MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One table of the FROM clause: how it is called, what it is, and how it is joined to those before it."""
+class Part:
+    """One source of a FROM clause: how it is called, what it is, and how it is joined to those before it."""
 
-    node: exp.Table
-    schema: TableSchema
+    node: exp.Expr
+    qualifier: str
+    relation: Relation
     join: exp.Join | None
 
-    @property
-    def qualifier(self) -> str:
-        return str(self.node.alias_or_name).lower()
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A column of a part, or one that FULL JOIN … USING makes of two (of no part's place).
+
+    ``shown`` says whether a query can name it at all, ``hidden`` whether only with its table.
+    """
+
+    place: int
+    qualifier: str
+    declared: str
+    name: str
+    sql: str
+    output: Column
+    shown: bool
+    hidden: bool
 
 
-def read_source(
-    clauses: Clauses, environment: Environment, text: str, refusals: Refusals
-) -> tuple[Clauses, TableSchema, TableRules, tuple[JoinStep, ...]]:
-    """What is read: the table, or the joined tables as one; the rules of the protected one; and how they were joined.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a part is joined: what has to be equal, and what its own rows have to be before."""
 
-    The clauses come back without the conditions of WHERE that join tables which stand side by side.
+    kind: str
+    equal: tuple[tuple[_Seen, _Seen], ...] = ()
+    own: tuple[exp.Expr, ...] = ()
+    merged: tuple[_Seen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """Parts in the order in which they are joined, their steps, and the columns that come of them."""
+
+    parts: tuple[Part, ...]
+    steps: tuple[Step, ...]
+    columns: tuple[_Seen, ...]
+
+
+class _Reader:
+    """Reads steps one after the other; ``columns`` are those of the parts so far."""
+
+    def __init__(self, parts: Sequence[Part], where: Sequence[exp.Expr], text: str, refusals: Refusals) -> None:
+        self._parts = parts
+        self._text = text
+        self._refusals = refusals
+        self.where = list(where)
+        self._own = _own_columns(parts)
+        self._taken = {seen.output.name for own in self._own for seen in own}
+        self.columns: list[_Seen] = []
+
+    def step(self, place: int) -> Step:
+        """How the part at a place is joined; None of its columns is known to those before."""
+        part, right = self._parts[place], self._own[place]
+        join = part.join
+        if join is None:
+            self.columns += right
+            return Step("")
+        kind = _KINDS.get((_word(join, "side"), _word(join, "kind")))
+        if is_apart(join):
+            equal = self._equalities_of_where(place)
+            if not equal:
+                self._refuse_kind(join)
+            self.columns += right
+            return Step(_INNER, tuple(equal))
+        using, on, method = join.args.get("using") or [], join.args.get("on"), _word(join, "method")
+        if kind is None or method not in ("", "NATURAL") or not (using or on or method):
+            self._refuse_kind(join)
+            self.columns += right
+            return Step(_INNER)
+        if kind in (_RIGHT, _FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
+            self._refusals.add(
+                "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Write JOIN … ON there.",
+            )  # fmt: skip
+        names = [name.name for name in using] if not method else self._common(right, join)
+        pairs = [self._used(name, right, join) for name in names]
+        step = self._conditions(place, kind, pairs, conjuncts(on)) if on else Step(kind, tuple(pairs))
+        return self._with_merged(replace(step, merged=()), right, len(pairs))
+
+    def _refuse_kind(self, join: exp.Join) -> None:
+        self._refusals.add(
+            "source", join, "this kind of join has no private form.",
+            "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
+        )  # fmt: skip
+
+    def _common(self, right: Sequence[_Seen], join: exp.Join) -> list[str]:
+        before = {folded(seen.declared) for seen in self.columns if seen.shown and not seen.hidden}
+        names = [seen.declared for seen in right if seen.shown and not seen.hidden and folded(seen.declared) in before]
+        if not names:
+            self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Write JOIN … ON.")
+        return names
+
+    def _used(self, name: str, right: Sequence[_Seen], join: exp.Join) -> tuple[_Seen, _Seen]:
+        ends = [
+            [seen for seen in side if seen.shown and not seen.hidden and folded(seen.declared) == folded(name)]
+            for side in (self.columns, right)
+        ]
+        if any(len(end) != 1 for end in ends):
+            node = next((one for one in join.args.get("using") or [] if one.name == name), join)
+            raise SchemaError(
+                f"USING ({name}) needs one column of this name on either side.", span=span_of(node, self._text)
+            )
+        return ends[0][0], ends[1][0]
+
+    def _equalities_of_where(self, place: int) -> list[tuple[_Seen, _Seen]]:
+        """The equalities of WHERE between this part and those before; they are taken out of it."""
+        found, remaining, implied = [], [], [shared for part in self.where for shared in _shared(part)]
+        for condition in self.where:
+            pair = self._pair(condition, place)
+            found += [pair] if pair else []
+            remaining += [] if pair else [condition]
+        self.where = remaining
+        return found + [pair for condition in implied if (pair := self._pair(condition, place)) is not None]
+
+    def _pair(self, condition: exp.Expr, place: int) -> tuple[_Seen, _Seen] | None:
+        """Columns of one type, one before this part and one of it, that a condition says are equal."""
+        if not isinstance(condition, exp.EQ):
+            return None
+        ends = [self._candidates(side, place) for side in _sides(condition) if isinstance(side, exp.Column)]
+        if len(ends) != 2 or any(len(found) != 1 for found in ends):
+            return None
+        left, right = sorted((ends[0][0], ends[1][0]), key=lambda seen: seen.place)
+        joins = right.place == place != left.place and left.output.type == right.output.type
+        return (left, right) if joins else None
+
+    def _conditions(
+        self, place: int, kind: str, pairs: Sequence[tuple[_Seen, _Seen]], conditions: Sequence[exp.Expr]
+    ) -> Step:
+        equal, own = list(pairs), []
+        for condition in conditions:
+            columns = [self._find(column, place) for column in own_columns(condition)]
+            places = {seen.place for seen in columns}
+            plain = isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition))
+            if plain and place in places and len(places) == 2:
+                left, right = sorted(columns, key=lambda seen: seen.place)
+                equal.append((left, right))
+            elif kind == _INNER and not self._is_kept_later(place):
+                self.where.append(condition)
+            elif kind in (_LEFT, *_FILTERING) and places == {place}:
+                own.append(condition)
+            else:
+                self._refusals.add(
+                    "source", condition, f"{written(condition)} cannot decide which rows of this join match.",
+                    "Compare columns with = in ON; put other conditions into WHERE, or into a subquery of one side.",
+                )  # fmt: skip
+        if not equal:
+            self._refusals.add(
+                "source", conditions[0], f"{written(conditions[0])} does not join this table with an earlier one.",
+                "Compare a column of this table with one of a table before it.",
+            )  # fmt: skip
+        return Step(kind, tuple(equal), tuple(own))
+
+    def _is_kept_later(self, place: int) -> bool:
+        """Whether a later join keeps rows that WHERE would drop and ON does not."""
+        return any(_word(part.join, "side") in ("RIGHT", "FULL") for part in self._parts[place + 1 :] if part.join)
+
+    def _with_merged(self, step: Step, right: Sequence[_Seen], used: int) -> Step:
+        """The step with the columns that USING makes; from here on they stand for both of theirs."""
+        pairs = step.equal[:used]
+        away = {pair[0 if step.kind == _RIGHT else 1].output.name for pair in pairs}
+        if step.kind == _FULL:
+            away |= {pair[0].output.name for pair in pairs}
+        merged = [self._merged(left, other) for left, other in pairs] if step.kind == _FULL else []
+        kept = [] if step.kind in _FILTERING else right
+        self.columns = [
+            replace(seen, hidden=seen.hidden or seen.output.name in away) for seen in (*self.columns, *kept)
+        ] + merged
+        return replace(step, merged=tuple(merged))
+
+    def _merged(self, left: _Seen, right: _Seen) -> _Seen:
+        name = fresh(f"{left.declared} of both", self._taken)
+        self._taken.add(name)
+        output = Column(name, left.output.type, True, left.output.origin)
+        return _Seen(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
+
+    def _find(self, node: exp.Column, place: int) -> _Seen:
+        """The column that a name in ON means."""
+        if node.args.get("db"):
+            raise SchemaError("columns in ON are named by their table alone.", span=span_of(node, self._text))
+        found = self._candidates(node, place)
+        if len(found) != 1:
+            what = "is in more than one table" if found else "is not there"
+            raise SchemaError(f"column {node.sql(dialect='duckdb')} {what}.", span=span_of(node, self._text))
+        return found[0]
+
+    def _candidates(self, node: exp.Column, place: int) -> list[_Seen]:
+        qualifier = node.table.lower()
+        return [
+            seen
+            for seen in (*self.columns, *self._own[place])
+            if seen.shown and folded(seen.declared) == folded(node.name)
+            if (seen.qualifier == qualifier if qualifier else not seen.hidden)
+        ]
+
+
+def is_apart(join: exp.Join | None) -> bool:
+    """Whether a source only stands beside those before it, by a comma or CROSS JOIN."""
+    return (
+        join is not None
+        and not any(join.args.get(name) for name in ("on", "using", "side", "method"))
+        and _word(join, "kind") in ("", "CROSS")
+    )
+
+
+def _word(join: exp.Join | None, name: str) -> str:
+    return str((join.args.get(name) if join is not None else None) or "").upper()
+
+
+def own_columns(condition: exp.Expr) -> list[exp.Column]:
+    """The columns of a condition, but for those of subqueries in it."""
+    nodes = condition.walk(prune=lambda node: isinstance(node, exp.Query))
+    return [node for node in nodes if isinstance(node, exp.Column)]
+
+
+def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
+    """What has to hold all together for a condition to hold."""
+    if node is None:
+        return []
+    node = node.unnest()
+    return [*conjuncts(node.left), *conjuncts(node.right)] if isinstance(node, exp.And) else [node]
+
+
+def _shared(condition: exp.Expr) -> list[exp.Expr]:
+    """What has to hold in every branch of an OR."""
+    if not isinstance(condition, exp.Or):
+        return []
+    branches = [{to_sql(part): part for part in conjuncts(branch)} for branch in condition.flatten()]
+    return [part for text, part in branches[0].items() if all(text in other for other in branches[1:])]
+
+
+def _sides(node: exp.Binary) -> list[exp.Expr]:
+    return [node.left.unnest(), node.right.unnest()]
+
+
+def _own_columns(parts: Sequence[Part]) -> list[list[_Seen]]:
+    """The columns of every part, each with a name of its own in the joined rows."""
+    counted = Counter(folded(column.name) for part in parts for column in part.relation.schema.columns)
+    taken = set(counted)
+    lent = [_lent(part) for part in parts]
+    found: list[list[_Seen]] = []
+    for place, part in enumerate(parts):
+        schema = part.relation.schema
+        declared = {one.output: one for one in schema.visible}
+        found.append([])
+        for column in schema.columns:
+            output = column.name
+            if counted[folded(output)] > 1:
+                # by its place, so that neither an alias nor USING gives another name
+                output = fresh(f"{output} {place}", taken)
+                taken.add(folded(output))
+            one = declared.get(column.name)
+            # what a link lends does not come in the way of the same name of another table
+            others = [other for other in range(len(parts)) if other != place and (other < place or not lent[other])]
+            name = column.name if one is None else one.declared
+            away = lent[place] == column.name and any(
+                folded(other.declared) == folded(name) for i in others for other in parts[i].relation.schema.visible
+            )
+            found[-1].append(
+                _Seen(
+                    place, part.qualifier, name, column.name, f"join_{place}.{quote(column.name)}",
+                    replace(column, name=output, nullable=True, origin=schema.origin(column.name)),
+                    one is not None, away or (one is not None and one.hidden),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _lent(part: Part) -> str | None:
+    """The column that the links of a table lend it."""
+    owner = part.relation.owner
+    return owner.unit if owner is not None and part.relation.is_table and owner.rules.links else None
+
+
+def read_joins(clauses: Clauses, parts: Sequence[Part], text: str, refusals: Refusals) -> tuple[Clauses, Joins]:
+    """How the sources of a FROM clause are joined; the clauses come back without what of WHERE joins them.
 
     Raises:
-        SchemaError: a table is not there for this reader, or none of them is protected.
+        SchemaError: a name in ON or USING is not there, or is there more than once.
         UnsupportedQueryError: a join has no private form; nothing more can be said then.
 
     """
     before = len(refusals.found)
-    nodes = [(clauses.source, None), *((join.this, join) for join in clauses.joins)]
-    parts = [_part(node, join, environment, text, refusals) for node, join in nodes]
-    protected = [part for part in parts if environment.policy.rules(part.schema.canonical) is not None]
-    if len(protected) > 1:
-        refusals.add(
-            "source", protected[1].node, "a join of two protected tables has no private form yet.",
-            "Join public tables, or let the curator link the tables with dp_link.",
-        )  # fmt: skip
-    if len(parts) > _MOST_TABLES:
-        refusals.add(
-            "source", parts[_MOST_TABLES].node, f"a query joins at most {_MOST_TABLES} tables.",
-            "Let the curator put public ones together.",
-        )  # fmt: skip
-    qualifiers = [part.qualifier for part in parts]
-    for part in parts:
-        if qualifiers.count(part.qualifier) > 1:
-            refusals.add("source", part.node, "two tables have one name.", "Give each an alias of its own.")
-    if len(refusals.found) > before:
-        refusals.raise_if_any()
-    if not protected:
-        raise _not_protected(parts[0].node, environment, text)
-    rules = environment.policy.rules(protected[0].schema.canonical)
-    if rules is None:
-        raise AssertionError("a table without rules is not protected")
-    if len(parts) == 1:
-        return clauses, parts[0].schema, rules, ()
-    clauses, parts = _with_conditions(clauses, parts)
-    schema, steps = _joined(parts, protected[0], environment, text, refusals)
-    # the unit is found under the name that it has in the joined rows
-    unit = next(
-        (
-            name.output
-            for name in schema.names
-            if name.qualifier == protected[0].qualifier and folded(name.declared) == folded(rules.privacy_unit_column)
-        ),
-        None,
+    where = conjuncts(clauses.where)
+    if all(is_apart(part.join) for part in parts[1:]):
+        parts = _in_reach(parts, where)
+    reader = _Reader(parts, where, text, refusals)
+    steps = [reader.step(place) for place in range(len(parts))]
+    for part, step in zip(parts, steps, strict=True):
+        for left, right in step.equal:
+            if left.output.type != right.output.type:
+                refusals.add(
+                    "source", part.join,
+                    f"{left.declared} is {left.output.type} and {right.declared} is {right.output.type}.",
+                    "Join columns of one type; cast them in a subquery.",
+                )  # fmt: skip
+    refusals.raise_if_any(before)
+    unchanged = len(reader.where) == len(where) and all(
+        one is two for one, two in zip(reader.where, where, strict=True)
     )
-    if unit is None:
-        raise lost_unit(rules)
-    return clauses, schema, replace(rules, privacy_unit_column=unit), steps
+    if not unchanged:
+        clauses = replace(clauses, where=exp.and_(*reader.where, copy=True) if reader.where else None)
+    return clauses, Joins(tuple(parts), tuple(steps), tuple(reader.columns))
 
 
-def lost_unit(rules: TableRules) -> SchemaError:
-    """The error of a protected table without its unit."""
-    return SchemaError(
-        f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
-        hint="The curator repeats CALL dp_protect(…) with the column's new name.",
-    )
+def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> Sequence[Part]:
+    """Parts side by side in an order in which each is joined to one before it, where there is such an order."""
+    edges = []
+    for condition in [*where, *(shared for part in where for shared in _shared(part))]:
+        if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
+            ends = [_holders(side, parts) for side in _sides(condition)]
+            edges += [{*ends[0], *ends[1]}] if len(ends[0]) == len(ends[1]) == 1 else []
+    order, left = [0], list(range(1, len(parts)))
+    while left:
+        reached = (place for place in left if any(place in edge and edge & set(order) for edge in edges))
+        place = next(reached, left[0])
+        order.append(place)
+        left.remove(place)
+    return [parts[place] for place in order]
 
 
-def _part(node: exp.Expr, join: exp.Join | None, environment: Environment, text: str, refusals: Refusals) -> _Part:
-    if not is_plain_table(node) or not isinstance(node, exp.Table):
-        refusals.add("source", node, "a join is with a table by name.", "Write JOIN table ON a.x = b.y.")
-        refusals.raise_if_any()
-        raise AssertionError("unreachable: a refusal was just added")
-    schema = environment.schemas.resolve([part.name for part in node.parts])
-    known = schema is not None and (
-        environment.policy.rules(schema.canonical) is not None
-        or ((join is not None or _has_joins(node)) and environment.policy.is_public(schema.canonical))
-    )
-    if schema is None or not known:
-        raise _not_protected(node, environment, text)
-    if environment.policy.is_public(schema.canonical) and not environment.schemas.is_base_table(schema):
-        raise SchemaError(
-            f"the public table {schema.canonical!r} is a view now.", hint="A view may reach a protected table.",
-            span=span_of(node, text),
-        )  # fmt: skip
-    return _Part(node, schema, join)
-
-
-def _has_joins(node: exp.Expr) -> bool:
-    select = node.find_ancestor(exp.Select)
-    return select is not None and bool(select.args.get("joins"))
-
-
-def _not_protected(source: exp.Table, environment: Environment, text: str) -> SchemaError:
-    parts = [part.name for part in source.parts]
-    schema = environment.schemas.resolve(parts)
-    public = schema is not None and environment.policy.is_public(schema.canonical)
-    return SchemaError(
-        f"table {'.'.join(parts)!r} is "
-        + ("public, not protected." if public else "not protected, so it cannot be queried."),
-        hint="" if public else f"The curator declares it with CALL dp_protect('{'.'.join(parts)}', …).",
-        span=span_of(source, text),
-    )
-
-
-def _joined(
-    parts: Sequence[_Part], protected: _Part, environment: Environment, text: str, refusals: Refusals
-) -> tuple[TableSchema, tuple[JoinStep, ...]]:
-    merged = _merged(parts)
-    columns: list[Column] = []
-    names: list[JoinedName] = []
-    selected: list[str] = []
-    counted = Counter(folded(column.name) for part in parts for column in part.schema.columns)
-    taken = set(counted)
-    for place, part in enumerate(parts):
-        for column in part.schema.columns:
-            output = column.name
-            if counted[folded(column.name)] > 1:
-                # by its place, so that neither an alias nor USING gives another name
-                output = f"{column.name} {place}"
-                while folded(output) in taken:
-                    output += "_"
-                taken.add(folded(output))
-            origin = (part.schema.canonical, column.name)
-            columns.append(Column(output, column.type, True, origin))
-            hidden = (place, folded(column.name)) in merged
-            names.append(JoinedName(part.qualifier, column.name, output, hidden=hidden))
-            selected.append(f"join_{place}.{quote(column.name)} AS {quote(output)}")
-    before = len(refusals.found)
-    compared: list[list[tuple[int, Column]]] = [[] for _ in parts]
-    steps = [_step(place, parts, environment, text, refusals, compared) for place in range(len(parts))]
-    if len(refusals.found) == before:
-        _check_matches(parts, compared, environment, refusals)
-    if len(refusals.found) > before:
-        refusals.raise_if_any()
-    if len({folded(column.name) for column in columns}) != len(columns):
-        raise AssertionError("columns of joined tables have names of their own")
-    source = " ".join(
-        f"{step.kind} {part.schema.relation} AS join_{place}{f' ON {step.condition}' if step.condition else ''}".strip()
-        for place, (part, step) in enumerate(zip(parts, steps, strict=True))
-    )
-    readable = all(part.schema.relation for part in parts)
-    relation = f"(SELECT {', '.join(selected)} FROM {source})" if readable else ""
-    schema = TableSchema(
-        protected.schema.canonical, relation, tuple(columns), protected.schema.catalog_name, tuple(names)
-    )
-    return schema, tuple(steps)
-
-
-def _with_conditions(clauses: Clauses, parts: Sequence[_Part]) -> tuple[Clauses, list[_Part]]:
-    """Tables that stand side by side, joined by the equalities of WHERE between one of them and one before it."""
-    remaining = _conjuncts(clauses.where)
-    joined = [parts[0]]
-    for place, part in enumerate(parts[1:], start=1):
-        join = part.join
-        apart = join is not None and not any(join.args.get(name) for name in ("on", "using", "side", "method"))
-        if join is None or not apart or str(join.args.get("kind") or "").upper() not in ("", "CROSS"):
-            joined.append(part)
-            continue
-        found = [condition for condition in remaining if _joins(condition, place, parts)]
-        remaining = [condition for condition in remaining if condition not in found]
-        on = exp.and_(*found, copy=True) if found else None
-        joined.append(replace(part, join=exp.Join(this=part.node, on=on) if found else join))
-    where = exp.and_(*remaining, copy=True) if remaining else None
-    return replace(clauses, where=where if len(remaining) < len(_conjuncts(clauses.where)) else clauses.where), joined
-
-
-def _joins(condition: exp.Expr, place: int, parts: Sequence[_Part]) -> bool:
-    """Whether a condition compares a column of this table with one of the same type of a table before it."""
-    if not isinstance(condition, exp.EQ):
-        return False
-    ends = [_candidates(side, place, parts) for side in _sides(condition) if isinstance(side, exp.Column)]
-    if len(ends) != 2 or any(len(found) != 1 for found in ends):
-        return False
-    (one, left), (other, right) = ends[0][0], ends[1][0]
-    return one != other and place in (one, other) and left.type == right.type
-
-
-def _merged(parts: Sequence[_Part]) -> set[tuple[int, str]]:
-    """Columns that USING lets stand for a column of an earlier table."""
-    return {
-        (place, folded(name.name))
+def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
+    qualifier = str(column.args["table"].name).lower() if column.args.get("table") else ""
+    return [
+        place
         for place, part in enumerate(parts)
-        if part.join is not None
-        for name in part.join.args.get("using") or []
-    }
+        if qualifier in ("", part.qualifier)
+        if any(folded(one.declared) == folded(column.name) for one in part.relation.schema.visible)
+        and not (not qualifier and _lent(part) is not None and folded(str(_lent(part))) == folded(column.name))
+    ]
 
 
-def _check_matches(
-    parts: Sequence[_Part],
-    compared: Sequence[Sequence[tuple[int, Column]]],
-    environment: Environment,
-    refusals: Refusals,
-) -> None:
-    """Note a refusal where public tables may make too many rows of one: how long it takes would tell of that row.
+def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relation:
+    """The joined rows as one relation.
 
-    A table is met through the columns that one step compares of it: no more of its rows meet one than agree on these.
+    Raises:
+        UnsupportedQueryError: rows of two units, or of nobody knows whom, would come together.
+
     """
+    parts = joins.parts
+    before = len(refusals.found)
+    owner = _owner_of(parts[0], joins.columns, 0)
+    extra: list[tuple[str, str, str]] = []
+    for place in range(1, len(parts)):
+        owner, unit = _step_owner(place, owner, joins, refusals)
+        extra += [unit] if unit else []
+    refusals.raise_if_any(before)
+    matches = _check_matches(joins, environment, refusals)
+    refusals.raise_if_any(before)
+    source = _from(joins, [part.relation.schema.relation for part in parts])
+    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in joins.columns]
+    selected += [f"{sql} AS {quote(name)}" for name, _, sql in extra]
+    readable = all(part.relation.schema.relation for part in parts)
+    first = next((part for part in parts if part.relation.owner is not None), parts[0]).relation.schema
+    columns = [seen.output for seen in joins.columns] + [Column(name, kind, True) for name, kind, _ in extra]
+    schema = TableSchema(
+        canonical=first.canonical,
+        relation=f"(SELECT {', '.join(selected)} FROM {source})" if readable else "",
+        columns=tuple(columns),
+        catalog_name=first.catalog_name,
+        names=tuple(
+            JoinedName(seen.qualifier, seen.declared, seen.output.name, seen.hidden)
+            for seen in joins.columns
+            if seen.shown
+        ),
+    )
+    reads = tuple(dict.fromkeys(read for part in parts for read in part.relation.reads))
+    return Relation(schema, owner, f"({_from(joins, [part.relation.identity for part in parts])})", reads, matches)
+
+
+def _from(joins: Joins, texts: Sequence[str]) -> str:
+    steps = []
+    for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
+        equal = sorted({comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal})
+        condition = f" ON {' AND '.join(equal)}" if equal else ""
+        steps.append(f"{step.kind} {text} AS join_{place}{condition}".strip())
+    return " ".join(steps)
+
+
+def comparison(left: str, sign: str, right: str, kind: str) -> str:
+    """SQL that compares two columns of one type, texts by their bytes: two collations cannot be compared."""
+    bytewise = ' COLLATE "binary"' if kind == "VARCHAR" else ""
+    return f"{left}{bytewise} {sign} {right}{bytewise}"
+
+
+def _owner_of(part: Part, columns: Iterable[_Seen], place: int) -> Owner | None:
+    owner = part.relation.owner
+    if owner is None:
+        return None
+    outputs = {seen.name: (seen.output.name,) for seen in columns if seen.place == place}
+    if owner.unit not in outputs:
+        # the rows of a semi-join are not there, but what leads to their unit is compared
+        outputs = {column.name: (column.name,) for column in part.relation.schema.columns}
+    return renamed(owner, outputs, outputs[owner.unit][0])
+
+
+def _step_owner(
+    place: int, left: Owner | None, joins: Joins, refusals: Refusals
+) -> tuple[Owner | None, tuple[str, str, str] | None]:
+    """Whose the rows are after a step; and, after FULL JOIN, the unit as one more column: its name, type and SQL."""
+    part, step = joins.parts[place], joins.steps[place]
+    filtering = step.kind in _FILTERING
+    right = part.relation.owner if filtering else _owner_of(part, joins.columns, place)
+    equal = {(one.output.name, other.name if filtering else other.output.name) for one, other in step.equal}
+    if right is None or left is None:
+        if filtering and right is not None:
+            refusals.add(
+                "source", part.join, "which public rows are kept would tell of protected ones.",
+                "Start from the protected table.",
+            )  # fmt: skip
+        owner = left or right
+        return (owner if owner is None or filtering else _with_equals(owner, step.kind, equal)), None
+    if left.rules.unit != right.rules.unit:
+        refusals.add(
+            "source", part.join, f"rows of two units would be joined: {left.rules.unit} and {right.rules.unit}.",
+            "Join tables of one unit.",
+        )  # fmt: skip
+    elif not are_one_unit(left, right, equal):
+        refusals.add(
+            "source", part.join, "two protected tables are joined, and not on what tells whose their rows are.",
+            "Compare their privacy units, or the keys by which they are linked, as in a.unit = b.unit.",
+        )  # fmt: skip
+    rules = together(left.rules, right.rules)
+    if filtering:
+        return replace(left, rules=rules), None
+    if step.kind == _FULL:
+        return _full(replace(left, rules=rules), right, step, joins)
+    if step.kind == _RIGHT:
+        owner = with_columns_of(right, optional(left))
+    else:
+        owner = with_columns_of(left, optional(right) if step.kind == _LEFT else right)
+    return _with_equals(replace(owner, rules=rules), step.kind, equal), None
+
+
+def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> Owner:
+    """The owner, with the columns that a step says are equal to the unit."""
+    if kind == _FULL:
+        return owner
+    for pair in equal:
+        named = set(pair) & owner.names_unit
+        if named and kind == _INNER:
+            owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
+        elif named:
+            owner = replace(owner, sometimes=owner.sometimes | (set(pair) - owner.always))
+    return owner
+
+
+def _full(left: Owner, right: Owner, step: Step, joins: Joins) -> tuple[Owner, tuple[str, str, str]]:
+    """After FULL JOIN either side names the unit; a column of its own holds it."""
+    by_name = {seen.output.name: seen for seen in joins.columns}
+    one, other = by_name[left.unit], by_name[right.unit]
+    name = fresh(HIDDEN_UNIT, by_name)
+    both = {
+        merged.output.name
+        for merged, (a, b) in zip(step.merged, step.equal, strict=False)
+        if a.output.name in left.always and b.output.name in right.always
+    }
+    owner = with_columns_of(optional(left), optional(right))
+    owner = replace(owner, unit=name, always=frozenset({name, *both}))
+    return owner, (name, one.output.type, f"coalesce({one.sql}, {other.sql})")
+
+
+def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
+    """Most rows that public tables make of one protected row: how long it takes would tell of that row.
+
+    A public table that is joined to a protected row is met through the columns that its own step compares of it. Those
+    that are joined before, to each other, may be met through any of theirs. No more rows meet than agree on these.
+    """
+    private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
     product = 1
-    for place, part in enumerate(parts):
-        if not environment.policy.is_public(part.schema.canonical):
-            continue
-        by_step = [sorted({column.name for at, column in ends if at == place}) for ends in compared]
-        product *= max(environment.schemas.most_matches(part.schema, names) for names in by_step if names)
+    for place, part in enumerate(joins.parts if private else ()):
+        if place in private:
+            product *= part.relation.matches
+        elif joins.steps[place].kind not in _FILTERING:
+            steps = joins.steps[place : max(place, private[0]) + 1]
+            by_step = [
+                sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in steps
+            ]
+            product *= max(_most_matches(part.relation, names, environment) for names in by_step if names)
     if product > _MOST_MATCHES:
         refusals.add(
-            "source", parts[0].node, f"public tables may make {product:,} rows of one protected row, by these columns.",
+            "source", joins.parts[0].node,
+            f"public tables may make {product:,} rows of one protected row, by these columns.",
             f"Join on columns that tell their rows apart: at most {_MOST_MATCHES:,} rows are joined to one.",
         )  # fmt: skip
+    return product
 
 
-def _step(
-    place: int,
-    parts: Sequence[_Part],
-    environment: Environment,
-    text: str,
-    refusals: Refusals,
-    compared: list[list[tuple[int, Column]]],
-) -> JoinStep:
-    """How a table is joined; ``compared`` takes the columns of both sides."""
-    part = parts[place]
-    # the protected table's version is the frame's own
-    public = environment.policy.is_public(part.schema.canonical)
-    version = environment.policy.current_version(part.schema.canonical) if public else ""
-    if part.join is None:
-        return JoinStep("", part.schema.canonical, version, "")
-    join = part.join
-    side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
-    using, on = join.args.get("using") or [], join.args.get("on")
-    if side not in _SIDES or kind not in ("", "INNER", "OUTER", "CROSS") or method or not (using or on):
-        refusals.add(
-            "source", join, "this kind of join has no private form yet.",
-            "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
-        )  # fmt: skip
-        return JoinStep("", part.schema.canonical, version, "")
-    pairs = [_used(name, place, parts, text) for name in using]
-    for condition in _conjuncts(on):
-        if not (isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition))):
-            refusals.add(
-                "source", condition, "a join compares columns with =.", "Put other conditions into WHERE.",
-            )  # fmt: skip
-            continue
-        ends = [_find(column, place, parts, text) for column in _sides(condition)]
-        if place not in (ends[0][0], ends[1][0]) or ends[0][0] == ends[1][0]:
-            refusals.add(
-                "source", condition, f"{written(condition)} does not join this table with an earlier one.",
-                "Compare a column of this table with one of a table before it.",
-            )  # fmt: skip
-            continue
-        pairs.append((ends[0], ends[1]))
-    equal = []
-    for pair in pairs:
-        (one, left), (other, right) = sorted(pair, key=lambda end: end[0])
-        compared[place] += pair
-        if left.type != right.type:
-            refusals.add(
-                "source", join, f"{left.name} is {left.type} and {right.name} is {right.type}.",
-                "Join columns of one type; the curator casts them in a table or view.",
-            )  # fmt: skip
-        # two collations cannot be compared, which would be found too late
-        bytewise = ' COLLATE "binary"' if left.type == "VARCHAR" else ""
-        equal.append(f"join_{one}.{quote(left.name)}{bytewise} = join_{other}.{quote(right.name)}{bytewise}")
-    return JoinStep(_SIDES[side], part.schema.canonical, version, " AND ".join(sorted(set(equal))))
-
-
-def _sides(node: exp.Expr) -> list[exp.Expr]:
-    return [node.left.unnest(), node.right.unnest()] if isinstance(node, exp.Binary) else []
-
-
-def _conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
-    if node is None:
-        return []
-    node = node.unnest()
-    return [*_conjuncts(node.left), *_conjuncts(node.right)] if isinstance(node, exp.And) else [node]
-
-
-def _used(
-    name: exp.Expr, place: int, parts: Sequence[_Part], text: str
-) -> tuple[tuple[int, Column], tuple[int, Column]]:
-    own = parts[place].schema.column(name.name)
-    found = ((i, part.schema.column(name.name)) for i, part in enumerate(parts[:place]))
-    earlier = [(i, column) for i, column in found if column is not None]
-    if own is None or len(earlier) != 1:
-        raise SchemaError(
-            f"USING ({name.name}) needs one column of this name on either side.", span=span_of(name, text)
-        )
-    return earlier[0], (place, own)
-
-
-def _find(node: exp.Expr, place: int, parts: Sequence[_Part], text: str) -> tuple[int, Column]:
-    """The column of a joined table that a name in ON means."""
-    if not isinstance(node, exp.Column):
-        raise AssertionError("only columns are compared")
-    if node.args.get("db"):
-        raise SchemaError("columns in ON are named by their table alone.", span=span_of(node, text))
-    found = _candidates(node, place, parts)
-    if len(found) != 1:
-        what = "is in more than one table" if found else "is not there"
-        raise SchemaError(f"column {node.sql(dialect='duckdb')} {what}.", span=span_of(node, text))
-    return found[0]
-
-
-def _candidates(node: exp.Column, place: int, parts: Sequence[_Part]) -> list[tuple[int, Column]]:
-    """Columns of the tables up to a place that a name can mean."""
-    qualifier = node.table.lower()
-    named = (
-        (i, part.schema.column(node.name))
-        for i, part in enumerate(parts[: place + 1])
-        if qualifier in ("", part.qualifier)
-    )
-    return [(i, column) for i, column in named if column is not None]
+def _most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
+    # what is gone is not read
+    return environment.schemas.most_matches(relation.schema, names) if relation.schema.relation else 1

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, is_aggregate_call, is_interval_call
-from dpsql.query.clauses import Clauses
+from dpsql.query.clauses import Clauses, qualifier_of
 from dpsql.query.dialect import MAX_NODES, span_of, to_sql, unquoted
-from dpsql.query.environment import Column, Environment, TableSchema, folded
+from dpsql.query.environment import Column, Environment, JoinedName, TableSchema, folded
 from dpsql.query.refusals import Refusals
 
 
@@ -35,13 +35,14 @@ class ResolvedSelect:
     filters: tuple[exp.Expr, ...]
     keys: tuple[exp.Expr, ...]
     having: exp.Expr | None
+    qualify: exp.Expr | None
     order: tuple[exp.Expr, ...]
 
     @property
     def outputs(self) -> tuple[exp.Expr, ...]:
-        """What is computed from keys and aggregates: select list, HAVING and ORDER BY."""
-        having = () if self.having is None else (self.having,)
-        return (*(item.expression for item in self.items), *having, *(term.this for term in self.order))
+        """What is computed from keys and aggregates: select list, HAVING, QUALIFY and ORDER BY."""
+        conditions = [part for part in (self.having, self.qualify) if part is not None]
+        return (*(item.expression for item in self.items), *conditions, *(term.this for term in self.order))
 
 
 class _Resolver:
@@ -50,8 +51,7 @@ class _Resolver:
         self._environment = environment
         self._refusals = refusals
         self._unfolded = 0
-        source = clauses.source
-        self._qualifiers = {source.alias_or_name.lower(), *(join.this.alias_or_name.lower() for join in clauses.joins)}
+        self._qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
         self._aliases: dict[str, exp.Expr] = {
             item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)
         }
@@ -77,14 +77,38 @@ class _Resolver:
 
     def _subquery(self, node: exp.Expr) -> exp.Expr:
         self._refusals.add(
-            "row_syntax", node, "a subquery has no private form here yet.",
-            "Write its values out, as in x IN (1, 2).",
+            "row_syntax", node, "a subquery has no private form here.",
+            "In WHERE, one condition by itself may be [NOT] EXISTS or [NOT] IN; else write values out, as in "
+            "x IN (1, 2).",
         )  # fmt: skip
         return exp.null()
 
     def _star(self, node: exp.Expr) -> exp.Expr:
         self._refusals.add("star", node, "a star would release rows.", "Name keys and aggregates.")
         return exp.null()
+
+    def unstarred(self, item: exp.Expr) -> list[exp.Expr]:
+        """The columns that a star of the select list stands for; any other item as it is."""
+        star = item.this if isinstance(item, exp.Column) else item
+        if not isinstance(star, exp.Star):
+            return [item]
+        if star.args.get("replace") or star.args.get("rename"):
+            self._refusals.add("star", item, "this star has no private form.", "Name columns, or write * EXCLUDE (x).")
+        qualifier = item.table.lower() if isinstance(item, exp.Column) else ""
+        left_out = {folded(column.name) for column in star.args.get("except_") or ()}
+        columns: list[exp.Expr] = []
+        for one in self._schema.visible:
+            named = qualifier in ("", one.qualifier, *(self._qualifiers if not self._schema.names else ()))
+            if named and not (one.hidden and not qualifier) and folded(one.declared) not in left_out:
+                column = exp.column(
+                    exp.to_identifier(one.declared, quoted=True),
+                    table=exp.to_identifier(one.qualifier, quoted=True) if one.qualifier else None,
+                )
+                column.this.update_positions(item if "end" in item.meta else star)
+                columns.append(column)
+        if not columns:
+            self._refusals.add("star", item, "this star stands for no column.", "Name columns.")
+        return columns
 
     def _unfold(self, alias: exp.Expr, *, seen: frozenset[str]) -> exp.Expr:
         # aliases of aliases double at every step
@@ -113,7 +137,7 @@ class _Resolver:
                 span=span,
             )
         if declared is None:
-            columns = ", ".join(column.name for column in self._schema.columns)
+            columns = ", ".join(dict.fromkeys(one.declared for one in self._schema.visible))
             bounds = f"Bounds read {name} => (0, 500), with an arrow. " if name.lower() in NAMED_ARGUMENTS else ""
             raise SchemaError(f"there is no column {name!r}.", hint=f"{bounds}Columns are {columns}.", span=span)
         resolved = exp.column(exp.to_identifier(declared.name, quoted=True))
@@ -124,18 +148,14 @@ class _Resolver:
         """The column that a name means; of joined tables, under the name that it has in the joined rows.
 
         Raises:
-            SchemaError: several joined tables have a column of this name.
+            SchemaError: several columns have this name.
 
         """
-        if not self._schema.names:
-            return self._schema.column(node.name)
-        name, qualifier = folded(node.name), node.table.lower()
-        alike = [one for one in self._schema.names if folded(one.declared) == name]
-        found = [one for one in alike if (one.qualifier == qualifier if qualifier else not one.hidden)]
+        found = named_columns(self._schema, node.name, node.table)
         if len(found) > 1:
-            tables = ", ".join(f"{one.qualifier}.{one.declared}" for one in found)
+            tables = ", ".join(f"{one.qualifier}.{one.declared}".removeprefix(".") for one in found)
             raise SchemaError(
-                f"column {node.name!r} is in more than one table.", hint=f"Write one of {tables}.",
+                f"column {node.name!r} is there more than once.", hint=f"Columns are {tables}.",
                 span=span_of(node, self._refusals.text),
             )  # fmt: skip
         return self._schema.column(found[0].output) if found else None
@@ -148,6 +168,15 @@ class _Resolver:
         if isinstance(node, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
             return exp.cast(exp.Literal.string(now.isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
         return node
+
+
+def named_columns(schema: TableSchema, name: str, qualifier: str) -> list[JoinedName]:
+    """The columns that a name with or without its table can mean; of one table, the one that DuckDB takes."""
+    if not schema.names:
+        column = schema.column(name)
+        return [] if column is None else [JoinedName("", column.name, column.name, False)]
+    alike = [one for one in schema.names if folded(one.declared) == folded(name)]
+    return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
 
 
 def _map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
@@ -165,18 +194,22 @@ def _map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr]) -> exp.Expr
 
 
 def resolve_names(
-    clauses: Clauses, schema: TableSchema, environment: Environment, refusals: Refusals
+    clauses: Clauses, schema: TableSchema, environment: Environment, refusals: Refusals, *, inside: bool = False
 ) -> ResolvedSelect:
-    """Resolve every name of the query against the source's schema and the select list's aliases."""
+    """Resolve every name of the query against the source's schema and the select list's aliases.
+
+    ``inside`` a subquery a star stands for all columns, and two columns may have one name.
+    """
     resolver = _Resolver(clauses, schema, environment, refusals)
+    select = [one for item in clauses.select for one in (resolver.unstarred(item) if inside else [item])]
     # DuckDB ends a name at the character NUL
-    written = [_column_name(item).replace("\0", "") for item in clauses.select]
+    written = [_column_name(item).replace("\0", "") for item in select]
     if "" in written:
-        raise ParseError("an alias cannot be empty", span_of(clauses.select[written.index("")], refusals.text))
-    names = _distinct_names(written)
+        raise ParseError("an alias cannot be empty", span_of(select[written.index("")], refusals.text))
+    names = written if inside else _distinct_names(written)
     items = tuple(
         SelectItem(name, resolver.resolve(item.unalias() if isinstance(item, exp.Alias) else item))
-        for name, item in zip(names, clauses.select, strict=True)
+        for name, item in zip(names, select, strict=True)
     )
     where = resolver.resolve(clauses.where) if clauses.where is not None else None
     return ResolvedSelect(
@@ -184,6 +217,7 @@ def resolve_names(
         filters=_conjuncts(where),
         keys=_group_keys(clauses, items, resolver, refusals),
         having=resolver.resolve(clauses.having) if clauses.having is not None else None,
+        qualify=resolver.resolve(clauses.qualify) if clauses.qualify is not None else None,
         order=_order(clauses, items, resolver, refusals),
     )
 

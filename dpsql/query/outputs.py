@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
+from dpsql.query.aggregate_calls import OVER_RESULT, is_aggregate_call, is_interval_call
 from dpsql.query.allowed import check_row_expression
-from dpsql.query.bound import as_condition, guarded
 from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
 from dpsql.query.names import ResolvedSelect
 from dpsql.query.private_query import Estimate, Finish, Key, OutputColumn
 from dpsql.query.refusals import Refusals
+from dpsql.query.shielded import as_condition, guarded
+from dpsql.query.windows import is_over_result, parts_of, window_sql
 
 
 def check_outputs(resolved: ResolvedSelect, refusals: Refusals) -> None:
@@ -24,11 +25,15 @@ def check_outputs(resolved: ResolvedSelect, refusals: Refusals) -> None:
     grouped = all(refusal.code != "group_by_form" for refusal in refusals.found)
 
     def answered(node: exp.Expr) -> bool:
-        return is_aggregate_call(node) or is_interval_call(node) or to_sql(node) in keys
+        return is_aggregate_call(node) or is_interval_call(node) or is_over_result(node) or to_sql(node) in keys
 
     def check(root: exp.Expr) -> None:
         refused = check_row_expression(root, refusals, answered)
         for node in root.walk(prune=lambda node: answered(node) or id(node) in refused):
+            if is_over_result(node):
+                for part in parts_of(node):
+                    check(part)
+                continue
             if grouped and isinstance(node, exp.Column) and not answered(node):
                 refusals.add(
                     "not_grouped", node, f"column {node.name} is neither grouped nor aggregated.",
@@ -74,6 +79,7 @@ class Finisher:
         by_sql = {key.sql: index for index, key in enumerate(keys)}
         self._keys = {text: by_sql[text] for text in map(to_sql, resolved.keys)}
         self._aggregates = {text: index for index, text in enumerate(aggregate_texts)}
+        self._windows: dict[str, exp.Expr] = {}
         self._noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
         for i, estimate in enumerate(estimates):
             self._noisy.append(Column(f"agg_{i}", estimate.type, True))
@@ -87,14 +93,17 @@ class Finisher:
 
         """
         texts = [self._rewrite(item.expression) for item in self._resolved.items]
-        having = [(node, as_condition(self._rewrite(node))) for node in (self._resolved.having,) if node is not None]
+        having, qualify = (self._condition(node) for node in (self._resolved.having, self._resolved.qualify))
         # a constant orders nothing, and written out it would be read as a position
         ordering = [term for term in self._resolved.order if any(map(_varies, term.walk()))]
         terms = [(term, self._rewrite(term.this)) for term in ordering]
         shown = [(item.expression, text) for item, text in zip(self._resolved.items, texts, strict=True)]
-        types = types_of(self._environment, self._noisy, shown, self._text)
+        windows = list(self._windows)
+        kinds = types_of(self._environment, self._noisy, [(self._windows[sql], sql) for sql in windows], self._text)
+        noisy = [*self._noisy, *(Column(f"window_{i}", kind, True) for i, kind in enumerate(kinds))]
+        types = types_of(self._environment, noisy, shown, self._text)
         # what does not bind is refused now, before anything is charged
-        types_of(self._environment, self._noisy, [*having, *terms], self._text)
+        types_of(self._environment, noisy, [*having, *qualify, *terms], self._text)
         columns = tuple(
             OutputColumn(item.name, text, kind, self._aggregates.get(to_sql(item.expression)))
             for item, text, kind in zip(self._resolved.items, texts, types, strict=True)
@@ -102,8 +111,12 @@ class Finisher:
         # ties are broken by the keys, which tell rows apart, so that the order never depends on anything else
         order = [f"{guarded(text)} {_direction(term)}" for term, text in terms]
         order += [f"{quote(f'key_{index}')} ASC NULLS LAST" for index in self._keys.values()]
-        condition = having[0][1] if having else ""
-        return Finish(columns, condition, tuple(order), self._clauses.limit, self._clauses.offset)
+        conditions = [part[0][1] if part else "" for part in (having, qualify)]
+        limits = self._clauses.limit, self._clauses.offset
+        return Finish(columns, conditions[0], tuple(windows), conditions[1], tuple(order), *limits)
+
+    def _condition(self, node: exp.Expr | None) -> list[tuple[exp.Expr, str]]:
+        return [] if node is None else [(node, as_condition(self._rewrite(node)))]
 
     def _rewrite(self, root: exp.Expr) -> str:
         copied = exp.Paren(this=root.copy())
@@ -112,11 +125,20 @@ class Finisher:
 
     def _replace(self, parent: exp.Expr) -> None:
         for child in list(parent.iter_expressions()):
-            replacement = self._noisy_column(child)
+            # the function of a window may read as an aggregate does
+            replacement = None if child.meta.get(OVER_RESULT) else self._noisy_column(child)
             if replacement is not None:
                 child.replace(replacement)
-            else:
-                self._replace(child)
+                continue
+            self._replace(child)
+            if isinstance(child, exp.Window):
+                child.replace(self._window_column(child))
+
+    def _window_column(self, node: exp.Window) -> exp.Expr:
+        sql = window_sql(node, [f"key_{index}" for index in sorted(self._keys.values())])
+        self._windows.setdefault(sql, node)
+        place = list(self._windows).index(sql)
+        return exp.column(exp.to_identifier(f"window_{place}", quoted=True))
 
     def _noisy_column(self, node: exp.Expr) -> exp.Expr | None:
         text = to_sql(node)
@@ -137,7 +159,7 @@ class Finisher:
 
 
 def _varies(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) or is_aggregate_call(node) or is_interval_call(node)
+    return isinstance(node, exp.Column | exp.Window) or is_aggregate_call(node) or is_interval_call(node)
 
 
 def _direction(term: exp.Expr) -> str:

@@ -12,13 +12,11 @@ from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
-from dpsql.query.bound import as_condition
 from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
-from dpsql.query.joins import lost_unit, read_source
-from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_version, read_window
+from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_window
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
@@ -31,9 +29,13 @@ from dpsql.query.private_query import (
     Statistic,
 )
 from dpsql.query.refusals import Refusals
+from dpsql.query.relation import Owner
 from dpsql.query.row_rules import check_private_parts
+from dpsql.query.shielded import as_condition
+from dpsql.query.sources import SourceReader
 from dpsql.query.statements import SelectStatement
-from dpsql.query.totals import TotalsReader, is_running_total
+from dpsql.query.totals import TotalsReader
+from dpsql.query.windows import mark_windows
 
 _UNRELEASABLE = (
     "MAP(",
@@ -84,18 +86,19 @@ def _plan(
     statement: SelectStatement, environment: Environment, keywords: Mapping[str, object], refusals: Refusals
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
-    clauses, schema, rules, joins = read_source(clauses, environment, statement.text, refusals)
+    hint = statement.tree.args.get("hint")
+    clauses, relation, owner = SourceReader(environment, clauses.options, hint, refusals).read(clauses)
+    schema, rules = relation.schema, owner.rules
     resolved = resolve_names(clauses, schema, environment, refusals)
+    mark_windows(resolved, refusals, listed=_are_listed(clauses.options, resolved, schema, environment))
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
-    hint = statement.tree.args.get("hint")
-    _check_options(clauses.options, schema, rules, hint, refusals)
+    _check_options(clauses.options, rules, hint, refusals)
 
     check_outputs(resolved, refusals)
 
     options = clauses.options
     request = read_request(clauses, rules, hint, refusals)
-    version = read_version(options, rules, schema, environment, hint, refusals)
     ceiling = read_ceiling(options, rules, hint, refusals)
     parts = take_apart(options, resolved, schema, hint, refusals)
     inner = resolved if parts is None else parts.inner
@@ -108,16 +111,16 @@ def _plan(
         types_of(environment, schema.columns, written, statement.text)
         result = _keys(resolved.keys, schema, environment, refusals)
         buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
-    reader = AggregateReader(schema, rules, environment, refusals)
+    reader = AggregateReader(schema, owner, environment, refusals)
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
     hides = bool(inner.keys) and public is None
     check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
     frame = Frame(
         unit=rules.unit,
         table=schema.canonical,
-        relation=schema.relation if version == rules.version else "",
-        version=version,
-        unit_column=_unit_column(schema, rules),
+        relation=schema.relation,
+        version=rules.version,
+        unit_column=_unit_column(schema, owner),
         filters=tuple(sorted({to_sql(part) for part in inner.filters})),
         keys=keys,
         max_groups=_max_groups(options, rules, inner.keys, public),
@@ -128,8 +131,11 @@ def _plan(
         window=read_window(options, rules, request, private_keys=hides, ceiling=ceiling, hint=hint, refusals=refusals),
         settings=environment.settings,
         ceiling=ceiling,
-        joins=joins,
-        links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links),
+        links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links)
+        if relation.is_table
+        else (),
+        source="" if relation.is_table else relation.identity,
+        reads=() if relation.is_table else relation.reads,
     )
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     if parts is not None:
@@ -161,17 +167,15 @@ def _plan(
     )
 
 
-def _unit_column(schema: TableSchema, rules: TableRules) -> Key:
-    column = schema.column(rules.privacy_unit_column)
+def _unit_column(schema: TableSchema, owner: Owner) -> Key:
+    column = schema.column(owner.unit)
     if column is None:
-        raise lost_unit(rules)
+        raise AssertionError("a relation has the column that names its unit")
     return Key(quote(column.name), column.type)
 
 
-def _check_options(
-    options: QueryOptions, schema: TableSchema, rules: TableRules, clause: exp.Expr | None, refusals: Refusals
-) -> None:
-    column, (_, declared) = options.privacy_unit_column, schema.origin(rules.privacy_unit_column)
+def _check_options(options: QueryOptions, rules: TableRules, clause: exp.Expr | None, refusals: Refusals) -> None:
+    column, declared = options.privacy_unit_column, rules.privacy_unit_column
     if column is not None and column.lower() != declared.lower():
         refusals.add(
             "option", clause, "privacy_unit_column differs from the policy's.",
@@ -191,7 +195,7 @@ def _read_aggregates(
             if not is_aggregate_call(node) or to_sql(node) in seen:
                 continue
             seen.add(to_sql(node))
-            aggregate = totals.read(node) if is_running_total(node) else reader.read(node)
+            aggregate = totals.read(node) if isinstance(node, exp.Window) else reader.read(node)
             if aggregate is not None:
                 aggregates[to_sql(node)] = aggregate
     if resolved.having is not None and any(aggregate.estimate.total for aggregate in aggregates.values()):
@@ -256,6 +260,14 @@ def _keys(
             )
         keys.append(Key(to_sql(node), key_type))
     return tuple(sorted(keys, key=lambda key: key.sql))
+
+
+def _are_listed(options: QueryOptions, resolved: ResolvedSelect, schema: TableSchema, environment: Environment) -> bool:
+    """Whether all keys are taken from public lists."""
+    has_list = environment.policy.has_public_keys
+    return options.group_selection_strategy != "GAUSSIAN_THRESHOLD" and all(
+        isinstance(key, exp.Column) and has_list(*schema.origin(key.name)) for key in resolved.keys
+    )
 
 
 def _public_keys(

@@ -159,16 +159,6 @@ class Window:
     delta: float
 
 
-@dataclass(frozen=True, slots=True)
-class JoinStep:
-    """One of several joined tables: how it is joined to those before, its version if it is public, what is compared."""
-
-    kind: str
-    table: str
-    version: str
-    condition: str
-
-
 @dataclass(frozen=True)
 class Frame:
     """What is grouped: source, filter, keys, unit, max_groups; and the shape of its presence count.
@@ -194,7 +184,8 @@ class Frame:
         generation: how many refreshes of the same frame came before.
         factorised: what is noised under the mechanism ``factorised_gaussian``; None under others.
         links: parents that lead to the unit, each with its version and the columns that were compared.
-        joins: the tables of a join, the protected one among them; empty for one table.
+        source: where rows do not come from one table alone, how tables and their versions make them; else empty.
+        reads: every table of ``source`` with its version.
 
     """
 
@@ -216,14 +207,14 @@ class Frame:
     generation: int = 0
     factorised: Factorised | None = None
     links: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
-    joins: tuple[JoinStep, ...] = ()
+    source: str = ""
+    reads: tuple[tuple[str, str], ...] = ()
 
     @property
     def table_versions(self) -> tuple[tuple[str, str], ...]:
-        """Every table that is read, with its version, the queried one first."""
+        """Every table that is read, with its version, the protected one that names the frame first."""
         parents = ((parent, version) for parent, version, _, _ in self.links)
-        joined = ((step.table, step.version) for step in self.joins if step.table != self.table)
-        return ((self.table, self.version), *parents, *joined)
+        return tuple(dict.fromkeys(((self.table, self.version), *parents, *self.reads)))
 
     @property
     def has_private_keys(self) -> bool:
@@ -265,7 +256,7 @@ class Frame:
             "ceiling": self.ceiling,
             "generation": self.generation,
             "links": self.links,
-            "joins": [[step.kind, step.table, step.version, step.condition] for step in self.joins],
+            "source": self.source,
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
         }
@@ -441,10 +432,15 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…)."""
+    """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…).
+
+    ``windows`` are computed of the rows that pass ``having``, as columns window_0…; ``qualify`` filters after them.
+    """
 
     columns: tuple[OutputColumn, ...]
     having: str = ""
+    windows: tuple[str, ...] = ()
+    qualify: str = ""
     order_by: tuple[str, ...] = ()
     limit: int | None = None
     offset: int | None = None

@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "source": "a FROM clause that is not one protected table",
     "running_total": "a window over aggregates that is no running total along public keys",
     "star": "a star in the select list",
+    "window": "a window over the noisy result that has no form",
     "value_type": "an aggregate over a type that it does not take",
 }
 
@@ -54,8 +55,8 @@ class Refusals:
         if refusal not in self.found:
             self.found.append(refusal)
 
-    def raise_if_any(self) -> None:
-        """Raise UnsupportedQueryError with all refusals in the order of the text."""
-        if self.found:
+    def raise_if_any(self, beyond: int = 0) -> None:
+        """Raise UnsupportedQueryError with all refusals in the order of the text, if there are more than ``beyond``."""
+        if len(self.found) > beyond:
             self.found.sort(key=lambda refusal: refusal.span.start if refusal.span else -1)
             raise UnsupportedQueryError(self.found)

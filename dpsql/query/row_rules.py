@@ -29,13 +29,18 @@ DATE_PARTS = frozenset(
 MAX_TRY_DEPTH = 6
 MAX_JOINED_COLUMNS = 32
 _FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaAp%])*")
-SCALAR_TYPE = re.compile(
+_SCALAR = re.compile(
     r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|DATE|UUID|"NULL"|'
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?"
 )
 """Types that row expressions may compute with, and whose values are counted."""
 _UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
 _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
+
+
+def is_scalar(kind: str) -> bool:
+    """Whether expressions may compute with values of a DuckDB type."""
+    return _SCALAR.fullmatch(kind) is not None
 
 
 def check_literals(node: exp.Expr, refusals: Refusals) -> None:
@@ -117,7 +122,7 @@ def check_private_parts(
     roots = [*conditions, *(argument for call in calls for argument in _arguments(call))]
     parts = [(node, to_sql(node)) for root in roots for node in root.walk(prune=_is_untyped) if _has_type(node, root)]
     for (node, _), kind in zip(parts, types_of(environment, columns, parts, refusals.text), strict=True):
-        if not SCALAR_TYPE.fullmatch(kind):
+        if not is_scalar(kind):
             refusals.add(
                 "row_type", node, f"{written(node)} has a type that can only be grouped by, counted or compared with "
                 "NULL.", "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",

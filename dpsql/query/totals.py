@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.dialect import to_sql, unquoted
@@ -22,9 +21,11 @@ LONGEST_SEQUENCE = 4096
 """Most values of the key along which totals run."""
 
 
-def is_running_total(node: exp.Expr) -> bool:
-    """Whether a node is the sum of a private aggregate over a window."""
-    return isinstance(node, exp.Window) and isinstance(node.this, exp.Sum) and is_aggregate_call(node.this.this)
+def _span(node: exp.Expr) -> int | None:
+    """Values that a total reaches over, its own included; None from the first."""
+    frame = node.args.get("spec")
+    start = None if frame is None else frame.args["start"]
+    return min(int(start.name), LONGEST_SEQUENCE) + 1 if isinstance(start, exp.Literal) else None
 
 
 class TotalsReader:
@@ -49,62 +50,31 @@ class TotalsReader:
                 node, "a running total of averages, spreads or quantiles is none.", "Take the total of sum and count."
             )
             return None
-        ordering, span = self._along(node), self._span(node)
-        if ordering is None or span == 0:
+        ordering = self._along(node)
+        if ordering is None:
             return None
         if self._ordering not in (None, ordering):
             self._refuse(node, "two running totals of one query run along different keys.", "Ask them apart.")
             return None
         self._ordering = ordering
-        estimate = replace(aggregate.estimate, name=unquoted(node), total=RunningTotal(ordering, span))
+        estimate = replace(aggregate.estimate, name=unquoted(node), total=RunningTotal(ordering, _span(node)))
         return replace(aggregate, estimate=estimate)
 
     def _along(self, node: exp.Expr) -> Ordering | None:
         if self._public is None:
-            self._refuse(
-                node, "groups behind a threshold are not all shown, so they have no running total.",
-                "Declare the keys with CALL dp_domain('table', 'column', keys := [...]).",
-            )  # fmt: skip
-            return None
-        order = node.args.get("order")
-        terms = order.expressions if order is not None else []
-        along = to_sql(terms[0].this) if len(terms) == 1 else ""
-        parts = sorted(to_sql(part) for part in node.args.get("partition_by") or [])
-        if along not in self._keys or parts != sorted(key for key in self._keys if key != along):
-            self._refuse(
-                node, "a running total runs along one key, for each combination of the others.",
-                "Write sum(…) OVER (ORDER BY one_key), with all other keys in PARTITION BY.",
-            )  # fmt: skip
-            return None
-        axis = self._keys.index(along)
+            raise AssertionError("totals run along listed keys")
+        (term,) = node.args["order"].expressions
+        axis = self._keys.index(to_sql(term.this))
         if not 1 <= self._public.lengths[axis] <= LONGEST_SEQUENCE:
             self._refuse(
                 node, f"a running total runs along 1 to {LONGEST_SEQUENCE:,} values.", "Group by a coarser key.",
             )  # fmt: skip
             return None
         with_null = self._public.with_null[axis]
-        if with_null and terms[0].args.get("nulls_first"):
+        if with_null and term.args.get("nulls_first"):
             self._refuse(node, "a listed NULL comes last in a running total.", "Leave NULLS FIRST out.")
             return None
-        return Ordering(axis, self._public.lengths, bool(terms[0].args.get("desc")), with_null)
-
-    def _span(self, node: exp.Expr) -> int | None:
-        """Values that a total reaches over, its own included; None from the first, 0 where it was refused."""
-        frame = node.args.get("spec")
-        if frame is None:
-            return None
-        start, side = frame.args.get("start"), frame.args.get("start_side")
-        ends_here = frame.args.get("end") in (None, "CURRENT ROW") and not frame.args.get("exclude")
-        if ends_here and start == "UNBOUNDED" and side == "PRECEDING":
-            return None
-        rows = start.name if isinstance(start, exp.Literal) and not start.is_string else ""
-        if ends_here and side == "PRECEDING" and frame.args.get("kind") == "ROWS" and rows.isdigit():
-            return min(int(rows), LONGEST_SEQUENCE) + 1
-        self._refuse(
-            node, "this frame of a window has no private form.",
-            "Leave it out, or write ROWS BETWEEN 6 PRECEDING AND CURRENT ROW, counted in listed keys.",
-        )  # fmt: skip
-        return 0
+        return Ordering(axis, self._public.lengths, bool(term.args.get("desc")), with_null)
 
     def _refuse(self, node: exp.Expr, message: str, hint: str) -> None:
         self._refusals.add("running_total", node, message, hint)

@@ -6,10 +6,12 @@ the joined rows of a unit are a function of its own rows in all tables of the ch
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpsql.engine import Engine
 from dpsql.errors import SchemaError
 from dpsql.query.dialect import quote
-from dpsql.query.environment import Column, LinkStep, TableSchema
+from dpsql.query.environment import Column, KeyPath, LinkStep, TableSchema, folded
 from dpsql.state import Policy
 
 
@@ -38,6 +40,31 @@ def unit_column(policy: Policy, table: str) -> str:
     return declared.privacy_unit_column if link is None else link.columns[0]
 
 
+def key_paths(schema: TableSchema, policy: Policy, engine: Engine) -> tuple[KeyPath, ...]:
+    """What of a protected table leads to its unit, besides the unit: its own key, and those that its link holds.
+
+    The key of a table whose constraint is gone leads nowhere; what is not read any more may still be asked for.
+    """
+    paths = []
+    link = policy.link(schema.canonical)
+    if link is not None:
+        paths.append(_path(link.parent, link.parent_columns, link.columns))
+    keys = dict.fromkeys(one.parent_columns for one in policy.links if one.parent == schema.canonical)
+    paths += [_path(schema.canonical, key, key) for key in keys if not schema.relation or engine.is_unique(schema, key)]
+    names = [tuple(schema.column(name) for name in path.columns) for path in paths]
+    return tuple(
+        replace(path, columns=tuple(column.name for column in columns if column is not None))
+        for path, columns in zip(paths, names, strict=True)
+        if all(column is not None for column in columns)
+    )
+
+
+def _path(parent: str, key: tuple[str, ...], columns: tuple[str, ...]) -> KeyPath:
+    """The way through a parent's key, in one order of its columns however the link was written."""
+    pairs = sorted(zip((folded(name) for name in key), columns, strict=True))
+    return KeyPath(f"{parent} ({', '.join(name for name, _ in pairs)})", tuple(column for _, column in pairs))
+
+
 def linked(schema: TableSchema, policy: Policy, engine: Engine) -> TableSchema:
     """The table with the unit of its last parent as one more column; the table itself where it has its unit.
 
@@ -45,6 +72,9 @@ def linked(schema: TableSchema, policy: Policy, engine: Engine) -> TableSchema:
         SchemaError: a parent, or a column of the chain, is gone.
 
     """
+    if policy.protected_table(schema.canonical) is None:
+        return schema
+    schema = replace(schema, paths=key_paths(schema, policy, engine))
     steps = link_steps(policy, schema.canonical)
     if not steps or not schema.relation:
         return schema
@@ -69,9 +99,7 @@ def linked(schema: TableSchema, policy: Policy, engine: Engine) -> TableSchema:
     if unit is None:
         raise SchemaError(f"the table {before.canonical!r} has lost its privacy unit column {name!r}.")
     relation = f"(SELECT step_0.*, step_{len(steps)}.{quote(unit.name)} AS {quote(name)} FROM {' JOIN '.join(joins)})"
-    return TableSchema(
-        schema.canonical, relation, (*schema.columns, Column(name, unit.type, True)), schema.catalog_name
-    )
+    return replace(schema, relation=relation, columns=(*schema.columns, Column(name, unit.type, True)))
 
 
 def _equal(child: TableSchema, child_place: int, column: str, parent: TableSchema, place: int, key: str) -> str:

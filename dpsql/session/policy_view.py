@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
 from dpsql.errors import PolicyError, SchemaError, StateError
-from dpsql.query.bound import as_condition, guarded
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
 from dpsql.query.private_query import Places, PublicKeys
-from dpsql.session.links import link_steps, linked, unit_column
+from dpsql.query.shielded import as_condition, guarded
+from dpsql.session.links import key_paths, link_steps, linked, unit_column
 from dpsql.session.reader import Reader
 from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
@@ -115,7 +115,8 @@ class SchemaView:
         if found is None:
             return None
         columns = tuple(Column(*column) for column in found.columns)
-        return TableSchema(found.table, "", columns, catalog_name=("", schema, name))
+        remembered = TableSchema(found.table, "", columns, catalog_name=("", schema, name))
+        return replace(remembered, paths=key_paths(remembered, self.policy, self.engine))
 
     def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
         """Types of expressions over an empty table."""
@@ -124,6 +125,10 @@ class SchemaView:
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
         return self.engine.is_base_table(schema)
+
+    def view_text(self, schema: TableSchema) -> str | None:
+        """The statement that made a view of the curator's own schema; its names mean what they mean there."""
+        return self.engine.view_text(schema)
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
         """Most rows of a public table that agree on some columns."""

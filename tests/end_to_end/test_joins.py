@@ -227,9 +227,9 @@ def test_how_many_rows_public_tables_make_of_one_is_bounded_by_public_data(sessi
         with pytest.raises(UnsupportedQueryError, match="rows of one protected row"):
             session.sql(text, rho=1)
     assert len(session.sql("SELECT count(*) FROM visits v JOIN many a ON v.number = a.w", rho=1)) == 1
-    nine = " ".join(f"JOIN cities c{i} ON v.city = c{i}.name" for i in range(8))
-    with pytest.raises(UnsupportedQueryError, match="at most 8 tables"):
-        session.sql(f"SELECT count(*) FROM visits v {nine}", rho=1)
+    thirteen = " ".join(f"JOIN cities c{i} ON v.city = c{i}.name" for i in range(12))
+    with pytest.raises(UnsupportedQueryError, match="at most 12 tables"):
+        session.sql(f"SELECT count(*) FROM visits v {thirteen}", rho=1)
     assert len(session.sql("FROM dp_releases()")) == 1
     assert before != session.sql("FROM dp_budget()").fetchall()
 

@@ -1,0 +1,291 @@
+"""The 22 queries of TPC-H as an analyst would ask them of customers' data, and how each differs from the standard.
+
+Written for this project after the descriptions in the TPC-H specification, revision 3, with its validation parameters.
+The privacy unit is the customer; orders and line items are linked to it, the other tables are public. Query 16 is about
+suppliers, so there the supplier is the unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REVENUE = "l_extendedprice * (1 - l_discount)"
+
+
+@dataclass(frozen=True)
+class Query:
+    """One of the 22.
+
+    Attributes:
+        number: in the standard.
+        sql: as it is asked.
+        keys: how many of its first columns are keys.
+        note: what it has other than the standard's text, or why there is no private answer.
+        unit: whose rows are private.
+        max_groups: groups that one unit may touch.
+        max_rows: rows of one unit in one group.
+
+    """
+
+    number: int
+    sql: str
+    keys: int = 0
+    note: str = ""
+    unit: str = "customer"
+    max_groups: int = 4
+    max_rows: int = 16
+
+
+QUERIES = (
+    Query(
+        1,
+        f"""SELECT l_returnflag, l_linestatus, sum(l_quantity) AS sum_qty, sum(l_extendedprice) AS sum_base_price,
+       sum({REVENUE}) AS sum_disc_price, sum({REVENUE} * (1 + l_tax)) AS sum_charge, avg(l_quantity) AS avg_qty,
+       avg(l_extendedprice) AS avg_price, avg(l_discount) AS avg_disc, count(*) AS count_order
+FROM lineitem
+WHERE l_shipdate <= DATE '1998-12-01' - INTERVAL 90 DAY
+GROUP BY l_returnflag, l_linestatus
+ORDER BY l_returnflag, l_linestatus""",
+        keys=2,
+        max_rows=64,
+    ),
+    Query(
+        2,
+        """SELECT s_acctbal, s_name, n_name, p_partkey, p_mfgr
+FROM part, supplier, partsupp, nation, region
+WHERE p_partkey = ps_partkey AND s_suppkey = ps_suppkey AND p_size = 15 AND p_type LIKE '%BRASS'
+  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'EUROPE'
+LIMIT 100""",
+        note="no table of it holds a customer: it needs no dpsql",
+    ),
+    Query(
+        3,
+        f"""SELECT o_orderdate, o_shippriority, sum({REVENUE}) AS revenue
+FROM customer, orders, lineitem
+WHERE c_mktsegment = 'BUILDING' AND c_custkey = o_custkey AND l_orderkey = o_orderkey
+  AND o_orderdate < DATE '1995-03-15' AND l_shipdate > DATE '1995-03-15'
+GROUP BY o_orderdate, o_shippriority
+ORDER BY revenue DESC, o_orderdate LIMIT 10""",
+        keys=2,
+        note="without `l_orderkey`, which is one customer's",
+    ),
+    Query(
+        4,
+        """SELECT o_orderpriority, count(*) AS order_count
+FROM orders
+WHERE o_orderdate >= DATE '1993-07-01' AND o_orderdate < DATE '1993-10-01'
+  AND EXISTS (SELECT * FROM lineitem WHERE l_orderkey = o_orderkey AND l_commitdate < l_receiptdate)
+GROUP BY o_orderpriority ORDER BY o_orderpriority""",
+        keys=1,
+        max_groups=2,
+        max_rows=2,
+    ),
+    Query(
+        5,
+        f"""SELECT n_name, sum({REVENUE}) AS revenue
+FROM customer, orders, lineitem, supplier, nation, region
+WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND l_suppkey = s_suppkey AND c_nationkey = s_nationkey
+  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'ASIA'
+  AND o_orderdate >= DATE '1994-01-01' AND o_orderdate < DATE '1995-01-01'
+GROUP BY n_name ORDER BY revenue DESC""",
+        keys=1,
+        max_groups=1,
+        max_rows=4,
+    ),
+    Query(
+        6,
+        """SELECT sum(l_extendedprice * l_discount) AS revenue
+FROM lineitem
+WHERE l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'
+  AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24""",
+        max_rows=4,
+    ),
+    Query(
+        7,
+        f"""SELECT supp_nation, cust_nation, l_year, sum(volume) AS revenue
+FROM (SELECT n1.n_name AS supp_nation, n2.n_name AS cust_nation, extract(year FROM l_shipdate) AS l_year,
+             {REVENUE} AS volume
+      FROM supplier, lineitem, orders, customer, nation n1, nation n2
+      WHERE s_suppkey = l_suppkey AND o_orderkey = l_orderkey AND c_custkey = o_custkey
+        AND s_nationkey = n1.n_nationkey AND c_nationkey = n2.n_nationkey
+        AND ((n1.n_name = 'FRANCE' AND n2.n_name = 'GERMANY') OR (n1.n_name = 'GERMANY' AND n2.n_name = 'FRANCE'))
+        AND l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31') AS shipping
+GROUP BY supp_nation, cust_nation, l_year ORDER BY supp_nation, cust_nation, l_year""",
+        keys=3,
+        max_groups=2,
+        max_rows=4,
+    ),
+    Query(
+        8,
+        f"""SELECT o_year, sum(CASE WHEN nation = 'BRAZIL' THEN volume ELSE 0 END) / sum(volume) AS mkt_share
+FROM (SELECT extract(year FROM o_orderdate) AS o_year, {REVENUE} AS volume, n2.n_name AS nation
+      FROM part, supplier, lineitem, orders, customer, nation n1, nation n2, region
+      WHERE p_partkey = l_partkey AND s_suppkey = l_suppkey AND l_orderkey = o_orderkey AND o_custkey = c_custkey
+        AND c_nationkey = n1.n_nationkey AND n1.n_regionkey = r_regionkey AND r_name = 'AMERICA'
+        AND s_nationkey = n2.n_nationkey AND o_orderdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31'
+        AND p_type = 'ECONOMY ANODIZED STEEL') AS all_nations
+GROUP BY o_year ORDER BY o_year""",
+        keys=1,
+        max_groups=1,
+        max_rows=1,
+    ),
+    Query(
+        9,
+        f"""SELECT nation, o_year, sum(amount, contribution_bounds_per_row => (-50000, 100000)) AS sum_profit
+FROM (SELECT n_name AS nation, extract(year FROM o_orderdate) AS o_year,
+             {REVENUE} - ps_supplycost * l_quantity AS amount
+      FROM part, supplier, lineitem, partsupp, orders, nation
+      WHERE s_suppkey = l_suppkey AND ps_suppkey = l_suppkey AND ps_partkey = l_partkey AND p_partkey = l_partkey
+        AND o_orderkey = l_orderkey AND s_nationkey = n_nationkey AND p_name LIKE '%green%') AS profit
+GROUP BY nation, o_year ORDER BY nation, o_year DESC""",
+        keys=2,
+        max_rows=2,
+    ),
+    Query(
+        10,
+        f"""SELECT n_name, sum({REVENUE}) AS revenue
+FROM customer, orders, lineitem, nation
+WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND o_orderdate >= DATE '1993-10-01'
+  AND o_orderdate < DATE '1994-01-01' AND l_returnflag = 'R' AND c_nationkey = n_nationkey
+GROUP BY n_name ORDER BY revenue DESC LIMIT 20""",
+        keys=1,
+        note="by nation, not by customer",
+        max_groups=1,
+        max_rows=8,
+    ),
+    Query(
+        11,
+        """SELECT ps_partkey, sum(ps_supplycost * ps_availqty) AS value
+FROM partsupp, supplier, nation
+WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'GERMANY'
+GROUP BY ps_partkey""",
+        note="no table of it holds a customer: it needs no dpsql",
+    ),
+    Query(
+        12,
+        """SELECT l_shipmode,
+       sum(CASE WHEN o_orderpriority = '1-URGENT' OR o_orderpriority = '2-HIGH' THEN 1 ELSE 0 END) AS high_line_count,
+       sum(CASE WHEN o_orderpriority <> '1-URGENT' AND o_orderpriority <> '2-HIGH' THEN 1 ELSE 0 END) AS low_line_count
+FROM orders, lineitem
+WHERE o_orderkey = l_orderkey AND l_shipmode IN ('MAIL', 'SHIP') AND l_commitdate < l_receiptdate
+  AND l_shipdate < l_commitdate AND l_receiptdate >= DATE '1994-01-01' AND l_receiptdate < DATE '1995-01-01'
+GROUP BY l_shipmode ORDER BY l_shipmode""",
+        keys=1,
+        max_groups=2,
+        max_rows=3,
+    ),
+    Query(
+        13,
+        """SELECT c_count, count(*) AS custdist
+FROM (SELECT c_custkey, count(o_orderkey)
+      FROM customer LEFT OUTER JOIN orders ON c_custkey = o_custkey AND o_comment NOT LIKE '%special%requests%'
+      GROUP BY c_custkey) AS c_orders (c_custkey, c_count)
+GROUP BY c_count ORDER BY custdist DESC, c_count DESC""",
+        keys=1,
+        max_groups=1,
+        max_rows=1,
+    ),
+    Query(
+        14,
+        f"""SELECT 100.00 * sum(CASE WHEN p_type LIKE 'PROMO%' THEN {REVENUE} ELSE 0 END)
+       / sum({REVENUE}) AS promo_revenue
+FROM lineitem, part
+WHERE l_partkey = p_partkey AND l_shipdate >= DATE '1995-09-01' AND l_shipdate < DATE '1995-10-01'""",
+        max_rows=3,
+    ),
+    Query(
+        15,
+        f"""WITH revenue AS (SELECT l_suppkey AS supplier_no, sum({REVENUE}) AS total_revenue FROM lineitem
+                 WHERE l_shipdate >= DATE '1996-01-01' AND l_shipdate < DATE '1996-04-01' GROUP BY l_suppkey)
+SELECT s_suppkey, s_name, total_revenue FROM supplier, revenue
+WHERE s_suppkey = supplier_no AND total_revenue = (SELECT max(total_revenue) FROM revenue)""",
+        note="the one supplier that sold most, exactly; `ORDER BY … LIMIT 1` of noisy sums by supplier is answered",
+    ),
+    Query(
+        16,
+        """SELECT p_brand, p_type, p_size, count(DISTINCT ps_suppkey) AS supplier_cnt
+FROM partsupp, part
+WHERE p_partkey = ps_partkey AND p_brand <> 'Brand#45' AND p_type NOT LIKE 'MEDIUM POLISHED%'
+  AND p_size IN (49, 14, 23, 45, 19, 3, 36, 9)
+  AND ps_suppkey NOT IN (SELECT s_suppkey FROM supplier WHERE s_comment LIKE '%Customer%Complaints%')
+GROUP BY p_brand, p_type, p_size ORDER BY supplier_cnt DESC, p_brand, p_type, p_size""",
+        keys=3,
+        note="the supplier is the unit",
+        unit="supplier",
+        max_groups=16,
+    ),
+    Query(
+        17,
+        """SELECT sum(l_extendedprice) / 7.0 AS avg_yearly
+FROM lineitem, part
+WHERE p_partkey = l_partkey AND p_brand = 'Brand#23' AND p_container = 'MED BOX'
+  AND l_quantity < (SELECT 0.2 * avg(l_quantity) FROM lineitem WHERE l_partkey = p_partkey)""",
+        note="a customer's row would be kept or not by the average of all customers'",
+    ),
+    Query(
+        18,
+        """SELECT year(o_orderdate) AS o_year, count(*) AS orders, sum(o_totalprice) AS total
+FROM customer, orders
+WHERE c_custkey = o_custkey
+  AND o_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING sum(l_quantity) > 250)
+GROUP BY o_year ORDER BY o_year""",
+        keys=1,
+        note="by year, not by customer and order; above 250 pieces, since of 300 there are 57 orders",
+        max_groups=1,
+        max_rows=1,
+    ),
+    Query(
+        19,
+        f"""SELECT sum({REVENUE}) AS revenue
+FROM lineitem, part
+WHERE (p_partkey = l_partkey AND p_brand = 'Brand#12' AND p_container IN ('SM CASE', 'SM BOX', 'SM PACK', 'SM PKG')
+       AND l_quantity >= 1 AND l_quantity <= 11 AND p_size BETWEEN 1 AND 5 AND l_shipmode IN ('AIR', 'AIR REG')
+       AND l_shipinstruct = 'DELIVER IN PERSON')
+   OR (p_partkey = l_partkey AND p_brand = 'Brand#23' AND p_container IN ('MED BAG', 'MED BOX', 'MED PKG', 'MED PACK')
+       AND l_quantity >= 10 AND l_quantity <= 20 AND p_size BETWEEN 1 AND 10 AND l_shipmode IN ('AIR', 'AIR REG')
+       AND l_shipinstruct = 'DELIVER IN PERSON')
+   OR (p_partkey = l_partkey AND p_brand = 'Brand#34' AND p_container IN ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
+       AND l_quantity >= 20 AND l_quantity <= 30 AND p_size BETWEEN 1 AND 15 AND l_shipmode IN ('AIR', 'AIR REG')
+       AND l_shipinstruct = 'DELIVER IN PERSON')""",
+        max_rows=1,
+    ),
+    Query(
+        20,
+        """SELECT s_name, s_address FROM supplier, nation
+WHERE s_suppkey IN (SELECT ps_suppkey FROM partsupp WHERE ps_partkey IN (SELECT p_partkey FROM part
+                      WHERE p_name LIKE 'forest%')
+                    AND ps_availqty > (SELECT 0.5 * sum(l_quantity) FROM lineitem
+                      WHERE l_partkey = ps_partkey AND l_suppkey = ps_suppkey))
+  AND s_nationkey = n_nationkey AND n_name = 'CANADA'
+ORDER BY s_name""",
+        note="public rows would be kept or not by exact sums over customers",
+    ),
+    Query(
+        21,
+        """SELECT n_name, count(*) AS numwait
+FROM supplier, lineitem l1, orders, nation
+WHERE s_suppkey = l1.l_suppkey AND o_orderkey = l1.l_orderkey AND o_orderstatus = 'F'
+  AND l1.l_receiptdate > l1.l_commitdate
+  AND EXISTS (SELECT * FROM lineitem l2 WHERE l2.l_orderkey = l1.l_orderkey AND l2.l_suppkey <> l1.l_suppkey)
+  AND NOT EXISTS (SELECT * FROM lineitem l3 WHERE l3.l_orderkey = l1.l_orderkey AND l3.l_suppkey <> l1.l_suppkey
+                  AND l3.l_receiptdate > l3.l_commitdate)
+  AND s_nationkey = n_nationkey
+GROUP BY n_name ORDER BY numwait DESC, n_name""",
+        keys=1,
+        note="by nation of the supplier; by supplier, of some 40 rows each, it is answered too",
+        max_rows=2,
+    ),
+    Query(
+        22,
+        """SELECT cntrycode, count(*) AS numcust, sum(c_acctbal) AS totacctbal
+FROM (SELECT substring(c_phone, 1, 2) AS cntrycode, c_acctbal
+      FROM customer
+      WHERE substring(c_phone, 1, 2) IN ('13', '31', '23', '29', '30', '18', '17') AND c_acctbal > 5000
+        AND NOT EXISTS (SELECT * FROM orders WHERE o_custkey = c_custkey)) AS custsale
+GROUP BY cntrycode ORDER BY cntrycode""",
+        keys=1,
+        note="5,000 in place of the average balance, which would be all customers'",
+        max_groups=1,
+        max_rows=1,
+    ),
+)

@@ -1,0 +1,227 @@
+"""Subqueries in WHERE: ``[NOT] EXISTS`` and ``[NOT] IN`` as joins that keep or drop rows.
+
+Whether a row is kept may depend on public rows, or on rows of its own unit: so a subquery over protected rows has to
+compare what tells whose they are with the row it decides about. ``x NOT IN`` of protected rows is read as ``x IS NOT
+NULL AND NOT EXISTS``: a NULL of anybody in the list, which in SQL drops every row, drops none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.query.dialect import quote, span_of, written
+from dpsql.query.environment import Column, TableSchema
+from dpsql.query.joins import comparison, conjuncts, own_columns
+from dpsql.query.names import named_columns
+from dpsql.query.refusals import Refusals
+from dpsql.query.relation import Relation, are_one_unit, together
+
+_SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_TURNED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition over a subquery: what it is compared with (nothing for EXISTS), and whether NOT stands before it."""
+
+    node: exp.Expr
+    query: exp.Query
+    compared: tuple[exp.Expr, ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A column of the row that is decided about, one of the subquery, and how they compare."""
+
+    outer: Column
+    inner: Column
+    operator: type[exp.Expr]
+
+
+def take_predicates(where: exp.Expr | None) -> tuple[tuple[Predicate, ...], exp.Expr | None]:
+    """The conditions of WHERE that are a subquery's, each by itself, and what is left of it."""
+    found, remaining = [], []
+    for condition in conjuncts(where):
+        predicate = _predicate(condition)
+        if predicate is None:
+            remaining.append(condition)
+        else:
+            found.append(predicate)
+    if not found:
+        return (), where
+    return tuple(found), exp.and_(*remaining, copy=True) if remaining else None
+
+
+def _predicate(condition: exp.Expr) -> Predicate | None:
+    negated = isinstance(condition, exp.Not)
+    node = condition.this.unnest() if negated else condition
+    inner = node.this if isinstance(node, exp.Exists) else node.args.get("query") if isinstance(node, exp.In) else None
+    query = inner.unnest() if inner is not None else None
+    if not isinstance(query, exp.Query):
+        return None
+    left = node.this.unnest() if isinstance(node, exp.In) else exp.Tuple()
+    compared = tuple(left.expressions) if isinstance(left, exp.Tuple) else (left,)
+    return Predicate(condition, query, compared, negated)
+
+
+def split_conditions(
+    where: exp.Expr | None, inner: TableSchema, outer: TableSchema, refusals: Refusals
+) -> tuple[exp.Expr | None, tuple[Comparison, ...]]:
+    """What of a subquery's WHERE is about its own rows, and what compares them with the row outside.
+
+    Raises:
+        UnsupportedQueryError: a condition uses the row outside in another way.
+
+    """
+    before = len(refusals.found)
+    own, compared = [], []
+    for condition in conjuncts(where):
+        columns = own_columns(condition)
+        if all(named_columns(inner, column.name, column.table) for column in columns):
+            own.append(condition)
+            continue
+        if not all(
+            named_columns(inner, column.name, column.table) or named_columns(outer, column.name, column.table)
+            for column in columns
+        ):
+            # the name that is nowhere is said where names are resolved
+            own.append(condition)
+            continue
+        found = _comparison(condition, inner, outer)
+        if found is None:
+            refusals.add(
+                "row_syntax", condition, f"{written(condition)} has no private form, as it uses the row outside.",
+                "Compare a column of it with a column of the subquery of the same type.",
+            )  # fmt: skip
+            continue
+        compared.append(found)
+    refusals.raise_if_any(before)
+    return (exp.and_(*own, copy=True) if own else None), tuple(compared)
+
+
+def _comparison(condition: exp.Expr, inner: TableSchema, outer: TableSchema) -> Comparison | None:
+    if not isinstance(condition, exp.Binary) or type(condition) not in _SIGNS:
+        return None
+    left, right = condition.left.unnest(), condition.right.unnest()
+    if not (isinstance(left, exp.Column) and isinstance(right, exp.Column)):
+        return None
+    operator: type[exp.Expr] = type(condition)
+    if named_columns(inner, left.name, left.table):
+        left, right = right, left
+        operator = _TURNED.get(operator, operator)
+    ends = _one(outer, left), _one(inner, right)
+    if ends[0] is None or ends[1] is None or ends[0].type != ends[1].type:
+        return None
+    return Comparison(ends[0], ends[1], operator)
+
+
+def _one(schema: TableSchema, node: exp.Column) -> Column | None:
+    found = named_columns(schema, node.name, node.table)
+    return schema.column(found[0].output) if len(found) == 1 else None
+
+
+def compared_columns(
+    predicate: Predicate, inner: Sequence[Column], outer: TableSchema, refusals: Refusals
+) -> tuple[Comparison, ...]:
+    """What IN compares: columns of the row outside with the subquery's.
+
+    Raises:
+        SchemaError: a column is not there, or there are more of them on one side.
+        UnsupportedQueryError: an expression is compared, or two types are.
+
+    """
+    if len(predicate.compared) != len(inner):
+        raise SchemaError(
+            f"IN compares {len(predicate.compared)} columns with {len(inner)}.",
+            span=span_of(predicate.node, refusals.text),
+        )
+    before = len(refusals.found)
+    found = []
+    for node, column in zip(predicate.compared, inner, strict=True):
+        other = _one(outer, node) if isinstance(node, exp.Column) else None
+        if other is None or other.type != column.type:
+            refusals.add(
+                "row_syntax", node,
+                f"IN compares a column with a column of its own type here, and {written(node)} is none."
+                if other is None else f"{written(node)} is {other.type} and is compared with {column.type}.",
+                "Compute it in a subquery of FROM, or cast it there.",
+            )  # fmt: skip
+            continue
+        found.append(Comparison(other, column, exp.EQ))
+    refusals.raise_if_any(before)
+    return tuple(found)
+
+
+def restricted(
+    outer: Relation, inner: Relation, compared: Sequence[Comparison], predicate: Predicate, refusals: Refusals
+) -> Relation:
+    """The rows that a predicate keeps.
+
+    Raises:
+        UnsupportedQueryError: whether a row is kept would depend on rows of other units.
+
+    """
+    before, owner = len(refusals.found), outer.owner
+    equal = {(one.outer.name, one.inner.name) for one in compared if one.operator is exp.EQ}
+    if not equal:
+        refusals.add(
+            "source", predicate.node, "a subquery in WHERE has to compare a column with =.",
+            "Write EXISTS (SELECT 1 FROM t WHERE t.x = a.x).",
+        )  # fmt: skip
+    elif inner.owner is not None:
+        if owner is None:
+            refusals.add(
+                "source", predicate.node, "which public rows are kept would tell of protected ones.",
+                "Start from the protected table.",
+            )  # fmt: skip
+        elif not are_one_unit(owner, inner.owner, equal):
+            refusals.add(
+                "source", predicate.node, "which rows are kept would depend on rows of other units.",
+                "Compare the privacy unit, or the key by which the tables are linked, in the subquery too.",
+            )  # fmt: skip
+        else:
+            owner = replace(owner, rules=together(owner.rules, inner.owner.rules))
+    refusals.raise_if_any(before)
+    # of one public column NOT IN is what SQL says it is
+    listed = len(predicate.compared) == len(compared) == 1 and inner.owner is None
+    known = predicate.negated and bool(predicate.compared)
+    texts = [(outer.schema.relation, inner.schema.relation), (outer.identity, inner.identity)]
+    if known and listed:
+        text, identity = (_not_in(*pair, compared[0]) for pair in texts)
+    else:
+        text, identity = (_kept(*pair, compared, negated=predicate.negated, known=known) for pair in texts)
+    readable = bool(outer.schema.relation and inner.schema.relation)
+    return replace(
+        outer,
+        schema=replace(outer.schema, relation=text if readable else ""),
+        owner=owner,
+        identity=identity,
+        reads=tuple(dict.fromkeys((*outer.reads, *inner.reads))),
+        is_table=False,
+    )
+
+
+def _not_in(outer: str, inner: str, one: Comparison) -> str:
+    """As SQL has it, where a NULL in a public list leaves nothing."""
+    bytewise = ' COLLATE "binary"' if one.outer.type == "VARCHAR" else ""
+    left, right = f"decided.{quote(one.outer.name)}{bytewise}", f"{quote(one.inner.name)}{bytewise}"
+    return f"(SELECT decided.* FROM {outer} AS decided WHERE {left} NOT IN (SELECT {right} FROM {inner}))"
+
+
+def _kept(outer: str, inner: str, compared: Sequence[Comparison], *, negated: bool, known: bool) -> str:
+    conditions = " AND ".join(sorted({_condition(one) for one in compared}))
+    where = " AND ".join(f"decided.{quote(one.outer.name)} IS NOT NULL" for one in compared) if known else ""
+    return (
+        f"(SELECT decided.* FROM {outer} AS decided {'ANTI' if negated else 'SEMI'} JOIN {inner} AS deciding "
+        f"ON {conditions}{f' WHERE {where}' if where else ''})"
+    )
+
+
+def _condition(one: Comparison) -> str:
+    left, right = f"decided.{quote(one.outer.name)}", f"deciding.{quote(one.inner.name)}"
+    return comparison(left, _SIGNS[one.operator], right, one.outer.type)
