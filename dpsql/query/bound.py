@@ -6,6 +6,8 @@
     kept       at most max_groups groups per unit, by a salted hash priority
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
+    cells_i    where quantiles are asked for: one row per (unit, group, cell), rows beyond the cap scaled down to it
+    binned_i   one row per group: how many rows the kept units have in each cell
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
     result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
                less the (k+1)-th largest number of units, where something is left
@@ -16,8 +18,8 @@ every TRY where no optimizer rule can lift a part of it out.
 
 from __future__ import annotations
 
-from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, joined_counts
-from dpsql.query.histogram_sql import cell_columns, cell_sql, unit_cells
+from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
+from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.query.shielded import one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
@@ -67,12 +69,6 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f", {_clamped(f'coalesce(sum(v_{i} - {statistic.centre_steps}), 0)', statistic)} AS stat_{i}"
         for i, statistic in added
     )
-    for i, statistic in histograms:
-        values += unit_cells(i, statistic)
-        sums += "".join(
-            f", {_clamped(f'coalesce(sum(v_{i}_{j}), 0)', statistic)} AS {name}"
-            for j, name in enumerate(cell_columns(i, statistic))
-        )
     names = [name for i, one in others for name in cell_columns(i, one)]
     kept = kept_sql(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
@@ -88,15 +84,19 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         ),
         ("kept AS", kept),
     ]
-    if distinct:
+    if distinct or histograms:
         ctes += [(f"{name} AS", body) for name, body in distinct_ctes(distinct, keys, per_row, salt)]
+        ctes += [(f"{name} AS", body) for name, body in histogram_ctes(histograms, keys, per_row)]
         ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {units} {from_kept}"))
         columns = [
             *(f"summed.{key}" for key in keys),
             "summed.units",
             *(part for i, one in others for part in _grouped_columns(i, one)),
         ]
-        body = f"SELECT {', '.join(columns)} FROM summed{joined_counts(distinct, keys)}"
+        apart = [*(f"counted_{i}" for i, _ in distinct), *(f"binned_{i}" for i, _ in histograms)]
+        # a group has at most one row of each, and keeps its own where it has none
+        joins = "".join(f" LEFT JOIN {name} ON {matches('summed', name, keys)}" for name in apart)
+        body = f"SELECT {', '.join(columns)} FROM summed{joins}"
     else:
         body = f"SELECT {select_keys}{units} {from_kept}"
     ctes.append(("grouped AS MATERIALIZED", body))
@@ -105,9 +105,12 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
 
 
 def _grouped_columns(i: int, statistic: Statistic) -> list[str]:
-    if statistic.kind != "values":
-        return [f"summed.{name}" for name in cell_columns(i, statistic)]
-    return [f"{_clamped(distinct_steps(i, statistic), statistic)} AS stat_{i}"]
+    if statistic.kind == "values":
+        return [f"{_clamped(distinct_steps(i, statistic), statistic)} AS stat_{i}"]
+    if statistic.kind == "histogram":
+        cells = enumerate(cell_columns(i, statistic))
+        return [f"{_clamped(f'coalesce(binned_{i}.n_{j}, 0)', statistic)} AS {name}" for j, name in cells]
+    return [f"summed.stat_{i}"]
 
 
 def _clamped(total: str, statistic: Statistic) -> str:

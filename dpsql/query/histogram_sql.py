@@ -1,4 +1,4 @@
-"""Rows of a unit in the cells of a public grid: expressions of the bounded query, one column a cell.
+"""Rows of a unit in the cells of a public grid: CTEs beside the bounded query, and one column of it a cell.
 
 *Guarantee*: adding all rows of one unit raises the counts of a group's cells by numbers of at least 0 that add up to
 ``row_cap`` at most, in at most max_groups groups, and leaves all others as they are.
@@ -9,6 +9,7 @@ them times row_cap / n, rounded down to the lattice; these add up to at most min
 
 from __future__ import annotations
 
+from dpsql.query.distinct_sql import matches
 from dpsql.query.private_query import Statistic
 
 CELL_LATTICE_EXPONENT = -8
@@ -29,15 +30,39 @@ def cell_columns(i: int, statistic: Statistic) -> tuple[str, ...]:
     return (f"stat_{i}",) if statistic.cells == 1 else tuple(f"stat_{i}_{j}" for j in range(statistic.cells))
 
 
-def unit_cells(i: int, statistic: Statistic) -> str:
-    """Columns of ``per_group``: a unit's rows in each cell, scaled down to the cap, in lattice steps."""
-    condition = f" AND f_{i}" if statistic.filter_sql else ""
-    rows = f"count(x_{i})" + (f" FILTER (WHERE f_{i})" if statistic.filter_sql else "")
-    columns = []
-    for j in range(statistic.cells):
-        count = f"CAST(count(*) FILTER (WHERE x_{i} = {j}{condition}) AS HUGEINT)"
-        columns.append(
-            f", CAST(CASE WHEN {rows} > {statistic.row_cap} THEN {count} * {statistic.high_steps} // {rows} "
-            f"ELSE {count} * {2**-statistic.lattice_exponent} END AS BIGINT) AS v_{i}_{j}"
+def histogram_ctes(histograms: list[tuple[int, Statistic]], keys: list[str], rows: str) -> tuple[tuple[str, str], ...]:
+    """Name and body of the CTEs that count a unit's rows in each cell, and add up what the kept units have.
+
+    Args:
+        histograms: the numbered statistics of kind ``histogram``.
+        keys: names of the key columns.
+        rows: what ``per_group`` reads.
+
+    """
+    ctes: list[tuple[str, str]] = []
+    listed, group = "".join(f"{key}, " for key in keys), ", ".join(["unit", *keys])
+    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+    for i, statistic in histograms:
+        passing = f" AND f_{i}" if statistic.filter_sql else ""
+        counted = (
+            f"SELECT {group}, x_{i} AS cell, CAST(count(*) AS HUGEINT) AS c FROM {rows} "
+            f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing} GROUP BY {group}, x_{i}"
         )
-    return "".join(columns)
+        scaled = (
+            f"CAST(CASE WHEN n > {statistic.row_cap} THEN c * {statistic.high_steps} // n "
+            f"ELSE c * {2**-statistic.lattice_exponent} END AS BIGINT)"
+        )
+        sums = ", ".join(f"sum(v) FILTER (WHERE cell = {j}) AS n_{j}" for j in range(statistic.cells))
+        ctes += [
+            (
+                f"cells_{i}",
+                f"SELECT {group}, cell, {scaled} AS v FROM "
+                f"(SELECT *, sum(c) OVER (PARTITION BY {group}) AS n FROM ({counted}))",
+            ),
+            (
+                f"binned_{i}",
+                f"SELECT {listed}{sums} FROM cells_{i} SEMI JOIN kept "
+                f"ON {matches(f'cells_{i}', 'kept', ['unit', *keys])}{grouping}",
+            ),
+        ]
+    return tuple(ctes)
