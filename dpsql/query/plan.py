@@ -180,10 +180,10 @@ def _plan(
     if parts is not None:
         once = frame.max_groups == 1 and auto is None
         _check_buckets(resolved, aggregates, min_units, hint, once=once, refusals=refusals)
-    if options.bounding == "L2" and any(one.kind == "values" for one in _measured(aggregates)):
+    if options.bounding == "L2" and any(one.kind in ("values", "histogram") for one in _measured(aggregates)):
         refusals.add(
-            "mechanism", hint, "distinct values have no weight: they count or they do not.",
-            "Leave bounding = L2 or count(DISTINCT …) out.",
+            "mechanism", hint, "distinct values and the rows of a quantile have no weight: they count or they do not.",
+            "Leave bounding = L2 out, or ask for them apart.",
         )  # fmt: skip
     frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
     extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals)

@@ -47,7 +47,8 @@ def noisy_table(query: PrivateQuery, histogram: Histogram, servings: tuple[Servi
     first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
     values = {
         statistic: read_values(
-            _steps(point)[first] + (added if statistic == PRESENCE else 0.0),
+            statistic,
+            _steps(point).reshape(-1, statistic.cells)[first].ravel() + (added if statistic == PRESENCE else 0.0),
             noise_sigma(statistic, point.sigma, histogram),
             histogram,
         )
