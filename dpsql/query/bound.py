@@ -2,8 +2,8 @@
 
     source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
     rows       the same with every key in one spelling and every value on the lattice
-    per_group  one row per (unit, group): per statistic one integer v inside its public interval
-    kept       at most max_groups groups per unit, by a salted hash priority
+    kept       at most max_groups groups per unit, by a salted hash priority: one row per (unit, group), per statistic
+               one integer v inside its public interval; in one of three formulations (`kept`)
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
     result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
                less the (k+1)-th largest number of units, where something is left
@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 
 from dpsql.query.dialect import quote
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
+from dpsql.query.kept import Formulation, kept_ctes, sizes_sql
+from dpsql.query.private_query import PRESENCE, Frame, Statistic
 from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
 LISTED_KEYS = "dpsql_listed_keys"
@@ -38,7 +39,14 @@ _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
 
 
-def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *, held_keys: bool = False) -> str:
+def bounded_sql(
+    frame: Frame,
+    statistics: tuple[Statistic, ...],
+    salt: bytes,
+    *,
+    held_keys: bool = False,
+    formulation: Formulation = "groups_first",
+) -> str:
     """SQL for the exact per-group table.
 
     Args:
@@ -47,6 +55,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         salt: the frame's 128 secret bits; decides which groups of a unit with too many are kept.
         held_keys: the keys are those that the frame holds already, offered as ``LISTED_KEYS``; nothing is left out
             and nothing subtracted.
+        formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one.
 
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, lattice steps, recentred) and, with top-k
@@ -56,27 +65,45 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
     others = list(enumerate(statistics))[1:]
-    select_keys = "".join(f"{key}, " for key in keys)
-    group_by = ", ".join(["unit", *keys])
-    per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
-    values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in others)
+    selected = "".join(f"{key}, " for key in keys)
+    values = [f"stat_{i}" for i, _ in others]
     sums = "".join(
         f", CAST(least(greatest(coalesce(sum(v_{i} - {statistic.centre_steps}), 0), {-_most(statistic)}), "
         f"{_most(statistic)}) AS BIGINT) AS stat_{i}"
         for i, statistic in others
     )
-    kept = kept_sql(keys, frame.max_groups, salt)
-    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+    aggregates = f"least(count(*), {_most(PRESENCE)}) AS units{sums} FROM kept"
+    # rows are read twice in the native formulation, and not to be held for it
+    as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
+    if formulation == "native":
+        named = "".join(f", {name}" for name in values)
+        grouped = (
+            f"SELECT {selected}units{named} FROM (SELECT code, {aggregates} GROUP BY code) AS coded "
+            "JOIN codes ON coded.code = codes.code"
+        )
+    else:
+        grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+        grouped = f"SELECT {selected}{aggregates}{grouping}"
     return (
-        f"WITH source AS ({source_sql(frame, others)}),\n"
-        f"rows AS ({rows_sql(frame, others)}),\n"
-        f"per_group AS (SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
-        f"WHERE unit IS NOT NULL GROUP BY {group_by}),\n"
-        f"kept AS ({kept}),\n"
-        f"grouped AS MATERIALIZED (SELECT {select_keys}least(count(*), {_most(PRESENCE)}) AS units{sums} "
-        f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping})\n"
-        f"{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
+        f"WITH source {as_read} ({source_sql(frame, others)}),\n"
+        f"rows {as_read} ({rows_sql(frame, others)}),\n"
+        f"{kept_ctes(frame, others, salt, _per_row(frame), formulation)},\n"
+        f"grouped AS MATERIALIZED ({grouped})\n"
+        f"{_selected(frame, keys, values, held_keys=held_keys)}"
     )
+
+
+def approximate_sizes_sql(frame: Frame) -> str:
+    """SQL for the ``Sizes`` by which a formulation is chosen: one row of four numbers."""
+    return (
+        f"WITH source AS ({source_sql(frame, [])}),\nrows AS ({rows_sql(frame, [])})\n"
+        f"{sizes_sql(frame, _per_row(frame))}"
+    )
+
+
+def _per_row(frame: Frame) -> str:
+    """The rows that take part."""
+    return "rows" if frame.public_keys is None else _listed("rows", frame)
 
 
 def _most(statistic: Statistic) -> int:
@@ -98,7 +125,9 @@ def _listed(rows: str, frame: Frame) -> str:
 def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bool) -> str:
     """The groups that are noised: all of them, or those that are left when something is subtracted."""
     minimum = frame.minimum_units
-    if held_keys or (frame.sparsity is None and minimum == 1):
+    if held_keys:
+        return f"SELECT * FROM {_listed('grouped', frame)}"
+    if frame.sparsity is None and minimum == 1:
         return "SELECT * FROM grouped"
     if frame.sparsity is None:
         return f"SELECT * REPLACE (units - {minimum - 1} AS units) FROM grouped WHERE units >= {minimum}"
@@ -208,41 +237,3 @@ def _row_steps(value: str, statistic: Statistic) -> str:
     scaled = f"CAST({value} AS DOUBLE) * {2.0**-statistic.lattice_exponent!r}::DOUBLE"
     clamped = f"CAST(round(least(greatest({scaled}, {low!r}::DOUBLE), {high!r}::DOUBLE)) AS BIGINT)"
     return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"
-
-
-def _group_value(i: int, statistic: Statistic) -> str:
-    """One integer per (unit, group), inside [low_steps, high_steps] whatever the rows are."""
-    condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
-    count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
-    scale = 2**-COUNT_LATTICE_EXPONENT
-    if statistic.kind == "units":
-        value = f"{scale} * coalesce(max(CAST(f_{i} AS TINYINT)), 0)"
-    elif statistic.kind == "rows":
-        value = f"{scale} * {count}"
-    else:
-        value = f"CASE WHEN {count} = 0 THEN 0 ELSE {_group_sum(i, statistic, count, condition)} END"
-    # for most values the last clamp changes nothing; it holds the bound where the schema's promise (NOT NULL) fails
-    return f"CAST(least(greatest({value}, {statistic.low_steps}), {statistic.high_steps}) AS BIGINT)"
-
-
-def _group_sum(i: int, statistic: Statistic, count: str, condition: str) -> str:
-    total = f"sum(x_{i}){condition}"
-    if statistic.group_bounds_steps is not None:
-        low, high = statistic.group_bounds_steps
-        return f"least(greatest({total}, {low}), {high})"
-    # more rows than the cap are scaled down to it: the same bound as a sample of them, and no chance in it
-    cap = statistic.row_cap
-    return f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
-
-
-def kept_sql(keys: list[str], max_groups: int | None, salt: bytes) -> str:
-    """Body of ``kept``, which reads ``per_group``."""
-    if not keys or max_groups is None:
-        return "SELECT * FROM per_group"
-    listed = ", ".join(keys)
-    # in some orders hash() mixes its arguments so weakly that most subsets of a unit's groups never occur;
-    # hashing the hash again makes every subset equally likely in any order
-    priority = f"hash(hash(unit, {listed}, '{salt.hex()}')) ASC"
-    # the order is written out, because the curator may have set another default
-    order = ", ".join([priority, *(f"{key} ASC NULLS LAST" for key in keys)])
-    return f"SELECT * FROM per_group QUALIFY row_number() OVER (PARTITION BY unit ORDER BY {order}) <= {max_groups}"

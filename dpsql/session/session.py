@@ -11,6 +11,7 @@ from types import TracebackType
 
 import duckdb
 
+from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
@@ -219,7 +220,7 @@ class Session:
     def __init__(self, connection: duckdb.DuckDBPyConnection, state_path: Path | None) -> None:
         self.connection = connection
         self._books = _Books(state_path)
-        self._desk = _Desk(self._books, DuckDBEngine(connection), SystemEntropy())
+        self._desk = _Desk(self._books, DuckDBEngine(connection, native_library()), SystemEntropy())
 
     def sql(
         self,
