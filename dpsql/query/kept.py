@@ -71,8 +71,9 @@ def chooses_groups(frame: Frame) -> bool:
 def sizes_sql(frame: Frame, per_row: str) -> str:
     """A SELECT with the four ``Sizes``, in one pass and little memory; reads ``rows``."""
     keys = ", ".join(_names(frame))
+    key = keys if len(frame.keys) == 1 else f"hash({keys})"
     return (
-        f"SELECT count(*), approx_count_distinct(unit), approx_count_distinct(hash({keys})), "
+        f"SELECT count(*), approx_count_distinct(unit), approx_count_distinct({key}), "
         f"approx_count_distinct(hash(unit, {keys})) FROM {per_row} WHERE unit IS NOT NULL"
     )
 

@@ -89,15 +89,13 @@ static void state_init(duckdb_function_info info, duckdb_aggregate_state state) 
 	memset(state, 0, sizeof(State));
 }
 
-static inline int comes_before(uint64_t priority, int64_t code, uint64_t other_priority, int64_t other_code) {
-	return priority < other_priority || (priority == other_priority && code < other_code);
-}
-
 static void find_last(State *state, const Shape *shape) {
 	const uint64_t *priority = priorities(state);
 	uint32_t last = 0;
 	for (uint32_t i = 1; i < state->held; i++) {
-		if (comes_before(priority[last], *group_at(state, shape, last), priority[i], *group_at(state, shape, i))) {
+		/* codes lie farther away, and are looked at where two priorities are equal */
+		if (priority[last] < priority[i] ||
+		    (priority[last] == priority[i] && *group_at(state, shape, last) < *group_at(state, shape, i))) {
 			last = i;
 		}
 	}
@@ -108,7 +106,8 @@ static void find_last(State *state, const Shape *shape) {
 static inline int64_t *group_of(State *state, const Shape *shape, uint64_t its_priority, int64_t its_code) {
 	uint64_t *priority = priorities(state);
 	const int full = state->held == state->most;
-	if (full && comes_before(priority[state->last], *group_at(state, shape, state->last), its_priority, its_code)) {
+	if (full && priority[state->last] <= its_priority &&
+	    (priority[state->last] < its_priority || *group_at(state, shape, state->last) < its_code)) {
 		return NULL;
 	}
 	for (uint32_t i = 0; i < state->held; i++) {
@@ -135,7 +134,7 @@ static inline void add(Sum *sum, uint64_t count, uint64_t low, int64_t high) {
 }
 
 static inline int is_valid(uint64_t *validity, idx_t row) {
-	return !validity || duckdb_validity_row_is_valid(validity, row);
+	return !validity || (validity[row / 64] >> (row % 64) & 1);
 }
 
 static void update(duckdb_function_info info, duckdb_data_chunk input, duckdb_aggregate_state *states) {
