@@ -25,7 +25,7 @@
 
 DUCKDB_EXTENSION_EXTERN
 
-/* Keep these three in step with dpsql/query/formulations.py, which says what is asked of the library. */
+/* In step with dpsql/query/kept.py, which says what is asked of the library. */
 enum { MOST_FLAGS = 4, MOST_SUMS = 4 };
 static const uint32_t CAPACITIES[] = {1, 2, 4, 8, 16, 32, 64};
 
@@ -56,6 +56,7 @@ typedef struct {
 	uint32_t unused;
 } State;
 
+/* Filled with the same values whenever a database loads the library. */
 static Shape shapes[MOST_CAPACITIES][MOST_FLAGS + 1][MOST_SUMS + 1];
 
 static inline uint64_t *priorities(State *state) {
