@@ -277,8 +277,8 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
         path: a DuckDB file, or ``:memory:``.
         state: the state file (policy, ledger, side table); by default ``<path>.dpsql`` beside the database, and in
             memory for ``:memory:``.
-        duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …); with ``allow_unsigned_extensions=True`` the
-            native aggregate is used where ``make native`` has built it, for the same results in less time.
+        duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
+            it use the native aggregate that ``make native`` builds, for the same results in less time.
 
     The state file holds true keys and hidden values: give it the same access rights and backups as the data.
 
