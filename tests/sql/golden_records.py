@@ -36,6 +36,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.after import RESULT
 from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
+from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PRESENCE, Frame, Linear, PrivateQuery, Statistic
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
@@ -215,8 +216,17 @@ class Clinic:
         if query.frame.public_keys is not None:
             types = [key.type for key in query.frame.keys]
             public = self.view.public_key_table(query.frame.public_keys.columns, types)
-        sql = bounded_sql(query.frame, query.statistics, SALT)
-        table = self.engine.aggregate(sql, listed_keys=public, timeout_seconds=None).reveal()
+        formulations: tuple[Formulation, ...] = ("groups_first", "rows_first")
+        tables = [
+            self.engine.aggregate(
+                bounded_sql(query.frame, query.statistics, SALT, formulation=formulation),
+                listed_keys=public,
+                timeout_seconds=None,
+            ).reveal()
+            for formulation in formulations[: 2 if chooses_groups(query.frame) else 1]
+        ]
+        table, *others = tables
+        assert all(sorted(map(str, other.to_pylist())) == sorted(map(str, table.to_pylist())) for other in others)
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
