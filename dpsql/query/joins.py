@@ -483,15 +483,23 @@ def _step_owner(
 
 
 def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> Owner:
-    """The owner, with the columns that a step says are equal to the unit."""
+    """The owner, with the columns that a step says are equal to the unit: in all rows, or those of an optional side.
+
+    The side of an outer join whose rows are all kept learns nothing: where none matched, nothing was equal.
+    """
     if kind == _FULL:
         return owner
-    for pair in equal:
-        named = set(pair) & owner.names_unit
-        if named and kind == _INNER:
-            owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
-        elif named:
-            owner = replace(owner, sometimes=owner.sometimes | (set(pair) - owner.always))
+    pairs = sorted(equal)
+    more = True
+    while more:
+        # one equality may name a column that another one compares
+        named = owner.names_unit
+        for pair in (pair for pair in pairs if set(pair) & named):
+            if kind == _INNER:
+                owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
+            elif pair[kind == _LEFT] not in named:
+                owner = replace(owner, sometimes=owner.sometimes | {pair[kind == _LEFT]})
+        more = owner.names_unit != named
     return owner
 
 
