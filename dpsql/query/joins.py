@@ -208,17 +208,22 @@ class _Reader:
     def _with_merged(self, step: Step, right: Sequence[_Seen], used: int) -> Step:
         """The step with the columns that USING makes; from here on they stand for both of theirs."""
         pairs = step.equal[:used]
-        away = {pair[0 if step.kind == _RIGHT else 1].output.name for pair in pairs}
-        if step.kind == _FULL:
-            away |= {pair[0].output.name for pair in pairs}
-        merged = [self._merged(left, other) for left, other in pairs] if step.kind == _FULL else []
-        kept = [] if step.kind in _FILTERING else right
-        self.columns = [
-            replace(seen, hidden=seen.hidden or seen.output.name in away) for seen in (*self.columns, *kept)
-        ] + merged
-        return replace(step, merged=tuple(merged))
+        both = {left.output.name for left, _ in pairs} if step.kind in (_RIGHT, _FULL) else set()
+        away = both | {right.output.name for _, right in pairs}
+        merged = [self._merged(left, right, step.kind) for left, right in pairs] if both else []
+        stands_for = dict(zip([left.output.name for left, _ in pairs], merged, strict=False))
+        columns: list[_Seen] = []
+        for seen in (*self.columns, *([] if step.kind in _FILTERING else right)):
+            # in the place of the left one, where a star shows it
+            columns += [stands_for.pop(seen.output.name)] if seen.output.name in stands_for else []
+            columns.append(replace(seen, hidden=seen.hidden or seen.output.name in away))
+        self.columns = columns
+        return replace(step, merged=tuple(merged) if step.kind == _FULL else ())
 
-    def _merged(self, left: _Seen, right: _Seen) -> _Seen:
+    def _merged(self, left: _Seen, right: _Seen, kind: str) -> _Seen:
+        """What USING makes of two columns: after RIGHT JOIN the right one, after FULL JOIN whichever there is."""
+        if kind == _RIGHT:
+            return replace(right, qualifier="", declared=left.declared, hidden=False)
         name = fresh(f"{left.declared} of both", self._taken)
         self._taken.add(name)
         output = Column(name, left.output.type, True, left.output.origin)
@@ -332,8 +337,10 @@ def read_joins(clauses: Clauses, parts: Sequence[Part], text: str, refusals: Ref
     """
     before = len(refusals.found)
     where = conjuncts(clauses.where)
+    order = list(range(len(parts)))
     if all(is_apart(part.join) for part in parts[1:]):
-        parts = _in_reach(parts, where)
+        order = _in_reach(parts, where)
+        parts = [parts[place] for place in order]
     reader = _Reader(parts, where, text, refusals)
     steps = [reader.step(place) for place in range(len(parts))]
     for part, step in zip(parts, steps, strict=True):
@@ -350,11 +357,15 @@ def read_joins(clauses: Clauses, parts: Sequence[Part], text: str, refusals: Ref
     )
     if not unchanged:
         clauses = replace(clauses, where=exp.and_(*reader.where, copy=True) if reader.where else None)
-    return clauses, Joins(tuple(parts), tuple(steps), tuple(reader.columns))
+    columns = reader.columns
+    if order != sorted(order):
+        # a star shows them as FROM lists them
+        columns = sorted(columns, key=lambda seen: order[seen.place])
+    return clauses, Joins(tuple(parts), tuple(steps), tuple(columns))
 
 
-def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> Sequence[Part]:
-    """Parts side by side in an order in which each is joined to one before it, where there is such an order."""
+def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[int]:
+    """Places of parts side by side, in an order in which each is joined to one before it where there is one."""
     edges = []
     for condition in [*where, *(shared for part in where for shared in _shared(part))]:
         if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
@@ -366,7 +377,7 @@ def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> Sequence[Part
         place = next(reached, left[0])
         order.append(place)
         left.remove(place)
-    return [parts[place] for place in order]
+    return order
 
 
 def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
@@ -398,11 +409,13 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     matches = _check_matches(joins, environment, refusals)
     refusals.raise_if_any(before)
     source = _from(joins, [part.relation.schema.relation for part in parts])
-    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in joins.columns]
+    # after RIGHT JOIN … USING a column has two names
+    seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
+    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
     selected += [f"{sql} AS {quote(name)}" for name, _, sql in extra]
     readable = all(part.relation.schema.relation for part in parts)
     first = next((part for part in parts if part.relation.owner is not None), parts[0]).relation.schema
-    columns = [seen.output for seen in joins.columns] + [Column(name, kind, True) for name, kind, _ in extra]
+    columns = [seen.output for seen in seen_once] + [Column(name, kind, True) for name, kind, _ in extra]
     schema = TableSchema(
         canonical=first.canonical,
         relation=f"(SELECT {', '.join(selected)} FROM {source})" if readable else "",

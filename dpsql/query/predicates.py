@@ -194,7 +194,9 @@ def restricted(
     if known and listed:
         text, identity = (_not_in(*pair, compared[0]) for pair in texts)
     else:
-        text, identity = (_kept(*pair, compared, negated=predicate.negated, known=known) for pair in texts)
+        # what the subquery's WHERE compares may be NULL, and then matches nothing
+        known_columns = tuple(one.outer for one in compared[: len(predicate.compared)]) if known else ()
+        text, identity = (_kept(*pair, compared, negated=predicate.negated, known=known_columns) for pair in texts)
     readable = bool(outer.schema.relation and inner.schema.relation)
     return replace(
         outer,
@@ -213,9 +215,9 @@ def _not_in(outer: str, inner: str, one: Comparison) -> str:
     return f"(SELECT decided.* FROM {outer} AS decided WHERE {left} NOT IN (SELECT {right} FROM {inner}))"
 
 
-def _kept(outer: str, inner: str, compared: Sequence[Comparison], *, negated: bool, known: bool) -> str:
+def _kept(outer: str, inner: str, compared: Sequence[Comparison], *, negated: bool, known: Sequence[Column]) -> str:
     conditions = " AND ".join(sorted({_condition(one) for one in compared}))
-    where = " AND ".join(f"decided.{quote(one.outer.name)} IS NOT NULL" for one in compared) if known else ""
+    where = " AND ".join(f"decided.{quote(column.name)} IS NOT NULL" for column in known)
     return (
         f"(SELECT decided.* FROM {outer} AS decided {'ANTI' if negated else 'SEMI'} JOIN {inner} AS deciding "
         f"ON {conditions}{f' WHERE {where}' if where else ''})"

@@ -206,6 +206,11 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
             "source", node, "UNION ALL of rows of different units, or of public and protected rows.",
             "Put together rows of one unit.",
         )  # fmt: skip
+    elif len({_unit_type(part) for part in parts}) > 1:
+        # DuckDB would cast them to one type, which may fail, and may hold two units equal
+        refusals.add(
+            "source", node, "UNION ALL of rows whose units have several types.", "Cast the unit's column in a view.",
+        )  # fmt: skip
     refusals.raise_if_any(before)
     declared = [one.declared for one in parts[0].schema.visible]
     names: list[str] = []
@@ -241,6 +246,11 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
         reads=tuple(dict.fromkeys(read for part in parts for read in part.reads)),
         matches=sum(part.matches for part in parts),
     )
+
+
+def _unit_type(relation: Relation) -> str:
+    column = None if relation.owner is None else relation.schema.column(relation.owner.unit)
+    return "" if column is None else column.type
 
 
 def _visible(relation: Relation) -> list[Column]:
