@@ -21,6 +21,7 @@ class Column:
 
     Attributes:
         origin: table and column that it is of, where it has another name in joined rows.
+        uses: columns of tables in what computes it, through all subqueries, each as often as it is named there.
 
     """
 
@@ -28,6 +29,7 @@ class Column:
     type: str
     nullable: bool
     origin: tuple[str, str] | None = None
+    uses: int = 1
 
 
 @dataclass(frozen=True, slots=True)

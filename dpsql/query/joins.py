@@ -7,6 +7,7 @@ then whatever it multiplies is the unit's own, and is bounded as ever. docs/proo
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ _KINDS = {
 }  # fmt: skip
 _FILTERING = (_SEMI, _ANTI)
 MOST_TABLES = 12
-_MOST_MATCHES = 1_000
+MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
 
 
@@ -226,7 +227,8 @@ class _Reader:
             return replace(right, qualifier="", declared=left.declared, hidden=False)
         name = fresh(f"{left.declared} of both", self._taken)
         self._taken.add(name)
-        output = Column(name, left.output.type, True, left.output.origin)
+        uses = left.output.uses + right.output.uses
+        output = Column(name, left.output.type, True, left.output.origin, uses)
         return _Seen(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
 
     def _find(self, node: exp.Column, place: int) -> _Seen:
@@ -314,7 +316,7 @@ def _own_columns(parts: Sequence[Part]) -> list[list[_Seen]]:
             found[-1].append(
                 _Seen(
                     place, part.qualifier, name, column.name, f"join_{place}.{quote(column.name)}",
-                    Column(output, column.type, True, schema.origin(column.name)),
+                    Column(output, column.type, True, schema.origin(column.name), column.uses),
                     one is not None, away or (one is not None and one.hidden),
                 )
             )  # fmt: skip
@@ -535,29 +537,32 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     """Most rows that public tables make of one protected row: how long it takes would tell of that row.
 
     A table is met through the columns that one step compares of it: no more of its rows meet one than agree on these.
+    Of public tables alone, they are the rows that all others make of one row of some table: what is counted while a
+    plan is made must not cost without bound either.
     """
-    if all(part.relation.owner is None for part in joins.parts):
-        return 1
-    product = 1
+    is_public = all(part.relation.owner is None for part in joins.parts)
+    factors = [1]
     for place, part in enumerate(joins.parts):
         if joins.steps[place].kind in _FILTERING:
             continue
         if part.relation.owner is not None:
-            product *= part.relation.matches
+            factors.append(part.relation.matches)
             continue
         by_step = [
             sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in joins.steps
         ]
-        product *= max(_most_matches(part.relation, names, environment) for names in by_step if names)
-    if product > _MOST_MATCHES:
+        factors.append(max((most_matches(part.relation, names, environment) for names in by_step if names), default=1))
+    product = math.prod(factors) // (max(1, *factors) if is_public else 1)
+    if product > MOST_MATCHES:
+        what = "of one of theirs" if is_public else "of one protected row"
         refusals.add(
-            "source", joins.parts[0].node,
-            f"public tables may make {product:,} rows of one protected row, by these columns.",
-            f"Join on columns that tell their rows apart: at most {_MOST_MATCHES:,} rows are joined to one.",
+            "source", joins.parts[0].node, f"public tables may make {product:,} rows {what}, by these columns.",
+            f"Join on columns that tell their rows apart: at most {MOST_MATCHES:,} rows are joined to one.",
         )  # fmt: skip
-    return product
+    return 1 if is_public else product
 
 
-def _most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
+def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
+    """Most rows of public ones that agree on some columns."""
     # what is gone is not read
     return environment.schemas.most_matches(relation.schema, names) if relation.schema.relation else 1

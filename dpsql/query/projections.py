@@ -19,7 +19,7 @@ from dpsql.query.environment import Column, Environment, JoinedName, KeyPath, Ta
 from dpsql.query.names import SelectItem
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
-from dpsql.query.row_rules import check_private_parts
+from dpsql.query.row_rules import check_private_parts, uses_of
 from dpsql.query.shielded import as_condition, is_plain, shielded, without_statistics
 from dpsql.query.total import total_condition_sql, total_sql
 
@@ -114,7 +114,7 @@ def shown_columns(
         # no policy speaks of what is computed
         origin = schema.origin(node.name) if isinstance(node, exp.Column) else ("", output)
         null = kind == '"NULL"'
-        column = Column(output, "INTEGER" if null else kind, True, origin)
+        column = Column(output, "INTEGER" if null else kind, True, origin, uses_of(sql, schema.columns))
         shown.append(Shown(item.name, f"CAST({sql} AS INTEGER)" if null else sql, column))
     return tuple(shown)
 
@@ -227,8 +227,10 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
     first = alike[0].schema
     columns = [column for column in first.columns if column.name in names]
     for place, column in enumerate(columns):
+        held_by = [found for part in alike if (found := part.schema.column(column.name)) is not None]
+        columns[place] = replace(column, uses=max(found.uses for found in held_by))
         if len({part.schema.origin(column.name) for part in alike}) > 1:
-            columns[place] = replace(column, origin=("", column.name))
+            columns[place] = replace(columns[place], origin=("", column.name))
     owner = _of_all([part.owner for part in alike if part.owner is not None], unit)
     if owner is not None and alike[0].owner is not None:
         held = first.column(alike[0].owner.unit)
@@ -260,7 +262,11 @@ def _visible(relation: Relation) -> list[Column]:
 
 def _under_names(relation: Relation, names: Sequence[str]) -> Relation:
     shown = [
-        Shown(name, quote(column.name), Column(name, column.type, True, relation.schema.origin(column.name)))
+        Shown(
+            name,
+            quote(column.name),
+            Column(name, column.type, True, relation.schema.origin(column.name), column.uses),
+        )
         for name, column in zip(names, _visible(relation), strict=True)
     ]
     texts = [one.sql for one in shown]

@@ -287,7 +287,7 @@ class SourceReader:
             compared = compared_columns(
                 predicate, [column for column in columns if column is not None], named, self._refusals
             )
-            return restricted(outer, inner, compared, predicate, self._refusals)
+            return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
         return self._correlated(outer, named, predicate, scope)
 
     def _correlated(self, outer: Relation, named: TableSchema, predicate: Predicate, scope: _Scope) -> Relation:
@@ -315,7 +315,7 @@ class SourceReader:
                 self._refusals.raise_if_any()
             found = [column for column in columns if column is not None]
             compared = (*compared_columns(predicate, found, named, self._refusals), *compared)
-        return restricted(outer, inner, compared, predicate, self._refusals)
+        return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
 
     def _not_protected(self, node: exp.Expr) -> SchemaError:
         if not isinstance(node, exp.Table):
