@@ -405,7 +405,7 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     owner = _owner_of(parts[0], joins.columns, 0)
     extra: list[tuple[str, str, str]] = []
     for place in range(1, len(parts)):
-        owner, unit = _step_owner(place, owner, joins, refusals)
+        owner, unit = _step_owner(place, owner, joins, extra, refusals)
         extra += [unit] if unit else []
     refusals.raise_if_any(before)
     matches = _check_matches(joins, environment, refusals)
@@ -460,7 +460,7 @@ def _owner_of(part: Part, columns: Iterable[_Seen], place: int) -> Owner | None:
 
 
 def _step_owner(
-    place: int, left: Owner | None, joins: Joins, refusals: Refusals
+    place: int, left: Owner | None, joins: Joins, extra: Sequence[tuple[str, str, str]], refusals: Refusals
 ) -> tuple[Owner | None, tuple[str, str, str] | None]:
     """Whose the rows are after a step; and, after FULL JOIN, the unit as one more column: its name, type and SQL."""
     part, step = joins.parts[place], joins.steps[place]
@@ -489,7 +489,7 @@ def _step_owner(
     if filtering:
         return replace(left, rules=rules), None
     if step.kind == _FULL:
-        return _full(replace(left, rules=rules), right, step, joins)
+        return _full(replace(left, rules=rules), right, step, joins, extra)
     if step.kind == _RIGHT:
         owner = with_columns_of(right, optional(left))
     else:
@@ -518,11 +518,14 @@ def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> O
     return owner
 
 
-def _full(left: Owner, right: Owner, step: Step, joins: Joins) -> tuple[Owner, tuple[str, str, str]]:
-    """After FULL JOIN either side names the unit; a column of its own holds it."""
-    by_name = {seen.output.name: seen for seen in joins.columns}
-    one, other = by_name[left.unit], by_name[right.unit]
-    name = fresh(HIDDEN_UNIT, by_name)
+def _full(
+    left: Owner, right: Owner, step: Step, joins: Joins, extra: Sequence[tuple[str, str, str]]
+) -> tuple[Owner, tuple[str, str, str]]:
+    """After FULL JOIN either side names the unit; a column of its own holds it, as one may that an earlier step made."""
+    held = {seen.output.name: (seen.output.type, seen.sql) for seen in joins.columns}
+    held |= {name: (kind, sql) for name, kind, sql in extra}
+    (kind, one), (_, other) = held[left.unit], held[right.unit]
+    name = fresh(HIDDEN_UNIT, held)
     both = {
         merged.output.name
         for merged, (a, b) in zip(step.merged, step.equal, strict=False)
@@ -530,7 +533,7 @@ def _full(left: Owner, right: Owner, step: Step, joins: Joins) -> tuple[Owner, t
     }
     owner = with_columns_of(optional(left), optional(right))
     owner = replace(owner, unit=name, always=frozenset({name, *both}))
-    return owner, (name, one.output.type, f"coalesce({one.sql}, {other.sql})")
+    return owner, (name, kind, f"coalesce({one}, {other})")
 
 
 def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
