@@ -473,7 +473,7 @@ def _step_owner(
                 "source", part.join, "which public rows are kept would tell of protected ones.",
                 "Start from the protected table.",
             )  # fmt: skip
-        owner = left or right
+        owner = left if filtering else left or right
         return (owner if owner is None or filtering else _with_equals(owner, step.kind, equal)), None
     if left.rules.unit != right.rules.unit:
         refusals.add(
@@ -521,7 +521,7 @@ def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> O
 def _full(
     left: Owner, right: Owner, step: Step, joins: Joins, extra: Sequence[tuple[str, str, str]]
 ) -> tuple[Owner, tuple[str, str, str]]:
-    """After FULL JOIN either side names the unit; a column of its own holds it, as one may that an earlier step made."""
+    """After FULL JOIN either side names the unit; a column of its own holds it, made of earlier such ones."""
     held = {seen.output.name: (seen.output.type, seen.sql) for seen in joins.columns}
     held |= {name: (kind, sql) for name, kind, sql in extra}
     (kind, one), (_, other) = held[left.unit], held[right.unit]
