@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.errors import DpsqlError, SchemaError
+from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.clauses import Clauses, QueryOptions, is_plain_table, qualifier_of, read_clauses
 from dpsql.query.dialect import parse_statement, quote, span_of
@@ -213,8 +213,20 @@ class SourceReader:
             if next(part.iter_expressions(), None) is None:
                 part.update_positions(node.this)
         names = create.this.expressions if isinstance(create.this, exp.Schema) else ()
+        earlier = list(self._refusals.found)
         try:
             relation = self._query(query, _Scope({}, scope.depth + 1))
+        except UnsupportedQueryError:
+            # nor is the view's own text, which may quote values
+            codes = dict.fromkeys(refusal.code for refusal in self._refusals.found if refusal not in earlier)
+            self._refusals.found = earlier
+            for code in codes:
+                self._refusals.add(
+                    code, node, "this view reads its tables in a way that has no private form.",
+                    "The curator sees why by asking its text as a subquery.",
+                )  # fmt: skip
+            self._refusals.raise_if_any()
+            raise
         except SchemaError:
             # names of tables that nobody declared are not told
             raise self._not_protected(node) from None

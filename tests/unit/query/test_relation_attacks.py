@@ -113,3 +113,13 @@ def test_public_tables_are_joined_whichever_comes_first(session: dpsql.Session) 
     for joined in (f"p JOIN {names} USING (k)", f"{names} JOIN p USING (k)"):
         plan(session, f"SELECT count(*) FROM a SEMI JOIN (SELECT m FROM {joined}) t ON t.m = a.z")
     plan(session, "SELECT count(*) FROM a WHERE EXISTS (SELECT 1 FROM p WHERE p.k = a.z)")
+
+
+def test_a_refusal_does_not_quote_a_view(session: dpsql.Session) -> None:
+    session.connection.execute(
+        "CREATE OR REPLACE VIEW quoted AS SELECT a.* FROM a LEFT JOIN q ON a.z = q.k AND (a.s <> 'Alice' OR q.k > 1)"
+    )
+    with pytest.raises(UnsupportedQueryError) as caught:
+        plan(session, "SELECT count(*) FROM quoted")
+    assert "Alice" not in str(caught.value)
+    assert [(refusal.code, str(refusal.span)) for refusal in caught.value.refusals] == [("source", "line 1, column 22")]
