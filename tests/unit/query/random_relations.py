@@ -492,7 +492,7 @@ class Writer:
         return "DISTINCT " if self._is(0.2 if shows_unit or not source.private else 0.1) else ""
 
     def _outcome(self, source: Source, items: Mapping[str, tuple[str, str]]) -> Source:
-        names = {sql: name for name, (sql, _) in reversed(items.items())}
+        names = {sql: name for name, (sql, _) in reversed(list(items.items()))}
         shown = Source("", [Shown(name, name, kind) for name, (_, kind) in items.items()], source.private)
         shown.unit, shown.present = names.get(source.unit, ""), names.get(source.present, "")
         shown.present = shown.present or shown.unit
@@ -593,7 +593,7 @@ class Writer:
         if self._is(0.4):
             return self._near_a_border()
         self._named.append([])
-        ctes = []
+        ctes: list[str] = []
         for _ in range(self.chance.choice((0, 0, 0, 0, 1, 2))):
             text, inner = self.subquery(1)
             name = self.chance.choice(("w", "cities", "visits", "u")) + str(len(ctes) or "")

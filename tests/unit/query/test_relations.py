@@ -233,7 +233,7 @@ def _check_query(
     assert exact == _exact(world.shuffled, sql, plan), "the order of rows counts"
     _check_sensitivity(plan, exact, _exact(world.neighbour, sql, plan))
     for place, statistic in enumerate(plan.statistics):
-        values = {key: (stats[place],) for key, stats in exact.items()}
+        values: Exact = {key: (stats[place],) for key, stats in exact.items()}
         assert answers.setdefault(statistic.hash_in(plan.frame), values) == values, "one hash, two answers"
     if query.comparable and not query.tight:
         _check_agreement(world, query, plan, exact, seen)
