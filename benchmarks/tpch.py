@@ -1,4 +1,4 @@
-"""The queries of TPC-H, private: python benchmarks/tpch.py [--scale 1] [--repeats 3] [--only 1 13].
+"""The queries of TPC-H, private: python -m benchmarks.tpch [--scale 1] [--repeats 3] [--only 1 13].
 
 Makes the data with tpchgen-cli (from PyPI) once, declares customers as the privacy unit, and asks each of the 22
 queries at epsilon 1, delta 1e-6: answered, with the median relative error over the numbers that are shown and the time
@@ -14,13 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from tpch_queries import QUERIES, Query
 
 import dpsql
+from benchmarks.tpch_queries import QUERIES, Query
 
 FOLDER = Path(__file__).parents[1] / "out" / "tpch"
 TABLES = ("customer", "orders", "lineitem", "part", "supplier", "partsupp", "nation", "region")
@@ -73,16 +74,16 @@ def policy(query: Query) -> list[str]:
     ]  # fmt: skip
 
 
-def seconds(action: Callable[[], Any]) -> float:
-    """Wall time of one run."""
+def timed(action: Callable[[], list[tuple[Any, ...]]]) -> tuple[float, list[tuple[Any, ...]]]:
+    """Wall time of one run, and the rows that it gives."""
     start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
+    rows = action()
+    return time.perf_counter() - start, rows
 
 
 def plain(text: str) -> str:
     """The text without what only dpsql reads, and without what leaves rows of the answer out."""
-    return re.sub(r"\s*LIMIT \d+$", "", re.sub(r",\s*contribution_bounds_per_row => \([^)]*\)", "", text))
+    return re.sub(r"\s*LIMIT \d+$", "", re.sub(r",\s*contribution_bounds_per_\w+ => \([^)]*\)", "", text))
 
 
 def relative_errors(query: Query, noisy: list[tuple[Any, ...]], exact: list[tuple[Any, ...]]) -> list[float]:
@@ -96,6 +97,10 @@ def relative_errors(query: Query, noisy: list[tuple[Any, ...]], exact: list[tupl
     ]
 
 
+def _rows(ask: Callable[[], dpsql.Result | duckdb.DuckDBPyConnection]) -> list[tuple[Any, ...]]:
+    return ask().fetchall()
+
+
 def measured(query: Query, file: Path, repeats: int) -> list[str]:
     """The cells of a query's line: groups, median relative error, time beside the plain query; or why it is refused."""
     errors: list[float] = []
@@ -106,24 +111,17 @@ def measured(query: Query, file: Path, repeats: int) -> list[str]:
             session = dpsql.Session(connection, None)
             for declaration in policy(query):
                 session.sql(declaration)
-            answers: list[dpsql.Result] = []
+            asked = partial(session.sql, query.sql, epsilon=EPSILON, delta=DELTA)
             try:
-                private = seconds(
-                    lambda session=session, answers=answers: answers.append(
-                        session.sql(query.sql, epsilon=EPSILON, delta=DELTA)
-                    )
-                )
+                private, noisy = timed(partial(_rows, asked))
             except dpsql.DpsqlError as error:
                 return ["refused", type(error).__name__, "", query.note]
-            exact: list[list[tuple[Any, ...]]] = []
-            ordinary = seconds(lambda exact=exact: exact.append(connection.execute(plain(query.sql)).fetchall()))
-            noisy = answers[0].fetchall()
-            errors += relative_errors(query, noisy, exact[0])
+            ordinary, exact = timed(partial(_rows, partial(connection.execute, plain(query.sql))))
+            errors += relative_errors(query, noisy, exact)
             groups.append(len(noisy))
             ratios.append(private / ordinary)
-    error = f"{statistics.median(errors):.2%}" if errors else "nothing shown"
-    of = len(exact[0])
-    return [f"{statistics.median(groups):g} of {of}", error, f"{statistics.median(ratios):.1f}", query.note]
+    shown = f"{statistics.median(errors):.2%}" if errors else "nothing shown"
+    return [f"{statistics.median(groups):g} of {len(exact)}", shown, f"{statistics.median(ratios):.1f}", query.note]
 
 
 def main() -> None:

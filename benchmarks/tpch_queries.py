@@ -60,7 +60,7 @@ LIMIT 100""",
     ),
     Query(
         3,
-        f"""SELECT o_orderdate, o_shippriority, sum({REVENUE}) AS revenue
+        f"""SELECT o_orderdate, o_shippriority, sum({REVENUE}, contribution_bounds_per_group => (0, 200000)) AS revenue
 FROM customer, orders, lineitem
 WHERE c_mktsegment = 'BUILDING' AND c_custkey = o_custkey AND l_orderkey = o_orderkey
   AND o_orderdate < DATE '1995-03-15' AND l_shipdate > DATE '1995-03-15'
@@ -68,6 +68,7 @@ GROUP BY o_orderdate, o_shippriority
 ORDER BY revenue DESC, o_orderdate LIMIT 10""",
         keys=2,
         note="without `l_orderkey`, which is one customer's",
+        max_groups=1,
     ),
     Query(
         4,
@@ -77,7 +78,7 @@ WHERE o_orderdate >= DATE '1993-07-01' AND o_orderdate < DATE '1993-10-01'
   AND EXISTS (SELECT * FROM lineitem WHERE l_orderkey = o_orderkey AND l_commitdate < l_receiptdate)
 GROUP BY o_orderpriority ORDER BY o_orderpriority""",
         keys=1,
-        max_groups=2,
+        max_groups=4,
         max_rows=2,
     ),
     Query(

@@ -230,12 +230,12 @@ class Clinic:
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
-        others = {
+        beside = {
             s: cell_values(aligned.values, i, s) * 2.0 ** query.frame.exact_exponent(s)
             for i, s in enumerate(query.statistics)
             if i
         }
-        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | others
+        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | beside
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
         if query.buckets is not None:
