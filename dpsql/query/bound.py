@@ -66,7 +66,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     )
     kept = kept_sql(keys, frame.max_groups, salt)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
-    units = f"least(count(*), {_most(PRESENCE)}) AS units{sums}"
+    units = f"least(count(*), {most_steps(PRESENCE)}) AS units{sums}"
     from_kept = f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping}"
     ctes = [
         ("source AS", source_sql(frame, others)),
@@ -97,11 +97,11 @@ def _grouped_column(i: int, statistic: Statistic) -> str:
 
 
 def _clamped(total: str, statistic: Statistic) -> str:
-    return f"CAST(least(greatest({total}, {-_most(statistic)}), {_most(statistic)}) AS BIGINT)"
+    return f"CAST(least(greatest({total}, {-most_steps(statistic)}), {most_steps(statistic)}) AS BIGINT)"
 
 
-def _most(statistic: Statistic) -> int:
-    """The clamp of a statistic's sum, in its own lattice steps."""
+def most_steps(statistic: Statistic) -> int:
+    """The clamp of a statistic's sum over units, in its own lattice steps."""
     return _MOST_STEPS >> (statistic.lattice_exponent - statistic.noise_exponent)
 
 

@@ -17,7 +17,8 @@ from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic, W
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
 from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 
-_MOST_DRAWN = 128
+MOST_DRAWN = 128
+"""Draws that a point may be an average of."""
 # what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
 _LARGEST_DELTA = 0.5
 
@@ -136,7 +137,7 @@ def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None
     delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
     epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
     # each point may be an average of as many draws as there are rises
-    noise = slack_delta(_MOST_DRAWN * _draws(histogram, len(levels)), epsilon)
+    noise = slack_delta(MOST_DRAWN * draws_of(histogram, len(levels)), epsilon)
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
 
 
@@ -148,7 +149,7 @@ def window_guarantee(histogram: Histogram, levels: tuple[Level, ...], window: Wi
     epsilon takes its delta once more.
     """
     epsilon = zcdp.epsilon(window.delta, sum(level.rho_nano for level in levels) / NANO)
-    noise = slack_delta(_MOST_DRAWN * _draws(histogram, len(levels)), epsilon)
+    noise = slack_delta(MOST_DRAWN * draws_of(histogram, len(levels)), epsilon)
     return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
 
 
@@ -179,7 +180,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws, rho_nano / NANO))
 
 
-def _draws(histogram: Histogram, statistics: int) -> int:
+def draws_of(histogram: Histogram, statistics: int) -> int:
     """Draws whose imprecision counts: those of the presence count, and of every sum."""
     return histogram.draws + histogram.sum_draws * (statistics - 1)
 
@@ -213,7 +214,7 @@ def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delt
     """The threshold beside which the imprecision of the draws is charged; together they cost no more than delta."""
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
-        least = slack_delta_zcdp(_draws(histogram, len(levels)), 0.0)
+        least = slack_delta_zcdp(draws_of(histogram, len(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
     tau = histogram.threshold(target, levels[0].sigma)
     if tau is None:
@@ -240,7 +241,7 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window) 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    draws = _draws(histogram, len(query.statistics))
+    draws = draws_of(histogram, len(query.statistics))
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import ReleaseError
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.query.bound import bounded_sql
+from dpsql.query.added_up import exact_sql
 from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.sketch_sql import sketch_sql
 from dpsql.release.align import align_groups
@@ -69,6 +69,7 @@ class Reading:
     Attributes:
         due: statistics whose values are wanted, presence first where it is among them.
         public_keys: the frame's public keys, one row each; None where keys are private.
+        finer_keys: those of the finer frame that bounds its units; None where there is none.
         held: keys that the frame holds; None before its first release.
         snapshot: the frozen histogram; None where there is none.
 
@@ -77,6 +78,7 @@ class Reading:
     frame: Frame
     due: tuple[Statistic, ...]
     public_keys: pa.Table | None
+    finer_keys: pa.Table | None
     held: pa.Table | None = field(repr=False)
     snapshot: Snapshot | None = field(repr=False)
 
@@ -95,7 +97,7 @@ class Reading:
         """Keys that the bounded query is about, where these are known before it."""
         if self.frame.is_frozen:
             return None if self.is_first else self.held
-        return self.public_keys
+        return self.public_keys if self.finer_keys is None else self.finer_keys
 
     def sql(self, salt: bytes) -> str:
         """The bounded query; nothing of the data."""
@@ -104,7 +106,7 @@ class Reading:
             return sketch_sql(self.frame, salt)
         others = (statistic for statistic in self.due if statistic != PRESENCE)
         held_keys = self.frame.is_frozen and not self.is_first
-        return bounded_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys)
+        return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys)
 
 
 def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> Reading:
@@ -116,7 +118,8 @@ def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> R
     """
     held = rooms.state.side_table.frame_keys(frame.frame_hash)
     snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
-    reading = Reading(frame, due, _public_key_table(frame, rooms), held, snapshot)
+    finer_keys = None if frame.finer is None else _public_key_table(frame.finer, rooms)
+    reading = Reading(frame, due, _public_key_table(frame, rooms), finer_keys, held, snapshot)
     if reading.needs_data and not frame.relation:
         raise ReleaseError(
             f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "

@@ -119,8 +119,15 @@ def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | 
 def column_receipts(
     query: PrivateQuery, histogram: Histogram, sigmas: Mapping[Statistic, float]
 ) -> tuple[ColumnReceipt, ...]:
-    """The noise of every result column that is one aggregate."""
+    """The noise of every result column that is one aggregate, from that of the statistics' points."""
     noise = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
+    return columns_with(query, histogram, noise)
+
+
+def columns_with(
+    query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float]
+) -> tuple[ColumnReceipt, ...]:
+    """The noise of every result column that is one aggregate, from that of the statistics' values."""
     return tuple(
         _column(column.name, query.estimates[column.estimate], query, histogram, noise)
         for column in query.finish.columns
@@ -144,7 +151,7 @@ def _column(
         name=name,
         aggregate=estimate.name,
         bounds=statistic.interval,
-        linf=statistic.radius,
+        linf=statistic.radius * frame.finer_per_group,
         l2=l2,
         sigma=sigma,
         half_width_95=Z_95 * sigma,
@@ -156,11 +163,14 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
     found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
-    if frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
+    if frame.finer is None and frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
         )
+    if frame.finer is not None:
+        keys = ", ".join(key.sql for key in frame.finer.keys)
+        found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
     if query.total is not None:
         found.append("errors differ by row; what is stated of a column is the largest of them")
     if query.buckets is not None:

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
-from dpsql.query.bound import bounded_sql
+from dpsql.query.added_up import exact_sql
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PRESENCE, Frame, Linear, PrivateQuery, Statistic
@@ -44,6 +44,7 @@ from dpsql.release.estimates import _added_up
 from dpsql.release.spreads import spread_value
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
+from dpsql.session.sets import _placed
 from dpsql.session.shown import _bucket_keys
 
 FOLDER = Path(__file__).parent
@@ -207,13 +208,17 @@ class Clinic:
 
     def exact(self, query: PrivateQuery) -> pa.Table:
         """The finished result with the exact bounded values where the noisy ones would stand, threshold left out."""
+        if query.grouping is None:
+            return self.sandbox.run(finish_sql(query), {NOISY: self._exact_table(query)})
+        tables = [_placed(query.grouping, part, self._exact_table(part)) for part in query.grouping.parts]
+        together = pa.concat_tables([tables[place] for place in query.grouping.sets], promote_options="permissive")
+        return self.sandbox.run(finish_sql(query), {NOISY: together})
+
+    def _exact_table(self, query: PrivateQuery) -> pa.Table:
         keys = [f"key_{i}" for i in range(len(query.frame.keys))]
-        public = None
-        if query.frame.public_keys is not None:
-            types = [key.type for key in query.frame.keys]
-            public = self.view.public_key_table(query.frame.public_keys.columns, types)
-        sql = bounded_sql(query.frame, query.statistics, SALT)
-        table = self.engine.aggregate(sql, listed_keys=public, timeout_seconds=None).reveal()
+        public = self._public(query.frame)
+        sql = exact_sql(query.frame, query.statistics, SALT)
+        table = self.engine.aggregate(sql, listed_keys=self._listed(query.frame), timeout_seconds=None).reveal()
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
@@ -238,7 +243,15 @@ class Clinic:
                 value = np.clip(value, *estimate.clamp)
             for suffix in ("", "_low", "_high"):
                 finished[f"agg_{i}{suffix}"] = pa.array(value, from_pandas=True)
-        return self.sandbox.run(finish_sql(query), {NOISY: pa.table(finished)})
+        return pa.table(finished)
+
+    def _public(self, frame: Frame) -> pa.Table | None:
+        if frame.public_keys is None:
+            return None
+        return self.view.public_key_table(frame.public_keys.columns, [key.type for key in frame.keys])
+
+    def _listed(self, frame: Frame) -> pa.Table | None:
+        return self._public(frame.finer or frame)
 
 
 def _linear(linear: Linear, exact: Mapping[Statistic, np.ndarray]) -> np.ndarray:
@@ -262,12 +275,33 @@ def _price(session: dpsql.Session, record: Record, sql: str) -> str:
 
 
 def _plan_lines(query: PrivateQuery) -> Iterator[str]:
+    if query.grouping is None:
+        yield from _frame_lines(query)
+    else:
+        shown = [[key.sql for key in query.grouping.parts[place].frame.keys] for place in query.grouping.sets]
+        yield f"sets {', '.join('(' + ', '.join(keys) + ')' for keys in shown)}"
+        for part in query.grouping.parts:
+            yield from _frame_lines(part)
+    finish = query.finish
+    yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
+    if finish.having:
+        yield f"having {finish.having}"
+    if finish.order_by:
+        yield f"order {', '.join(finish.order_by)}"
+    if finish.limit is not None or finish.offset is not None:
+        yield f"limit {finish.limit} offset {finish.offset}"
+
+
+def _frame_lines(query: PrivateQuery) -> Iterator[str]:
     frame = query.frame
     keys = ", ".join(f"{key.sql} {key.type}" for key in frame.keys) or "none"
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
     ceiling = "" if frame.ceiling is None else f"; ceiling {frame.ceiling / 1e9:g}"
-    yield f"keys {keys}; at most {'any number of' if frame.max_groups is None else frame.max_groups} groups{ceiling}"
+    bounded = f"at most {'any number of' if frame.max_groups is None else frame.max_groups} groups"
+    if frame.finer is not None:
+        bounded = f"sums of finer groups, at most {frame.finer_per_group} of a unit in one, {frame.unit_groups} squared"
+    yield f"keys {keys}; {bounded}{ceiling}"
     others = [_mechanism(other) for other in query.alternatives]
     if others or frame.mechanism not in ("gaussian", "gshm"):
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
@@ -302,14 +336,6 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     wishes = [name for name in ("refresh", "own_threshold") if getattr(query, name)]
     levels = [f"{name}={value:g}" for name, value in asked.items() if value is not None]
     yield " ".join(["asks", *levels, *wishes])
-    finish = query.finish
-    yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
-    if finish.having:
-        yield f"having {finish.having}"
-    if finish.order_by:
-        yield f"order {', '.join(finish.order_by)}"
-    if finish.limit is not None or finish.offset is not None:
-        yield f"limit {finish.limit} offset {finish.offset}"
 
 
 def _mechanism(frame: Frame) -> str:
