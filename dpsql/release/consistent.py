@@ -90,6 +90,36 @@ def consistent_variances(lengths: tuple[int, ...], marginals: Sequence[Marginal]
     )
 
 
+def whole_marginals(
+    lengths: tuple[int, ...], marginals: Sequence[Marginal], finest: Floats, step: float
+) -> tuple[Floats, ...]:
+    """Marginals of the whole multiples of a step that are near a table, and so agree as they are shown.
+
+    Sums from the first value of each axis up to every value are rounded, and cells are their differences: a marginal is
+    then a difference of as few rounded sums as `roundings` says, however many cells it adds up.
+    """
+    axes = _added_axes(lengths, marginals)
+    sums = finest.reshape(lengths) / step
+    for axis in axes:
+        sums = np.cumsum(sums, axis=axis)
+    cells = np.rint(sums)
+    for axis in axes:
+        cells = np.diff(cells, axis=axis, prepend=0.0)
+    every = tuple(range(len(lengths)))
+    return tuple(step * cells.sum(axis=_without(every, marginal.axes)).ravel() for marginal in marginals)
+
+
+def roundings(lengths: tuple[int, ...], marginals: Sequence[Marginal]) -> tuple[int, ...]:
+    """Of each marginal, how many roundings are in a cell of its `whole_marginals`."""
+    added = _added_axes(lengths, marginals)
+    return tuple(2 ** len([axis for axis in marginal.axes if axis in added]) for marginal in marginals)
+
+
+def _added_axes(lengths: tuple[int, ...], marginals: Sequence[Marginal]) -> Axes:
+    """The axes that some marginal lacks."""
+    return tuple(axis for axis in range(len(lengths)) if any(axis not in marginal.axes for marginal in marginals))
+
+
 def _effects(marginals: Sequence[Marginal]) -> list[Axes]:
     """Every subset of the axes of some marginal."""
     subsets = (

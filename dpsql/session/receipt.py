@@ -125,18 +125,23 @@ def column_receipts(
 
 
 def columns_with(
-    query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float]
+    query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
 ) -> tuple[ColumnReceipt, ...]:
     """The noise of every result column that is one aggregate, from that of the statistics' values."""
     return tuple(
-        _column(column.name, query.estimates[column.estimate], query, histogram, noise)
+        _column(column.name, query.estimates[column.estimate], query, histogram, noise, roundings)
         for column in query.finish.columns
         if column.estimate is not None
     )
 
 
 def _column(
-    name: str, estimate: Estimate, query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float]
+    name: str,
+    estimate: Estimate,
+    query: PrivateQuery,
+    histogram: Histogram,
+    noise: Mapping[Statistic, float],
+    roundings: int,
 ) -> ColumnReceipt:
     statistic, frame = estimate.numerator.statistic or PRESENCE, query.frame
     l2 = histogram.sum_l2(statistic)
@@ -146,7 +151,7 @@ def _column(
     if estimate.denominator is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
     norms = norms_of(estimate, query.buckets, histogram)
-    sigma = float(shown_sigma(estimate, linear_noise(estimate.numerator, noise) * norms.max(initial=0.0)))
+    sigma = float(shown_sigma(estimate, linear_noise(estimate.numerator, noise) * norms.max(initial=0.0), roundings))
     return ColumnReceipt(
         name=name,
         aggregate=estimate.name,

@@ -6,31 +6,39 @@ Everything here is post-processing of stored points, and of the plan.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from dpsql.query.private_query import PRESENCE, Grouping, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Estimate, Grouping, PrivateQuery, Statistic
 from dpsql.release.calibrate import MOST_DRAWN
-from dpsql.release.consistent import Marginal, consistent_values, consistent_variances
-from dpsql.release.estimates import NoisyValues, noise_sigma
+from dpsql.release.consistent import (
+    Marginal,
+    consistent_values,
+    consistent_variances,
+    roundings,
+    whole_marginals,
+)
+from dpsql.release.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.release.joint import Shown, joint_guarantee
 from dpsql.release.window import charged_delta
 from dpsql.session.prepared import Prepared
 from dpsql.session.receipt import columns_with, with_price
 from dpsql.session.result import ColumnReceipt, Receipt, SetReceipt
-from dpsql.session.shown import Stored, noisy_table, point_values
+from dpsql.session.shown import Agreed, Stored, noisy_table, point_values
 from dpsql.state import DELTA_UNITS_PER_ONE, Charged
 
 Noise = Mapping[Statistic, float]
+_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
 def joint_table(query: PrivateQuery, prepared: Sequence[Prepared], stored: Sequence[Stored]) -> pa.Table:
     """The table that the finish reads: the rows of every grouping set, with NULL for the keys that a set leaves out."""
     grouping = _grouping(query)
-    agreed = _agreed_values(grouping, prepared, stored)
+    agreed = _agreed(grouping, prepared, stored)
     tables = [
         _placed(
             grouping,
@@ -93,15 +101,19 @@ def joint_price(receipt: Receipt, prepared: Sequence[Prepared], charged: Charged
 
 def joint_columns(grouping: Grouping, prepared: Sequence[Prepared]) -> list[tuple[ColumnReceipt, ...]]:
     """Of each set the noise of its columns."""
-    noises = _noises(grouping, prepared)
-    return [columns_with(part.query, part.histogram, noise) for part, noise in zip(prepared, noises, strict=True)]
+    lengths = _agree(grouping, prepared)
+    rounded = roundings(lengths, _marginals(prepared, PRESENCE)) if lengths else (1,) * len(prepared)
+    return [
+        columns_with(part.query, part.histogram, noise, count)
+        for part, noise, count in zip(prepared, _noises(grouping, prepared), rounded, strict=True)
+    ]
 
 
 def joint_notes(grouping: Grouping) -> tuple[str, ...]:
     """What holds for the sets together."""
     found = ["errors differ by grouping set; what is stated of a column is the largest of them"]
     if grouping.adds_up:
-        found.append("sums over sets agree with their totals, up to the rounding of counts to whole numbers")
+        found.append("rows of a finer set add up to those of a coarser one")
     else:
         found.append("each grouping set is a release of its own, so that its rows need not add up to another's")
     return tuple(found)
@@ -168,25 +180,40 @@ def _noises(grouping: Grouping, prepared: Sequence[Prepared]) -> list[Noise]:
     ]
 
 
-def _agreed_values(
-    grouping: Grouping, prepared: Sequence[Prepared], stored: Sequence[Stored]
-) -> list[Mapping[Statistic, NoisyValues] | None]:
+def _agreed(grouping: Grouping, prepared: Sequence[Prepared], stored: Sequence[Stored]) -> list[Agreed | None]:
     """Of each set, values that agree with those of the others; None where they stay what was noised."""
     lengths = _agree(grouping, prepared)
     if not lengths:
         return [None] * len(prepared)
     noises = _noises(grouping, prepared)
-    found: list[dict[Statistic, NoisyValues]] = [{} for _ in prepared]
+    values: list[dict[Statistic, NoisyValues]] = [{} for _ in prepared]
     for number, serving in enumerate(prepared[0].servings):
         noisy = [
             point_values(points.point(serving.statistic, part.servings[number].level.rho_nano))
             for part, points in zip(prepared, stored, strict=True)
         ]
-        values = consistent_values(lengths, _marginals(prepared, serving.statistic), noisy)
-        for place, cells in enumerate(values):
+        found = consistent_values(lengths, _marginals(prepared, serving.statistic), noisy)
+        for place, cells in enumerate(found):
             sigma = noises[place][serving.statistic]
-            found[place][serving.statistic] = NoisyValues(cells, np.full(1, sigma), sigma)
-    return list(found)
+            values[place][serving.statistic] = NoisyValues(cells, np.full(1, sigma), sigma)
+    marginals = _marginals(prepared, PRESENCE)
+    whole = {
+        i: whole_marginals(lengths, marginals, linear_value(estimate.numerator, values[0]), step)
+        for i, estimate in enumerate(prepared[0].query.estimates)
+        if (step := _step(estimate)) is not None
+    }
+    return [
+        Agreed(own, {i: shown[place] for i, shown in whole.items()}, rounded)
+        for place, (own, rounded) in enumerate(zip(values, roundings(lengths, marginals), strict=True))
+    ]
+
+
+def _step(estimate: Estimate) -> float | None:
+    """What a sum is shown in whole multiples of: 1, or the last digit of a DECIMAL; None for others."""
+    scale = _DECIMAL.fullmatch(estimate.type)
+    if estimate.denominator is not None or (estimate.type != "BIGINT" and scale is None):
+        return None
+    return 1.0 if scale is None else 10.0 ** -int(scale[1])
 
 
 def _threshold_delta(part: Prepared) -> float:

@@ -39,12 +39,28 @@ class Stored:
         return self.side_table.frame_keys(self.frame.frame_hash)
 
 
+@dataclass(frozen=True)
+class Agreed:
+    """Values that are shown.
+
+    Attributes:
+        values: of every statistic.
+        whole: of estimates that are rounded together with others, by their number.
+        roundings: how many roundings are in each of these.
+
+    """
+
+    values: Mapping[Statistic, NoisyValues]
+    whole: Mapping[int, npt.NDArray[np.float64]]
+    roundings: int
+
+
 def noisy_table(
     query: PrivateQuery,
     histogram: Histogram,
     servings: tuple[Serving, ...],
     stored: Stored,
-    agreed: Mapping[Statistic, NoisyValues] | None = None,
+    agreed: Agreed | None = None,
 ) -> pa.Table:
     """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
 
@@ -61,18 +77,20 @@ def noisy_table(
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
     first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
-    values = agreed or {
-        statistic: read_values(
-            point_values(point)[first] + (added if statistic == PRESENCE else 0.0),
-            noise_sigma(statistic, point.sigma, histogram),
-            histogram,
-        )
-        for statistic, point in points.items()
-    }
+    if agreed is None:
+        read = {
+            statistic: read_values(
+                point_values(point)[first] + (added if statistic == PRESENCE else 0.0),
+                noise_sigma(statistic, point.sigma, histogram),
+                histogram,
+            )
+            for statistic, point in points.items()
+        }
+        agreed = Agreed(read, {}, 1)
     columns = _key_columns(query, stored.keys(), shown)
     for i, estimate in enumerate(query.estimates):
-        column = estimate_column(estimate, query.buckets, values, histogram)
-        value = column.value[then]
+        column = estimate_column(estimate, query.buckets, agreed.values, histogram, agreed.roundings)
+        value = agreed.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = pa.array(np.rint(value) if estimate.type == "BIGINT" else value, from_pandas=True)
         columns[f"agg_{i}_low"] = pa.array(column.low[then])
         columns[f"agg_{i}_high"] = pa.array((column.high + lost * estimate.numerator.centre)[then])
