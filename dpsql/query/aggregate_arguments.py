@@ -66,6 +66,9 @@ class ArgumentReader:
             return None
         positional, named = self._split(call)
         distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
+        if distinct and None in positional[0].expressions:
+            self.refuse(node, "DISTINCT takes a value.", "Write count(DISTINCT x).")
+            return None
         if distinct:
             positional = [part.unnest() for part in positional[0].expressions] + positional[1:]
         if positional and isinstance(positional[0], exp.Order):
