@@ -90,22 +90,26 @@ def _rho(request: Request, histograms: Sequence[Histogram], statistics: int, *, 
 
 
 def _conversion_delta(delta: float, *, hides: bool) -> float:
-    return delta * (1.0 - _THRESHOLDS) if hides else delta
+    """What the conversion to epsilon takes of delta; a little less, which is lost where parts are added up."""
+    return delta * (1.0 - 2.0**-48) * (1.0 - _THRESHOLDS if hides else 1.0)
 
 
-def joint_guarantee(parts: Sequence[Shown], delta: float) -> tuple[float, float]:
+def joint_guarantee(parts: Sequence[Shown], request: Request) -> tuple[float, float]:
     """(epsilon, delta) of all frames together, both rounded up.
 
-    ``delta`` is what may be spent on noise and thresholds; stored thresholds may cost more, and what the draws'
-    precision adds comes on top.
+    What is asked by rho may spend its delta on noise and thresholds; stored thresholds may cost more, and what the
+    draws' precision adds comes on top.
     """
     hides = any(part.histogram.hides for part in parts)
     rho = sum(part.rho_nano for part in parts) / NANO
-    converted = _conversion_delta(delta, hides=hides)
+    draws = [part.draws_per_point * draws_of(part.histogram, part.statistics) for part in parts]
+    converted = _conversion_delta(request.delta, hides=hides)
+    if request.epsilon is not None:
+        room = converted - 1.01 * slack_delta(sum(draws), request.epsilon)
+        converted = room if room > 0.0 else converted
     if all(part.histogram.is_gaussian for part in parts):
         epsilon = gaussian.epsilon(converted, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
     else:
         epsilon = zcdp.epsilon(converted, rho * FLOAT_SLACK)
-    noise = [slack_delta(part.draws_per_point * draws_of(part.histogram, part.statistics), epsilon) for part in parts]
-    total = math.fsum([converted, *(part.threshold_delta for part in parts), *noise])
+    total = math.fsum([converted, *(part.threshold_delta for part in parts), slack_delta(sum(draws), epsilon)])
     return epsilon, min(1.0, total * (1.0 + 2.0**-50))

@@ -62,7 +62,7 @@ def joint_guarantee_of(query: PrivateQuery, prepared: Sequence[Prepared]) -> tup
         )
         for part in prepared
     ]
-    return joint_guarantee(shown, query.request.delta)
+    return joint_guarantee(shown, query.request)
 
 
 def joint_receipt(query: PrivateQuery, prepared: Sequence[Prepared], receipts: Sequence[Receipt]) -> Receipt:
