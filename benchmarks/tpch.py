@@ -48,6 +48,8 @@ def data(scale: float) -> Path:
         for table in TABLES:
             parquet = folder / f"{table}.parquet"
             connection.execute(f"CREATE TABLE {table} AS FROM '{parquet}'")
+            for (column,) in connection.execute(f"SELECT column_name FROM (DESCRIBE {table})").fetchall():
+                connection.execute(f"ALTER TABLE {table} ALTER {column} SET NOT NULL")
             if table in KEYS:
                 connection.execute(f"ALTER TABLE {table} ADD PRIMARY KEY ({KEYS[table]})")
             parquet.unlink()

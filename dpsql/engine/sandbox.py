@@ -63,6 +63,24 @@ class Sandbox:
                 raise SchemaError(_first_line(error), hint="Check names, argument types and casts.") from None
         return [str(row[1]) for row in rows]
 
+    def bind(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
+        """Names and types of a query that reads an empty table of this name and these columns.
+
+        Raises:
+            SchemaError: it does not bind; the text comes from a database without rows.
+
+        """
+        declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
+        with self._lock:
+            try:
+                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {quote(name)} ({declared})")
+                rows = self._connection.execute(f"DESCRIBE {sql}").fetchall()
+                return [(str(row[0]), str(row[1])) for row in rows]
+            except duckdb.Error as error:
+                raise SchemaError(_first_line(error), hint="Check names, argument types and casts.") from None
+            finally:
+                self._connection.execute(f"DROP TABLE IF EXISTS {quote(name)}")
+
     def literals(self, texts: Sequence[str], key_type: str) -> pa.Array:
         """Distinct values of SQL literals as ``key_type``, in the order given.
 

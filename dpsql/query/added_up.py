@@ -27,7 +27,7 @@ def exact_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *, h
     columns = [f"key_{place} AS key_{i}" for i, place in enumerate(places)]
     columns += [
         f"CAST(least(greatest(coalesce(sum({name}), 0), {-most}), {most}) AS BIGINT) AS {name}"
-        for name, most in zip(names, map(most_steps, (PRESENCE, *statistics[1:])), strict=True)
+        for name, most in zip(names, [most_steps(frame, one) for one in (PRESENCE, *statistics[1:])], strict=True)
     ]
     grouping = f" GROUP BY {', '.join(f'key_{place}' for place in places)}" if places else ""
     return f"SELECT {', '.join(columns)} FROM ({bounded_sql(finer, statistics, salt)}){grouping}"

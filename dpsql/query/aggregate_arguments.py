@@ -18,7 +18,7 @@ from dpsql.query.statements import literal_value
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """One aggregate call, read: its function, argument, FILTER, bounds and weight."""
+    """One aggregate call, read: its function, argument, FILTER, bounds, weight, and which bounds AUTO finds."""
 
     function: str
     value: exp.Expr | None
@@ -27,6 +27,7 @@ class Arguments:
     per_group: tuple[float, float] | None
     per_row: tuple[float, float] | None
     weight: float | None
+    auto: frozenset[str] = frozenset()
 
 
 class ArgumentReader:
@@ -64,13 +65,13 @@ class ArgumentReader:
                 "Use count, sum or avg, with FILTER and over a GROUP BY.",
             )  # fmt: skip
             return None
-        positional, named = self._split(call)
+        positional, named, auto = self._split(call)
         distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
         if distinct and None in positional[0].expressions:
             self.refuse(node, "DISTINCT takes a value.", "Write count(DISTINCT x).")
             return None
         if distinct:
-            positional = [part.unnest() for part in positional[0].expressions] + positional[1:]
+            positional = [part.unnest() for part in positional[0].expressions if part is not None] + positional[1:]
         if positional and isinstance(positional[0], exp.Order):
             self.refuse(node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
             return None
@@ -81,7 +82,7 @@ class ArgumentReader:
         if function.startswith("dp_"):
             function = function.removeprefix("dp_")
             if function != "count":
-                if len(positional) != 3 or per_group or per_row:
+                if len(positional) != 3 or per_group or per_row or auto:
                     self.refuse(
                         node,
                         f"dp_{function} takes a value and two bounds.",
@@ -101,12 +102,20 @@ class ArgumentReader:
                 return None
             function, value, condition = "count", None, _both(value, condition)
         weight = named.get("weight")
-        return Arguments(function, value, distinct, condition, per_group, per_row, weight[0] if weight else None)
+        if auto and (function not in ("sum", "avg") or len(auto) == 2 or per_group or per_row):
+            self.refuse(
+                node, "AUTO finds the bounds of one sum or average, per group or per row.",
+                "Write sum(x, contribution_bounds_per_group => AUTO).",
+            )  # fmt: skip
+            return None
+        asked = weight[0] if weight else None
+        return Arguments(function, value, distinct, condition, per_group, per_row, asked, frozenset(auto))
 
-    def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None]]:
+    def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None], set[str]]:
         listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]
         positional: list[exp.Expr] = []
         named: dict[str, tuple[float, float] | None] = {}
+        auto: set[str] = set()
         for argument in [*listed, *call.expressions]:
             if not isinstance(argument, exp.Kwarg | exp.PropertyEQ):
                 positional.append(argument)
@@ -118,11 +127,14 @@ class ArgumentReader:
                 )
             elif name == "weight":
                 named[name] = self._weight_pair(argument)
+            elif isinstance(argument.expression, exp.Var) and argument.expression.name == "AUTO":
+                named[name] = None
+                auto.add(name)
             elif isinstance(argument.expression, exp.Tuple | exp.Array):
                 named[name] = self._pair(argument, argument.expression.expressions)
             else:
                 self.bad_bounds(argument)
-        return positional, named
+        return positional, named, auto
 
     def _weight_pair(self, argument: exp.Expr) -> tuple[float, float] | None:
         weight = _number(argument.expression, self._refusals.text)

@@ -6,6 +6,8 @@ policy that declares domains of the columns in x, ``sum(x)``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlglot import exp
 
 from dpsql.query.aggregate_arguments import ArgumentReader
@@ -14,6 +16,8 @@ from dpsql.query.aggregate_source import Aggregate, AggregateSource
 from dpsql.query.counts import CountReader
 from dpsql.query.dialect import unquoted
 from dpsql.query.environment import Environment, TableSchema
+from dpsql.query.extremes import Extremes
+from dpsql.query.private_query import Statistic, ToldBounds
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
 from dpsql.query.spreads import SpreadReader
@@ -23,12 +27,25 @@ from dpsql.query.sums import SumReader
 class AggregateReader:
     """Reads aggregate calls over one source."""
 
-    def __init__(self, schema: TableSchema, owner: Owner, environment: Environment, refusals: Refusals) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        owner: Owner,
+        environment: Environment,
+        refusals: Refusals,
+        told: ToldBounds | None = None,
+    ) -> None:
         self._source = AggregateSource(schema, owner, environment, refusals)
+        self._extremes = Extremes(self._source, told or {})
         self._arguments = ArgumentReader(refusals)
         self._counts = CountReader(self._source, self._arguments)
-        self._sums = SumReader(self._source, self._arguments, self._counts)
+        self._sums = SumReader(self._source, self._arguments, self._counts, self._extremes)
         self._spreads = SpreadReader(self._source, self._sums)
+
+    @property
+    def asked_extremes(self) -> Mapping[Statistic, str]:
+        """What AUTO is asked to find bounds of, each with the aggregate's text."""
+        return self._extremes.asked
 
     def read(self, node: exp.Expr) -> Aggregate | None:
         """The aggregate that a call asks for; None after noting why there is none."""

@@ -84,14 +84,15 @@ def check_row_expression(
         if answered(node):
             continue
         before = len(refusals.found)
-        _check_node(node, refusals)
-        check_literals(node, refusals)
+        check_node(node, refusals)
         if len(refusals.found) > before:
             refused.add(id(node))
     return refused
 
 
-def _check_node(node: exp.Expr, refusals: Refusals) -> None:
+def check_node(node: exp.Expr, refusals: Refusals) -> None:
+    """Note a refusal if a node by itself is not on the allow-list."""
+    check_literals(node, refusals)
     if type(node) in _STRUCTURE:
         _check_structure(node, refusals)
     elif isinstance(node, exp.Cast):

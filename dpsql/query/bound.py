@@ -3,7 +3,7 @@
     source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
     rows       the same with every key in one spelling and every value on the lattice
     per_group  one row per (unit, group): per statistic one integer v inside its public interval
-    kept       at most max_groups groups per unit, by a salted hash priority
+    kept       at most max_groups groups per unit, by a salted hash priority; with weights more, and the unit's weight
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
@@ -17,7 +17,7 @@ every TRY where no optimizer rule can lift a part of it out.
 from __future__ import annotations
 
 from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, joined_counts
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
+from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.shielded import one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
 
@@ -47,9 +47,9 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
             and nothing subtracted.
 
     Returns:
-        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, lattice steps, recentred) and, with top-k
-        pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units are NULL is no
-        group; it is what tells the floor where no group is left. The result has no defined row order.
+        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred)
+        and, with top-k pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units
+        are NULL is no group; it is what tells the floor where no group is left. The result has no defined row order.
 
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
@@ -58,16 +58,19 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     added = [(i, statistic) for i, statistic in others if statistic.kind != "values"]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
-    per_row = _listed("rows", frame) if frame.public_keys is not None else "rows"
+    per_row = listed_sql("rows", frame) if frame.public_keys is not None else "rows"
     values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in added)
     sums = "".join(
-        f", {_clamped(f'coalesce(sum(v_{i} - {statistic.centre_steps}), 0)', statistic)} AS stat_{i}"
+        f", {_clamped(f'coalesce(sum({_added(i, statistic, frame)}), 0)', statistic, frame)} AS stat_{i}"
         for i, statistic in added
     )
-    kept = kept_sql(keys, frame.max_groups, salt)
+    units = f"least(count(*), {most_steps(frame, PRESENCE)})"
+    kept = kept_sql(keys, frame.counted_groups or frame.max_groups, salt)
+    if frame.counted_groups is not None:
+        kept = _weighted_sql(kept, frame.unit_groups)
+        units = f"CAST(least(sum(weight), {most_steps(frame, PRESENCE)}) AS BIGINT)"
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
-    units = f"least(count(*), {most_steps(PRESENCE)}) AS units{sums}"
-    from_kept = f"FROM {_listed('kept', frame) if held_keys else 'kept'}{grouping}"
+    from_kept = f"FROM {listed_sql('kept', frame) if held_keys else 'kept'}{grouping}"
     ctes = [
         ("source AS", source_sql(frame, others)),
         ("rows AS", rows_sql(frame, others)),
@@ -78,34 +81,62 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         ),
         ("kept AS", kept),
     ]
+    counted = f"{units} AS units{sums}"
     if distinct:
         ctes += [(f"{name} AS", body) for name, body in distinct_ctes(distinct, keys, per_row, salt)]
-        ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {units} {from_kept}"))
-        columns = [*(f"summed.{key}" for key in keys), "summed.units", *(_grouped_column(i, one) for i, one in others)]
+        ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {counted} {from_kept}"))
+        columns = [
+            *(f"summed.{key}" for key in keys), "summed.units", *(_grouped_column(i, one, frame) for i, one in others)
+        ]  # fmt: skip
         body = f"SELECT {', '.join(columns)} FROM summed{joined_counts(distinct, keys)}"
     else:
-        body = f"SELECT {select_keys}{units} {from_kept}"
+        body = f"SELECT {select_keys}{counted} {from_kept}"
     ctes.append(("grouped AS MATERIALIZED", body))
     listed_ctes = ",\n".join(f"{name} ({body})" for name, body in ctes)
     return f"WITH {listed_ctes}\n{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
 
 
-def _grouped_column(i: int, statistic: Statistic) -> str:
+def _grouped_column(i: int, statistic: Statistic, frame: Frame) -> str:
     if statistic.kind != "values":
         return f"summed.stat_{i}"
-    return f"{_clamped(distinct_steps(i, statistic), statistic)} AS stat_{i}"
+    return f"{_clamped(distinct_steps(i, statistic), statistic, frame)} AS stat_{i}"
 
 
-def _clamped(total: str, statistic: Statistic) -> str:
-    return f"CAST(least(greatest({total}, {-most_steps(statistic)}), {most_steps(statistic)}) AS BIGINT)"
+def _clamped(total: str, statistic: Statistic, frame: Frame) -> str:
+    return f"CAST(least(greatest({total}, {-most_steps(frame, statistic)}), {most_steps(frame, statistic)}) AS BIGINT)"
 
 
-def most_steps(statistic: Statistic) -> int:
-    """The clamp of a statistic's sum over units, in its own lattice steps."""
-    return _MOST_STEPS >> (statistic.lattice_exponent - statistic.noise_exponent)
+def most_steps(frame: Frame, statistic: Statistic) -> int:
+    """The clamp of a statistic's sum over units, in the steps in which it is added up."""
+    return _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
 
 
-def _listed(rows: str, frame: Frame) -> str:
+def _added(i: int, statistic: Statistic, frame: Frame) -> str:
+    """What one unit adds to one group: its value less the centre, times its weight, rounded towards 0."""
+    value = f"v_{i} - {statistic.centre_steps}"
+    if frame.counted_groups is None:
+        return value
+    # 2**33 steps times 2**20 do not overflow; whole numbers are divided towards 0, which adds nothing to their size
+    divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
+    return f"({value}) * weight // {divisor}"
+
+
+def _weighted_sql(kept: str, max_groups: int) -> str:
+    """``kept`` with the weight sqrt(max_groups / n) of a unit in n groups, in steps of 2**-WEIGHT_BITS, rounded down.
+
+    What a floating-point root makes too large by rounding is taken back: n weight**2 <= max_groups holds in integers.
+    """
+    squared = max_groups << 2 * WEIGHT_BITS
+    root = (
+        f"CASE WHEN n <= {max_groups} THEN {2**WEIGHT_BITS} ELSE CAST(floor(sqrt({squared}::DOUBLE / n)) AS BIGINT) END"
+    )
+    return (
+        f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
+        f"SELECT *, {root} AS root FROM (SELECT *, count(*) OVER (PARTITION BY unit) AS n FROM ({kept})))"
+    )
+
+
+def listed_sql(rows: str, frame: Frame) -> str:
     """The rows whose keys are listed.
 
     The listed side is cast to the keys' types. Arrow has no HUGEINT; left alone, DuckDB would cast the raw side to
@@ -122,7 +153,9 @@ def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bo
     if held_keys or (frame.sparsity is None and minimum == 1):
         return "SELECT * FROM grouped"
     if frame.sparsity is None:
-        return f"SELECT * REPLACE (units - {minimum - 1} AS units) FROM grouped WHERE units >= {minimum}"
+        # so that whole numbers of units stay what they are; a weight is at most 1, so fewer units never pass
+        left_out = (minimum - 1) << (PRESENCE.lattice_exponent - frame.exact_exponent(PRESENCE))
+        return f"SELECT * REPLACE (units - {left_out} AS units) FROM grouped WHERE units > {left_out}"
     largest = f"SELECT units FROM grouped ORDER BY units DESC LIMIT 1 OFFSET {frame.sparsity.k}"
     columns = "".join(f"{name}, " for name in (*keys, *values))
     return (

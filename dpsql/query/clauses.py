@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -38,7 +38,8 @@ MECHANISMS = (
     "GAUSSIAN", "CORRELATED_GAUSSIAN", "DISCRETE_CORRELATED_GAUSSIAN", "FACTORISED_GAUSSIAN", "GSHM", "CSH",
     "MISRA_GRIES",
 )  # fmt: skip
-_WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS}
+BOUNDINGS = ("L0", "L2")
+_WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS, "bounding": BOUNDINGS}
 MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
 _SMALLEST_WINDOW = 1e-6
@@ -52,7 +53,7 @@ class QueryOptions:
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
-    max_groups_contributed: int | None = None
+    max_groups_contributed: int | Literal["AUTO"] | None = None
     group_selection_strategy: str | None = None
     min_privacy_units_per_group: int | None = None
     privacy_unit_column: str | None = None
@@ -65,6 +66,7 @@ class QueryOptions:
     as_of: str | None = None
     refresh: bool | None = None
     buckets: str | None = None
+    bounding: str | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -225,9 +227,16 @@ def _options(hint: exp.Expr | None, keywords: Mapping[str, object], refusals: Re
         refusals.add("option", hint, "rho and epsilon are two ways to say the same.", "Give one of them.")
     known = {name: value for name, value in given.items() if name not in wrong}
     known.update({name: known[name].upper() for name in _WORDS if name in known})
+    if is_auto(known.get("max_groups_contributed")):
+        known["max_groups_contributed"] = "AUTO"
     if "rho_window" in known:
         known["rho_window"] = tuple(known["rho_window"])
     return QueryOptions(**known)
+
+
+def is_auto(value: object) -> bool:
+    """Whether an option leaves its value to what the data say."""
+    return isinstance(value, str) and value.upper() == "AUTO"
 
 
 def _is_number(value: object) -> bool:
@@ -244,12 +253,13 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
             valid = (whole or isinstance(value, float)) and 0 < value < 1  # type: ignore[operator]
             wanted = "a number between 0 and 1"
         case "max_groups_contributed" | "top_k" | "sketch_size":
-            valid = whole and 1 <= value <= MAX_GROUPS_LIMIT  # type: ignore[operator]
-            wanted = f"a whole number from 1 to {MAX_GROUPS_LIMIT}"
+            auto = name == "max_groups_contributed"
+            valid = (whole and 1 <= value <= MAX_GROUPS_LIMIT) or (auto and is_auto(value))  # type: ignore[operator]
+            wanted = f"a whole number from 1 to {MAX_GROUPS_LIMIT}{', or AUTO' * auto}"
         case "min_privacy_units_per_group":
             valid = whole and 1 <= value <= 10**12  # type: ignore[operator]
             wanted = "a whole number of at least 1"
-        case "group_selection_strategy" | "mechanism":
+        case "group_selection_strategy" | "mechanism" | "bounding":
             valid = isinstance(value, str) and value.upper() in _WORDS[name]
             wanted = " or ".join(_WORDS[name])
         case "rho_window":

@@ -99,6 +99,7 @@ class PrivateParser(DuckDBParser):
         if isinstance(function, exp.Func):
             function.update_positions(token)
             function.meta["written"] = token.text
+            _keep_auto(function)
         return call
 
     def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
@@ -144,6 +145,17 @@ class PrivateDuckDB(DuckDB):
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word != "CALL"
         }
+
+
+def _keep_auto(function: exp.Func) -> None:
+    """The word AUTO as bounds is no column."""
+    for argument in function.expressions:
+        value = argument.args.get("expression") if isinstance(argument, exp.Kwarg | exp.PropertyEQ) else None
+        bounds = value is not None and argument.this.name.lower().startswith("contribution_bounds_")
+        if bounds and isinstance(value, exp.Column) and not value.table and value.name.upper() == "AUTO":
+            word = exp.Var(this="AUTO")
+            word.meta.update(value.this.meta)
+            value.replace(word)
 
 
 def span_of(node: exp.Expr, text: str) -> Span | None:

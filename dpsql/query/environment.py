@@ -189,6 +189,14 @@ class Schemas(Protocol):
 
         """
 
+    def bind_after(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
+        """Names and types of a query over an answer that has these columns, under a name.
+
+        Raises:
+            SchemaError: it does not bind.
+
+        """
+
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
 

@@ -30,6 +30,7 @@ _ON_PRIVATE_KEYS: dict[str, Mechanism] = {
     "CSH": "csh",
     "MISRA_GRIES": "csh",
 }
+NOT_AFTER_AUTO = ("DISCRETE_CORRELATED_GAUSSIAN", "CSH", "MISRA_GRIES")
 
 _HEADROOM = 2
 """LIMIT n pre-selects this many times n groups: a group is shown where it exceeds the largest one left out by more than
@@ -46,6 +47,10 @@ def mechanisms(
 ) -> tuple[Frame, ...]:
     """The frame by every mechanism that can answer it, at least one unless a refusal was noted."""
     options, clause = clauses.options, clauses.select[0]
+    if resolved.keys and not (
+        _can_be_weighted(frame, options, clause, refusals) and _can_be_auto(options, clause, refusals)
+    ):
+        return ()
     # a key that was refused is not in the frame, and is private all the same
     if not resolved.keys or frame.public_keys is not None:
         totals = [aggregate.estimate.total for aggregate in aggregates.values()]
@@ -60,6 +65,38 @@ def mechanisms(
     if options.mechanism == "MISRA_GRIES" or options.sketch_size is not None:
         return _by_sketch(frame, options, aggregates, clause, refusals)
     return _by_threshold(frame, options, wanted_rows(clauses, resolved, aggregates), resolved.keys[0], refusals)
+
+
+def _can_be_auto(options: QueryOptions, clause: exp.Expr, refusals: Refusals) -> bool:
+    """Whether the noise that is asked for composes with what AUTO was told; notes a refusal where it does not."""
+    if options.max_groups_contributed != "AUTO":
+        return True
+    if options.mechanism in NOT_AFTER_AUTO or options.top_k is not None or options.sketch_size is not None:
+        refusals.add(
+            "mechanism", clause, "max_groups_contributed = AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+            "Leave mechanism, top_k and sketch_size out, or name the number of groups.",
+        )  # fmt: skip
+        return False
+    return True
+
+
+def _can_be_weighted(frame: Frame, options: QueryOptions, clause: exp.Expr, refusals: Refusals) -> bool:
+    """Whether the noise that is asked for has an analysis with weighted units; notes a refusal where it has none."""
+    if options.bounding != "L2":
+        return True
+    if options.mechanism not in (None, "GAUSSIAN", "GSHM") or options.top_k is not None or options.sketch_size:
+        refusals.add(
+            "mechanism", clause, "bounding = L2 goes with independent noise, on keys that nothing selects.",
+            "Leave mechanism, top_k and sketch_size out, or leave bounding out.",
+        )  # fmt: skip
+        return False
+    if frame.max_groups is None:
+        refusals.add(
+            "max_groups_missing", clause, "bounding = L2 needs the number of groups in which a unit counts fully.",
+            "Write OPTIONS (max_groups_contributed = 4, bounding = L2).",
+        )  # fmt: skip
+        return False
+    return True
 
 
 def wanted_rows(clauses: Clauses, resolved: ResolvedSelect, aggregates: Mapping[str, Aggregate]) -> int | None:
@@ -96,6 +133,8 @@ def _on_public_keys(
         )  # fmt: skip
         return ()
     independent = replace(frame, mechanism="gaussian")
+    if options.bounding == "L2" and (frame.counted_groups is not None or options.max_groups_contributed == "AUTO"):
+        return (independent,)
     if along is not None or options.mechanism == "FACTORISED_GAUSSIAN":
         return _for_totals(independent, options, along, clause, refusals)
     if options.mechanism is not None:

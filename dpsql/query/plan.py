@@ -9,27 +9,33 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
+from dpsql.query.after import PrivateInside, read_after, split
 from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
+from dpsql.query.auto import asked_frame, auto_groups, counted_groups
 from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.grouping_sets import GroupedSelect, read_grouping
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_window
-from dpsql.query.mechanism import mechanisms
+from dpsql.query.mechanism import NOT_AFTER_AUTO, mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
     PRESENCE,
+    AutoBounds,
+    AutoGroups,
+    Buckets,
     Frame,
     Key,
     PrivateQuery,
     PublicKeys,
     Request,
     Statistic,
+    ToldBounds,
 )
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
@@ -41,6 +47,8 @@ from dpsql.query.statements import SelectStatement
 from dpsql.query.totals import TotalsReader
 from dpsql.query.windows import mark_windows
 
+_MOST_EXTREMES = 7
+"""Sums whose bounds AUTO finds in one query: with max_groups they are what `calibrate.MOST_TOLD` draws cover."""
 _UNRELEASABLE = (
     "MAP(",
     "UNION(",
@@ -57,7 +65,10 @@ _UNRELEASABLE = (
 
 
 def plan_query(
-    statement: SelectStatement, environment: Environment, keywords: Mapping[str, object] | None = None
+    statement: SelectStatement,
+    environment: Environment,
+    keywords: Mapping[str, object] | None = None,
+    told: ToldBounds | None = None,
 ) -> PrivateQuery:
     """Plan a SELECT.
 
@@ -65,6 +76,7 @@ def plan_query(
         statement: the parsed text.
         environment: policy, schemas, settings and clock.
         keywords: options given beside the text (``rho=0.1``).
+        told: bounds that AUTO found for this text before.
 
     Returns:
         A PrivateQuery; a function of text, policy, schemas and clock alone.
@@ -77,7 +89,9 @@ def plan_query(
     """
     refusals = Refusals(statement.text)
     try:
-        return _plan(statement, environment, keywords or {}, refusals)
+        return _plan(statement, environment, keywords or {}, told or {}, refusals)
+    except PrivateInside as inside:
+        return _plan_inside(statement, inside, environment, keywords or {}, told or {}, refusals)
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -86,8 +100,29 @@ def plan_query(
         raise ParseError(TOO_DEEP) from None
 
 
+def _plan_inside(
+    statement: SelectStatement, inside: PrivateInside, environment: Environment, keywords: Mapping[str, object],
+    told: ToldBounds, refusals: Refusals,
+) -> PrivateQuery:  # fmt: skip
+    """Plan the private query inside, and what is computed of its answer."""
+    parts = split(statement.tree, inside)
+    if parts is None:
+        refusals.add(
+            "source", inside.node, "a group of this subquery would hold rows of several units.",
+            "Add the privacy unit to its GROUP BY; the query above may then group as it likes.",
+        )  # fmt: skip
+        refusals.raise_if_any()
+    inner, outer = parts or (statement.tree, statement.tree)
+    query = plan_query(SelectStatement(inner, statement.text), environment, keywords, told)
+    return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
+
+
 def _plan(
-    statement: SelectStatement, environment: Environment, keywords: Mapping[str, object], refusals: Refusals
+    statement: SelectStatement,
+    environment: Environment,
+    keywords: Mapping[str, object],
+    told: ToldBounds,
+    refusals: Refusals,
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
     hint = statement.tree.args.get("hint")
@@ -119,32 +154,27 @@ def _plan(
         types_of(environment, schema.columns, written, statement.text)
         result = _keys(resolved.keys, schema, environment, refusals)
         buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
-    reader = AggregateReader(schema, owner, environment, refusals)
+    reader = AggregateReader(schema, owner, environment, refusals, told)
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
+    _check_weights(options, aggregates, hint, refusals)
     source = _Source(_base_frame(relation, owner, inner, ceiling, environment), clauses, request, rules, hint, refusals)
-    by_set: list[tuple[Frame, ...]] = []
-    hides = bool(inner.keys) and public is None
     if several:
-        by_set, hides = _by_sets(source, grouped, schema, environment, aggregates)
-        frames = by_set[0]
+        by_set, auto = _by_sets(source, grouped, schema, environment, aggregates), None
     else:
-        frame = source.by_keys(inner.keys, keys, public)
-        if parts is not None:
-            _check_buckets(frame, resolved, aggregates, _min_units(options, rules), hint, refusals)
-        frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
-    check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
+        by_set, auto = _by_one_set(source, resolved, inner, keys, public, buckets, aggregates)
+    frames = by_set[0]
+    extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals, several=several)
     refusals.raise_if_any()
     check_private_parts((*resolved.filters, *resolved.keys), resolved.outputs, schema.columns, environment, refusals)
     refusals.raise_if_any()
 
-    filters = [(part, as_condition(to_sql(part))) for part in resolved.filters]
-    types_of(environment, schema.columns, filters, statement.text)
+    types_of(
+        environment, schema.columns, [(part, as_condition(to_sql(part))) for part in resolved.filters], statement.text
+    )
     statistics, weights = _statistics(list(aggregates.values()))
     estimates = tuple(aggregate.estimate for aggregate in aggregates.values())
     result_keys = (*(keys if buckets is None else buckets.keys), *grouped.flag_keys())
-    outputs = Finisher(
-        clauses, grouped.outer, result_keys, list(aggregates), estimates, environment, statement.text
-    )  # fmt: skip
+    outputs = Finisher(clauses, grouped.outer, result_keys, list(aggregates), estimates, environment, statement.text)
     query = PrivateQuery(
         frame=frames[0],
         alternatives=frames[1:],
@@ -157,6 +187,8 @@ def _plan(
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
         buckets=buckets,
+        auto=auto,
+        auto_bounds=extremes,
     )
     return query_of_sets(query, by_set, resolved, result_keys, options) if several else query
 
@@ -179,9 +211,11 @@ class _Source:
             options, self.rules, self.request, private_keys=hides, ceiling=self.base.ceiling, hint=self.hint,
             refusals=self.refusals,
         )  # fmt: skip
+        max_groups = _max_groups(options, self.rules, written, public)
         return replace(
-            self.base, keys=keys, max_groups=_max_groups(options, self.rules, written, public), public_keys=public,
+            self.base, keys=keys, max_groups=max_groups, public_keys=public,
             minimum_units=self.rules.min_units if hides else 1, window=window,
+            counted_groups=counted_groups(max_groups, public) if options.bounding == "L2" and max_groups else None,
         )  # fmt: skip
 
 
@@ -212,14 +246,36 @@ def _base_frame(
     )
 
 
+def _by_one_set(
+    source: _Source,
+    resolved: ResolvedSelect,
+    inner: ResolvedSelect,
+    keys: tuple[Key, ...],
+    public: PublicKeys | None,
+    buckets: Buckets | None,
+    aggregates: Mapping[str, Aggregate],
+) -> tuple[list[tuple[Frame, ...]], AutoGroups | None]:
+    """The frames of the one set of keys, and what AUTO asks before they are known."""
+    clauses, hint, refusals, auto = source.clauses, source.hint, source.refusals, None
+    options = clauses.options
+    check_threshold(options, private_keys=bool(inner.keys) and public is None, hint=hint, refusals=refusals)
+    frame = source.by_keys(inner.keys, keys, public)
+    if options.max_groups_contributed == "AUTO" and keys and frame.key_count != 1:
+        auto = auto_groups(frame, weighted=options.bounding == "L2")
+    if inner is not resolved:
+        once = frame.max_groups == 1 and auto is None
+        _check_buckets(resolved, aggregates, _min_units(options, source.rules), hint, once=once, refusals=refusals)
+    return [mechanisms(frame, clauses, inner, aggregates, buckets, refusals)], auto
+
+
 def _by_sets(
     source: _Source,
     grouped: GroupedSelect,
     schema: TableSchema,
     environment: Environment,
     aggregates: Mapping[str, Aggregate],
-) -> tuple[list[tuple[Frame, ...]], bool]:
-    """Of each distinct grouping set its frames, and whether any has keys that hide."""
+) -> list[tuple[Frame, ...]]:
+    """Of each distinct grouping set its frames."""
     clauses, refusals = source.clauses, source.refusals
     found, hides = [], False
     selects = [grouped.of_set(places) for places in distinct_sets(grouped.select.sets)]
@@ -228,7 +284,47 @@ def _by_sets(
         public = _public_keys(clauses.options, select.keys, keys, schema, environment, refusals)
         found.append(source.by_keys(select.keys, keys, public))
         hides |= bool(select.keys) and public is None
-    return frames_of_sets(found, selects, clauses, aggregates, refusals), hides
+    check_threshold(clauses.options, private_keys=hides, hint=source.hint, refusals=refusals)
+    return frames_of_sets(found, selects, clauses, aggregates, refusals)
+
+
+def _check_weights(
+    options: QueryOptions, aggregates: Mapping[str, Aggregate], hint: exp.Expr | None, refusals: Refusals
+) -> None:
+    """Note a refusal for what has no weight where units in many groups count with one."""
+    if options.bounding == "L2" and any(one.kind == "values" for one in _measured(aggregates)):
+        refusals.add(
+            "mechanism", hint, "distinct values have no weight: they count or they do not.",
+            "Leave bounding = L2 or count(DISTINCT …) out.",
+        )  # fmt: skip
+
+
+def _auto_bounds(
+    asked: Mapping[Statistic, str], frames: tuple[Frame, ...], told: ToldBounds, clauses: Clauses, refusals: Refusals,
+    *, several: bool,
+) -> tuple[AutoBounds, ...]:  # fmt: skip
+    if not frames:
+        return ()
+    frame = asked_frame(frames[0])
+    found = tuple(
+        AutoBounds(name, statistic, frame, *told.get(statistic, (None, None))) for statistic, name in asked.items()
+    )
+    if len(found) > _MOST_EXTREMES:
+        refusals.add(
+            "bounds_invalid", clauses.select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
+            "Ask them apart, or name bounds.",
+        )  # fmt: skip
+    if found and several:
+        refusals.add(
+            "bounds_invalid", clauses.select[0], "AUTO finds bounds for one set of keys.",
+            "Name bounds, or ask with one GROUP BY.",
+        )  # fmt: skip
+    if found and (clauses.options.mechanism in NOT_AFTER_AUTO or any(frame.sparsity for frame in frames)):
+        refusals.add(
+            "mechanism", clauses.select[0], "AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+            "Leave mechanism and top_k out, write max_groups_contributed, or name bounds.",
+        )  # fmt: skip
+    return found
 
 
 def _unit_column(schema: TableSchema, owner: Owner) -> Key:
@@ -275,12 +371,17 @@ def _read_aggregates(
     return aggregates
 
 
+def _measured(aggregates: Mapping[str, Aggregate]) -> list[Statistic]:
+    return [statistic for aggregate in aggregates.values() for statistic in aggregate.statistics]
+
+
 def _check_buckets(
-    frame: Frame,
     resolved: ResolvedSelect,
     aggregates: Mapping[str, Aggregate],
     min_units: int,
     hint: exp.Expr | None,
+    *,
+    once: bool,
     refusals: Refusals,
 ) -> None:
     """Note a refusal for what buckets do not add up to: distinct units, unless each is in one bucket."""
@@ -288,11 +389,11 @@ def _check_buckets(
         refusals.add(
             "buckets", hint, "running totals and buckets go along a key in two ways.", "Ask for one of them.",
         )  # fmt: skip
-    if any(one.kind == "values" for aggregate in aggregates.values() for one in aggregate.statistics):
+    if any(one.kind == "values" for one in _measured(aggregates)):
         refusals.add(
             "buckets", hint, "a value in two buckets would count twice.", "Leave count(DISTINCT …) or buckets out.",
         )  # fmt: skip
-    if frame.max_groups == 1:
+    if once:
         return
     for root in resolved.outputs:
         for call in root.find_all(exp.Distinct):
@@ -370,7 +471,8 @@ def _max_groups(
 ) -> int | None:
     if not written:
         return 1
-    asked = options.max_groups_contributed or rules.max_groups
+    # AUTO has a number when it was told one
+    asked = 1 if options.max_groups_contributed == "AUTO" else options.max_groups_contributed or rules.max_groups
     if public is not None:
         return max(1, min(asked or public.count, public.count))
     return asked

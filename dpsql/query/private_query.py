@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -25,6 +26,9 @@ COUNT_LATTICE_EXPONENT = -1
 
 NOISE_GRID_EXPONENT = -20
 """Noisy counts live on this finer grid, so that averages and bridges of points hardly feel it."""
+
+WEIGHT_BITS = 20
+"""A unit's weight is a multiple of 2**-20: finer steps than those of noisy counts would be lost on them."""
 
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
@@ -186,6 +190,8 @@ class Frame:
         links: parents that lead to the unit, each with its version and the columns that were compared.
         source: where rows do not come from one table alone, how tables and their versions make them; else empty.
         reads: every table of ``source`` with its version.
+        counted_groups: most groups in which a unit counts at all, where one in more than ``max_groups`` counts in each
+            with a weight, so that its l2 norm stays that of ``max_groups``; None where it counts fully or not at all.
         finer: a frame of the same rows by more keys, all public, that bounds what a unit adds: groups here are sums of
             its groups, and the presence count is that of its pairs of a unit and a group. None where the frame bounds
             its own groups.
@@ -212,6 +218,7 @@ class Frame:
     links: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = ()
     source: str = ""
     reads: tuple[tuple[str, str], ...] = ()
+    counted_groups: int | None = None
     finer: Frame | None = None
 
     @property
@@ -262,6 +269,10 @@ class Frame:
             raise AssertionError("a frame bounds the groups of a unit")
         return max(1, min(bounds))
 
+    def exact_exponent(self, statistic: Statistic) -> int:
+        """Exact sums of a statistic are multiples of two to this power: of its lattice, of the noise's with weights."""
+        return statistic.lattice_exponent if self.counted_groups is None else statistic.noise_exponent
+
     @cached_property
     def base_hash(self) -> str:
         """Identity of the frame but for its generation."""
@@ -276,6 +287,7 @@ class Frame:
             "generation": self.generation,
             "links": self.links,
             "source": self.source,
+            "counted_groups": self.counted_groups,
             "finer": self.finer and self.finer.frame_hash,
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
@@ -310,7 +322,8 @@ class Statistic:
 
     Attributes:
         kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum`` or
-            ``values`` (distinct values of a group; v is then what the unit adds to those of all others).
+            ``values`` (distinct values of a group; v is then what the unit adds to those of all others); or what AUTO
+            is told: ``groups``, ``group_extremes`` and ``row_extremes`` (`query.auto`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -319,7 +332,7 @@ class Statistic:
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum", "values"]
+    kind: Literal["presence", "units", "rows", "sum", "values", "groups", "group_extremes", "row_extremes"]
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -458,6 +471,14 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """A query over the result: SQL that reads it, and the columns that it makes."""
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """How private the answer shall be: rho, or (epsilon, delta)."""
 
@@ -491,14 +512,58 @@ class Grouping:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoGroups:
+    """What ``max_groups_contributed = AUTO`` asks of the data before the frame is known.
+
+    Attributes:
+        frame: whose units are counted by their number of groups; the same whatever is asked of these groups.
+        candidates: numbers that may be chosen, and the ends of the places of the histogram.
+        weighted: whether units in more groups than that count with a weight.
+        rho_nano: level at which the histogram was drawn, in nano-rho; None before.
+
+    """
+
+    frame: Frame
+    candidates: tuple[int, ...]
+    weighted: bool
+    rho_nano: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AutoBounds:
+    """What ``contribution_bounds_per_… => AUTO`` asks of the data before a sum's lattice is known.
+
+    Attributes:
+        name: the aggregate's text, for plans and receipts.
+        statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows.
+        frame: whose units are looked at.
+        bounds: what was found; None before.
+        rho_nano: level at which the histograms were drawn, in nano-rho; None before.
+
+    """
+
+    name: str
+    statistic: Statistic
+    frame: Frame
+    bounds: tuple[float, float] | None = None
+    rho_nano: int | None = None
+
+
+ToldBounds = Mapping[Statistic, tuple[tuple[float, float], int]]
+"""Bounds that AUTO found, and the level in nano-rho at which it was told."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """A query that has a private answer.
 
     ``statistics[0]`` is the presence count; ``weights`` stand beside the statistics and add to 1. ``alternatives`` are
     frames that would answer the same text by another mechanism. ``refresh`` asks for a new generation of the frame,
-    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``buckets`` add the
-    answer up from a release by finer keys. With ``grouping`` the query is its parts, answered as one; the frame is that
-    of the first, and what is said of statistics and estimates holds for each of them.
+    ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``after`` are queries
+    over the result, one over the other. ``buckets`` add the answer up from a release by finer keys. ``auto`` chooses
+    max_groups; before it has, that of the frames is 1. ``auto_bounds`` find bounds of sums, which are -1 and 1 before.
+    With ``grouping`` the query is its parts, answered as one; the frame is that of the first, and what is said of
+    statistics and estimates holds for each of them.
     """
 
     frame: Frame
@@ -512,7 +577,21 @@ class PrivateQuery:
     refresh: bool = False
     own_threshold: bool = False
     buckets: Buckets | None = None
+    after: tuple[After, ...] = ()
+    auto: AutoGroups | None = None
+    auto_bounds: tuple[AutoBounds, ...] = ()
     grouping: Grouping | None = None
+
+    @property
+    def shown(self) -> tuple[OutputColumn, ...]:
+        """The columns of the result."""
+        return self.after[-1].columns if self.after else self.finish.columns
+
+    @property
+    def told(self) -> tuple[int | None, ...]:
+        """Levels in nano-rho at which AUTO was told what this query asks of it; None for what it is yet to be told."""
+        groups = () if self.auto is None else (self.auto.rho_nano,)
+        return (*groups, *(bounds.rho_nano for bounds in self.auto_bounds))
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -10,6 +10,7 @@ from dpsql.errors import Refusal, UnsupportedQueryError
 from dpsql.query.dialect import span_of
 
 CODES: dict[str, str] = {
+    "after": "around a private query, something that is not computed of its answer alone",
     "aggregate": "an aggregate function without a private form",
     "aggregate_argument": "an argument that an aggregate does not take",
     "bounds_missing": "an aggregate whose contribution per unit is not bounded",

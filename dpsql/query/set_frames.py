@@ -35,6 +35,11 @@ def check_beside_sets(
     """Note a refusal for what goes with one set of keys only, where there are several."""
     if len(resolved.sets) == 1:
         return
+    if options.max_groups_contributed == "AUTO":
+        refusals.add(
+            "option", hint, "AUTO chooses for one set of keys.",
+            "Write max_groups_contributed = 4, or ask with one GROUP BY.",
+        )  # fmt: skip
     if options.buckets is not None:
         refusals.add(
             "buckets", hint, "buckets add one set of keys up.", "Leave buckets out, or ask with one GROUP BY.",
@@ -110,6 +115,9 @@ def _adds_up(
     """Whether coarser sets can be sums of the finest: its keys are all there are, and public, and units count once."""
     frame = query.frame
     if len(distinct[0]) != len(resolved.keys) or frame.public_keys is None or options.mechanism not in _OF_SUMS:
+        return False
+    if frame.counted_groups is not None:
+        # a weight keeps the norm over the finest groups, not that over sums of them
         return False
     kinds = {statistic.kind for statistic in query.statistics}
     distinct_units = any(root.find(exp.Distinct) for root in resolved.outputs)

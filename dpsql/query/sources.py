@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.errors import DpsqlError, SchemaError
+from dpsql.query.after import PrivateInside
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.clauses import Clauses, QueryOptions, is_plain_table, qualifier_of, read_clauses
 from dpsql.query.dialect import parse_statement, quote, span_of
@@ -29,7 +30,7 @@ from dpsql.query.predicates import (
 from dpsql.query.projections import called, filtered, projected, stacked
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
-from dpsql.query.unit_groups import distinct, grouped
+from dpsql.query.unit_groups import are_of_one_unit, distinct, grouped
 
 _MOST_SOURCES = 32
 _MOST_DEPTH = 8
@@ -255,6 +256,8 @@ class SourceReader:
         return distinct(relation, query, self._refusals) if query.args.get("distinct") else relation
 
     def _select(self, tree: exp.Select, scope: _Scope) -> Relation:
+        if tree.args.get("hint") is not None:
+            raise self._private(tree, scope)
         before = len(self._refusals.found)
         clauses = read_clauses(tree, {}, self._refusals, inside=True)
         self._refusals.raise_if_any(before)
@@ -265,10 +268,15 @@ class SourceReader:
             is_aggregate_call(node) for root in resolved.outputs for node in root.walk()
         )
         if has_groups or resolved.having is not None:
+            if not are_of_one_unit(resolved.keys, relation.owner):
+                raise self._private(tree, scope)
             relation = grouped(resolved, relation, self._environment, self._refusals)
         else:
             relation = projected(resolved.items, resolved.filters, relation, self._environment, self._refusals)
         return distinct(relation, tree, self._refusals) if clauses.distinct else relation
+
+    def _private(self, tree: exp.Select, scope: _Scope) -> PrivateInside:
+        return PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
 
     def _restricted(self, outer: Relation, predicate: Predicate, qualifier: str, scope: _Scope) -> Relation:
         query = predicate.query

@@ -11,6 +11,7 @@ from dpsql.query.aggregate_calls import with_bounds
 from dpsql.query.aggregate_source import Aggregate, AggregateSource, estimate_of, finite_sql
 from dpsql.query.counts import CountReader
 from dpsql.query.dialect import to_sql
+from dpsql.query.extremes import Extremes
 from dpsql.query.private_query import Estimate, Linear, Statistic
 from dpsql.query.sum_lattice import representable, representable_together, sum_steps
 
@@ -18,7 +19,10 @@ from dpsql.query.sum_lattice import representable, representable_together, sum_s
 class SumReader:
     """Reads calls of sum and avg over one source."""
 
-    def __init__(self, source: AggregateSource, arguments: ArgumentReader, counts: CountReader) -> None:
+    def __init__(
+        self, source: AggregateSource, arguments: ArgumentReader, counts: CountReader, extremes: Extremes
+    ) -> None:
+        self._extremes = extremes
         self._source = source
         self._rules = source.rules
         self._refusals = source.refusals
@@ -68,6 +72,15 @@ class SumReader:
                 node, f"{arguments.function} is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."
             )
             return None
+        if arguments.auto:
+            found = self._extremes.bounds(arguments, name)
+            in_group = "contribution_bounds_per_group" in arguments.auto
+            per_group, per_row = (found, None) if in_group else (None, found)
+            if in_group and average:
+                self._arguments.refuse(
+                    node, "an average is bounded per row.", "Write contribution_bounds_per_row => AUTO."
+                )
+                return None
         if per_group is None and per_row is None:
             per_row = self._source.inferred(arguments.value)
         if per_group is None and per_row is None:
@@ -86,8 +99,8 @@ class SumReader:
         if per_group is None and self._rules.max_rows_per_group is None:
             self._refusals.add(
                 "bounds_missing", node, f"{name} is bounded per row, but not how many rows one unit has in a group.",
-                "Declare max_rows_per_group in dp_protect"
-                + ("." if average else ", or write contribution_bounds_per_group => (lo, hi)."),
+                f"Declare max_rows_per_group := 5 in CALL dp_protect('{self._source.schema.canonical}', …)"
+                + ("." if average else f", or write {with_bounds(node, '(0, 500)')}."),
             )  # fmt: skip
             return None
         return per_group, per_row
@@ -107,10 +120,12 @@ class SumReader:
             f"CALL dp_domain('{table}', '{column}', bounds := [0, 500])"
             for table, column in self._source.undeclared(arguments.value)
         ]
+        finds = arguments.function in ("sum", "avg")
         declare = f" or declare {' and '.join(declarations)}" if declarations else ""
         self._refusals.add(
             "bounds_missing", node, f"{name} has no bounds on what one unit can add to one group.",
-            f"Write {text}{declare}.",
+            f"Write {text}{declare}."
+            + (f" {with_bounds(node, 'AUTO', form)} spends part of rho to find them." if finds else ""),
         )  # fmt: skip
 
     def _sum_statistic(

@@ -57,7 +57,7 @@ def grouped(resolved: ResolvedSelect, relation: Relation, environment: Environme
     """
     before = len(refusals.found)
     keys = {to_sql(key): key for key in resolved.keys}
-    _check(resolved, keys, relation, refusals)
+    _check(resolved, keys, refusals)
     columns = relation.schema.columns
     calls = _calls(resolved, relation, environment, refusals)
     refusals.raise_if_any(before)
@@ -120,13 +120,8 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
     )
 
 
-def _check(resolved: ResolvedSelect, keys: dict[str, exp.Expr], relation: Relation, refusals: Refusals) -> None:
-    before, owner = len(refusals.found), relation.owner
-    if owner is not None and not _leads_to_unit(keys, owner):
-        refusals.add(
-            "source", resolved.outputs[0], "a group of this subquery would hold rows of several units.",
-            f"Add {owner.rules.privacy_unit_column} to its GROUP BY; the query above may then group as it likes.",
-        )  # fmt: skip
+def _check(resolved: ResolvedSelect, keys: dict[str, exp.Expr], refusals: Refusals) -> None:
+    before = len(refusals.found)
 
     def answered(node: exp.Expr) -> bool:
         return is_aggregate_call(node) or to_sql(node) in keys
@@ -142,6 +137,11 @@ def _check(resolved: ResolvedSelect, keys: dict[str, exp.Expr], relation: Relati
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
     refusals.raise_if_any(before)
+
+
+def are_of_one_unit(keys: Sequence[exp.Expr], owner: Owner | None) -> bool:
+    """Whether groups by these keys hold rows of one unit each, or public ones."""
+    return owner is None or _leads_to_unit({to_sql(key) for key in keys}, owner)
 
 
 def _leads_to_unit(keys: Collection[str], owner: Owner) -> bool:

@@ -8,15 +8,19 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dpsql.accounting import zcdp
+from dpsql.accounting import composed, zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic, Window
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
 from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 
+AUTO_PARTS = 32
+"""AUTO gets one part in so many of the rho of the query that asks first."""
+MOST_TOLD = 16
+"""Most draws of what AUTO is told that one unit touches in one query."""
 MOST_DRAWN = 128
 """Draws that a point may be an average of."""
 # what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
@@ -65,6 +69,8 @@ class Calibration:
         threshold_delta: probability that a unit's own groups make any new key pass, at any level of the frame's window
             if it has one, rounded up; 0 with public keys.
         epsilon, delta: guarantee of this query alone, exact joint analysis, both rounded up.
+        auto_nano: levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO.
+        auto_share_nano: level at which each thing is told that AUTO was not told before.
 
     """
 
@@ -74,6 +80,8 @@ class Calibration:
     threshold_delta: float
     epsilon: float
     delta: float
+    auto_nano: int = 0
+    auto_share_nano: int = 0
 
     @property
     def rho_nano(self) -> int:
@@ -127,12 +135,31 @@ def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float
     return histogram.sum_l2(statistic) / math.sqrt(2.0 * rho) * FLOAT_SLACK
 
 
-def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float) -> tuple[float, float]:
+def auto_share(total_nano: int) -> int:
+    """What AUTO gets of a query's level in nano-rho; the statistics share the rest, whether it is drawn already or not.
+
+    So that one text at one level asks for the same points before and after.
+    """
+    return max(1, total_nano // AUTO_PARTS)
+
+
+def guarantee(
+    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int = 0
+) -> tuple[float, float]:
     """(epsilon, delta) of one release of these levels together, by the exact joint analysis, both rounded up.
 
-    ``delta`` is what may be spent on noise and threshold; what the draws' precision adds comes on top.
+    ``delta`` is what may be spent on noise and threshold; what the draws' precision adds comes on top. Where AUTO was
+    told something at ``auto_nano``, the bound that holds however it chose (docs/proofs/auto.md); a threshold that
+    costs all of ``delta`` leaves it none for the noise, which then gets as much again.
     """
     sigma = levels[0].sigma
+    if auto_nano:
+        shown = histogram.threshold_delta(sigma, tau)
+        delta = max(delta, 2.0 * shown)
+        rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
+        epsilon = composed.composed_epsilon(delta, rho=rho * FLOAT_SLACK, threshold_delta=shown)
+        noise = slack_delta(MOST_DRAWN * (draws_of(histogram, len(levels)) + MOST_TOLD), epsilon)
+        return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
     # a stored threshold may cost more than is asked for now
     delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
     epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
@@ -141,15 +168,17 @@ def guarantee(histogram: Histogram, levels: tuple[Level, ...], tau: float | None
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
 
 
-def window_guarantee(histogram: Histogram, levels: tuple[Level, ...], window: Window) -> tuple[float, float]:
+def window_guarantee(
+    histogram: Histogram, levels: tuple[Level, ...], window: Window, auto_nano: int = 0
+) -> tuple[float, float]:
     """(epsilon, delta) of these levels with all that a window may show up to them, both rounded up.
 
     *Guarantee*: docs/proofs/window.md, Theorems 1 and 2: whatever other levels of the grid were asked for, what is
     shown is approximate zCDP at the sum of these levels, with the window's whole threshold delta. The conversion to
     epsilon takes its delta once more.
     """
-    epsilon = zcdp.epsilon(window.delta, sum(level.rho_nano for level in levels) / NANO)
-    noise = slack_delta(MOST_DRAWN * draws_of(histogram, len(levels)), epsilon)
+    epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
+    noise = slack_delta(MOST_DRAWN * (draws_of(histogram, len(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
     return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
 
 
@@ -185,9 +214,14 @@ def draws_of(histogram: Histogram, statistics: int) -> int:
     return histogram.draws + histogram.sum_draws * (statistics - 1)
 
 
-def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
+def _whole_nano(rho: float) -> int:
     # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
-    total = math.floor(round(rho * NANO, 6))
+    return math.floor(round(rho * NANO, 6))
+
+
+def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
+    total = _whole_nano(rho)
+    total -= len(query.told) * auto_share(total)
     shares = [math.floor(weight * total) for weight in query.weights]
     shares[0] += total - sum(shares)
     if min(shares) < 1:
@@ -202,12 +236,23 @@ def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Leve
 
 
 def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
-    levels = _levels(query, histogram, rho)
+    found = _with_levels(query, histogram, rho, delta)
+    return replace(found, auto_share_nano=auto_share(_whole_nano(rho))) if query.told else found
+
+
+def _with_levels(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
+    levels, auto_nano = _levels(query, histogram, rho), _told_nano(query, rho)
     if not histogram.hides:
-        return _guaranteed(histogram, levels, None, delta)
+        return _guaranteed(histogram, levels, None, delta, auto_nano)
     if query.frame.window is not None:
-        return _in_window(histogram, levels, query.frame.window)
-    return _guaranteed(histogram, levels, _threshold(histogram, levels, rho, delta), delta)
+        return _in_window(histogram, levels, query.frame.window, auto_nano)
+    return _guaranteed(histogram, levels, _threshold(histogram, levels, rho, delta), delta, auto_nano)
+
+
+def _told_nano(query: PrivateQuery, rho: float) -> int:
+    """Levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO."""
+    share = auto_share(_whole_nano(rho))
+    return sum(share if level is None else level for level in query.told)
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
@@ -226,7 +271,7 @@ def _window_tau(histogram: Histogram, window: Window, level: Level) -> float:
     return window_taus(histogram, window)[grid(window).index(level.rho_nano)]
 
 
-def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window) -> Calibration:
+def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, auto_nano: int) -> Calibration:
     """Threshold and price are the window's, whatever else a query asks for."""
     if math.fsum(level.noise_delta for level in levels) > (1.0 - THRESHOLD_SHARE) * window.delta:
         raise CalibrationError(
@@ -234,24 +279,42 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window) 
             f"rho = {levels[0].rho_nano / NANO:.3g}; ask for more delta or less rho"
         )
     tau = _window_tau(histogram, window, levels[0])
-    epsilon, delta = window_guarantee(histogram, levels, window)
-    return Calibration(histogram, levels, tau, charged_delta(histogram, window), epsilon, delta)
+    epsilon, delta = window_guarantee(histogram, levels, window, auto_nano)
+    return Calibration(histogram, levels, tau, charged_delta(histogram, window), epsilon, delta, auto_nano)
 
 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    draws = draws_of(histogram, len(query.statistics))
+    draws = draws_of(histogram, len(query.statistics)) + MOST_TOLD * bool(query.told)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)
         raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
+    if query.told:
+        return _after_auto(query, histogram, epsilon, delta, target)
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
     levels = _levels(query, histogram, rho)
     tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
     return Calibration(histogram, levels, tau, shown, epsilon, delta)
+
+
+def _after_auto(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float, target: float) -> Calibration:
+    """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
+    rho = composed.composed_rho(epsilon, target / 2.0 if histogram.hides else target)
+    levels, auto_nano = _levels(query, histogram, rho), _told_nano(query, rho)
+    tau = None
+    if histogram.hides:
+        shown = composed.composed_threshold_delta(epsilon, target, rho=rho)
+        tau = histogram.threshold(shown, levels[0].sigma)
+    share = auto_share(_whole_nano(rho))
+    if sum(level.rho_nano for level in levels) + auto_nano > rho * NANO:
+        # it was told at a higher level than this query's
+        return replace(_guaranteed(histogram, levels, tau, delta, auto_nano), auto_share_nano=share)
+    shown = histogram.threshold_delta(levels[0].sigma, tau)
+    return Calibration(histogram, levels, tau, shown, epsilon, delta, auto_nano, share)
 
 
 def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:
@@ -264,7 +327,9 @@ def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large
     return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
 
 
-def _guaranteed(histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float) -> Calibration:
-    epsilon, total_delta = guarantee(histogram, levels, tau, delta)
+def _guaranteed(
+    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int = 0
+) -> Calibration:
+    epsilon, total_delta = guarantee(histogram, levels, tau, delta, auto_nano)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
-    return Calibration(histogram, levels, tau, shown, epsilon, total_delta)
+    return Calibration(histogram, levels, tau, shown, epsilon, total_delta, auto_nano)

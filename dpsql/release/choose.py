@@ -21,6 +21,7 @@ from dpsql.release.joint import shared_requests
 from dpsql.release.listed_histogram import DiscreteListedHistogram, ListedHistogram
 from dpsql.release.sequences import FactorisedHistogram, Sequences
 from dpsql.release.subtracted_histogram import SubtractedHistogram
+from dpsql.release.weighted_histogram import WeightedHistogram
 
 _WORTH_IT = 0.999
 """A later candidate must have less noise than this many times the earlier one: near a tie, rounding must not decide."""
@@ -118,6 +119,8 @@ def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:
         if kept.floor_correlation is None:
             raise AssertionError("a floor that was subtracted is shown with noise")
         return SubtractedHistogram(frame.sparsity.k, bound, kept.correlation, kept.floor_correlation)
+    if frame.counted_groups is not None:
+        return WeightedHistogram(groups, frame.counted_groups, hides=frame.has_private_keys)
     if frame.factorised is not None:
         return FactorisedHistogram(Sequences(frame.factorised.ordering, frame.factorised.sixteenths), groups)
     if frame.mechanism == "correlated_gaussian" and k is not None:

@@ -6,6 +6,7 @@ Each kind answers the same questions, so that calibration, release and receipt a
     ListedHistogram           noise with a common term over a public list of keys
     DiscreteListedHistogram   the same with discrete noise
     FactorisedHistogram       noise on a power of the running totals along a public list of keys
+    WeightedHistogram         noise of its own for every key; units in many groups count with a weight (bounding = L2)
     SubtractedHistogram       a common term over what the subtraction of a floor has left (CSH on top-k or a sketch)
 """
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import datetime as dt
 
+from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import PrivateQuery
+from dpsql.session import auto
 from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
 from dpsql.session.prepared import Prepared, current, parts_of, prepare
@@ -28,14 +30,16 @@ def answer(
     *,
     reader: Reader,
     timeout_seconds: float | None = None,
+    told: Charged | None = None,
 ) -> Result:
     """Answer a planned query.
 
     Args:
-        query: the plan.
+        query: the plan, with nothing left open that AUTO is to be told.
         rooms: state, engine, sandbox and entropy.
         reader: who asks, with their clearance; who is charged for in the books.
         timeout_seconds: limit on reading raw data, for each grouping set; the charge stays when it runs out.
+        told: what was charged for telling AUTO; part of the receipt.
 
     Raises:
         AccessError, CalibrationError, BudgetError: nothing was charged or read.
@@ -44,6 +48,8 @@ def answer(
         EngineError: the charge stays and pays for asking again.
 
     """
+    auto.require_told(query, reader)
+    told = told or Charged.nothing()
     with rooms.state.locks.all_exclusive(part.frame.base_hash for part in parts_of(query)):
         query = current(query, rooms.state, reader)
         prepared = prepare(query, rooms.state, reader)
@@ -58,16 +64,21 @@ def answer(
             charged = rooms.state.ledger.charge(query.frame.unit, items, reader.name)
         for part, reading, receipt in zip(prepared, readings, receipts, strict=True):
             exact = None if reading is None else read_exact(reading, _salt(part, rooms), rooms, timeout_seconds)
-            paid = charged.part(part.items)
-            _store(part, exact, _release(query, part, with_price(receipt, paid), paid, reader), paid, rooms)
+            drawn = charged.part(part.items)
+            # AUTO is told for queries with one set of keys alone
+            paid = told.beside(drawn)
+            _store(part, exact, _release(query, part, with_price(receipt, paid), paid, reader), drawn, rooms)
         stored = [Stored(part.query.frame, rooms.state.side_table) for part in prepared]
         if joint is None:
             noisy = noisy_table(query, prepared[0].histogram, prepared[0].servings, stored[0])
-            receipt = with_price(receipts[0], charged)
+            receipt = with_price(receipts[0], told.beside(charged))
         else:
             noisy = joint_table(query, prepared, stored)
             receipt = joint_price(joint, prepared, charged)
-    return Result(rooms.sandbox.run(finish_sql(query), {NOISY: noisy}), receipt)
+    shown = rooms.sandbox.run(finish_sql(query), {NOISY: noisy})
+    for step in query.after:
+        shown = rooms.sandbox.run(step.sql, {RESULT: shown})
+    return Result(shown, receipt)
 
 
 def _reading(part: Prepared, rooms: Rooms) -> Reading | None:

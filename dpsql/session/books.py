@@ -9,11 +9,13 @@ import pyarrow as pa
 
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
-from dpsql.query.private_query import PRESENCE, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
+from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
+from dpsql.session.auto import is_open, may_come, open_price, require_told
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
-from dpsql.session.prepared import Prepared, current, prepare
+from dpsql.session.prepared import Prepared, current, held_histogram, prepare
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import column_receipts, notes
 from dpsql.session.result import ColumnReceipt, Result
@@ -24,6 +26,7 @@ from dpsql.state import (
     NANO_PER_RHO,
     Policy,
     State,
+    delta_units_up,
 )
 
 
@@ -226,6 +229,9 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
+    if is_open(query):
+        return _open_table(query, state, reader)
+    require_told(query, reader)
     query = current(query, state, reader)
     prepared = prepare(query, state, reader)
     items = [item for part in prepared for item in part.items]
@@ -262,11 +268,8 @@ def _explained(part: Prepared, columns: Sequence[ColumnReceipt]) -> list[tuple[s
     """What is grouped, how it is noised, and with which error."""
     query, frame, terms = part.query, part.query.frame, part.terms
     rows: list[tuple[str, str, str]] = [
-        ("frame", "table", f"{frame.table} (version {frame.version})"),
-        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
-        ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
-        ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
-        ("frame", "max_groups", "any number" if frame.max_groups is None else str(frame.max_groups)),
+        *_frame_rows(frame),
+        ("frame", "max_groups", _groups_sentence(frame)),
         ("mechanism", "name", mechanism_sentence(frame)),
         ("mechanism", "rho", f"{sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO:.9g}"),
         ("mechanism", "this query alone", f"epsilon = {terms.epsilon:.6g}, delta = {terms.delta:.6g}"),
@@ -278,6 +281,70 @@ def _explained(part: Prepared, columns: Sequence[ColumnReceipt]) -> list[tuple[s
     for column in columns:
         rows.append(("expected error", column.name, _expected(column.sigma, column.half_width_95)))
     return rows
+
+
+def _frame_rows(frame: Frame) -> list[tuple[str, str, str]]:
+    return [
+        ("frame", "table", f"{frame.table} (version {frame.version})"),
+        ("frame", "privacy unit", f"{frame.unit}, by {frame.unit_column.sql}"),
+        ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
+        ("frame", "filter", " AND ".join(frame.filters) or "(none)"),
+    ]
+
+
+def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
+    """The plan of a query whose max_groups is yet to be chosen: what AUTO costs, and noise for some of its choices."""
+    options = [current(option, state, reader) for option in may_come(query)]
+    calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
+    first = calibrations[0]
+    rho_nano, delta_units = open_price(query, first)
+    reader.require(first.rho_nano + first.auto_nano)
+    share = f"to be drawn once at rho = {first.auto_share_nano / NANO_PER_RHO:.9g}"
+    rows = _frame_rows(query.frame)
+    if query.auto is not None:
+        numbers = query.auto.candidates
+        rows.append((
+            "frame", "max_groups",
+            f"AUTO: one of {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}, chosen from a noisy histogram of "
+            f"units by their number of groups, {_when(query.auto.rho_nano, share)}",
+        ))  # fmt: skip
+    else:
+        rows.append(("frame", "max_groups", _groups_sentence(query.frame)))
+    rows += [
+        (
+            "bounds", asked.name,
+            "AUTO: found in noisy histograms of units by their largest and smallest values, "
+            + _when(asked.rho_nano, share),
+        )
+        for asked in query.auto_bounds
+    ]  # fmt: skip
+    rows += [
+        ("mechanism", "rho", f"{(first.rho_nano + first.auto_nano) / NANO_PER_RHO:.9g}"),
+        ("mechanism", "this query alone", f"epsilon = {first.epsilon:.6g}, delta = {first.delta:.6g}"),
+    ]
+    for option, calibration in zip(options, calibrations, strict=True):
+        sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
+        threshold = "" if calibration.tau is None else f"; {threshold_sentence(option, calibration.tau)}"
+        groups = f"max_groups = {option.frame.max_groups}"
+        rows.append((f"with {groups}", "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
+    noise = sum(delta_units_up(level.noise_delta) for level in first.levels)
+    price_delta = (delta_units + noise + delta_units_up(first.threshold_delta)) / DELTA_UNITS_PER_ONE
+    rows += [
+        ("price", "rho", f"{(first.rho_nano + rho_nano) / NANO_PER_RHO:.9g}, or less where an answer is stored"),
+        ("price", "threshold delta", f"{price_delta:.6g}"),
+    ]
+    return _table(("section", "name", "value"), rows)
+
+
+def _when(rho_nano: int | None, share: str) -> str:
+    return share if rho_nano is None else f"drawn at rho = {rho_nano / NANO_PER_RHO:.9g}"
+
+
+def _groups_sentence(frame: Frame) -> str:
+    if frame.max_groups is None:
+        return "any number"
+    weighted = frame.counted_groups and f"{frame.max_groups}, with weights {frame.counted_groups}"
+    return weighted or str(frame.max_groups)
 
 
 def _statistic_row(serving: Serving, histogram: Histogram) -> tuple[str, str, str]:

@@ -118,8 +118,8 @@ def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> R
     """
     held = rooms.state.side_table.frame_keys(frame.frame_hash)
     snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
-    finer_keys = None if frame.finer is None else _public_key_table(frame.finer, rooms)
-    reading = Reading(frame, due, _public_key_table(frame, rooms), finer_keys, held, snapshot)
+    finer_keys = None if frame.finer is None else public_key_table(frame.finer, rooms)
+    reading = Reading(frame, due, public_key_table(frame, rooms), finer_keys, held, snapshot)
     if reading.needs_data and not frame.relation:
         raise ReleaseError(
             f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "
@@ -212,7 +212,13 @@ def _aligned(
     return aligned.new_keys, {statistic: aligned.values[name] for statistic, name in columns.items()}
 
 
-def _public_key_table(frame: Frame, rooms: Rooms) -> pa.Table | None:
+def public_key_table(frame: Frame, rooms: Rooms) -> pa.Table | None:
+    """The frame's public keys, one row each; None where keys are private.
+
+    Raises:
+        ReleaseError: the list changed since the plan.
+
+    """
     public = frame.public_keys
     if public is None:
         return None

@@ -122,6 +122,10 @@ class SchemaView:
         """Types of expressions over an empty table."""
         return self.sandbox.describe(columns, expressions)
 
+    def bind_after(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
+        """Names and types of a query over an empty answer with these columns."""
+        return self.sandbox.bind(name, columns, sql)
+
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
         return self.engine.is_base_table(schema)

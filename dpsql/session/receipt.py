@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
@@ -46,7 +46,8 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
     levels = tuple(serving.level for serving in servings)
     presence, histogram = servings[0], calibration.histogram
     if query.frame.window is not None:
-        return Terms(levels, presence.tau, *window_guarantee(histogram, levels, query.frame.window))
+        guaranteed = window_guarantee(histogram, levels, query.frame.window, calibration.auto_nano)
+        return Terms(levels, presence.tau, *guaranteed)
     asked = all(
         serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
     )
@@ -65,7 +66,7 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
             drawn, keys = (Level(presence.statistic, top.rho_nano, top.sigma, 0.0), *levels[1:]), top.rho_nano
         elif top.rho_nano < levels[0].rho_nano:
             others = presence.keys_from
-    epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta)
+    epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta, calibration.auto_nano)
     shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
     tells = None if presence.tells_of is None else presence.tells_of.rho_nano
     return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys, tells)
@@ -90,7 +91,7 @@ def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms) -> Rec
         version=frame.version,
         unit=frame.unit,
         mechanism=histogram.name,
-        rho=sum(level.rho_nano for level in terms.levels) / NANO_PER_RHO,
+        rho=(sum(level.rho_nano for level in terms.levels) + sum(filter(None, query.told))) / NANO_PER_RHO,
         epsilon=terms.epsilon,
         delta=terms.delta,
         charged_rho=0.0,
@@ -168,7 +169,12 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
     found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
-    if frame.finer is None and frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
+    if frame.counted_groups is not None:
+        found.append(
+            f"a unit in n groups, more than {frame.max_groups}, counts in each with weight sqrt({frame.max_groups} / n)"
+            f", in at most {frame.counted_groups} groups, so counts and sums over such units are too low"
+        )
+    elif frame.finer is None and frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
@@ -176,6 +182,7 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     if frame.finer is not None:
         keys = ", ".join(key.sql for key in frame.finer.keys)
         found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
+    found += _auto_notes(query)
     if query.total is not None:
         found.append("errors differ by row; what is stated of a column is the largest of them")
     if query.buckets is not None:
@@ -205,6 +212,22 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     if any(statistic.row_cap for statistic in query.statistics):
         found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")
     return tuple(found)
+
+
+def _auto_notes(query: PrivateQuery) -> Iterator[str]:
+    once = "which is part of rho and paid once for this version of the table"
+    if query.auto is not None and query.auto.rho_nano is not None:
+        yield (
+            f"AUTO chose max_groups = {query.frame.max_groups} from a noisy histogram of units by their number of "
+            f"groups, drawn at rho = {query.auto.rho_nano / NANO_PER_RHO:.9g}, {once}"
+        )
+    for asked in query.auto_bounds:
+        if asked.bounds is not None and asked.rho_nano is not None:
+            yield (
+                f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "
+                "noisy histograms of units by their largest and smallest values, drawn at rho = "
+                f"{asked.rho_nano / NANO_PER_RHO:.9g}, {once}; what lies outside is clamped"
+            )
 
 
 _SPARSITY_NOTES = {

@@ -17,8 +17,8 @@ from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.release.choose import choose
 from dpsql.session.answer import answer
+from dpsql.session.auto import draw, is_open, settled, told_bounds
 from dpsql.session.books import (
     budget_table,
     cascade_table,
@@ -101,7 +101,10 @@ class _Desk:
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, self.engine, self.sandbox, cleared)
-        return choose(plan_query(statement, outside, options)), state, cleared
+        query = plan_query(statement, outside, options)
+        if query.auto_bounds:
+            query = plan_query(statement, outside, options, told_bounds(query, state))
+        return settled(query, state), state, cleared
 
     def answer(
         self,
@@ -113,7 +116,10 @@ class _Desk:
         query, state, cleared = self.plan(statement, options, reader)
         logger.info("private query %s for %s", query.query_hash[:12], reader)
         rooms = Rooms(state, self.engine, self.sandbox, self.entropy)
-        return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds)
+        told = draw(query, rooms, cleared, timeout_seconds)
+        if is_open(query):
+            query, _, _ = self.plan(statement, options, reader)
+        return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds, told=told)
 
     def run(
         self,
@@ -236,11 +242,12 @@ class Session:
             params: values for ``?`` (a list) or ``$name`` (a mapping).
             timeout_seconds: limit on reading raw data; a charge stays when it runs out.
             options: as in ``OPTIONS (…)``: rho, epsilon, delta, max_groups_contributed, group_selection_strategy,
-                min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
+                bounding, min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
                 rho_ceiling, own_threshold, as_of, refresh.
 
         Raises:
-            DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind.
+            DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where
+                AUTO was told what no bounds come of.
 
         """
         return self._desk.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)

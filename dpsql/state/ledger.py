@@ -56,6 +56,15 @@ class Charged:
         """Where nothing was to be paid."""
         return cls(0, 0, ())
 
+    def beside(self, other: Charged) -> Charged:
+        """Two charges as one."""
+        return Charged(
+            self.rho_nano + other.rho_nano,
+            self.delta_units + other.delta_units,
+            (*self.charge_ids, *other.charge_ids),
+            {**self.by_statistic, **other.by_statistic},
+        )
+
     def part(self, items: Iterable[ChargeItem]) -> Charged:
         """What was charged for some of the statistics."""
         paid = {item.statistic_hash: self.by_statistic[item.statistic_hash] for item in items}

@@ -34,9 +34,10 @@ import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.added_up import exact_sql
+from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, Frame, Linear, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Frame, Grouping, Linear, PrivateQuery, Statistic
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
@@ -184,7 +185,7 @@ class Clinic:
             case "exact":
                 return tuple(_rows(self.exact(self.plan(record))))
             case "types":
-                return tuple(f"{column.name} {column.type}" for column in self.plan(record).finish.columns)
+                return tuple(f"{column.name} {column.type}" for column in self.plan(record).shown)
             case "cost":
                 with new_session() as session:
                     return tuple(_price(session, record, sql) for sql in _statements(record.sql))
@@ -208,11 +209,15 @@ class Clinic:
 
     def exact(self, query: PrivateQuery) -> pa.Table:
         """The finished result with the exact bounded values where the noisy ones would stand, threshold left out."""
-        if query.grouping is None:
-            return self.sandbox.run(finish_sql(query), {NOISY: self._exact_table(query)})
-        tables = [_placed(query.grouping, part, self._exact_table(part)) for part in query.grouping.parts]
-        together = pa.concat_tables([tables[place] for place in query.grouping.sets], promote_options="permissive")
-        return self.sandbox.run(finish_sql(query), {NOISY: together})
+        noisy = self._exact_table(query) if query.grouping is None else self._exact_sets(query, query.grouping)
+        shown = self.sandbox.run(finish_sql(query), {NOISY: noisy})
+        for step in query.after:
+            shown = self.sandbox.run(step.sql, {RESULT: shown})
+        return shown
+
+    def _exact_sets(self, query: PrivateQuery, grouping: Grouping) -> pa.Table:
+        tables = [_placed(grouping, part, self._exact_table(part)) for part in grouping.parts]
+        return pa.concat_tables([tables[place] for place in grouping.sets], promote_options="permissive")
 
     def _exact_table(self, query: PrivateQuery) -> pa.Table:
         keys = [f"key_{i}" for i in range(len(query.frame.keys))]
@@ -223,7 +228,8 @@ class Clinic:
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
         names = {PRESENCE: "units"} | {s: f"stat_{i}" for i, s in enumerate(query.statistics) if i}
-        exact = {statistic: aligned.values[name] * statistic.lattice for statistic, name in names.items()}
+        steps = {statistic: 2.0 ** query.frame.exact_exponent(statistic) for statistic in names}
+        exact = {statistic: aligned.values[name] * steps[statistic] for statistic, name in names.items()}
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
         if query.buckets is not None:
@@ -298,7 +304,8 @@ def _frame_lines(query: PrivateQuery) -> Iterator[str]:
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
     ceiling = "" if frame.ceiling is None else f"; ceiling {frame.ceiling / 1e9:g}"
-    bounded = f"at most {'any number of' if frame.max_groups is None else frame.max_groups} groups"
+    weighted = "" if frame.counted_groups is None else f", with weights {frame.counted_groups}"
+    bounded = f"at most {'any number of' if frame.max_groups is None else frame.max_groups} groups{weighted}"
     if frame.finer is not None:
         bounded = f"sums of finer groups, at most {frame.finer_per_group} of a unit in one, {frame.unit_groups} squared"
     yield f"keys {keys}; {bounded}{ceiling}"

@@ -17,7 +17,16 @@ from dpsql.query.private_query import Linear, PrivateQuery, Statistic
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.reader import CURATOR
-from tests.unit.query.plain_reference import Group, GroupTotals, bounded_table, spelled
+from tests.unit.query.plain_reference import (
+    Group,
+    GroupTotals,
+    Priority,
+    ValuePriority,
+    WeightedPart,
+    bounded_table,
+    spelled,
+    weighted_table,
+)
 from tests.unit.query.query_descriptions import Aggregate, Case, Value, literal, quoted, squared_distance
 
 SALT = bytes(range(16))
@@ -33,7 +42,7 @@ def unchanged(sql: str) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the receipt says that one unit moves, in lattice steps: in every group, and over all of them."""
+    """What the receipt says that one unit moves, in steps of what is exact: in every group, and over all of them."""
 
     linf: float
     l2: float
@@ -90,7 +99,7 @@ class Laboratory:
             receipt = self.session.sql(text, rho=0.5, delta=1e-3).receipt
             assert receipt is not None
             query = self.plan(text)
-            yield Run(case, query, query.frame.unit_groups, _claims(query, receipt))
+            yield Run(case, query, query.frame.counted_groups or query.frame.unit_groups, _claims(query, receipt))
         finally:
             connection.execute(f"DROP TABLE {table}")
 
@@ -138,6 +147,23 @@ class Laboratory:
 
     def reference(self, run: Run) -> dict[Group, GroupTotals]:
         """The same table by plain Python, its keys in the order of the frame's."""
+        return bounded_table(*self._described(run))
+
+    def weighted_reference(self, run: Run) -> ExactTable:
+        """The exact table with weighted units, by plain Python."""
+        found = [linear.statistic for linear in linears(run.query)]
+        parts = [
+            WeightedPart(
+                found.index(statistic),
+                statistic.centre_steps,
+                20 + statistic.noise_exponent - statistic.lattice_exponent,
+            )
+            for statistic in run.query.statistics[1:]
+        ]
+        case, exponents, priority, _ = self._described(run)
+        return weighted_table(case, exponents, priority, parts, run.query.frame.unit_groups)
+
+    def _described(self, run: Run) -> tuple[Case, list[int], Priority, ValuePriority]:
         case = run.case
         parts = components(case.query.aggregates)
         order = _key_order(run.query)
@@ -161,7 +187,7 @@ class Laboratory:
             # texts are told apart by their bytes
             return self.hashes([(unit, *key, value) for value in values], [*types, kind.replace("VARCHAR", "BLOB")])
 
-        return bounded_table(replace(case, query=query), exponents, priority, value_priority)
+        return replace(case, query=query), exponents, priority, value_priority
 
     def hashes(self, rows: Sequence[tuple[Value, ...]], types: Sequence[str]) -> list[int]:
         """DuckDB's hash of each row with the salt, hashed again."""
@@ -261,7 +287,9 @@ def _claims(query: PrivateQuery, receipt: dpsql.Receipt) -> tuple[Claim, ...]:
     claims[query.statistics[0]] = Claim(1.0, math.sqrt(query.frame.unit_groups))
     root = math.sqrt(query.frame.unit_groups)
     # the parts of an average have no column of their own
-    return tuple(claims.get(s, Claim(s.radius_steps, s.radius_steps * root)) for s in query.statistics)
+    found = [claims.get(s, Claim(s.radius_steps, s.radius_steps * root)) for s in query.statistics]
+    scales = [2 ** (s.lattice_exponent - query.frame.exact_exponent(s)) for s in query.statistics]
+    return tuple(Claim(claim.linf * scale, claim.l2 * scale) for claim, scale in zip(found, scales, strict=True))
 
 
 def _key_order(query: PrivateQuery) -> list[int]:

@@ -6,7 +6,7 @@ DuckDB is asked for one thing only: the hashes that order a unit's groups, and i
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -78,6 +78,39 @@ def _kept_values(
     numbers = priority(unit, group, distinct, aggregate.value.type)
     most = int(aggregate.per_group[1]) if aggregate.per_group else row_cap
     return {value for _, value in sorted(zip(numbers, distinct, strict=True), key=lambda pair: pair[0])[:most]}
+
+
+@dataclass(frozen=True)
+class WeightedPart:
+    """A statistic: which aggregate it is, its centre in lattice steps, and the bits dropped after weighting."""
+
+    aggregate: int
+    centre: int
+    bits: int
+
+
+def weighted_table(
+    case: Case, exponents: Sequence[int], priority: Priority, parts: Sequence[WeightedPart], max_groups: int
+) -> dict[Group, tuple[int, ...]]:
+    """The exact table with weights: units and each part, recentred, in steps of the noise.
+
+    ``case.query.max_groups`` is the number of groups in which a unit counts at all, ``max_groups`` that in which it
+    counts fully.
+    """
+    query = case.query
+    present = _by_unit_and_group(case)
+    kept = _kept(present, query, priority)
+    sizes = Counter(unit for unit, _ in kept)
+    totals: dict[Group, list[int]] = defaultdict(lambda: [0] * (1 + len(parts)))
+    for unit, group in kept:
+        n = max(sizes[unit], max_groups)
+        weight = math.isqrt((max_groups << 40) // n)
+        totals[group][0] += weight
+        for i, part in enumerate(parts, start=1):
+            aggregate, exponent = query.aggregates[part.aggregate], exponents[part.aggregate]
+            value = contribution(present[unit, group][1], aggregate, query.row_cap, exponent) - part.centre
+            totals[group][i] += math.trunc(Fraction(value * weight, 2**part.bits))
+    return {group: tuple(found) for group, found in totals.items()}
 
 
 def contribution(rows: Sequence[Row], aggregate: Aggregate, row_cap: int | None, exponent: int) -> int:

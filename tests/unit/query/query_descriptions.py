@@ -95,10 +95,12 @@ class Query:
     option_in_text: bool = False
     public_keys: tuple[tuple[Value, ...], ...] | None = None
     domains: tuple[tuple[str, Bounds], ...] = ()
+    weighted: bool = False
 
     def sql(self, table: str, unit: str) -> str:
         options = (
-            f"WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = {self.max_groups}) "
+            f"WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = {self.max_groups}"
+            f"{', bounding = L2' * self.weighted}) "
             if self.option_in_text
             else ""
         )

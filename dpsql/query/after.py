@@ -1,0 +1,130 @@
+"""Queries over a private answer: what stands around a private GROUP BY in one text is computed of its noisy result.
+
+``SELECT city, n FROM (SELECT city, count(*) AS n FROM visits GROUP BY city) WHERE n > 10`` asks one private query, and
+then something of the answer alone: post-processing, which costs nothing. What is around may use the whole of SELECT but
+joins, with row expressions, aggregates and windows from the lists; it never sees a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.query.allowed import check_node
+from dpsql.query.clauses import is_plain_table
+from dpsql.query.dialect import quote, span_of, to_sql
+from dpsql.query.environment import Column, Environment, folded
+from dpsql.query.private_query import After, OutputColumn
+from dpsql.query.refusals import Refusals
+from dpsql.query.windows import RESULT_FUNCTIONS
+
+RESULT = "dpsql_result"
+"""Name under which a query over an answer reads it."""
+
+_MOST_READINGS = 8
+_QUERY_PARTS: tuple[type, ...] = (
+    exp.Select, exp.From, exp.Where, exp.Group, exp.Having, exp.Qualify, exp.Order, exp.Ordered, exp.Limit, exp.Offset,
+    exp.Subquery, exp.With, exp.CTE, exp.Table, exp.TableAlias, exp.Alias, exp.Star, exp.Distinct, exp.Window,
+    exp.WindowSpec, exp.Filter, exp.Union, exp.Median, *RESULT_FUNCTIONS,
+)  # fmt: skip
+
+
+class PrivateInside(Exception):  # noqa: N818 — no error: it says where the private query stands
+    """A subquery that groups rows of several units, which is a private query by itself.
+
+    Attributes:
+        node: its SELECT.
+        queries: the queries that WITH names where it stands.
+
+    """
+
+    def __init__(self, node: exp.Select, queries: Mapping[str, exp.CTE]) -> None:
+        super().__init__()
+        self.node = node
+        self.queries = queries
+
+
+def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Select] | None:
+    """The private query and what stands around it; None where it does not stand in this text, as in a view."""
+    if inside.node is tree or inside.node.root() is not tree.root():
+        return None
+    inner = inside.node.copy()
+    needed = _needed(inner, inside.queries)
+    if needed:
+        own = inner.args.get("with_")
+        inner.set("with_", exp.With(expressions=[*needed, *(own.expressions if own is not None else [])]))
+    if tree.args.get("hint") is not None and inner.args.get("hint") is None:
+        inner.set("hint", tree.args["hint"].copy())
+    # marked, so that it is found in the copy
+    inside.node.meta["private"] = True
+    outer = tree.copy()
+    del inside.node.meta["private"]
+    place = next(node for node in outer.find_all(exp.Select) if node.meta.get("private"))
+    place.replace(exp.select("*").from_(exp.table_(RESULT, quoted=True)))
+    outer.set("hint", None)
+    _drop_unused(outer)
+    return inner, outer
+
+
+def _needed(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
+    """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
+    wanted: set[str] = set()
+    found = _tables(node)
+    while found:
+        names = {folded(table.name) for table in found if len(table.parts) == 1} & set(queries)
+        found = [table for name in names - wanted for table in _tables(queries[name])]
+        wanted |= names
+    return [cte.copy() for name, cte in queries.items() if name in wanted]
+
+
+def _tables(node: exp.Expr) -> list[exp.Table]:
+    return list(node.find_all(exp.Table))
+
+
+def _drop_unused(outer: exp.Select) -> None:
+    with_ = outer.args.get("with_")
+    for cte in reversed(list(with_.expressions) if with_ is not None else []):
+        used = {folded(table.name) for table in _tables(outer) if table.find_ancestor(exp.CTE) is not cte}
+        if folded(cte.alias) not in used:
+            cte.pop()
+    if with_ is not None and not with_.expressions:
+        outer.set("with_", None)
+
+
+def read_after(
+    outer: exp.Select, columns: Sequence[OutputColumn], environment: Environment, refusals: Refusals
+) -> After:
+    """What is computed of the answer, as SQL that reads ``RESULT``; checked and bound.
+
+    Raises:
+        SchemaError: it does not bind.
+        UnsupportedQueryError: it uses more than the answer, or what is not on the lists.
+
+    """
+    before = len(refusals.found)
+    names = {RESULT, *(folded(cte.alias) for cte in outer.find_all(exp.CTE))}
+    tables = _tables(outer)
+    for table in tables:
+        if folded(table.name) not in names or not is_plain_table(table) or len(table.parts) > 1:
+            refusals.add(
+                "after", table, "around a private query stands what is computed of its answer alone.",
+                "Join tables inside it, and ask two private queries apart.",
+            )  # fmt: skip
+    if len(tables) > _MOST_READINGS:
+        refusals.add(
+            "after", tables[_MOST_READINGS], f"an answer is read at most {_MOST_READINGS} times.", "Ask in steps.",
+        )  # fmt: skip
+    for node in outer.walk():
+        if isinstance(node, exp.Join) or (isinstance(node, exp.With) and node.args.get("recursive")):
+            refusals.add("after", node, "an answer is not joined here.", "Join in DuckDB or pandas, afterwards.")
+        elif not isinstance(node, _QUERY_PARTS):
+            check_node(node, refusals)
+    refusals.raise_if_any(before)
+    sql = to_sql(outer)
+    try:
+        shown = environment.schemas.bind_after(RESULT, [Column(one.name, one.type, True) for one in columns], sql)
+    except SchemaError as error:
+        raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
+    return After(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))

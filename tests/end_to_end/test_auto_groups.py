@@ -1,0 +1,236 @@
+"""max_groups_contributed = AUTO: told once, paid once, the same for every later text; nothing leaks or is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dpsql
+from dpsql.engine import DuckDBEngine
+from dpsql.query.auto import GROUPS, candidates, group_counts_sql
+from dpsql.query.private_query import PrivateQuery
+from dpsql.query.statements import SelectStatement, read_statement
+from dpsql.release import auto_groups
+from dpsql.release.auto_groups import Expected, binned, chosen_groups
+from dpsql.session import auto as auto_module
+from dpsql.session.reader import CURATOR
+from tests.deterministic_entropy import SeededEntropy
+from tests.end_to_end.without_noise import receipt_of
+
+TEXT = (
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = {rho}, delta = 1e-6, max_groups_contributed = AUTO{more}) "
+    "k, count(DISTINCT u) AS n FROM t GROUP BY k"
+)
+
+
+def text(rho: float = 0.32, more: str = "") -> str:
+    return TEXT.format(rho=rho, more=more)
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    """2,000 units in 1 to 12 of 40 groups."""
+    with dpsql.connect() as opened:
+        opened.connection.execute(
+            "CREATE TABLE t AS SELECT u, (hash(u, i) % 40)::INTEGER AS k FROM range(2000) r(u), range(12) s(i) "
+            "WHERE i <= u % 12"
+        )
+        opened.sql("CALL dp_unit('unit', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        opened.sql("CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u')")
+        opened._desk.entropy = SeededEntropy(4)
+        yield opened
+
+
+def planned(session: dpsql.Session, sql: str) -> PrivateQuery:
+    statement = read_statement(sql)
+    assert isinstance(statement, SelectStatement)
+    return session._desk.plan(statement, {}, CURATOR)[0]
+
+
+def spent(session: dpsql.Session) -> float:
+    return float(session.sql("FROM dp_budget('unit')").df().rho_spent[0])
+
+
+def test_the_same_text_again_is_the_same_frame_for_nothing(session: dpsql.Session) -> None:
+    first = session.sql(text())
+    again = session.sql(text())
+    assert again.fetchall() == first.fetchall()
+    one, other = receipt_of(first), receipt_of(again)
+    assert one.charged_rho == pytest.approx(0.32, abs=1e-12)
+    assert one.rho == pytest.approx(0.32, abs=1e-12)
+    assert (other.charged_rho, other.charged_delta, other.reused) == (0.0, 0.0, True)
+    assert (one.query_hash, one.max_groups) == (other.query_hash, other.max_groups)
+    assert 6 <= (one.max_groups or 0) <= 14
+    assert any("AUTO chose" in note and "rho = 0.01" in note for note in one.notes)
+
+
+def test_other_levels_texts_and_boundings_pay_nothing_for_it(session: dpsql.Session) -> None:
+    chosen = receipt_of(session.sql(text())).max_groups
+    higher = receipt_of(session.sql(text(0.64)))
+    assert higher.charged_rho == pytest.approx(0.32 * 31 / 32, abs=1e-12)
+    lower = receipt_of(session.sql(text(0.032)))
+    assert (lower.charged_rho, lower.max_groups, higher.max_groups) == (0.0, chosen, chosen)
+    # what it was told at is more than a 32nd of this level, and is part of what the numbers tell
+    assert lower.rho == pytest.approx(0.032 * 31 / 32 + 0.01, abs=1e-12)
+    weighted = receipt_of(session.sql(text(0.32, ", bounding = L2")))
+    assert weighted.charged_rho == pytest.approx(0.32 * 31 / 32, abs=1e-12)
+    # the text that names the number is the same question
+    named = text(0.32 * 31 / 32).replace("AUTO", str(chosen))
+    assert receipt_of(session.sql(named)).charged_rho == 0.0
+
+
+@pytest.mark.parametrize("nano", [95, 64, 33, 32, 2, 999_999_999])
+def test_what_is_charged_for_it_is_what_was_planned(session: dpsql.Session, nano: int) -> None:
+    """To the last nano-rho: shares are rounded down, but for one that would be nothing."""
+    rho = nano / 1e9
+    plan = session.sql(f"FROM dp_explain($${text(rho, ', min_privacy_units_per_group = 2')}$$)").fetchall()
+    receipt = receipt_of(session.sql(text(rho, ", min_privacy_units_per_group = 2")))
+    assert round(receipt.charged_rho * 1e9) == nano
+    assert round(receipt.rho * 1e9) == nano
+    (price,) = (value for section, name, value in plan if (section, name) == ("price", "rho"))
+    assert float(price.partition(",")[0]) == pytest.approx(rho, rel=1e-8)
+
+
+def test_in_any_order_it_costs_what_the_levels_cost(session: dpsql.Session) -> None:
+    for rho in (0.064, 0.32, 0.16):
+        session.sql(text(rho))
+    assert spent(session) == pytest.approx(0.002 + 0.31, abs=1e-12)
+
+
+def test_a_query_by_epsilon_is_what_it_says_with_auto_in_it(session: dpsql.Session) -> None:
+    sql = text().replace("rho = 0.32", "epsilon = 1")
+    one, again = receipt_of(session.sql(sql)), receipt_of(session.sql(sql))
+    assert (one.epsilon, one.delta) == (1.0, 1e-6)
+    assert (again.epsilon, again.delta, again.charged_rho) == (1.0, 1e-6, 0.0)
+    named = receipt_of(session.sql(sql.replace("AUTO", str(one.max_groups))))
+    assert one.threshold is not None
+    assert named.threshold is not None
+    assert named.threshold < one.threshold < 1.12 * named.threshold
+
+
+def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql.Session) -> None:
+    before = session.sql(f"FROM dp_explain($${text()}$$)").fetchall()
+    session.connection.execute("DELETE FROM t")
+    assert session.sql(f"FROM dp_explain($${text()}$$)").fetchall() == before
+    assert spent(session) == 0.0
+    assert any(name == "rho" and value.startswith("0.32,") for section, name, value in before if section == "price")
+
+
+def test_what_could_not_be_answered_is_not_paid(session: dpsql.Session) -> None:
+    with pytest.raises(dpsql.BudgetError):
+        session.sql(text(3.1))
+    with pytest.raises(dpsql.CalibrationError):
+        session.sql(text(1e-9))
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.1)")
+    with pytest.raises(dpsql.AccessError):
+        session.as_analyst("ana").sql(text())
+    assert spent(session) == 0.0
+    session.sql(text(2.9))
+    with pytest.raises(dpsql.AccessError):
+        # told at 2.9 / 32, which is within the limit, but the keys were shown above it and cost a threshold
+        session.as_analyst("ana").sql(text(0.2))
+    session.sql("CALL dp_analyst('bea', rho_limit := 0.05)")
+    with pytest.raises(dpsql.AccessError, match="AUTO was told"):
+        session.as_analyst("bea").sql(text(0.04))
+
+
+@pytest.mark.parametrize("moment", ["read", "draw"])
+def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
+    session: dpsql.Session, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as broken:
+        place: tuple[Any, str] = (DuckDBEngine, "aggregate") if moment == "read" else (auto_module, "noisy_histogram")
+        broken.setattr(*place, crash)
+        with pytest.raises((RuntimeError, dpsql.DpsqlError)):
+            session.sql(text())
+    assert spent(session) == pytest.approx(0.01, abs=1e-12)
+    receipt = receipt_of(session.sql(text()))
+    assert receipt.charged_rho == pytest.approx(0.31, abs=1e-12)
+    assert spent(session) == pytest.approx(0.32, abs=1e-12)
+
+
+def test_public_keys_a_window_and_a_ceiling(session: dpsql.Session) -> None:
+    windowed = receipt_of(session.sql(text(0.32, ", rho_window = [0.01, 1]")))
+    assert windowed.threshold is not None
+    assert receipt_of(session.sql(text(0.1, ", rho_ceiling = 0.5"))).max_groups == windowed.max_groups
+    session.sql("CALL dp_domain('t', 'k', keys := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])")
+    public = receipt_of(session.sql(text()))
+    assert public.threshold is None
+    assert 1 <= (public.max_groups or 0) <= 15
+    assert public.charged_rho == pytest.approx(0.32, abs=1e-12)
+
+
+def test_a_unit_moves_the_histogram_in_one_place_by_one(session: dpsql.Session) -> None:
+    """The property that the noise is drawn for, on every unit of a small table, with NULL units and public keys."""
+    session.connection.execute("DELETE FROM t WHERE u >= 40; INSERT INTO t SELECT NULL, k FROM range(9) r(k)")
+    engine, ends = DuckDBEngine(session.connection), candidates(1024)
+    query = planned(session, text(more=""))
+    assert query.auto is not None
+
+    def histogram(relation: str) -> np.ndarray[Any, Any]:
+        assert query.auto is not None
+        frame = dataclasses.replace(query.auto.frame, relation=relation)
+        table = engine.aggregate(group_counts_sql(frame), listed_keys=None, timeout_seconds=None).reveal()
+        return binned(table.column("groups").to_numpy(), table.column("units").to_numpy(), ends)
+
+    whole = histogram(query.auto.frame.relation)
+    assert whole.sum() == 40
+    for unit in range(40):
+        without = histogram(f"(SELECT * FROM {query.auto.frame.relation} WHERE u IS DISTINCT FROM {unit})")
+        assert sorted(abs(whole - without))[-2:] == [0, 1]
+
+
+def _law(session: dpsql.Session) -> float:
+    """p-value of the stored histograms' noise having the variance that was charged, over many frames."""
+    scores = []
+    for i in range(12):
+        sql = text(0.0032).replace("GROUP BY", f"WHERE k <> {i} AND u < 0 GROUP BY")
+        query = planned(session, sql)
+        session.sql(sql)
+        assert query.auto is not None
+        side_table = session._books.read().side_table
+        name = GROUPS.hash_in(query.auto.frame)
+        point = side_table.point(name, 100_000)
+        assert point is not None
+        scores.append(point.values * 2.0**-20 * math.sqrt(2.0 * 1e-4))
+    squares = float(np.sum(np.concatenate(scores) ** 2))
+    law = stats.chi2(len(np.concatenate(scores)))
+    return 2.0 * min(float(law.cdf(squares)), float(law.sf(squares)))
+
+
+@pytest.mark.statistical
+def test_the_noise_is_what_was_charged(session: dpsql.Session) -> None:
+    # fails with probability 1e-4 per seed
+    assert _law(session) > 1e-4
+
+
+@pytest.mark.statistical
+def test_the_check_catches_too_little_noise(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    sigma = auto_groups.auto_sigma
+    monkeypatch.setattr(auto_groups, "auto_sigma", lambda rho_nano, l2: sigma(rho_nano, l2) / math.sqrt(2.0))
+    assert _law(session) < 1e-7
+
+
+def test_the_formula_finds_the_least_error() -> None:
+    """Where nobody has more than 10 groups 10 are enough, and few noisy places far out change nothing."""
+    ends = candidates(1024)
+    noisy = np.where(np.asarray(ends) <= 10, 5000.0, 0.0)
+    noisy[-1] = 60.0
+
+    def expected(max_groups: int) -> Expected:
+        return Expected(4.0 * math.sqrt(max_groups), 25.0 * math.sqrt(max_groups))
+
+    for key_count in (None, 500):
+        found = chosen_groups(noisy, 25.0, ends, expected, key_count=key_count, weighted=False)
+        assert 8 <= found <= 10
+        assert chosen_groups(noisy, 25.0, ends, expected, key_count=key_count, weighted=True) <= found
+    assert chosen_groups(np.zeros(len(ends)), 25.0, ends, expected, key_count=None, weighted=True) == 1
