@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import ParseError
-from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, function_name, is_aggregate_call
+from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, QUANTILES, function_name, is_aggregate_call
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.dialect import to_sql, written
 from dpsql.query.refusals import Refusals
@@ -28,6 +28,7 @@ class Arguments:
     per_row: tuple[float, float] | None
     weight: float | None
     auto: frozenset[str] = frozenset()
+    quantile: float | None = None
 
 
 class ArgumentReader:
@@ -59,17 +60,10 @@ class ArgumentReader:
             condition, call = call.expression.this, call.this
         function = function_name(call)
         if function is None:
-            window = isinstance(call, exp.Window | exp.WithinGroup)
-            self._refusals.add(
-                "aggregate", node, f"{'a window or ordered set' if window else written(call)} has no private form yet.",
-                "Use count, sum or avg, with FILTER and over a GROUP BY.",
-            )  # fmt: skip
+            self._refuse_function(node, call)
             return None
         positional, named, auto = self._split(call)
         distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
-        if distinct and None in positional[0].expressions:
-            self.refuse(node, "DISTINCT takes a value.", "Write count(DISTINCT x).")
-            return None
         if distinct:
             positional = [part.unnest() for part in positional[0].expressions if part is not None] + positional[1:]
         if positional and isinstance(positional[0], exp.Order):
@@ -92,6 +86,9 @@ class ArgumentReader:
                 bounds = self._pair(node, positional[1:])
                 per_group, per_row = (bounds, None) if function == "sum" else (None, bounds)
                 positional = positional[:1]
+        quantile = self._quantile(node, function, positional)
+        if function in QUANTILES:
+            positional = positional[:1]
         if len(positional) > 1 or (function != "count" and (not positional or isinstance(positional[0], exp.Star))):
             self.refuse(node, f"{function} takes one value.", f"Write {function}(x).")
             return None
@@ -108,8 +105,31 @@ class ArgumentReader:
                 "Write sum(x, contribution_bounds_per_group => AUTO).",
             )  # fmt: skip
             return None
-        asked = weight[0] if weight else None
-        return Arguments(function, value, distinct, condition, per_group, per_row, asked, frozenset(auto))
+        share = weight[0] if weight else None
+        return Arguments(function, value, distinct, condition, per_group, per_row, share, frozenset(auto), quantile)
+
+    def _refuse_function(self, node: exp.Expr, call: exp.Expr) -> None:
+        hint = "Use count, sum or avg, with FILTER and over a GROUP BY."
+        if isinstance(call, exp.Min | exp.Max):
+            hint = f"One row decides it; ask for quantile_cont(x, {0.01 if isinstance(call, exp.Min) else 0.99})."
+        name = "a window or ordered set" if isinstance(call, exp.Window | exp.WithinGroup) else written(call)
+        self._refusals.add("aggregate", node, f"{name} has no private form yet.", hint)
+
+    def _quantile(self, node: exp.Expr, function: str, positional: Sequence[exp.Expr]) -> float | None:
+        """The share of rows below a quantile; None for other functions, and after noting that it is none."""
+        if function not in QUANTILES:
+            return None
+        if function == "median" and len(positional) == 1:
+            return 0.5
+        wanted = function != "median" and len(positional) == 2
+        share = _number(positional[1], self._refusals.text) if wanted else None
+        if share is not None and 0.0 < share < 1.0:
+            return share
+        self.refuse(
+            node, f"{function} takes a value{'' if function == 'median' else ' and a share between 0 and 1'}.",
+            f"Write {'median(x)' if function == 'median' else f'{function}(x, 0.25)'}.",
+        )  # fmt: skip
+        return None
 
     def _split(self, call: exp.Expr) -> tuple[list[exp.Expr], dict[str, tuple[float, float] | None], set[str]]:
         listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]

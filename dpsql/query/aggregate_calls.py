@@ -12,7 +12,9 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.Count: "count", exp.CountIf: "count_if", exp.Sum: "sum", exp.Avg: "avg", exp.VariancePop: "var_pop",
     exp.Variance: "var_samp", exp.StddevPop: "stddev_pop", exp.StddevSamp: "stddev_samp", exp.Stddev: "stddev_samp",
 }  # fmt: skip
+QUANTILES = ("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile")
 SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+_ANONYMOUS = frozenset((*_NAMES.values(), *QUANTILES, *PRIVATE_AGGREGATES))
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
 
 
@@ -25,7 +27,7 @@ def is_aggregate_call(node: exp.Expr) -> bool:
     if node.meta.get(OVER_RESULT):
         return False
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in (*_NAMES.values(), *PRIVATE_AGGREGATES)
+        return node.name.lower() in _ANONYMOUS
     return isinstance(
         node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
     )
@@ -40,7 +42,7 @@ def function_name(call: exp.Expr) -> str | None:
     """The aggregate of ours that a call asks for, in small letters; None for any other."""
     if isinstance(call, exp.Anonymous):
         name = call.name.lower()
-        return name if name in (*_NAMES.values(), *PRIVATE_AGGREGATES) else None
+        return name if name in _ANONYMOUS else None
     return _NAMES.get(type(call))
 
 

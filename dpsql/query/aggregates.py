@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from dpsql.query.aggregate_arguments import ArgumentReader
-from dpsql.query.aggregate_calls import SPREADS
+from dpsql.query.aggregate_calls import QUANTILES, SPREADS
 from dpsql.query.aggregate_source import Aggregate, AggregateSource
 from dpsql.query.counts import CountReader
 from dpsql.query.dialect import unquoted
 from dpsql.query.environment import Environment, TableSchema
 from dpsql.query.extremes import Extremes
 from dpsql.query.private_query import Statistic, ToldBounds
+from dpsql.query.quantiles import QuantileReader
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
 from dpsql.query.spreads import SpreadReader
@@ -41,6 +42,7 @@ class AggregateReader:
         self._counts = CountReader(self._source, self._arguments)
         self._sums = SumReader(self._source, self._arguments, self._counts, self._extremes)
         self._spreads = SpreadReader(self._source, self._sums)
+        self._quantiles = QuantileReader(self._source, self._sums)
 
     @property
     def asked_extremes(self) -> Mapping[Statistic, str]:
@@ -57,6 +59,8 @@ class AggregateReader:
             self._source.type_of(exp.cast(arguments.filter.copy(), "BOOLEAN"))
         if arguments.function == "count":
             return self._counts.read(node, arguments, unquoted(node))
+        if arguments.function in QUANTILES:
+            return self._quantiles.read(node, arguments, unquoted(node))
         if arguments.function in SPREADS:
             return self._spreads.read(node, arguments, unquoted(node))
         return self._sums.read(node, arguments, unquoted(node))

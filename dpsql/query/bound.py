@@ -6,6 +6,8 @@
     kept       at most max_groups groups per unit, by a salted hash priority; with weights more, and the unit's weight
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
+    cells_i    where quantiles are asked for: one row per (unit, group, cell), rows beyond the cap scaled down to it
+    binned_i   one row per group: how many rows the kept units have in each cell
     grouped    one row per group: distinct units, and per statistic the sum of v - centre
     result     grouped, without the private keys of fewer units than the policy's minimum; with top-k pre-processing
                less the (k+1)-th largest number of units, where something is left
@@ -16,7 +18,8 @@ every TRY where no optimizer rule can lift a part of it out.
 
 from __future__ import annotations
 
-from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, joined_counts
+from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
+from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.shielded import one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
@@ -47,15 +50,17 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
             and nothing subtracted.
 
     Returns:
-        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred)
-        and, with top-k pre-processing, floor (BIGINT): what was subtracted from units. There the row whose units
-        are NULL is no group; it is what tells the floor where no group is left. The result has no defined row order.
+        A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred; of
+        a histogram stat_1_0…, one a cell) and, with top-k pre-processing, floor (BIGINT): what was subtracted from
+        units. There the row whose units are NULL is no group; it is what tells the floor where no group is left. The
+        result has no defined row order.
 
     """
     keys = [f"key_{i}" for i in range(len(frame.keys))]
     others = list(enumerate(statistics))[1:]
     distinct = [(i, statistic) for i, statistic in others if statistic.kind == "values"]
-    added = [(i, statistic) for i, statistic in others if statistic.kind != "values"]
+    added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
+    histograms = [(i, statistic) for i, statistic in others if statistic.kind == "histogram"]
     select_keys = "".join(f"{key}, " for key in keys)
     group_by = ", ".join(["unit", *keys])
     per_row = listed_sql("rows", frame) if frame.public_keys is not None else "rows"
@@ -64,6 +69,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         f", {_clamped(f'coalesce(sum({_added(i, statistic, frame)}), 0)', statistic, frame)} AS stat_{i}"
         for i, statistic in added
     )
+    names = [name for i, one in others for name in cell_columns(i, one)]
     units = f"least(count(*), {most_steps(frame, PRESENCE)})"
     kept = kept_sql(keys, frame.counted_groups or frame.max_groups, salt)
     if frame.counted_groups is not None:
@@ -82,24 +88,33 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         ("kept AS", kept),
     ]
     counted = f"{units} AS units{sums}"
-    if distinct:
+    if distinct or histograms:
         ctes += [(f"{name} AS", body) for name, body in distinct_ctes(distinct, keys, per_row, salt)]
+        ctes += [(f"{name} AS", body) for name, body in histogram_ctes(histograms, keys, per_row)]
         ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {counted} {from_kept}"))
         columns = [
-            *(f"summed.{key}" for key in keys), "summed.units", *(_grouped_column(i, one, frame) for i, one in others)
-        ]  # fmt: skip
-        body = f"SELECT {', '.join(columns)} FROM summed{joined_counts(distinct, keys)}"
+            *(f"summed.{key}" for key in keys),
+            "summed.units",
+            *(part for i, one in others for part in _grouped_columns(i, one, frame)),
+        ]
+        apart = [*(f"counted_{i}" for i, _ in distinct), *(f"binned_{i}" for i, _ in histograms)]
+        # a group has at most one row of each, and keeps its own where it has none
+        joins = "".join(f" LEFT JOIN {name} ON {matches('summed', name, keys)}" for name in apart)
+        body = f"SELECT {', '.join(columns)} FROM summed{joins}"
     else:
         body = f"SELECT {select_keys}{counted} {from_kept}"
     ctes.append(("grouped AS MATERIALIZED", body))
     listed_ctes = ",\n".join(f"{name} ({body})" for name, body in ctes)
-    return f"WITH {listed_ctes}\n{_selected(frame, keys, [f'stat_{i}' for i, _ in others], held_keys=held_keys)}"
+    return f"WITH {listed_ctes}\n{_selected(frame, keys, names, held_keys=held_keys)}"
 
 
-def _grouped_column(i: int, statistic: Statistic, frame: Frame) -> str:
-    if statistic.kind != "values":
-        return f"summed.stat_{i}"
-    return f"{_clamped(distinct_steps(i, statistic), statistic, frame)} AS stat_{i}"
+def _grouped_columns(i: int, statistic: Statistic, frame: Frame) -> list[str]:
+    if statistic.kind == "values":
+        return [f"{_clamped(distinct_steps(i, statistic), statistic, frame)} AS stat_{i}"]
+    if statistic.kind == "histogram":
+        cells = enumerate(cell_columns(i, statistic))
+        return [f"{_clamped(f'coalesce(binned_{i}.n_{j}, 0)', statistic, frame)} AS {name}" for j, name in cells]
+    return [f"summed.stat_{i}"]
 
 
 def _clamped(total: str, statistic: Statistic, frame: Frame) -> str:
@@ -188,10 +203,16 @@ def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
     for i, statistic in others:
         if statistic.value_sql:
             value = f"source.x_{i}"
-            columns.append(f"{_row_steps(value, statistic) if statistic.kind == 'sum' else value} AS x_{i}")
+            columns.append(f"{_row_value(value, statistic)} AS x_{i}")
         if statistic.filter_sql:
             columns.append(f"coalesce(source.f_{i}, false) AS f_{i}")
     return f"SELECT {', '.join(columns)} FROM source"
+
+
+def _row_value(value: str, statistic: Statistic) -> str:
+    if statistic.kind == "histogram":
+        return cell_sql(value, statistic)
+    return _row_steps(value, statistic) if statistic.kind == "sum" else value
 
 
 def _row_steps(value: str, statistic: Statistic) -> str:

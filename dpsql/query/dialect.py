@@ -51,8 +51,20 @@ def _one_argument_or_anonymous(node: type[exp.AggFunc], name: str) -> Callable[[
     return build
 
 
+def _anonymous(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
+    return lambda arguments: exp.Anonymous(this=name, expressions=arguments)
+
+
+_QUANTILES = ("MEDIAN", "QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC", "APPROX_QUANTILE")
+"""Functions whose tree has no place for named arguments; they stay calls by name."""
+
+
 class PrivateParser(DuckDBParser):
     """DuckDB's parser with the private clauses."""
+
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: parser for name, parser in DuckDBParser.FUNCTION_PARSERS.items() if name not in _QUANTILES
+    }
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **DuckDBParser.FUNCTIONS,
@@ -65,6 +77,7 @@ class PrivateParser(DuckDBParser):
         "STDDEV_POP": _one_argument_or_anonymous(exp.StddevPop, "stddev_pop"),
         "STDDEV_SAMP": _one_argument_or_anonymous(exp.StddevSamp, "stddev_samp"),
         "STDDEV": _one_argument_or_anonymous(exp.Stddev, "stddev_samp"),
+        **{name: _anonymous(name.lower()) for name in _QUANTILES},
         "COUNT_IF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
         "COUNTIF": _one_argument_or_anonymous(exp.CountIf, "count_if"),
     }

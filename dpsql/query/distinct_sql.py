@@ -39,7 +39,7 @@ def distinct_ctes(
             f"SELECT {group}, x, {place} FROM (SELECT DISTINCT {group}, x_{i} AS x FROM {rows} "
             f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing})"
         )
-        of_kept = _matches(f"values_{i}", "kept", ["unit", *keys])
+        of_kept = matches(f"values_{i}", "kept", ["unit", *keys])
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
         ctes += [
             (f"values_{i}", f"SELECT * FROM ({numbered}) WHERE place <= {most_values(statistic)}"),
@@ -62,10 +62,6 @@ def distinct_steps(i: int, statistic: Statistic) -> str:
     return f"{n} - CAST(summed.present AS HUGEINT) * {statistic.centre_steps}"
 
 
-def joined_counts(distinct: list[tuple[int, Statistic]], keys: list[str]) -> str:
-    """What ``summed`` is joined with: every group has at most one row of each count, and keeps its own where none."""
-    return "".join(f" LEFT JOIN counted_{i} ON {_matches('summed', f'counted_{i}', keys)}" for i, _ in distinct)
-
-
-def _matches(left: str, right: str, columns: list[str]) -> str:
+def matches(left: str, right: str, columns: list[str]) -> str:
+    """A condition that rows of two relations agree on some columns, NULL being equal to NULL."""
     return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in columns) or "true"

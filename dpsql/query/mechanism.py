@@ -6,7 +6,7 @@ presence count. A number that somebody declares, and that the data might break, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -16,7 +16,7 @@ from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Buckets, Factorised, Frame, Mechanism, Ordering, Sparsity
+from dpsql.query.private_query import Buckets, Factorised, Frame, Mechanism, Ordering, Sparsity, Statistic
 from dpsql.query.refusals import Refusals
 
 _ON_PUBLIC_KEYS: dict[str, Mechanism] = {
@@ -55,7 +55,8 @@ def mechanisms(
     if not resolved.keys or frame.public_keys is not None:
         totals = [aggregate.estimate.total for aggregate in aggregates.values()]
         along = [buckets.ordering] if buckets is not None else [total.ordering for total in totals if total is not None]
-        return _on_public_keys(frame, options, along[0] if along else None, clause, refusals)
+        statistics = [one for aggregate in aggregates.values() for one in aggregate.statistics]
+        return _on_public_keys(frame, options, along[0] if along else None, statistics, clause, refusals)
     if options.mechanism in _ON_PUBLIC_KEYS:
         refusals.add(
             "mechanism", clause, f"{options.mechanism} noises every key of a public list, and these keys have none.",
@@ -118,7 +119,12 @@ def wanted_rows(clauses: Clauses, resolved: ResolvedSelect, aggregates: Mapping[
 
 
 def _on_public_keys(
-    frame: Frame, options: QueryOptions, along: Ordering | None, clause: exp.Expr, refusals: Refusals
+    frame: Frame,
+    options: QueryOptions,
+    along: Ordering | None,
+    statistics: Sequence[Statistic],
+    clause: exp.Expr,
+    refusals: Refusals,
 ) -> tuple[Frame, ...]:
     if options.top_k is not None or options.sketch_size is not None:
         refusals.add(
@@ -135,6 +141,12 @@ def _on_public_keys(
     independent = replace(frame, mechanism="gaussian")
     if options.bounding == "L2" and (frame.counted_groups is not None or options.max_groups_contributed == "AUTO"):
         return (independent,)
+    if along is not None and any(one.cells > 1 for one in statistics):
+        refusals.add(
+            "running_total", clause, "quantiles go neither with running totals nor with buckets.",
+            "Ask for them apart.",
+        )  # fmt: skip
+        return ()
     if along is not None or options.mechanism == "FACTORISED_GAUSSIAN":
         return _for_totals(independent, options, along, clause, refusals)
     if options.mechanism is not None:

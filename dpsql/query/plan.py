@@ -292,10 +292,10 @@ def _check_weights(
     options: QueryOptions, aggregates: Mapping[str, Aggregate], hint: exp.Expr | None, refusals: Refusals
 ) -> None:
     """Note a refusal for what has no weight where units in many groups count with one."""
-    if options.bounding == "L2" and any(one.kind == "values" for one in _measured(aggregates)):
+    if options.bounding == "L2" and any(one.kind in ("values", "histogram") for one in _measured(aggregates)):
         refusals.add(
-            "mechanism", hint, "distinct values have no weight: they count or they do not.",
-            "Leave bounding = L2 or count(DISTINCT …) out.",
+            "mechanism", hint, "distinct values and the rows of a quantile have no weight: they count or they do not.",
+            "Leave bounding = L2 out, or ask for them apart.",
         )  # fmt: skip
 
 

@@ -321,18 +321,21 @@ class Statistic:
     the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
 
     Attributes:
-        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum`` or
-            ``values`` (distinct values of a group; v is then what the unit adds to those of all others); or what AUTO
-            is told: ``groups``, ``group_extremes`` and ``row_extremes`` (`query.auto`).
+        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``,
+            ``values`` (distinct values of a group; v is then what the unit adds to those of all others) or
+            ``histogram`` (rows in each of ``cells`` cells, not recentred; v is then their number); or what AUTO is
+            told: ``groups``, ``group_extremes`` and ``row_extremes`` (`query.auto`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
         group_bounds_steps: clamp of the unit's value in the group (per-group bounds).
         row_cap: most rows of one unit that count in one group; more are scaled down to it.
+        cells: numbers per group: 1 but for histograms.
+        cell_bounds: what the cells of a histogram divide into equal parts; rows beyond are in the first or the last.
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum", "values", "groups", "group_extremes", "row_extremes"]
+    kind: Literal["presence", "units", "rows", "sum", "values", "histogram", "groups", "group_extremes", "row_extremes"]
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -341,11 +344,13 @@ class Statistic:
     row_bounds_steps: tuple[int, int] | None = None
     group_bounds_steps: tuple[int, int] | None = None
     row_cap: int | None = None
+    cells: int = 1
+    cell_bounds: tuple[float, float] | None = None
 
     @property
     def centre_steps(self) -> int:
-        """Middle of the public interval, rounded to the lattice; 0 for the presence count."""
-        return 0 if self.kind == "presence" else (self.low_steps + self.high_steps) // 2
+        """Middle of the public interval, rounded to the lattice; 0 for the presence count and for histograms."""
+        return 0 if self.kind in ("presence", "histogram") else (self.low_steps + self.high_steps) // 2
 
     @property
     def radius_steps(self) -> int:
@@ -379,8 +384,10 @@ class Statistic:
 
     def hash_in(self, frame: Frame) -> str:
         """The *query hash* of this statistic: what a stored release is found by."""
-        content = [getattr(self, name) for name in self.__slots__]
-        return _digest({"frame": frame.frame_hash, "statistic": dict(zip(self.__slots__, content, strict=True))})
+        # statistics were there before cells were, and most have none
+        later = {"cells": 1, "cell_bounds": None}
+        content = {name: value for name in self.__slots__ if (value := getattr(self, name)) != later.get(name, self)}
+        return _digest({"frame": frame.frame_hash, "statistic": content})
 
 
 PRESENCE = Statistic(kind="presence", low_steps=1, high_steps=1, lattice_exponent=0)
@@ -432,6 +439,7 @@ class Estimate:
         clamp: public bounds of an average, or of a spread.
         total: along which keys it is added up; None where every key has its own.
         spread: what makes it the spread of the values whose average the ratio is; None where it is the ratio itself.
+        quantile: which share of the rows of a histogram is below the value; None where it is no quantile.
 
     """
 
@@ -442,6 +450,7 @@ class Estimate:
     clamp: tuple[float, float] | None = None
     total: RunningTotal | None = None
     spread: Spread | None = None
+    quantile: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,10 @@ class SumReader:
         if value_type is None:
             return None
         average = arguments.function != "sum"
-        bounds = self._sum_bounds(node, arguments, name)
-        if bounds is None:
+        found = self.bounds(node, arguments, name)
+        if found is None:
             return None
-        per_group, per_row = bounds
+        per_group, per_row = found
         missing = arguments.filter is not None or self._source.may_be_missing(arguments.value, value_type)
         value_sql = finite_sql(to_sql(arguments.value), value_type)
         statistic = self._sum_statistic(arguments, value_sql, per_group, per_row, missing=missing)
@@ -61,10 +61,10 @@ class SumReader:
         )
         return Aggregate(estimate, (statistic, *counted.statistics), arguments.weight)
 
-    def _sum_bounds(
+    def bounds(
         self, node: exp.Expr, arguments: Arguments, name: str
     ) -> tuple[tuple[float, float] | None, tuple[float, float] | None] | None:
-        """Bounds (per group, per row) that apply: those of the query, else the policy's domain per row."""
+        """Bounds (per group, per row) that apply: the query's, else what domains say of a row; None after a refusal."""
         average = arguments.function != "sum"
         per_group, per_row = arguments.per_group, arguments.per_row
         if average and per_group:

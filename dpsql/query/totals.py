@@ -45,8 +45,10 @@ class TotalsReader:
         aggregate = self._reader.read(node.this.this)
         if aggregate is None:
             return None
-        if aggregate.estimate.denominator is not None:
-            self._refuse(node, "a running total of averages or spreads is none.", "Take the total of sum and count.")
+        if aggregate.estimate.denominator is not None or aggregate.estimate.quantile is not None:
+            self._refuse(
+                node, "a running total of averages, spreads or quantiles is none.", "Take the total of sum and count."
+            )
             return None
         ordering = self._along(node)
         if ordering is None:
@@ -60,7 +62,8 @@ class TotalsReader:
 
     def _along(self, node: exp.Expr) -> Ordering | None:
         if self._public is None:
-            raise AssertionError("totals run along listed keys")
+            # something else was refused before the keys were read
+            return None
         (term,) = node.args["order"].expressions
         axis = self._keys.index(to_sql(term.this))
         if not 1 <= self._public.lengths[axis] <= LONGEST_SEQUENCE:

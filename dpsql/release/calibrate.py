@@ -8,13 +8,14 @@ by the exact analysis, and the threshold the smallest that this rho allows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dpsql.accounting import composed, zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic, Window
-from dpsql.release.histogram import FLOAT_SLACK, Histogram
+from dpsql.release.histogram import FLOAT_SLACK, Histogram, unit_l2
 from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 
 AUTO_PARTS = 32
@@ -158,13 +159,13 @@ def guarantee(
         delta = max(delta, 2.0 * shown)
         rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
         epsilon = composed.composed_epsilon(delta, rho=rho * FLOAT_SLACK, threshold_delta=shown)
-        noise = slack_delta(MOST_DRAWN * (draws_of(histogram, len(levels)) + MOST_TOLD), epsilon)
+        noise = slack_delta(MOST_DRAWN * (draws_of(histogram, _statistics(levels)) + MOST_TOLD), epsilon)
         return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
     # a stored threshold may cost more than is asked for now
     delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
     epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
     # each point may be an average of as many draws as there are rises
-    noise = slack_delta(MOST_DRAWN * draws_of(histogram, len(levels)), epsilon)
+    noise = slack_delta(MOST_DRAWN * draws_of(histogram, _statistics(levels)), epsilon)
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
 
 
@@ -178,13 +179,13 @@ def window_guarantee(
     epsilon takes its delta once more.
     """
     epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
-    noise = slack_delta(MOST_DRAWN * (draws_of(histogram, len(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
+    noise = slack_delta(MOST_DRAWN * (draws_of(histogram, _statistics(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
     return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
 
 
 def aggregate_precision(levels: tuple[Level, ...]) -> float:
-    """Sum over the statistics beside the presence count of (radius / sigma)²: what one changed group adds."""
-    return math.fsum((level.statistic.radius / level.sigma) ** 2 for level in levels[1:])
+    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds."""
+    return math.fsum((unit_l2(level.statistic) / level.sigma) ** 2 for level in levels[1:])
 
 
 def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level:
@@ -205,13 +206,17 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
             f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
             "than can be drawn; ask for more rho, or let a unit have fewer groups or rows"
         ) from None
-    draws = histogram.draws if statistic == PRESENCE else histogram.sum_draws
+    draws = histogram.draws if statistic == PRESENCE else histogram.sum_draws * statistic.cells
     return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws, rho_nano / NANO))
 
 
-def draws_of(histogram: Histogram, statistics: int) -> int:
+def _statistics(levels: tuple[Level, ...]) -> Iterator[Statistic]:
+    return (level.statistic for level in levels)
+
+
+def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
     """Draws whose imprecision counts: those of the presence count, and of every sum."""
-    return histogram.draws + histogram.sum_draws * (statistics - 1)
+    return histogram.draws + histogram.sum_draws * sum(one.cells for one in statistics if one != PRESENCE)
 
 
 def _whole_nano(rho: float) -> int:
@@ -259,7 +264,7 @@ def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delt
     """The threshold beside which the imprecision of the draws is charged; together they cost no more than delta."""
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
-        least = slack_delta_zcdp(draws_of(histogram, len(levels)), 0.0)
+        least = slack_delta_zcdp(draws_of(histogram, _statistics(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
     tau = histogram.threshold(target, levels[0].sigma)
     if tau is None:
@@ -286,7 +291,7 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    draws = draws_of(histogram, len(query.statistics)) + MOST_TOLD * bool(query.told)
+    draws = draws_of(histogram, query.statistics) + MOST_TOLD * bool(query.told)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)

@@ -70,7 +70,7 @@ def _choose_parts(query: PrivateQuery, grouping: Grouping) -> PrivateQuery:
         query.request,
         [histogram_of(part.frame) for part in parts],
         [unit_noise(part.frame) for part in parts],
-        len(query.statistics),
+        query.statistics,
     )
     asked = tuple(replace(part, request=request) for part, request in zip(parts, requests, strict=True))
     return replace(

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.mechanisms.running_totals import FractionalSum
 from dpsql.query.private_query import PRESENCE, Buckets, Estimate, Linear, Spread, Statistic
 from dpsql.release.histogram import Histogram, count_sigma
+from dpsql.release.quantiles import quantile_interval, quantile_value
 from dpsql.release.sequences import FactorisedHistogram, Sequences
 from dpsql.release.spreads import combined_noise, spread_interval, spread_value
 
@@ -53,15 +55,19 @@ def noise_sigma(statistic: Statistic, sigma: float, histogram: Histogram) -> flo
     return float(np.hypot(sigma, 2.0**statistic.noise_exponent / np.sqrt(12.0)))
 
 
-def read_values(noisy: Floats, noise: float, histogram: Histogram) -> NoisyValues:
-    """What is stored of a statistic, read as values of its keys.
+def read_values(statistic: Statistic, noisy: Floats, noise: float, histogram: Histogram) -> NoisyValues:
+    """What is stored of a statistic, read as values of its keys; of a histogram as rows of cells.
 
     Args:
+        statistic: what it is.
         noisy: over all keys, or over any where values are noised themselves; in the aggregate's units.
         noise: their `noise_sigma`.
         histogram: how they were noised.
 
     """
+    if statistic.cells > 1:
+        cells = FractionalSum(statistic.cells)
+        return NoisyValues(cells.values(noisy.reshape(-1, statistic.cells)), noise * cells.value_norms(), noise)
     return NoisyValues(histogram.values(noisy), noise * histogram.value_norms(), noise)
 
 
@@ -109,6 +115,11 @@ def estimate_column(
     roundings: int = 1,
 ) -> EstimatedColumn:
     """Value and interval of one estimate on every key of the answer; what is added up needs all keys of the frame."""
+    if estimate.quantile is not None and estimate.clamp is not None and estimate.numerator.statistic is not None:
+        noisy = values[estimate.numerator.statistic]
+        value = quantile_value(noisy.value, estimate.quantile, estimate.clamp)
+        ends = quantile_interval(noisy.value, estimate.quantile, estimate.clamp, noisy.noise, Z_95)
+        return EstimatedColumn(value, *ends)
     noise = {statistic: noisy.noise for statistic, noisy in values.items()}
     top = _added_up(estimate, buckets, linear_value(estimate.numerator, values))
     norms = norms_of(estimate, buckets, histogram)

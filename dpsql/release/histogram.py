@@ -28,6 +28,7 @@ from dpsql.mechanisms.correlated_gaussian import (
     threshold_to_compare,
 )
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.running_totals import FractionalSum
 from dpsql.query.private_query import Statistic
 
 Integers = npt.NDArray[np.int64]
@@ -122,6 +123,22 @@ class Histogram(Hashable, Protocol):
         """Standard deviation of each value over that of the noise: one for each key, or one for all."""
 
 
+def unit_l2(statistic: Statistic) -> float:
+    """Most that one unit moves, in one group, what is noised of a statistic, in its units; rounded up.
+
+    Of a histogram the running totals' square root is noised, R x for the cells' counts x.
+    *Proof*: a unit adds counts d of at least 0 that are radius at most in sum (`query.histogram_sql`). R d is a sum of
+    columns of R, and by the triangle inequality no longer than radius times the longest column, which is as long as
+    where all rows are in the first cell. Rounding R x adds less than a step of the noise to each entry. ∎
+    *Source*: Fichtenberger, Henzinger and Upadhyay 2023; docs/proofs/running-totals.md.
+    """
+    if statistic.cells == 1:
+        return statistic.radius
+    shift = statistic.lattice_exponent - statistic.noise_exponent
+    steps = FractionalSum(statistic.cells).sensitivity_steps(statistic.radius_steps, 1, shift)
+    return steps * 2.0**statistic.noise_exponent
+
+
 class _HasUnitGroups(Protocol):
     @property
     def unit_groups(self) -> int: ...
@@ -138,8 +155,8 @@ class ValuesThemselves:
         return self.unit_groups
 
     def sum_l2(self: _HasUnitGroups, statistic: Statistic) -> float:
-        """One unit moves as many groups, each by at most the statistic's radius."""
-        return statistic.radius * math.sqrt(self.unit_groups)
+        """One unit moves as many groups, each by at most `unit_l2`."""
+        return unit_l2(statistic) * math.sqrt(self.unit_groups)
 
     def spread(self, exact: Integers, shift: int) -> Integers:
         """The values."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dpsql.accounting import gaussian, zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import slack_delta
-from dpsql.query.private_query import NANO, Request
+from dpsql.query.private_query import NANO, Request, Statistic
 from dpsql.release.calibrate import draws_of
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
 
@@ -30,7 +30,7 @@ class Shown:
         histogram: how its presence count is noised.
         rho_nano: levels that its numbers and keys tell of, added up.
         threshold_delta: what the thresholds cost that its keys have passed.
-        statistics: how many there are.
+        statistics: what is noised.
         draws_per_point: how many draws a point may be an average of.
 
     """
@@ -38,12 +38,12 @@ class Shown:
     histogram: Histogram
     rho_nano: int
     threshold_delta: float
-    statistics: int
+    statistics: tuple[Statistic, ...]
     draws_per_point: int
 
 
 def shared_requests(
-    request: Request, histograms: Sequence[Histogram], noises: Sequence[float], statistics: int
+    request: Request, histograms: Sequence[Histogram], noises: Sequence[float], statistics: tuple[Statistic, ...]
 ) -> tuple[Request, ...]:
     """The request of each frame: all by rho, in proportion to the noise of a count.
 
@@ -53,7 +53,7 @@ def shared_requests(
         request: of all together.
         histograms: how the presence counts are noised.
         noises: standard deviation of a count of each at rho = 1.
-        statistics: how many each has.
+        statistics: what is noised in each.
 
     Raises:
         CalibrationError: delta is below what the precision of the noise allows.
@@ -74,7 +74,7 @@ def shared_requests(
     )
 
 
-def _rho(request: Request, histograms: Sequence[Histogram], statistics: int, *, hides: bool) -> float:
+def _rho(request: Request, histograms: Sequence[Histogram], statistics: tuple[Statistic, ...], *, hides: bool) -> float:
     """Largest rho that keeps (epsilon, delta), rounded down."""
     if request.epsilon is None:
         raise CalibrationError("a query needs rho or epsilon")

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+from dpsql.mechanisms.running_totals import FractionalSum
 from dpsql.query.private_query import Statistic
 from dpsql.release.histogram import Histogram
 
@@ -21,10 +22,14 @@ def noisy_values(
     *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
     *Assumes*: entries are below 2**62 in size (`bound` clamps them) and ``sigma`` is that of a `Level`, hence can be
     drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
+    *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
     *Randomness*: one draw per entry.
     """
     noise = RoundedGaussian(sigma * 2.0**-statistic.noise_exponent).draw(len(exact), entropy)
-    return histogram.spread(exact, statistic.lattice_exponent - statistic.noise_exponent) + noise
+    shift = statistic.lattice_exponent - statistic.noise_exponent
+    if statistic.cells == 1:
+        return histogram.spread(exact, shift) + noise
+    return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
 
 
 def shown_keys(

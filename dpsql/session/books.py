@@ -358,6 +358,9 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> tuple[str, str, st
     if statistic.row_bounds_steps is not None:
         least, most = (steps * statistic.lattice for steps in statistic.row_bounds_steps)
         rows = f"a row is clamped to [{least:.9g}, {most:.9g}]; "
+    if statistic.cell_bounds is not None:
+        least, most = statistic.cell_bounds
+        rows = f"a row is in one of {statistic.cells} cells of [{least:.9g}, {most:.9g}]; "
     return (
         "statistic",
         name,

@@ -21,6 +21,7 @@ from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import ReleaseError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.added_up import exact_sql
+from dpsql.query.histogram_sql import cell_columns
 from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.sketch_sql import sketch_sql
 from dpsql.release.align import align_groups
@@ -208,8 +209,13 @@ def _aligned(
     key_names = tuple(f"key_{i}" for i in range(len(reading.frame.keys)))
     aligned = align_groups(exact, known, key_names, rooms.sandbox.run)
     others = [statistic for statistic in reading.due if statistic != PRESENCE]
-    columns = {PRESENCE: "units"} | {statistic: f"stat_{i}" for i, statistic in enumerate(others, start=1)}
-    return aligned.new_keys, {statistic: aligned.values[name] for statistic, name in columns.items()}
+    values = {statistic: cell_values(aligned.values, i, statistic) for i, statistic in enumerate(others, start=1)}
+    return aligned.new_keys, {PRESENCE: aligned.values["units"]} | values
+
+
+def cell_values(values: Mapping[str, npt.NDArray[np.int64]], i: int, statistic: Statistic) -> npt.NDArray[np.int64]:
+    """The vector of a statistic: of a histogram the cells of a key side by side."""
+    return np.stack([values[name] for name in cell_columns(i, statistic)], axis=1).ravel()
 
 
 def public_key_table(frame: Frame, rooms: Rooms) -> pa.Table | None:

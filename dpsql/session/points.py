@@ -150,4 +150,5 @@ def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | No
         floor=noisy.floor,
         floor_correlation=histogram.floor_correlation if counts else None,
         source_rho_nano=source_nano,
+        cells=serving.statistic.cells,
     )

@@ -149,7 +149,7 @@ def _column(
     if statistic == PRESENCE and frame.sparsity is not None:
         # what a floor is subtracted from may all move because of a unit with one group
         l2 = statistic.radius * math.sqrt(frame.sparsity.k)
-    if estimate.denominator is not None:
+    if estimate.denominator is not None or estimate.quantile is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
     norms = norms_of(estimate, query.buckets, histogram)
     sigma = float(shown_sigma(estimate, linear_noise(estimate.numerator, noise) * norms.max(initial=0.0), roundings))
@@ -208,6 +208,12 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     found += [
         f"of one unit at most {most:.9g} distinct values count in a group; which ones is chosen by a secret hash"
         for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
+    ]
+    found += [
+        f"quantiles of {statistic.value_sql} are read from {statistic.cells} cells, each of them "
+        f"{(statistic.cell_bounds[1] - statistic.cell_bounds[0]) / statistic.cells:.9g} wide"
+        for statistic in query.statistics
+        if statistic.cell_bounds is not None
     ]
     if any(statistic.row_cap for statistic in query.statistics):
         found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")

@@ -57,7 +57,7 @@ def joint_guarantee_of(query: PrivateQuery, prepared: Sequence[Prepared]) -> tup
             part.histogram,
             sum(serving.told_nano for serving in part.servings),
             _threshold_delta(part),
-            len(part.servings),
+            tuple(serving.statistic for serving in part.servings),
             1 if all(serving.is_single_draw for serving in part.servings) else MOST_DRAWN,
         )
         for part in prepared

@@ -80,7 +80,9 @@ def noisy_table(
     if agreed is None:
         read = {
             statistic: read_values(
-                point_values(point)[first] + (added if statistic == PRESENCE else 0.0),
+                statistic,
+                point_values(point).reshape(-1, statistic.cells)[first].ravel()
+                + (added if statistic == PRESENCE else 0.0),
                 noise_sigma(statistic, point.sigma, histogram),
                 histogram,
             )

@@ -42,6 +42,7 @@ class Point:
         floor_correlation: variance of what floor and values together still share, over sigma**2.
         source_rho_nano: level of the point that it was made of, and of the release where releases are independent; None
             where it was drawn.
+        cells: values per key, side by side; known to whoever makes a point, and not stored.
         created_at: when it was drawn, with a time zone.
 
     """
@@ -58,6 +59,7 @@ class Point:
     floor: int = 0
     floor_correlation: float | None = None
     source_rho_nano: int | None = None
+    cells: int = 1
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:

@@ -357,8 +357,8 @@ class SideTable:
             hashes = {point.statistic_hash for point in points}
             before = {statistic: _top_level(connection, statistic)[1] for statistic in hashes}
             for point, blob in zip(points, blobs, strict=True):
-                if len(point.values) != key_count:
-                    raise ReleaseError("a point must have one value for each key of its frame")
+                if len(point.values) != key_count * point.cells:
+                    raise ReleaseError("a point must have one value for each key of its frame, and each of its cells")
                 _insert_point(connection, point, blob)
             for threshold in thresholds:
                 _set_threshold(connection, threshold)

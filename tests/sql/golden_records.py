@@ -42,7 +42,9 @@ from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
 from dpsql.release.estimates import _added_up
+from dpsql.release.quantiles import quantile_value
 from dpsql.release.spreads import spread_value
+from dpsql.session.exact import cell_values
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
 from dpsql.session.sets import _placed
@@ -227,16 +229,25 @@ class Clinic:
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
-        names = {PRESENCE: "units"} | {s: f"stat_{i}" for i, s in enumerate(query.statistics) if i}
-        steps = {statistic: 2.0 ** query.frame.exact_exponent(statistic) for statistic in names}
-        exact = {statistic: aligned.values[name] * steps[statistic] for statistic, name in names.items()}
+        others = {
+            s: cell_values(aligned.values, i, s) * 2.0 ** query.frame.exact_exponent(s)
+            for i, s in enumerate(query.statistics)
+            if i
+        }
+        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | others
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
         if query.buckets is not None:
             shown = _bucket_keys(query.buckets, shown)
         finished: dict[str, pa.Array] = {name: shown.column(name) for name in shown.column_names}
         for i, estimate in enumerate(query.estimates):
-            value = _added_up(estimate, query.buckets, _linear(estimate.numerator, exact))
+            if estimate.quantile is not None:
+                cells = _linear(estimate.numerator, exact | {PRESENCE: np.zeros(1)}).reshape(
+                    len(aligned.values["units"]), -1
+                )
+                value = quantile_value(cells, estimate.quantile, estimate.clamp or (0.0, 0.0))
+            else:
+                value = _added_up(estimate, query.buckets, _linear(estimate.numerator, exact))
             if estimate.denominator is not None:
                 rows = _added_up(estimate, query.buckets, _linear(estimate.denominator, exact))
                 if estimate.spread is not None:
@@ -318,6 +329,8 @@ def _frame_lines(query: PrivateQuery) -> Iterator[str]:
     for statistic, weight in zip(query.statistics, query.weights, strict=True):
         low, high = statistic.interval
         parts = [statistic.kind, statistic.value_sql, f"where {statistic.filter_sql}" if statistic.filter_sql else ""]
+        if statistic.cell_bounds is not None:
+            parts.append(f"{statistic.cells} cells of {list(statistic.cell_bounds)}")
         if statistic.row_cap is not None:
             parts.append(f"of {statistic.row_cap} rows")
         parts.append(

@@ -169,6 +169,7 @@ def test_everything_that_a_statistic_holds_is_in_its_hash(clinic: Clinic) -> Non
     changes = {
         "kind": "rows", "low_steps": -1, "high_steps": 1, "lattice_exponent": 7, "value_sql": "x", "filter_sql": "y",
         "row_bounds_steps": None, "group_bounds_steps": (0, 1), "row_cap": 99,
+        "cells": 64, "cell_bounds": (0.0, 1.0),
     }  # fmt: skip
     assert set(changes) == {field.name for field in dataclasses.fields(statistic)}
     changed = [dataclasses.replace(statistic, **{name: value}) for name, value in changes.items()]  # type: ignore[arg-type]

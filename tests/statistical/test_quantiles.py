@@ -1,0 +1,122 @@
+"""Intervals of quantiles cover the cell of the exact quantile in at least 95 % of groups; levels share one cascade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.mechanisms.running_totals import FractionalSum
+from dpsql.release import estimates
+from tests.deterministic_entropy import SeededEntropy
+from tests.end_to_end.without_noise import receipt_of
+
+GROUPS, CELLS = 400, 64
+LEAST = 362
+"""Fewer of 400 intervals at 95 % cover with probability below 1e-4 (binomial)."""
+MEDIAN = "SELECT city, median(cost) AS m, dp_interval_low(m), dp_interval_high(m) FROM visits GROUP BY city"
+
+
+def open_session(path: str | Path = ":memory:", *, public: bool = True) -> dpsql.Session:
+    """60 patients with one to three rows in each of 400 cities, or 24,000 in one of four: costs from 0 to 100."""
+    session = dpsql.connect(path)
+    cities = GROUPS if public else 4
+    session.connection.execute(
+        f"CREATE TABLE visits AS SELECT p AS patient, p % {cities} AS city, "
+        f"((hash(p, v) % 1000) / 10.0) ** (1 + (p % {cities}) % 3) / 100 ** ((p % {cities}) % 3) AS cost "
+        f"FROM range({60 * GROUPS}) u(p), range(3) w(v) WHERE v <= p % 3"
+    )
+    session.sql(
+        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+        "max_rows_per_group := 3, rho_budget := 10000, delta_threshold := 0.5, delta_conversion := 1e-6)"
+    )
+    session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
+    if public:
+        session.sql(f"CALL dp_domain('visits', 'city', keys := {list(range(GROUPS))})")
+    session._desk.entropy = SeededEntropy(3)
+    return session
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with open_session() as session:
+        yield session
+
+
+def covered(session: dpsql.Session, rho: float) -> int:
+    found = session.connection.execute("SELECT city, quantile_disc(cost, 0.5) FROM visits GROUP BY city").fetchall()
+    exact = dict(found)
+    rows = session.sql(MEDIAN, rho=rho, mechanism="GAUSSIAN").fetchall()
+    return sum(low <= exact[city] <= high for city, _, low, high in rows)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("rho", [0.05, 2])
+def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, rho: float) -> None:
+    assert covered(session, rho) >= LEAST
+    # the planted fault: intervals of a tenth of the noise
+    monkeypatch.setattr(estimates, "Z_95", estimates.Z_95 / 10)
+    assert covered(session, rho) < LEAST
+
+
+def test_the_median_is_near_the_exact_one_and_cheaper_asked_again() -> None:
+    with open_session(public=False) as session:
+        exact = session.connection.execute(
+            "SELECT city, median(cost), quantile_cont(cost, 0.9) FROM visits GROUP BY city ORDER BY city"
+        ).fetchall()
+        query = "SELECT city, median(cost), quantile_cont(cost, 0.9) FROM visits GROUP BY city ORDER BY city"
+        prices = []
+        for rho in (0.5, 2, 1, 2):
+            answer = session.sql(query, rho=rho, delta=1e-4)
+            prices.append(receipt_of(answer).charged_rho)
+            assert np.allclose(np.array(answer.fetchall()), np.array(exact), atol=100 / 64 + 1)
+        assert prices == pytest.approx([0.5, 1.5, 0, 0], abs=1e-8)
+        # every quantile of the value is read from the same histogram
+        assert receipt_of(session.sql(query.replace("0.9", "0.123"), rho=2, delta=1e-4)).charged_rho == 0
+
+
+def noise_of_point(session: dpsql.Session, rho_nano: int) -> tuple[float, float]:
+    """Root mean square of what a stored histogram differs by from the exact one, and the sigma that it states."""
+    cascade = session.sql("FROM dp_cascade()").df()
+    (statistic,) = cascade[cascade["keys"] == GROUPS * CELLS]["statistic"].unique()
+    point = session._books.read().side_table.point(statistic, rho_nano)
+    assert point is not None
+    exact = np.zeros((GROUPS, CELLS), dtype=np.int64)
+    cells = session.connection.execute(
+        f"SELECT city, least(floor(cost * {CELLS} / 100), {CELLS - 1})::INT AS cell, count(*) FROM visits GROUP BY ALL"
+    ).fetchall()
+    for city, cell, count in cells:
+        exact[city, cell] = count
+    sums = FractionalSum(CELLS).transform(exact * 256, 12).ravel()
+    return float(np.sqrt(np.mean((point.values - sums).astype(float) ** 2))) * 2.0**-20, point.sigma
+
+
+@pytest.mark.statistical
+def test_every_point_has_the_noise_of_its_level(session: dpsql.Session) -> None:
+    """25,600 draws a point: their root mean square is off by 3 % with probability below 1e-10 (chi-square)."""
+    query = "SELECT city, median(cost) AS m FROM visits GROUP BY city"
+    for rho in (0.1, 0.4, 0.13):
+        session.sql(query, rho=rho, mechanism="GAUSSIAN")
+    cascade = session.sql("FROM dp_cascade()").df()
+    levels = [round(rho * 1e9) for rho in cascade[cascade["keys"] == GROUPS * CELLS]["rho"]]
+    assert len(levels) == 3
+    found = [noise_of_point(session, rho_nano) for rho_nano in levels]
+    assert all(spread == pytest.approx(sigma, rel=0.03) for spread, sigma in found)
+    # the planted fault: the sigma of one level is no other's
+    assert not any(found[i][0] == pytest.approx(found[j][1], rel=0.03) for i in range(3) for j in range(3) if i != j)
+    # were a unit's rows taken to be in all cells at once, it would be eight times that of three rows in one cell
+    assert all(sigma < 2 * 3 / np.sqrt(2 * rho / 1e9) for (_, sigma), rho in zip(found, levels, strict=True))
+
+
+def test_a_stored_histogram_outlives_its_session_and_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "clinic.duckdb"
+    with open_session(path) as session:
+        first = session.sql(MEDIAN + " ORDER BY city", rho=0.5, rho_ceiling=1).fetchall()
+    with dpsql.connect(path) as session:
+        session.connection.execute("DROP TABLE visits")
+        again = session.sql(MEDIAN + " ORDER BY city", rho=0.5, rho_ceiling=1)
+        assert again.fetchall() == first
+        assert receipt_of(again).reused
