@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("udfs", "sample_data")
+
+
+def native_library() -> Path | None:
+    """The native aggregate for this machine; None where ``make native`` or a platform wheel has not put it there."""
+    with contextlib.suppress(FileNotFoundError):
+        return asset("udfs", "native", "dpsql_native.duckdb_extension")
+    return None
 
 
 def asset(*parts: str) -> Path:

@@ -1,6 +1,7 @@
 """DuckDB behind a small protocol: names and types for planning, one bounded query for aggregation.
 
 The only way from raw rows into this program is ``Engine.aggregate``; its result goes to the noise and nowhere else.
+``Engine.sizes`` says how large the data are, by which nothing but the speed of the next query is decided.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import duckdb
@@ -20,6 +22,7 @@ from dpsql.errors import EngineError, SchemaError
 from dpsql.query.bound import LISTED_KEYS
 from dpsql.query.dialect import quote
 from dpsql.query.environment import TableSchema, folded
+from dpsql.query.kept import NATIVE_PROBE, Sizes
 
 _PINNED = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
@@ -91,12 +94,19 @@ class Engine(Protocol):
     def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
         """Run a bounded query and read its rows piece by piece."""
 
+    def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> Sizes:
+        """Approximate sizes, which decide how the bounded query is written and not what it returns."""
+
+    def has_native(self) -> bool:
+        """Whether the native aggregate can be called."""
+
 
 class DuckDBEngine:
     """The curator's own database, read through cursors with pinned settings."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, native_library: Path | None = None) -> None:
         self._connection = connection
+        self._native_library = native_library
 
     @contextlib.contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -272,6 +282,35 @@ class DuckDBEngine:
             EngineError: it failed or ran out of time; the message is constant.
 
         """
+        return ExactTable(self._run(sql, listed_keys, timeout_seconds))
+
+    def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> Sizes:
+        """Run a query of four numbers.
+
+        Raises:
+            EngineError: as ``aggregate``.
+
+        """
+        (row,) = self._run(sql, listed_keys, timeout_seconds).to_pylist()
+        return Sizes(*row.values())
+
+    def has_native(self) -> bool:
+        """Whether the native aggregate can be called; loads the library where this is the first time it is asked.
+
+        DuckDB loads it where the connection was opened with ``allow_unsigned_extensions``. A library that does not
+        answer the probe, of another version say, is as good as none.
+        """
+        probe, expected = NATIVE_PROBE
+        if self._native_library is None:
+            return False
+        with contextlib.suppress(duckdb.Error), self._cursor() as cursor:
+            cursor.load_extension(str(self._native_library))
+            if cursor.execute(probe).fetchall() == [expected]:
+                return True
+        self._native_library = None
+        return False
+
+    def _run(self, sql: str, listed_keys: pa.Table | None, timeout_seconds: float | None) -> pa.Table:
         failed = False
         with self._cursor() as cursor, _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
             try:
@@ -283,7 +322,7 @@ class DuckDBEngine:
         # raised outside the handler: a handled error travels along as __context__, with the row values that it quotes
         if failed or expired.is_set():
             raise _failure(expired)
-        return ExactTable(table)
+        return table
 
     def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
         """Run a bounded query and read its rows piece by piece, in their order and as they are asked for.

@@ -2,8 +2,9 @@
 
     source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
     rows       the same with every key in one spelling and every value on the lattice
-    per_group  one row per (unit, group): per statistic one integer v inside its public interval
-    kept       at most max_groups groups per unit, by a salted hash priority; with weights more, and the unit's weight
+    kept       at most max_groups groups per unit, by a salted hash priority: one row per (unit, group), per statistic
+               one integer v inside its public interval; in one of three formulations (`kept`); with weights more groups
+    weighted   where units in more groups have weights: kept, with the unit's weight
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
     cells_i    where quantiles are asked for: one row per (unit, group, cell), rows beyond the cap scaled down to it
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
 from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, PRESENCE, WEIGHT_BITS, Frame, Statistic
+from dpsql.query.kept import Formulation, has_native_form, kept_ctes, sizes_sql
+from dpsql.query.private_query import PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.shielded import one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
 
@@ -39,7 +41,14 @@ of the exact sum. At 2**33 steps or fewer for a unit, no fewer than 2**29 units 
 """
 
 
-def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *, held_keys: bool = False) -> str:
+def bounded_sql(
+    frame: Frame,
+    statistics: tuple[Statistic, ...],
+    salt: bytes,
+    *,
+    held_keys: bool = False,
+    formulation: Formulation = "groups_first",
+) -> str:
     """SQL for the exact per-group table.
 
     Args:
@@ -48,6 +57,7 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         salt: the frame's 128 secret bits; decides which groups of a unit with too many are kept.
         held_keys: the keys are those that the frame holds already, offered as ``LISTED_KEYS``; nothing is left out
             and nothing subtracted.
+        formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one.
 
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred; of
@@ -61,37 +71,31 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
     distinct = [(i, statistic) for i, statistic in others if statistic.kind == "values"]
     added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
     histograms = [(i, statistic) for i, statistic in others if statistic.kind == "histogram"]
-    select_keys = "".join(f"{key}, " for key in keys)
-    group_by = ", ".join(["unit", *keys])
-    per_row = listed_sql("rows", frame) if frame.public_keys is not None else "rows"
-    values = "".join(f", {_group_value(i, statistic)} AS v_{i}" for i, statistic in added)
+    if formulation == "native" and not has_native_form(frame, others):
+        formulation = "groups_first"
+    selected = "".join(f"{key}, " for key in keys)
+    values = [name for i, one in others for name in cell_columns(i, one)]
     sums = "".join(
         f", {_clamped(f'coalesce(sum({_added(i, statistic, frame)}), 0)', statistic, frame)} AS stat_{i}"
         for i, statistic in added
     )
-    names = [name for i, one in others for name in cell_columns(i, one)]
-    units = f"least(count(*), {most_steps(frame, PRESENCE)})"
-    kept = kept_sql(keys, frame.counted_groups or frame.max_groups, salt)
+    units, kept = f"least(count(*), {most_steps(frame, PRESENCE)})", "kept"
+    ctes = [kept_ctes(frame, added, salt, _per_row(frame), formulation)]
     if frame.counted_groups is not None:
-        kept = _weighted_sql(kept, frame.unit_groups)
-        units = f"CAST(least(sum(weight), {most_steps(frame, PRESENCE)}) AS BIGINT)"
+        ctes.append(f"weighted AS ({_weighted_sql(frame.unit_groups)})")
+        units, kept = f"CAST(least(sum(weight), {most_steps(frame, PRESENCE)}) AS BIGINT)", "weighted"
+    aggregates = f"{units} AS units{sums} FROM {kept}"
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
-    from_kept = f"FROM {listed_sql('kept', frame) if held_keys else 'kept'}{grouping}"
-    ctes = [
-        ("source AS", source_sql(frame, others)),
-        ("rows AS", rows_sql(frame, others)),
-        (
-            "per_group AS",
-            f"SELECT unit, {select_keys.rstrip()} 1 AS present{values} FROM {per_row} "
-            f"WHERE unit IS NOT NULL GROUP BY {group_by}",
-        ),
-        ("kept AS", kept),
-    ]
-    counted = f"{units} AS units{sums}"
-    if distinct or histograms:
-        ctes += [(f"{name} AS", body) for name, body in distinct_ctes(distinct, keys, per_row, salt)]
-        ctes += [(f"{name} AS", body) for name, body in histogram_ctes(histograms, keys, per_row)]
-        ctes.append(("summed AS", f"SELECT {select_keys}count(*) AS present, {counted} {from_kept}"))
+    if formulation == "native":
+        named = "".join(f", {name}" for name in values)
+        grouped = (
+            f"SELECT {selected}units{named} FROM (SELECT code, {aggregates} GROUP BY code) AS coded "
+            "JOIN codes ON coded.code = codes.code"
+        )
+    elif distinct or histograms:
+        ctes += [f"{name} AS ({body})" for name, body in distinct_ctes(distinct, keys, _per_row(frame), salt)]
+        ctes += [f"{name} AS ({body})" for name, body in histogram_ctes(histograms, keys, _per_row(frame))]
+        ctes.append(f"summed AS (SELECT {selected}count(*) AS present, {aggregates}{grouping})")
         columns = [
             *(f"summed.{key}" for key in keys),
             "summed.units",
@@ -100,12 +104,32 @@ def bounded_sql(frame: Frame, statistics: tuple[Statistic, ...], salt: bytes, *,
         apart = [*(f"counted_{i}" for i, _ in distinct), *(f"binned_{i}" for i, _ in histograms)]
         # a group has at most one row of each, and keeps its own where it has none
         joins = "".join(f" LEFT JOIN {name} ON {matches('summed', name, keys)}" for name in apart)
-        body = f"SELECT {', '.join(columns)} FROM summed{joins}"
+        grouped = f"SELECT {', '.join(columns)} FROM summed{joins}"
     else:
-        body = f"SELECT {select_keys}{counted} {from_kept}"
-    ctes.append(("grouped AS MATERIALIZED", body))
-    listed_ctes = ",\n".join(f"{name} ({body})" for name, body in ctes)
-    return f"WITH {listed_ctes}\n{_selected(frame, keys, names, held_keys=held_keys)}"
+        grouped = f"SELECT {selected}{aggregates}{grouping}"
+    # rows are read twice in the native formulation, and not to be held for it
+    as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
+    listed = ",\n".join(ctes)
+    return (
+        f"WITH source {as_read} ({source_sql(frame, others)}),\n"
+        f"rows {as_read} ({rows_sql(frame, others)}),\n"
+        f"{listed},\n"
+        f"grouped AS MATERIALIZED ({grouped})\n"
+        f"{_selected(frame, keys, values, held_keys=held_keys)}"
+    )
+
+
+def approximate_sizes_sql(frame: Frame) -> str:
+    """SQL for the ``Sizes`` by which a formulation is chosen: one row of four numbers."""
+    return (
+        f"WITH source AS ({source_sql(frame, [])}),\nrows AS ({rows_sql(frame, [])})\n"
+        f"{sizes_sql(frame, _per_row(frame))}"
+    )
+
+
+def _per_row(frame: Frame) -> str:
+    """The rows that take part."""
+    return "rows" if frame.public_keys is None else listed_sql("rows", frame)
 
 
 def _grouped_columns(i: int, statistic: Statistic, frame: Frame) -> list[str]:
@@ -136,7 +160,7 @@ def _added(i: int, statistic: Statistic, frame: Frame) -> str:
     return f"({value}) * weight // {divisor}"
 
 
-def _weighted_sql(kept: str, max_groups: int) -> str:
+def _weighted_sql(max_groups: int) -> str:
     """``kept`` with the weight sqrt(max_groups / n) of a unit in n groups, in steps of 2**-WEIGHT_BITS, rounded down.
 
     What a floating-point root makes too large by rounding is taken back: n weight**2 <= max_groups holds in integers.
@@ -147,7 +171,7 @@ def _weighted_sql(kept: str, max_groups: int) -> str:
     )
     return (
         f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
-        f"SELECT *, {root} AS root FROM (SELECT *, count(*) OVER (PARTITION BY unit) AS n FROM ({kept})))"
+        f"SELECT *, {root} AS root FROM (SELECT *, count(*) OVER (PARTITION BY unit) AS n FROM kept))"
     )
 
 
@@ -165,7 +189,9 @@ def listed_sql(rows: str, frame: Frame) -> str:
 def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bool) -> str:
     """The groups that are noised: all of them, or those that are left when something is subtracted."""
     minimum = frame.minimum_units
-    if held_keys or (frame.sparsity is None and minimum == 1):
+    if held_keys:
+        return f"SELECT * FROM {listed_sql('grouped', frame)}"
+    if frame.sparsity is None and minimum == 1:
         return "SELECT * FROM grouped"
     if frame.sparsity is None:
         # so that whole numbers of units stay what they are; a weight is at most 1, so fewer units never pass
@@ -225,41 +251,3 @@ def _row_steps(value: str, statistic: Statistic) -> str:
     scaled = f"CAST({value} AS DOUBLE) * {2.0**-statistic.lattice_exponent!r}::DOUBLE"
     clamped = f"CAST(round(least(greatest({scaled}, {low!r}::DOUBLE), {high!r}::DOUBLE)) AS BIGINT)"
     return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"
-
-
-def _group_value(i: int, statistic: Statistic) -> str:
-    """One integer per (unit, group), inside [low_steps, high_steps] whatever the rows are."""
-    condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
-    count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
-    scale = 2**-COUNT_LATTICE_EXPONENT
-    if statistic.kind == "units":
-        value = f"{scale} * coalesce(max(CAST(f_{i} AS TINYINT)), 0)"
-    elif statistic.kind == "rows":
-        value = f"{scale} * {count}"
-    else:
-        value = f"CASE WHEN {count} = 0 THEN 0 ELSE {_group_sum(i, statistic, count, condition)} END"
-    # for most values the last clamp changes nothing; it holds the bound where the schema's promise (NOT NULL) fails
-    return f"CAST(least(greatest({value}, {statistic.low_steps}), {statistic.high_steps}) AS BIGINT)"
-
-
-def _group_sum(i: int, statistic: Statistic, count: str, condition: str) -> str:
-    total = f"sum(x_{i}){condition}"
-    if statistic.group_bounds_steps is not None:
-        low, high = statistic.group_bounds_steps
-        return f"least(greatest({total}, {low}), {high})"
-    # more rows than the cap are scaled down to it: the same bound as a sample of them, and no chance in it
-    cap = statistic.row_cap
-    return f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
-
-
-def kept_sql(keys: list[str], max_groups: int | None, salt: bytes) -> str:
-    """Body of ``kept``, which reads ``per_group``."""
-    if not keys or max_groups is None:
-        return "SELECT * FROM per_group"
-    listed = ", ".join(keys)
-    # in some orders hash() mixes its arguments so weakly that most subsets of a unit's groups never occur;
-    # hashing the hash again makes every subset equally likely in any order
-    priority = f"hash(hash(unit, {listed}, '{salt.hex()}')) ASC"
-    # the order is written out, because the curator may have set another default
-    order = ", ".join([priority, *(f"{key} ASC NULLS LAST" for key in keys)])
-    return f"SELECT * FROM per_group QUALIFY row_number() OVER (PARTITION BY unit ORDER BY {order}) <= {max_groups}"

@@ -9,6 +9,7 @@ could be anybody's later, with all that was noised for it; and more than k keys 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.engine import Engine, Sandbox, digest
-from dpsql.errors import ReleaseError
+from dpsql.errors import EngineError, ReleaseError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.added_up import exact_sql
+from dpsql.query.bound import approximate_sizes_sql
 from dpsql.query.histogram_sql import cell_columns
+from dpsql.query.kept import Formulation, chooses_groups, fastest
 from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.sketch_sql import sketch_sql
 from dpsql.release.align import align_groups
@@ -100,14 +103,14 @@ class Reading:
             return None if self.is_first else self.held
         return self.public_keys if self.finer_keys is None else self.finer_keys
 
-    def sql(self, salt: bytes) -> str:
+    def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
         sparsity = self.frame.sparsity
         if sparsity is not None and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
         others = (statistic for statistic in self.due if statistic != PRESENCE)
         held_keys = self.frame.is_frozen and not self.is_first
-        return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys)
+        return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys, formulation=formulation)
 
 
 def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> Reading:
@@ -199,8 +202,24 @@ def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: 
 
 
 def _aggregate(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> pa.Table:
-    sql = reading.sql(salt)
+    began = time.monotonic()
+    formulation = _fastest(reading, rooms, timeout_seconds)
+    if timeout_seconds is not None:
+        timeout_seconds = max(timeout_seconds - (time.monotonic() - began), 0.0)
+    sql = reading.sql(salt, formulation)
     return rooms.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=timeout_seconds).reveal()
+
+
+def _fastest(reading: Reading, rooms: Rooms, timeout_seconds: float | None) -> Formulation:
+    """How the bounded query is written: all ways have one result, and none fails for want of sizes."""
+    frame = reading.frame.finer or reading.frame
+    if chooses_groups(frame):
+        sql = approximate_sizes_sql(frame)
+        others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
+        with contextlib.suppress(EngineError):
+            sizes = rooms.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=timeout_seconds)
+            return fastest(frame, others, sizes, has_native=rooms.engine.has_native())
+    return "groups_first"
 
 
 def _aligned(

@@ -11,6 +11,7 @@ from types import TracebackType
 
 import duckdb
 
+from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
@@ -225,7 +226,7 @@ class Session:
     def __init__(self, connection: duckdb.DuckDBPyConnection, state_path: Path | None) -> None:
         self.connection = connection
         self._books = _Books(state_path)
-        self._desk = _Desk(self._books, DuckDBEngine(connection), SystemEntropy())
+        self._desk = _Desk(self._books, DuckDBEngine(connection, native_library()), SystemEntropy())
 
     def sql(
         self,
@@ -283,7 +284,8 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
         path: a DuckDB file, or ``:memory:``.
         state: the state file (policy, ledger, side table); by default ``<path>.dpsql`` beside the database, and in
             memory for ``:memory:``.
-        duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …).
+        duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
+            it use the native aggregate that ``make native`` builds, for the same results in less time.
 
     The state file holds true keys and hidden values: give it the same access rights and backups as the data.
 

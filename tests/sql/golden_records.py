@@ -36,6 +36,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.added_up import exact_sql
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
+from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PRESENCE, Frame, Grouping, Linear, PrivateQuery, Statistic
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
@@ -223,18 +224,27 @@ class Clinic:
 
     def _exact_table(self, query: PrivateQuery) -> pa.Table:
         keys = [f"key_{i}" for i in range(len(query.frame.keys))]
-        public = self._public(query.frame)
-        sql = exact_sql(query.frame, query.statistics, SALT)
-        table = self.engine.aggregate(sql, listed_keys=self._listed(query.frame), timeout_seconds=None).reveal()
+        public, listed = self._public(query.frame), self._listed(query.frame)
+        formulations: tuple[Formulation, ...] = ("groups_first", "rows_first")
+        tables = [
+            self.engine.aggregate(
+                exact_sql(query.frame, query.statistics, SALT, formulation=formulation),
+                listed_keys=listed,
+                timeout_seconds=None,
+            ).reveal()
+            for formulation in formulations[: 2 if chooses_groups(query.frame.finer or query.frame) else 1]
+        ]
+        table, *others = tables
+        assert all(sorted(map(str, other.to_pylist())) == sorted(map(str, table.to_pylist())) for other in others)
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
-        others = {
+        measured = {
             s: cell_values(aligned.values, i, s) * 2.0 ** query.frame.exact_exponent(s)
             for i, s in enumerate(query.statistics)
             if i
         }
-        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | others
+        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | measured
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
         if query.buckets is not None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 import dpsql
+from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.query.bound import bounded_sql
-from dpsql.query.private_query import Linear, PrivateQuery, Statistic
+from dpsql.query.kept import Formulation, chooses_groups
+from dpsql.query.private_query import Frame, Linear, PrivateQuery, Statistic
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.reader import CURATOR
@@ -75,8 +77,9 @@ class Laboratory:
         self._open()
 
     def _open(self) -> None:
-        self.session = dpsql.connect()
-        self.engine = DuckDBEngine(self.session.connection)
+        self.session = dpsql.connect(allow_unsigned_extensions=True)
+        self.engine = DuckDBEngine(self.session.connection, native_library())
+        self.has_native = self.engine.has_native()
         self.session.sql("CALL dp_unit('u', rho_budget := 1e9, delta_threshold := 0.5, delta_conversion := 1e-6)")
 
     def close(self) -> None:
@@ -129,13 +132,24 @@ class Laboratory:
                 self.session.sql(f"CALL dp_domain('{table}', '{name}', keys := [{', '.join(values)}])")
 
     def exact(self, run: Run, *, without: str = "", rewrite: Rewrite = unchanged) -> ExactTable:
-        """The exact table, of all rows or of those where ``without`` does not hold."""
+        """The exact table, by all formulations, of all rows or of those where ``without`` does not hold."""
         frame = run.query.frame
         if without:
             frame = replace(frame, relation=f"(SELECT * FROM {frame.relation} WHERE NOT ({without}))")
-        sql = rewrite(bounded_sql(frame, run.query.statistics, SALT))
-        table = self.engine.aggregate(sql, listed_keys=self._public_keys(run), timeout_seconds=None).reveal()
-        return read_exact(table, len(frame.keys))
+        listed = self._public_keys(run)
+        found = []
+        for formulation in self.formulations(frame):
+            sql = rewrite(bounded_sql(frame, run.query.statistics, SALT, formulation=formulation))
+            table = self.engine.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal()
+            found.append(read_exact(table, len(frame.keys)))
+        assert all(exact == found[0] for exact in found[1:]), "formulations differ"
+        return found[0]
+
+    def formulations(self, frame: Frame) -> list[Formulation]:
+        """All that can compute a frame here: the native one where ``make native`` has built the library."""
+        if not chooses_groups(frame):
+            return ["groups_first"]
+        return ["groups_first", "rows_first", "native"] if self.has_native else ["groups_first", "rows_first"]
 
     def _public_keys(self, run: Run) -> pa.Table | None:
         public = run.query.frame.public_keys

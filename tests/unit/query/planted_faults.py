@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from dpsql.query import bound
+from dpsql.query import bound, kept
 from dpsql.query.private_query import Statistic
 
 _ENOUGH = 2**61
@@ -28,11 +28,30 @@ class Fault:
 
 
 def _without_bounding(sql: str) -> str:
-    return re.sub(r"\s*QUALIFY row_number\(\).*?<= \d+", "", sql)
+    return _keeping(sql, lambda most: 64)
 
 
 def _one_group_too_many(sql: str) -> str:
-    return re.sub(r"(QUALIFY row_number\(\).*?<= )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", sql)
+    return _keeping(sql, lambda most: most + 1)
+
+
+def _keeping(sql: str, changed: Callable[[int], int]) -> str:
+    """Another number of groups, in any formulation."""
+    sql = re.sub(r"dpsql_keep_\d+\((\d+)", lambda m: f"dpsql_keep_64({changed(int(m[1]))}", sql)
+    return re.sub(r"(QUALIFY (?:row_number|dense_rank)\(\).*?<= )(\d+)", lambda m: f"{m[1]}{changed(int(m[2]))}", sql)
+
+
+def _hashed_codes(sql: str) -> str:
+    """Priorities of the codes of a dictionary, which depend on the keys of everybody, in any formulation."""
+    hashed = re.search(r"hash\(hash\(unit, (key_\d+(?:, key_\d+)*), '[0-9a-f]{32}'\)\)", sql)
+    if hashed is None:
+        return sql
+    if "dpsql_keep" in sql:
+        return sql.replace(hashed[0], hashed[0].replace(hashed[1], "codes.code"))
+    rows = "per_group" if "row_number()" in sql else "rows"
+    coded = f"(SELECT *, dense_rank() OVER (ORDER BY {hashed[1]}) AS code FROM {rows} WHERE unit IS NOT NULL)"
+    sql = sql.replace(hashed[0], hashed[0].replace(hashed[1], "code"))
+    return re.sub(rf"(SELECT \* FROM ){rows}\b(?= (WHERE|QUALIFY|SEMI))", rf"\1{coded} AS {rows}", sql)
 
 
 def _every_value(sql: str) -> str:
@@ -50,15 +69,15 @@ def _with_null_units(sql: str) -> str:
 
 def _clamp_after_the_sum(patch: pytest.MonkeyPatch) -> None:
     """Rows and units are added as they are, and the group's total is clamped."""
-    value, steps = bound._group_value, bound._row_steps
+    value, steps = kept._group_value, bound._row_steps
 
-    def unclamped_value(i: int, statistic: Statistic) -> str:
-        return value(i, _unbounded(statistic) if statistic.kind == "sum" else statistic)
+    def unclamped_value(statistic: Statistic, count: str, total: str, is_any: str) -> str:
+        return value(_unbounded(statistic) if statistic.kind == "sum" else statistic, count, total, is_any)
 
     def unclamped_steps(text: str, statistic: Statistic) -> str:
         return steps(text, replace(statistic, row_bounds_steps=None))
 
-    patch.setattr(bound, "_group_value", unclamped_value)
+    patch.setattr(kept, "_group_value", unclamped_value)
     patch.setattr(bound, "_row_steps", unclamped_steps)
 
 
@@ -72,13 +91,13 @@ def _clamped_total(sql: str) -> str:
 
 
 def _row_cap_ignored(patch: pytest.MonkeyPatch) -> None:
-    value = bound._group_value
+    value = kept._group_value
 
-    def uncapped(i: int, statistic: Statistic) -> str:
+    def uncapped(statistic: Statistic, count: str, total: str, is_any: str) -> str:
         capped = statistic.row_cap is not None
-        return value(i, _unbounded(statistic) if capped else statistic)
+        return value(_unbounded(statistic) if capped else statistic, count, total, is_any)
 
-    patch.setattr(bound, "_group_value", uncapped)
+    patch.setattr(kept, "_group_value", uncapped)
 
 
 def _unbounded(statistic: Statistic) -> Statistic:
@@ -98,4 +117,5 @@ FAULTS = (
     Fault("row cap ignored", "linf", plant=_row_cap_ignored),
     Fault("every value of a unit counts", "linf", _every_value),
     Fault("NULL unit counted", "NULL units count", _with_null_units),
+    Fault("codes hashed in place of keys", "l0", _hashed_codes),
 )
