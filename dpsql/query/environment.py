@@ -22,6 +22,7 @@ class Column:
     Attributes:
         origin: table and column that it is of, where it has another name in joined rows.
         bounds: of what a subquery computes, where they follow from the domains of its columns.
+        uses: columns of tables in what computes it, through all subqueries, each as often as it is named there.
 
     """
 
@@ -30,6 +31,7 @@ class Column:
     nullable: bool
     origin: tuple[str, str] | None = None
     bounds: tuple[float, float] | None = None
+    uses: int = 1
 
 
 @dataclass(frozen=True, slots=True)

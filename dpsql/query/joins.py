@@ -7,6 +7,7 @@ then whatever it multiplies is the unit's own, and is bounded as ever. docs/proo
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ _KINDS = {
 }  # fmt: skip
 _FILTERING = (_SEMI, _ANTI)
 MOST_TABLES = 12
-_MOST_MATCHES = 1_000
+MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
 
 
@@ -208,20 +209,26 @@ class _Reader:
     def _with_merged(self, step: Step, right: Sequence[_Seen], used: int) -> Step:
         """The step with the columns that USING makes; from here on they stand for both of theirs."""
         pairs = step.equal[:used]
-        away = {pair[0 if step.kind == _RIGHT else 1].output.name for pair in pairs}
-        if step.kind == _FULL:
-            away |= {pair[0].output.name for pair in pairs}
-        merged = [self._merged(left, other) for left, other in pairs] if step.kind == _FULL else []
-        kept = [] if step.kind in _FILTERING else right
-        self.columns = [
-            replace(seen, hidden=seen.hidden or seen.output.name in away) for seen in (*self.columns, *kept)
-        ] + merged
-        return replace(step, merged=tuple(merged))
+        both = {left.output.name for left, _ in pairs} if step.kind in (_RIGHT, _FULL) else set()
+        away = both | {right.output.name for _, right in pairs}
+        merged = [self._merged(left, right, step.kind) for left, right in pairs] if both else []
+        stands_for = dict(zip([left.output.name for left, _ in pairs], merged, strict=False))
+        columns: list[_Seen] = []
+        for seen in (*self.columns, *([] if step.kind in _FILTERING else right)):
+            # in the place of the left one, where a star shows it
+            columns += [stands_for.pop(seen.output.name)] if seen.output.name in stands_for else []
+            columns.append(replace(seen, hidden=seen.hidden or seen.output.name in away))
+        self.columns = columns
+        return replace(step, merged=tuple(merged) if step.kind == _FULL else ())
 
-    def _merged(self, left: _Seen, right: _Seen) -> _Seen:
+    def _merged(self, left: _Seen, right: _Seen, kind: str) -> _Seen:
+        """What USING makes of two columns: after RIGHT JOIN the right one, after FULL JOIN whichever there is."""
+        if kind == _RIGHT:
+            return replace(right, qualifier="", declared=left.declared, hidden=False)
         name = fresh(f"{left.declared} of both", self._taken)
         self._taken.add(name)
-        output = Column(name, left.output.type, True, left.output.origin)
+        uses = left.output.uses + right.output.uses
+        output = Column(name, left.output.type, True, left.output.origin, uses=uses)
         return _Seen(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
 
     def _find(self, node: exp.Column, place: int) -> _Seen:
@@ -332,8 +339,10 @@ def read_joins(clauses: Clauses, parts: Sequence[Part], text: str, refusals: Ref
     """
     before = len(refusals.found)
     where = conjuncts(clauses.where)
+    order = list(range(len(parts)))
     if all(is_apart(part.join) for part in parts[1:]):
-        parts = _in_reach(parts, where)
+        order = _in_reach(parts, where)
+        parts = [parts[place] for place in order]
     reader = _Reader(parts, where, text, refusals)
     steps = [reader.step(place) for place in range(len(parts))]
     for part, step in zip(parts, steps, strict=True):
@@ -350,11 +359,15 @@ def read_joins(clauses: Clauses, parts: Sequence[Part], text: str, refusals: Ref
     )
     if not unchanged:
         clauses = replace(clauses, where=exp.and_(*reader.where, copy=True) if reader.where else None)
-    return clauses, Joins(tuple(parts), tuple(steps), tuple(reader.columns))
+    columns = reader.columns
+    if order != sorted(order):
+        # a star shows them as FROM lists them
+        columns = sorted(columns, key=lambda seen: order[seen.place])
+    return clauses, Joins(tuple(parts), tuple(steps), tuple(columns))
 
 
-def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> Sequence[Part]:
-    """Parts side by side in an order in which each is joined to one before it, where there is such an order."""
+def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[int]:
+    """Places of parts side by side, in an order in which each is joined to one before it where there is one."""
     edges = []
     for condition in [*where, *(shared for part in where for shared in _shared(part))]:
         if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
@@ -366,7 +379,7 @@ def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> Sequence[Part
         place = next(reached, left[0])
         order.append(place)
         left.remove(place)
-    return [parts[place] for place in order]
+    return order
 
 
 def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
@@ -392,17 +405,19 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     owner = _owner_of(parts[0], joins.columns, 0)
     extra: list[tuple[str, str, str]] = []
     for place in range(1, len(parts)):
-        owner, unit = _step_owner(place, owner, joins, refusals)
+        owner, unit = _step_owner(place, owner, joins, extra, refusals)
         extra += [unit] if unit else []
     refusals.raise_if_any(before)
     matches = _check_matches(joins, environment, refusals)
     refusals.raise_if_any(before)
     source = _from(joins, [part.relation.schema.relation for part in parts])
-    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in joins.columns]
+    # after RIGHT JOIN … USING a column has two names
+    seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
+    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
     selected += [f"{sql} AS {quote(name)}" for name, _, sql in extra]
     readable = all(part.relation.schema.relation for part in parts)
     first = next((part for part in parts if part.relation.owner is not None), parts[0]).relation.schema
-    columns = [seen.output for seen in joins.columns] + [Column(name, kind, True) for name, kind, _ in extra]
+    columns = [seen.output for seen in seen_once] + [Column(name, kind, True) for name, kind, _ in extra]
     schema = TableSchema(
         canonical=first.canonical,
         relation=f"(SELECT {', '.join(selected)} FROM {source})" if readable else "",
@@ -445,7 +460,7 @@ def _owner_of(part: Part, columns: Iterable[_Seen], place: int) -> Owner | None:
 
 
 def _step_owner(
-    place: int, left: Owner | None, joins: Joins, refusals: Refusals
+    place: int, left: Owner | None, joins: Joins, extra: Sequence[tuple[str, str, str]], refusals: Refusals
 ) -> tuple[Owner | None, tuple[str, str, str] | None]:
     """Whose the rows are after a step; and, after FULL JOIN, the unit as one more column: its name, type and SQL."""
     part, step = joins.parts[place], joins.steps[place]
@@ -458,7 +473,7 @@ def _step_owner(
                 "source", part.join, "which public rows are kept would tell of protected ones.",
                 "Start from the protected table.",
             )  # fmt: skip
-        owner = left or right
+        owner = left if filtering else left or right
         return (owner if owner is None or filtering else _with_equals(owner, step.kind, equal)), None
     if left.rules.unit != right.rules.unit:
         refusals.add(
@@ -474,7 +489,7 @@ def _step_owner(
     if filtering:
         return replace(left, rules=rules), None
     if step.kind == _FULL:
-        return _full(replace(left, rules=rules), right, step, joins)
+        return _full(replace(left, rules=rules), right, step, joins, extra)
     if step.kind == _RIGHT:
         owner = with_columns_of(right, optional(left))
     else:
@@ -483,23 +498,34 @@ def _step_owner(
 
 
 def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> Owner:
-    """The owner, with the columns that a step says are equal to the unit."""
+    """The owner, with the columns that a step says are equal to the unit: in all rows, or those of an optional side.
+
+    The side of an outer join whose rows are all kept learns nothing: where none matched, nothing was equal.
+    """
     if kind == _FULL:
         return owner
-    for pair in equal:
-        named = set(pair) & owner.names_unit
-        if named and kind == _INNER:
-            owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
-        elif named:
-            owner = replace(owner, sometimes=owner.sometimes | (set(pair) - owner.always))
+    pairs = sorted(equal)
+    more = True
+    while more:
+        # one equality may name a column that another one compares
+        named = owner.names_unit
+        for pair in (pair for pair in pairs if set(pair) & named):
+            if kind == _INNER:
+                owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
+            elif pair[kind == _LEFT] not in named:
+                owner = replace(owner, sometimes=owner.sometimes | {pair[kind == _LEFT]})
+        more = owner.names_unit != named
     return owner
 
 
-def _full(left: Owner, right: Owner, step: Step, joins: Joins) -> tuple[Owner, tuple[str, str, str]]:
-    """After FULL JOIN either side names the unit; a column of its own holds it."""
-    by_name = {seen.output.name: seen for seen in joins.columns}
-    one, other = by_name[left.unit], by_name[right.unit]
-    name = fresh(HIDDEN_UNIT, by_name)
+def _full(
+    left: Owner, right: Owner, step: Step, joins: Joins, extra: Sequence[tuple[str, str, str]]
+) -> tuple[Owner, tuple[str, str, str]]:
+    """After FULL JOIN either side names the unit; a column of its own holds it, made of earlier such ones."""
+    held = {seen.output.name: (seen.output.type, seen.sql) for seen in joins.columns}
+    held |= {name: (kind, sql) for name, kind, sql in extra}
+    (kind, one), (_, other) = held[left.unit], held[right.unit]
+    name = fresh(HIDDEN_UNIT, held)
     both = {
         merged.output.name
         for merged, (a, b) in zip(step.merged, step.equal, strict=False)
@@ -507,35 +533,40 @@ def _full(left: Owner, right: Owner, step: Step, joins: Joins) -> tuple[Owner, t
     }
     owner = with_columns_of(optional(left), optional(right))
     owner = replace(owner, unit=name, always=frozenset({name, *both}))
-    return owner, (name, one.output.type, f"coalesce({one.sql}, {other.sql})")
+    return owner, (name, kind, f"coalesce({one}, {other})")
 
 
 def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
     """Most rows that public tables make of one protected row: how long it takes would tell of that row.
 
     A public table that is joined to a protected row is met through the columns that its own step compares of it. Those
-    that are joined before, to each other, may be met through any of theirs. No more rows meet than agree on these.
+    that are joined before, to each other, may be met through any of theirs. No more rows meet than agree on these. Of
+    public tables alone, they are the rows that all others make of one row of some table: what is counted while a plan
+    is made must not cost without bound either.
     """
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
-    product = 1
-    for place, part in enumerate(joins.parts if private else ()):
+    last = private[0] if private else len(joins.parts)
+    factors = [1]
+    for place, part in enumerate(joins.parts):
+        if joins.steps[place].kind in _FILTERING:
+            continue
         if place in private:
-            product *= part.relation.matches
-        elif joins.steps[place].kind not in _FILTERING:
-            steps = joins.steps[place : max(place, private[0]) + 1]
-            by_step = [
-                sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in steps
-            ]
-            product *= max(_most_matches(part.relation, names, environment) for names in by_step if names)
-    if product > _MOST_MATCHES:
+            factors.append(part.relation.matches)
+            continue
+        steps = joins.steps[place : max(place, last) + 1]
+        by_step = [sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in steps]
+        factors.append(max((most_matches(part.relation, names, environment) for names in by_step if names), default=1))
+    product = math.prod(factors) // (1 if private else max(factors))
+    if product > MOST_MATCHES:
+        what = "of one protected row" if private else "of one of theirs"
         refusals.add(
-            "source", joins.parts[0].node,
-            f"public tables may make {product:,} rows of one protected row, by these columns.",
-            f"Join on columns that tell their rows apart: at most {_MOST_MATCHES:,} rows are joined to one.",
+            "source", joins.parts[0].node, f"public tables may make {product:,} rows {what}, by these columns.",
+            f"Join on columns that tell their rows apart: at most {MOST_MATCHES:,} rows are joined to one.",
         )  # fmt: skip
-    return product
+    return product if private else 1
 
 
-def _most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
+def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
+    """Most rows of public ones that agree on some columns."""
     # what is gone is not read
     return environment.schemas.most_matches(relation.schema, names) if relation.schema.relation else 1

@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.query.dialect import quote, span_of, written
-from dpsql.query.environment import Column, TableSchema
-from dpsql.query.joins import comparison, conjuncts, own_columns
+from dpsql.query.environment import Column, Environment, TableSchema
+from dpsql.query.joins import MOST_MATCHES, comparison, conjuncts, most_matches, own_columns
 from dpsql.query.names import named_columns
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Relation, are_one_unit, together
@@ -158,7 +158,12 @@ def compared_columns(
 
 
 def restricted(
-    outer: Relation, inner: Relation, compared: Sequence[Comparison], predicate: Predicate, refusals: Refusals
+    outer: Relation,
+    inner: Relation,
+    compared: Sequence[Comparison],
+    predicate: Predicate,
+    environment: Environment,
+    refusals: Refusals,
 ) -> Relation:
     """The rows that a predicate keeps.
 
@@ -173,19 +178,21 @@ def restricted(
             "source", predicate.node, "a subquery in WHERE has to compare a column with =.",
             "Write EXISTS (SELECT 1 FROM t WHERE t.x = a.x).",
         )  # fmt: skip
-    elif inner.owner is not None:
-        if owner is None:
-            refusals.add(
-                "source", predicate.node, "which public rows are kept would tell of protected ones.",
-                "Start from the protected table.",
-            )  # fmt: skip
-        elif not are_one_unit(owner, inner.owner, equal):
-            refusals.add(
-                "source", predicate.node, "which rows are kept would depend on rows of other units.",
-                "Compare the privacy unit, or the key by which the tables are linked, in the subquery too.",
-            )  # fmt: skip
-        else:
-            owner = replace(owner, rules=together(owner.rules, inner.owner.rules))
+    elif inner.owner is None:
+        if any(one.operator is not exp.EQ for one in compared):
+            _check_matches(inner, sorted(name for _, name in equal), predicate, environment, refusals)
+    elif owner is None:
+        refusals.add(
+            "source", predicate.node, "which public rows are kept would tell of protected ones.",
+            "Start from the protected table.",
+        )  # fmt: skip
+    elif not are_one_unit(owner, inner.owner, equal):
+        refusals.add(
+            "source", predicate.node, "which rows are kept would depend on rows of other units.",
+            "Compare the privacy unit, or the key by which the tables are linked, in the subquery too.",
+        )  # fmt: skip
+    else:
+        owner = replace(owner, rules=together(owner.rules, inner.owner.rules))
     refusals.raise_if_any(before)
     # of one public column NOT IN is what SQL says it is
     listed = len(predicate.compared) == len(compared) == 1 and inner.owner is None
@@ -194,7 +201,9 @@ def restricted(
     if known and listed:
         text, identity = (_not_in(*pair, compared[0]) for pair in texts)
     else:
-        text, identity = (_kept(*pair, compared, negated=predicate.negated, known=known) for pair in texts)
+        # what the subquery's WHERE compares may be NULL, and then matches nothing
+        known_columns = tuple(one.outer for one in compared[: len(predicate.compared)]) if known else ()
+        text, identity = (_kept(*pair, compared, negated=predicate.negated, known=known_columns) for pair in texts)
     readable = bool(outer.schema.relation and inner.schema.relation)
     return replace(
         outer,
@@ -206,6 +215,18 @@ def restricted(
     )
 
 
+def _check_matches(
+    inner: Relation, names: Sequence[str], predicate: Predicate, environment: Environment, refusals: Refusals
+) -> None:
+    """Note a refusal where one row may have to be compared with too many public ones, which takes time that tells."""
+    matches = most_matches(inner, names, environment)
+    if matches > MOST_MATCHES:
+        refusals.add(
+            "source", predicate.node, f"a row may have to be compared with {matches:,} public ones.",
+            f"Compare columns with = that tell public rows apart: {MOST_MATCHES:,} may agree on them.",
+        )  # fmt: skip
+
+
 def _not_in(outer: str, inner: str, one: Comparison) -> str:
     """As SQL has it, where a NULL in a public list leaves nothing."""
     bytewise = ' COLLATE "binary"' if one.outer.type == "VARCHAR" else ""
@@ -213,9 +234,9 @@ def _not_in(outer: str, inner: str, one: Comparison) -> str:
     return f"(SELECT decided.* FROM {outer} AS decided WHERE {left} NOT IN (SELECT {right} FROM {inner}))"
 
 
-def _kept(outer: str, inner: str, compared: Sequence[Comparison], *, negated: bool, known: bool) -> str:
+def _kept(outer: str, inner: str, compared: Sequence[Comparison], *, negated: bool, known: Sequence[Column]) -> str:
     conditions = " AND ".join(sorted({_condition(one) for one in compared}))
-    where = " AND ".join(f"decided.{quote(one.outer.name)} IS NOT NULL" for one in compared) if known else ""
+    where = " AND ".join(f"decided.{quote(column.name)} IS NOT NULL" for column in known)
     return (
         f"(SELECT decided.* FROM {outer} AS decided {'ANTI' if negated else 'SEMI'} JOIN {inner} AS deciding "
         f"ON {conditions}{f' WHERE {where}' if where else ''})"

@@ -20,7 +20,7 @@ from dpsql.query.intervals import Columns, interval_of
 from dpsql.query.names import SelectItem
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
-from dpsql.query.row_rules import check_private_parts
+from dpsql.query.row_rules import check_private_parts, uses_of
 from dpsql.query.shielded import as_condition, is_plain, shielded, without_statistics
 from dpsql.query.total import total_condition_sql, total_sql
 
@@ -115,7 +115,14 @@ def shown_columns(
         # no policy speaks of what is computed
         origin = schema.origin(node.name) if isinstance(node, exp.Column) else ("", output)
         null = kind == '"NULL"'
-        column = Column(output, "INTEGER" if null else kind, True, origin, _bounds(node, schema, environment))
+        column = Column(
+            output,
+            "INTEGER" if null else kind,
+            True,
+            origin,
+            _bounds(node, schema, environment),
+            uses_of(sql, schema.columns),
+        )
         shown.append(Shown(item.name, f"CAST({sql} AS INTEGER)" if null else sql, column))
     return tuple(shown)
 
@@ -213,6 +220,11 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
             "source", node, "UNION ALL of rows of different units, or of public and protected rows.",
             "Put together rows of one unit.",
         )  # fmt: skip
+    elif len({_unit_type(part) for part in parts}) > 1:
+        # DuckDB would cast them to one type, which may fail, and may hold two units equal
+        refusals.add(
+            "source", node, "UNION ALL of rows whose units have several types.", "Cast the unit's column in a view.",
+        )  # fmt: skip
     refusals.raise_if_any(before)
     declared = [one.declared for one in parts[0].schema.visible]
     names: list[str] = []
@@ -229,8 +241,10 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
     first = alike[0].schema
     columns = [column for column in first.columns if column.name in names]
     for place, column in enumerate(columns):
+        held_by = [found for part in alike if (found := part.schema.column(column.name)) is not None]
+        columns[place] = replace(column, uses=max(found.uses for found in held_by))
         if len({part.schema.origin(column.name) for part in alike}) > 1:
-            columns[place] = replace(column, origin=("", column.name), bounds=None)
+            columns[place] = replace(columns[place], origin=("", column.name), bounds=None)
     owner = _of_all([part.owner for part in alike if part.owner is not None], unit)
     if owner is not None and alike[0].owner is not None:
         held = first.column(alike[0].owner.unit)
@@ -248,6 +262,11 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
         reads=tuple(dict.fromkeys(read for part in parts for read in part.reads)),
         matches=sum(part.matches for part in parts),
     )
+
+
+def _unit_type(relation: Relation) -> str:
+    column = None if relation.owner is None else relation.schema.column(relation.owner.unit)
+    return "" if column is None else column.type
 
 
 def _visible(relation: Relation) -> list[Column]:

@@ -16,7 +16,7 @@ from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.dialect import to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
 from dpsql.query.refusals import Refusals
-from dpsql.query.total import try_depth
+from dpsql.query.total import columns_of, try_depth
 
 DATE_PARTS = frozenset(
     {
@@ -28,6 +28,8 @@ DATE_PARTS = frozenset(
 
 MAX_TRY_DEPTH = 6
 MAX_JOINED_COLUMNS = 32
+MAX_USES = 1_000
+"""Most columns of tables in one expression, with all subqueries below it, that the optimizer may write out."""
 _FORMAT = re.compile(r"(?:[^%]|%[YmdHMSjybBaAp%])*")
 _SCALAR = re.compile(
     r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR|DATE|UUID|"NULL"|'
@@ -127,12 +129,36 @@ def check_private_parts(
                 "row_type", node, f"{written(node)} has a type that can only be grouped by, counted or compared with "
                 "NULL.", "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",
             )  # fmt: skip
+    _check_uses(roots, columns, refusals)
     for root in roots:
         if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
             refusals.add(
                 "row_syntax", root, "conditions, CASE and coalesce are nested too deeply.",
                 f"At most {MAX_TRY_DEPTH} of them may stand inside one another where a part can fail.",
             )  # fmt: skip
+
+
+def uses_of(sql: str, columns: Sequence[Column]) -> int:
+    """Columns of tables in an expression, through all subqueries, each as often as it is named; 1 at least."""
+    known = {column.name: column.uses for column in columns}
+    return max(1, sum(known.get(name, 1) for name in columns_of(sql)))
+
+
+def _check_uses(roots: Sequence[exp.Expr], columns: Sequence[Column], refusals: Refusals) -> None:
+    """Note a refusal for what subqueries over one another make too long: each of them could double it."""
+    for root in roots:
+        if uses_of(to_sql(root), columns) > MAX_USES:
+            refusals.add(
+                "row_syntax", root, f"more than {MAX_USES:,} columns are named here, with all subqueries below.",
+                "Name a computed column less often.",
+            )  # fmt: skip
+        for node in root.find_all(exp.Concat, exp.DPipe):
+            if _joined_columns(node) <= MAX_JOINED_COLUMNS < uses_of(to_sql(node), columns):
+                refusals.add(
+                    "row_syntax", node, f"more than {MAX_JOINED_COLUMNS} columns are joined into one text, with all "
+                    "subqueries below.", "Join fewer: a text that grows with a row takes time that tells of it.",
+                )  # fmt: skip
+                break
 
 
 def _arguments(call: exp.Expr) -> list[exp.Expr]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.errors import DpsqlError, SchemaError
+from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
 from dpsql.query.after import PrivateInside
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.clauses import Clauses, QueryOptions, is_plain_table, qualifier_of, read_clauses
@@ -215,8 +215,20 @@ class SourceReader:
             if next(part.iter_expressions(), None) is None:
                 part.update_positions(node.this)
         names = create.this.expressions if isinstance(create.this, exp.Schema) else ()
+        earlier = list(self._refusals.found)
         try:
             relation = self._query(query, _Scope({}, scope.depth + 1))
+        except UnsupportedQueryError:
+            # nor is the view's own text, which may quote values
+            codes = dict.fromkeys(refusal.code for refusal in self._refusals.found if refusal not in earlier)
+            self._refusals.found = earlier
+            for code in codes:
+                self._refusals.add(
+                    code, node, "this view reads its tables in a way that has no private form.",
+                    "The curator sees why by asking its text as a subquery.",
+                )  # fmt: skip
+            self._refusals.raise_if_any()
+            raise
         except SchemaError:
             # names of tables that nobody declared are not told
             raise self._not_protected(node) from None
@@ -298,7 +310,7 @@ class SourceReader:
             compared = compared_columns(
                 predicate, [column for column in columns if column is not None], named, self._refusals
             )
-            return restricted(outer, inner, compared, predicate, self._refusals)
+            return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
         return self._correlated(outer, named, predicate, scope)
 
     def _correlated(self, outer: Relation, named: TableSchema, predicate: Predicate, scope: _Scope) -> Relation:
@@ -326,7 +338,7 @@ class SourceReader:
                 self._refusals.raise_if_any()
             found = [column for column in columns if column is not None]
             compared = (*compared_columns(predicate, found, named, self._refusals), *compared)
-        return restricted(outer, inner, compared, predicate, self._refusals)
+        return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
 
     def _not_protected(self, node: exp.Expr) -> SchemaError:
         if not isinstance(node, exp.Table):

@@ -22,7 +22,7 @@ from dpsql.query.names import ResolvedSelect, SelectItem
 from dpsql.query.projections import checked_conditions, identity_of, outcome, shown_columns
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation, renamed
-from dpsql.query.row_rules import check_private_parts, is_scalar
+from dpsql.query.row_rules import check_private_parts, is_scalar, uses_of
 from dpsql.query.shielded import as_condition, one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql, total_sql
 
@@ -267,9 +267,10 @@ class _GroupedRows:
         for text, kind in self._keys.items():
             found = next((column for column in relation.schema.columns if quote(column.name) == text), None)
             origin = ("", text) if found is None else relation.schema.origin(found.name)
-            columns.append(Column(self._names[text], kind, True, origin))
+            columns.append(Column(self._names[text], kind, True, origin, uses=self._uses(text)))
         columns += [
-            Column(self._names[text], kind, True, ("", text)) for text, kind in zip(self._calls, results, strict=True)
+            Column(self._names[text], kind, True, ("", text), uses=self._uses(call.value))
+            for (text, call), kind in zip(self._calls.items(), results, strict=True)
         ]
         if owner is not None:
             outputs = {
@@ -286,6 +287,9 @@ class _GroupedRows:
             columns=tuple(columns), names=(), paths=(),
         )  # fmt: skip
         return replace(relation, schema=schema, owner=owner, identity=self._identity(), is_table=False)
+
+    def _uses(self, sql: str) -> int:
+        return uses_of(sql, self._relation.schema.columns) if sql else 1
 
     def _unit_type(self) -> str:
         owner = self._relation.owner

@@ -50,7 +50,12 @@ def key_paths(schema: TableSchema, policy: Policy, engine: Engine) -> tuple[KeyP
     if link is not None:
         paths.append(_path(link.parent, link.parent_columns, link.columns))
     keys = dict.fromkeys(one.parent_columns for one in policy.links if one.parent == schema.canonical)
-    paths += [_path(schema.canonical, key, key) for key in keys if not schema.relation or engine.is_unique(schema, key)]
+    for key in keys:
+        if not schema.relation or engine.is_unique(schema, key):
+            # a UNIQUE constraint lets rows have no key
+            columns = [schema.column(name) for name in key]
+            always = not any(column is None or column.nullable for column in columns)
+            paths.append(replace(_path(schema.canonical, key, key), always=always))
     names = [tuple(schema.column(name) for name in path.columns) for path in paths]
     return tuple(
         replace(path, columns=tuple(column.name for column in columns if column is not None))
