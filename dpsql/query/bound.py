@@ -79,11 +79,11 @@ def bounded_sql(
         f", {_clamped(f'coalesce(sum({_added(i, statistic, frame)}), 0)', statistic, frame)} AS stat_{i}"
         for i, statistic in added
     )
-    units, kept = f"least(count(*), {_most(frame, PRESENCE)})", "kept"
+    units, kept = f"least(count(*), {most_steps(frame, PRESENCE)})", "kept"
     ctes = [kept_ctes(frame, added, salt, _per_row(frame), formulation)]
     if frame.counted_groups is not None:
         ctes.append(f"weighted AS ({_weighted_sql(frame.unit_groups)})")
-        units, kept = f"CAST(least(sum(weight), {_most(frame, PRESENCE)}) AS BIGINT)", "weighted"
+        units, kept = f"CAST(least(sum(weight), {most_steps(frame, PRESENCE)}) AS BIGINT)", "weighted"
     aggregates = f"{units} AS units{sums} FROM {kept}"
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     if formulation == "native":
@@ -142,11 +142,11 @@ def _grouped_columns(i: int, statistic: Statistic, frame: Frame) -> list[str]:
 
 
 def _clamped(total: str, statistic: Statistic, frame: Frame) -> str:
-    return f"CAST(least(greatest({total}, {-_most(frame, statistic)}), {_most(frame, statistic)}) AS BIGINT)"
+    return f"CAST(least(greatest({total}, {-most_steps(frame, statistic)}), {most_steps(frame, statistic)}) AS BIGINT)"
 
 
-def _most(frame: Frame, statistic: Statistic) -> int:
-    """The clamp of a statistic's sum, in the steps in which it is added up."""
+def most_steps(frame: Frame, statistic: Statistic) -> int:
+    """The clamp of a statistic's sum over units, in the steps in which it is added up."""
     return _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
 
 

@@ -17,6 +17,7 @@ from dpsql.query.clauses import Clauses, qualifier_of
 from dpsql.query.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.query.environment import Column, Environment, JoinedName, TableSchema, folded
 from dpsql.query.refusals import Refusals
+from dpsql.query.written_sets import MOST_SETS, has_sets, written_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,19 @@ class SelectItem:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSelect:
-    """Clauses whose columns are resolved; ``keys`` are the grouping expressions as written."""
+    """Clauses whose columns are resolved.
+
+    Attributes:
+        keys: the grouping expressions as written, those of all sets.
+        sets: of each grouping set, in the order of the text, which of the keys it has; without GROUPING SETS, ROLLUP
+            or CUBE one set of all keys.
+
+    """
 
     items: tuple[SelectItem, ...]
     filters: tuple[exp.Expr, ...]
     keys: tuple[exp.Expr, ...]
+    sets: tuple[tuple[int, ...], ...]
     having: exp.Expr | None
     qualify: exp.Expr | None
     order: tuple[exp.Expr, ...]
@@ -212,10 +221,12 @@ def resolve_names(
         for name, item in zip(names, select, strict=True)
     )
     where = resolver.resolve(clauses.where) if clauses.where is not None else None
+    keys, sets = _grouping(clauses, items, resolver, refusals, inside=inside)
     return ResolvedSelect(
         items=items,
         filters=_conjuncts(where),
-        keys=_group_keys(clauses, items, resolver, refusals),
+        keys=keys,
+        sets=sets,
         having=resolver.resolve(clauses.having) if clauses.having is not None else None,
         qualify=resolver.resolve(clauses.qualify) if clauses.qualify is not None else None,
         order=_order(clauses, items, resolver, refusals),
@@ -252,43 +263,72 @@ def _conjuncts(where: exp.Expr | None) -> tuple[exp.Expr, ...]:
     return (where,)
 
 
-def _group_keys(
-    clauses: Clauses, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals
-) -> tuple[exp.Expr, ...]:
+def _grouping(
+    clauses: Clauses, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals, *, inside: bool
+) -> tuple[tuple[exp.Expr, ...], tuple[tuple[int, ...], ...]]:
+    """The grouping expressions, and which of them each grouping set has."""
     group = clauses.group
     if group is None:
-        return ()
+        return (), ((),)
     for name, value in group.args.items():
         if value and name not in ("expressions", "all"):
             form = value[0] if isinstance(value, list) else value
-            _refuse_group_form(form if isinstance(form, exp.Expr) else group, refusals)
+            _refuse_group_form(form if isinstance(form, exp.Expr) else group, refusals, inside=inside)
+    sets = None if inside or not has_sets(group) else written_sets(group)
+    if sets is None:
+        keys = _group_keys(group, items, resolver, refusals, inside=inside)
+        return keys, (tuple(range(len(keys))),)
+    nodes = {id(node): node for one in sets for node in one}
+    found = {place: _group_key(node, items, resolver, refusals) for place, node in nodes.items()}
+    keys = _without_aggregates([key for key in found.values() if key is not None], refusals)
+    places = {to_sql(key): place for place, key in enumerate(keys)}
+    texts = [[to_sql(key) for key in map(found.get, map(id, one)) if key is not None] for one in sets]
+    return keys, tuple(tuple(sorted({places[text] for text in one if text in places})) for one in texts)
+
+
+def _group_keys(
+    group: exp.Group, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals, *, inside: bool
+) -> tuple[exp.Expr, ...]:
     if group.args.get("all"):
         return _distinct([item.expression for item in items if not _has_aggregate(item.expression)])
-    keys: list[exp.Expr] = []
+    found: list[exp.Expr | None] = []
     for written in _flatten(group.expressions):
         if isinstance(written, exp.GroupingSets | exp.Cube | exp.Rollup):
-            _refuse_group_form(written, refusals)
+            _refuse_group_form(written, refusals, inside=inside)
             continue
-        ordinal = _ordinal(written, items)
-        if ordinal is not None:
-            keys.append(ordinal.expression.copy())
-        elif isinstance(written, exp.Literal) and not written.is_string:
-            refusals.add(
-                "group_by_form", written, f"position {written.name} is not in the select list.",
-                f"Positions go from 1 to {len(items)}.",
-            )  # fmt: skip
-        else:
-            keys.append(resolver.resolve(written).unnest())
+        found.append(_group_key(written, items, resolver, refusals))
+    return _without_aggregates([key for key in found if key is not None], refusals)
+
+
+def _group_key(
+    written: exp.Expr, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals
+) -> exp.Expr | None:
+    ordinal = _ordinal(written, items)
+    if ordinal is not None:
+        return ordinal.expression.copy()
+    if isinstance(written, exp.Literal) and not written.is_string:
+        refusals.add(
+            "group_by_form", written, f"position {written.name} is not in the select list.",
+            f"Positions go from 1 to {len(items)}.",
+        )  # fmt: skip
+        return None
+    return resolver.resolve(written).unnest()
+
+
+def _without_aggregates(keys: Sequence[exp.Expr], refusals: Refusals) -> tuple[exp.Expr, ...]:
     for key in keys:
         if _has_aggregate(key):
             refusals.add("group_by_form", key, "a group key cannot hold an aggregate.", "Group by row values.")
     return _distinct([key for key in keys if not _has_aggregate(key)])
 
 
-def _refuse_group_form(node: exp.Expr, refusals: Refusals) -> None:
+def _refuse_group_form(node: exp.Expr, refusals: Refusals, *, inside: bool) -> None:
+    if isinstance(node, exp.GroupingSets | exp.Cube | exp.Rollup) and node.expressions:
+        message = "a subquery has one set of keys." if inside else f"more than {MOST_SETS} grouping sets are too many."
+        refusals.add("group_by_form", node, message, "Write one GROUP BY there." if inside else "Ask for fewer.")
+        return
     refusals.add(
-        "group_by_form", node, "GROUPING SETS, ROLLUP, CUBE and TOTALS have no private form yet.",
-        "Ask one GROUP BY per level.",
+        "group_by_form", node, "this form of GROUP BY is none of DuckDB's.", "Write GROUP BY ROLLUP (a, b), or CUBE.",
     )  # fmt: skip
 
 

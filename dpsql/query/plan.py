@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -19,6 +19,7 @@ from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, quote, to_sql, unquoted
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.grouping_sets import GroupedSelect, read_grouping
 from dpsql.query.levels import check_threshold, read_ceiling, read_request, read_window
 from dpsql.query.mechanism import NOT_AFTER_AUTO, mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
@@ -26,16 +27,20 @@ from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.private_query import (
     PRESENCE,
     AutoBounds,
+    AutoGroups,
+    Buckets,
     Frame,
     Key,
     PrivateQuery,
     PublicKeys,
+    Request,
     Statistic,
     ToldBounds,
 )
 from dpsql.query.refusals import Refusals
-from dpsql.query.relation import Owner
+from dpsql.query.relation import Owner, Relation
 from dpsql.query.row_rules import check_private_parts
+from dpsql.query.set_frames import check_beside_sets, distinct_sets, frames_of_sets, query_of_sets
 from dpsql.query.shielded import as_condition
 from dpsql.query.sources import SourceReader
 from dpsql.query.statements import SelectStatement
@@ -124,20 +129,24 @@ def _plan(
     clauses, relation, owner = SourceReader(environment, clauses.options, hint, refusals).read(clauses)
     schema, rules = relation.schema, owner.rules
     resolved = resolve_names(clauses, schema, environment, refusals)
-    mark_windows(resolved, refusals, listed=_are_listed(clauses.options, resolved, schema, environment))
+    several = len(resolved.sets) > 1
+    mark_windows(resolved, refusals, listed=not several and _are_listed(clauses.options, resolved, schema, environment))
+    grouped = read_grouping(resolved, refusals)
+    resolved = grouped.select
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
     _check_options(clauses.options, rules, hint, refusals)
 
-    check_outputs(resolved, refusals)
+    check_outputs(grouped.outer, refusals)
 
     options = clauses.options
     request = read_request(clauses, rules, hint, refusals)
     ceiling = read_ceiling(options, rules, hint, refusals)
-    parts = take_apart(options, resolved, schema, hint, refusals)
+    check_beside_sets(options, resolved, hint, refusals)
+    parts = None if several else take_apart(options, resolved, schema, hint, refusals)
     inner = resolved if parts is None else parts.inner
     keys = _keys(inner.keys, schema, environment, refusals)
-    public = _public_keys(options, inner.keys, keys, schema, environment, refusals)
+    public = _public_keys(options, inner.keys, keys, schema, environment, refusals) if not several else None
     buckets = None
     if parts is not None and keys and not refusals.found:
         # what does not bind is said of the text, before it is computed on the public list
@@ -147,77 +156,153 @@ def _plan(
         buckets = read_buckets(parts, resolved, keys, result, public, schema, environment, hint, refusals)
     reader = AggregateReader(schema, owner, environment, refusals, told)
     aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, keys, public, refusals), refusals)
-    hides = bool(inner.keys) and public is None
-    check_threshold(options, private_keys=hides, hint=hint, refusals=refusals)
-    max_groups = _max_groups(options, rules, inner.keys, public)
-    frame = Frame(
-        unit=rules.unit,
-        table=schema.canonical,
-        relation=schema.relation,
-        version=rules.version,
-        unit_column=_unit_column(schema, owner),
-        filters=tuple(sorted({to_sql(part) for part in inner.filters})),
-        keys=keys,
-        max_groups=max_groups,
-        public_keys=public,
-        sparsity=None,
-        minimum_units=rules.min_units if hides else 1,
-        mechanism="gaussian",
-        window=read_window(options, rules, request, private_keys=hides, ceiling=ceiling, hint=hint, refusals=refusals),
-        settings=environment.settings,
-        ceiling=ceiling,
-        links=tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links)
-        if relation.is_table
-        else (),
-        source="" if relation.is_table else relation.identity,
-        reads=() if relation.is_table else relation.reads,
-        counted_groups=counted_groups(max_groups, public) if options.bounding == "L2" and max_groups else None,
-    )
-    auto = None
-    if options.max_groups_contributed == "AUTO" and keys and frame.key_count != 1:
-        auto = auto_groups(frame, weighted=options.bounding == "L2")
-    min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
-    if parts is not None:
-        once = frame.max_groups == 1 and auto is None
-        _check_buckets(resolved, aggregates, min_units, hint, once=once, refusals=refusals)
-    if options.bounding == "L2" and any(one.kind in ("values", "histogram") for one in _measured(aggregates)):
-        refusals.add(
-            "mechanism", hint, "distinct values and the rows of a quantile have no weight: they count or they do not.",
-            "Leave bounding = L2 out, or ask for them apart.",
-        )  # fmt: skip
-    frames = mechanisms(frame, clauses, inner, aggregates, buckets, refusals)
-    extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals)
+    _check_weights(options, aggregates, hint, refusals)
+    source = _Source(_base_frame(relation, owner, inner, ceiling, environment), clauses, request, rules, hint, refusals)
+    if several:
+        by_set, auto = _by_sets(source, grouped, schema, environment, aggregates), None
+    else:
+        by_set, auto = _by_one_set(source, resolved, inner, keys, public, buckets, aggregates)
+    frames = by_set[0]
+    extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals, several=several)
     refusals.raise_if_any()
-    conditions = (*resolved.filters, *resolved.keys)
-    check_private_parts(conditions, resolved.outputs, schema.columns, environment, refusals)
+    check_private_parts((*resolved.filters, *resolved.keys), resolved.outputs, schema.columns, environment, refusals)
     refusals.raise_if_any()
 
-    filters = [(part, as_condition(to_sql(part))) for part in resolved.filters]
-    types_of(environment, schema.columns, filters, statement.text)
+    types_of(
+        environment, schema.columns, [(part, as_condition(to_sql(part))) for part in resolved.filters], statement.text
+    )
     statistics, weights = _statistics(list(aggregates.values()))
     estimates = tuple(aggregate.estimate for aggregate in aggregates.values())
-    result_keys = keys if buckets is None else buckets.keys
-    finish = Finisher(clauses, resolved, result_keys, list(aggregates), estimates, environment, statement.text).finish()
-    return PrivateQuery(
+    result_keys = (*(keys if buckets is None else buckets.keys), *grouped.flag_keys())
+    outputs = Finisher(clauses, grouped.outer, result_keys, list(aggregates), estimates, environment, statement.text)
+    query = PrivateQuery(
         frame=frames[0],
         alternatives=frames[1:],
         statistics=statistics,
         weights=weights,
         estimates=estimates,
-        finish=finish,
+        finish=outputs.finish(),
         request=request,
-        min_units=min_units,
+        min_units=_min_units(options, rules),
         refresh=bool(options.refresh),
         own_threshold=bool(options.own_threshold),
         buckets=buckets,
         auto=auto,
         auto_bounds=extremes,
     )
+    return query_of_sets(query, by_set, resolved, result_keys, options) if several else query
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a query groups, before its keys: the frame without any, and what says how a unit's groups are bounded."""
+
+    base: Frame
+    clauses: Clauses
+    request: Request
+    rules: TableRules
+    hint: exp.Expr | None
+    refusals: Refusals
+
+    def by_keys(self, written: Sequence[exp.Expr], keys: tuple[Key, ...], public: PublicKeys | None) -> Frame:
+        """The frame by some keys, its mechanism not chosen yet."""
+        options, hides = self.clauses.options, bool(written) and public is None
+        window = read_window(
+            options, self.rules, self.request, private_keys=hides, ceiling=self.base.ceiling, hint=self.hint,
+            refusals=self.refusals,
+        )  # fmt: skip
+        max_groups = _max_groups(options, self.rules, written, public)
+        return replace(
+            self.base, keys=keys, max_groups=max_groups, public_keys=public,
+            minimum_units=self.rules.min_units if hides else 1, window=window,
+            counted_groups=counted_groups(max_groups, public) if options.bounding == "L2" and max_groups else None,
+        )  # fmt: skip
+
+
+def _base_frame(
+    relation: Relation, owner: Owner, select: ResolvedSelect, ceiling: int | None, environment: Environment
+) -> Frame:
+    schema, rules = relation.schema, owner.rules
+    links = tuple((step.parent, step.version, step.columns, step.parent_columns) for step in rules.links)
+    return Frame(
+        unit=rules.unit,
+        table=schema.canonical,
+        relation=schema.relation,
+        version=rules.version,
+        unit_column=_unit_column(schema, owner),
+        filters=tuple(sorted({to_sql(part) for part in select.filters})),
+        keys=(),
+        max_groups=1,
+        public_keys=None,
+        sparsity=None,
+        minimum_units=1,
+        mechanism="gaussian",
+        window=None,
+        settings=environment.settings,
+        ceiling=ceiling,
+        links=links if relation.is_table else (),
+        source="" if relation.is_table else relation.identity,
+        reads=() if relation.is_table else relation.reads,
+    )
+
+
+def _by_one_set(
+    source: _Source,
+    resolved: ResolvedSelect,
+    inner: ResolvedSelect,
+    keys: tuple[Key, ...],
+    public: PublicKeys | None,
+    buckets: Buckets | None,
+    aggregates: Mapping[str, Aggregate],
+) -> tuple[list[tuple[Frame, ...]], AutoGroups | None]:
+    """The frames of the one set of keys, and what AUTO asks before they are known."""
+    clauses, hint, refusals, auto = source.clauses, source.hint, source.refusals, None
+    options = clauses.options
+    check_threshold(options, private_keys=bool(inner.keys) and public is None, hint=hint, refusals=refusals)
+    frame = source.by_keys(inner.keys, keys, public)
+    if options.max_groups_contributed == "AUTO" and keys and frame.key_count != 1:
+        auto = auto_groups(frame, weighted=options.bounding == "L2")
+    if inner is not resolved:
+        once = frame.max_groups == 1 and auto is None
+        _check_buckets(resolved, aggregates, _min_units(options, source.rules), hint, once=once, refusals=refusals)
+    return [mechanisms(frame, clauses, inner, aggregates, buckets, refusals)], auto
+
+
+def _by_sets(
+    source: _Source,
+    grouped: GroupedSelect,
+    schema: TableSchema,
+    environment: Environment,
+    aggregates: Mapping[str, Aggregate],
+) -> list[tuple[Frame, ...]]:
+    """Of each distinct grouping set its frames."""
+    clauses, refusals = source.clauses, source.refusals
+    found, hides = [], False
+    selects = [grouped.of_set(places) for places in distinct_sets(grouped.select.sets)]
+    for select in selects:
+        keys = _keys(select.keys, schema, environment, refusals)
+        public = _public_keys(clauses.options, select.keys, keys, schema, environment, refusals)
+        found.append(source.by_keys(select.keys, keys, public))
+        hides |= bool(select.keys) and public is None
+    check_threshold(clauses.options, private_keys=hides, hint=source.hint, refusals=refusals)
+    return frames_of_sets(found, selects, clauses, aggregates, refusals)
+
+
+def _check_weights(
+    options: QueryOptions, aggregates: Mapping[str, Aggregate], hint: exp.Expr | None, refusals: Refusals
+) -> None:
+    """Note a refusal for what has no weight where units in many groups count with one."""
+    if options.bounding == "L2" and any(one.kind in ("values", "histogram") for one in _measured(aggregates)):
+        refusals.add(
+            "mechanism", hint, "distinct values and the rows of a quantile have no weight: they count or they do not.",
+            "Leave bounding = L2 out, or ask for them apart.",
+        )  # fmt: skip
 
 
 def _auto_bounds(
-    asked: Mapping[Statistic, str], frames: tuple[Frame, ...], told: ToldBounds, clauses: Clauses, refusals: Refusals
-) -> tuple[AutoBounds, ...]:
+    asked: Mapping[Statistic, str], frames: tuple[Frame, ...], told: ToldBounds, clauses: Clauses, refusals: Refusals,
+    *, several: bool,
+) -> tuple[AutoBounds, ...]:  # fmt: skip
     if not frames:
         return ()
     frame = asked_frame(frames[0])
@@ -228,6 +313,11 @@ def _auto_bounds(
         refusals.add(
             "bounds_invalid", clauses.select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
             "Ask them apart, or name bounds.",
+        )  # fmt: skip
+    if found and several:
+        refusals.add(
+            "bounds_invalid", clauses.select[0], "AUTO finds bounds for one set of keys.",
+            "Name bounds, or ask with one GROUP BY.",
         )  # fmt: skip
     if found and (clauses.options.mechanism in NOT_AFTER_AUTO or any(frame.sparsity for frame in frames)):
         refusals.add(
@@ -370,6 +460,10 @@ def _public_keys(
                 "Group by a column with CALL dp_domain('table', 'column', keys := [...]), or leave PUBLIC_GROUPS out.",
             )  # fmt: skip
     return None
+
+
+def _min_units(options: QueryOptions, rules: TableRules) -> int:
+    return max(options.min_privacy_units_per_group or 1, rules.min_units)
 
 
 def _max_groups(

@@ -192,6 +192,9 @@ class Frame:
         reads: every table of ``source`` with its version.
         counted_groups: most groups in which a unit counts at all, where one in more than ``max_groups`` counts in each
             with a weight, so that its l2 norm stays that of ``max_groups``; None where it counts fully or not at all.
+        finer: a frame of the same rows by more keys, all public, that bounds what a unit adds: groups here are sums of
+            its groups, and the presence count is that of its pairs of a unit and a group. None where the frame bounds
+            its own groups.
 
     """
 
@@ -216,6 +219,7 @@ class Frame:
     source: str = ""
     reads: tuple[tuple[str, str], ...] = ()
     counted_groups: int | None = None
+    finer: Frame | None = None
 
     @property
     def table_versions(self) -> tuple[tuple[str, str], ...]:
@@ -243,8 +247,23 @@ class Frame:
         return None if self.keys else 1
 
     @property
+    def finer_per_group(self) -> int:
+        """Most of the groups of the finer frame that one unit has in one group; 1 where there is no finer frame."""
+        if self.finer is None or self.finer.key_count is None:
+            return 1
+        return max(1, min(self.finer.unit_groups, self.finer.key_count // max(1, self.key_count or 1)))
+
+    @property
     def unit_groups(self) -> int:
-        """Most of the counted groups that one unit may touch."""
+        """Most of the counted groups that one unit may touch, or as many as move the counts as far in the l2 norm.
+
+        A unit in m groups of a finer frame, at most M of them in one group here, moves the counts by n_1, n_2, … with
+        sum m, each at most M. Their sum of squares is largest where all but one are M or 0 (docs/proofs/
+        grouping-sets.md, Lemma 1).
+        """
+        if self.finer is not None:
+            full, rest = divmod(self.finer.unit_groups, self.finer_per_group)
+            return full * self.finer_per_group**2 + rest**2
         bounds = [bound for bound in (self.max_groups, self.key_count) if bound is not None]
         if not bounds:
             raise AssertionError("a frame bounds the groups of a unit")
@@ -269,6 +288,7 @@ class Frame:
             "links": self.links,
             "source": self.source,
             "counted_groups": self.counted_groups,
+            "finer": self.finer and self.finer.frame_hash,
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
         }
@@ -477,6 +497,30 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Grouping:
+    """The grouping sets of a query, each a query by its own keys.
+
+    Attributes:
+        keys: those of all sets, and the flags: columns that are 1 in the rows of sets which leave a key out, else 0.
+        flagged: of each flag, which of the keys it is about.
+        parts: the queries by the keys of each distinct set, those with most keys first.
+        sets: of each grouping set in the order of the text, which part it is.
+        adds_up: whether the first part has all keys, all of them public, and the others are sums of its groups.
+
+    """
+
+    keys: tuple[Key, ...]
+    flagged: tuple[int, ...]
+    parts: tuple[PrivateQuery, ...]
+    sets: tuple[int, ...]
+    adds_up: bool
+
+    def places(self, part: PrivateQuery) -> tuple[int, ...]:
+        """Of each key of a part, its place among the keys of all sets."""
+        return tuple(self.keys.index(key) for key in part.frame.keys)
+
+
+@dataclass(frozen=True, slots=True)
 class AutoGroups:
     """What ``max_groups_contributed = AUTO`` asks of the data before the frame is known.
 
@@ -527,6 +571,8 @@ class PrivateQuery:
     ``own_threshold`` for a threshold at the level asked for, whatever keys were shown before. ``after`` are queries
     over the result, one over the other. ``buckets`` add the answer up from a release by finer keys. ``auto`` chooses
     max_groups; before it has, that of the frames is 1. ``auto_bounds`` find bounds of sums, which are -1 and 1 before.
+    With ``grouping`` the query is its parts, answered as one; the frame is that of the first, and what is said of
+    statistics and estimates holds for each of them.
     """
 
     frame: Frame
@@ -543,6 +589,7 @@ class PrivateQuery:
     after: tuple[After, ...] = ()
     auto: AutoGroups | None = None
     auto_bounds: tuple[AutoBounds, ...] = ()
+    grouping: Grouping | None = None
 
     @property
     def shown(self) -> tuple[OutputColumn, ...]:
@@ -558,6 +605,8 @@ class PrivateQuery:
     @property
     def keys(self) -> tuple[Key, ...]:
         """The keys of the answer."""
+        if self.grouping is not None:
+            return self.grouping.keys
         return self.frame.keys if self.buckets is None else self.buckets.keys
 
     @property
@@ -571,4 +620,6 @@ class PrivateQuery:
     @property
     def query_hash(self) -> str:
         """Identity of the statistics asked for, whatever their order, names and post-processing."""
+        if self.grouping is not None:
+            return _digest(sorted(part.query_hash for part in self.grouping.parts))
         return _digest(sorted(statistic.hash_in(self.frame) for statistic in self.statistics))

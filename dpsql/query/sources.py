@@ -31,6 +31,7 @@ from dpsql.query.projections import called, filtered, projected, stacked
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
 from dpsql.query.unit_groups import are_of_one_unit, distinct, grouped
+from dpsql.query.written_sets import has_sets
 
 _MOST_SOURCES = 32
 _MOST_DEPTH = 8
@@ -274,6 +275,8 @@ class SourceReader:
         clauses = read_clauses(tree, {}, self._refusals, inside=True)
         self._refusals.raise_if_any(before)
         clauses, relation = self._from(clauses, scope)
+        if relation.owner is not None and clauses.group is not None and has_sets(clauses.group):
+            raise self._private(tree, scope)
         resolved = resolve_names(clauses, relation.schema, self._environment, self._refusals, inside=True)
         self._refusals.raise_if_any(before)
         has_groups = clauses.group is not None or any(

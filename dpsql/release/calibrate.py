@@ -22,7 +22,8 @@ AUTO_PARTS = 32
 """AUTO gets one part in so many of the rho of the query that asks first."""
 MOST_TOLD = 16
 """Most draws of what AUTO is told that one unit touches in one query."""
-_MOST_DRAWN = 128
+MOST_DRAWN = 128
+"""Draws that a point may be an average of."""
 # what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
 _LARGEST_DELTA = 0.5
 
@@ -158,13 +159,13 @@ def guarantee(
         delta = max(delta, 2.0 * shown)
         rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
         epsilon = composed.composed_epsilon(delta, rho=rho * FLOAT_SLACK, threshold_delta=shown)
-        noise = slack_delta(_MOST_DRAWN * (_draws(histogram, _statistics(levels)) + MOST_TOLD), epsilon)
+        noise = slack_delta(MOST_DRAWN * (draws_of(histogram, _statistics(levels)) + MOST_TOLD), epsilon)
         return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
     # a stored threshold may cost more than is asked for now
     delta = max(delta, histogram.threshold_delta(sigma, tau) * histogram.threshold_room)
     epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
     # each point may be an average of as many draws as there are rises
-    noise = slack_delta(_MOST_DRAWN * _draws(histogram, _statistics(levels)), epsilon)
+    noise = slack_delta(MOST_DRAWN * draws_of(histogram, _statistics(levels)), epsilon)
     return epsilon, min(1.0, (delta + noise) * (1.0 + 2.0**-51))
 
 
@@ -178,7 +179,7 @@ def window_guarantee(
     epsilon takes its delta once more.
     """
     epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
-    noise = slack_delta(_MOST_DRAWN * (_draws(histogram, _statistics(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
+    noise = slack_delta(MOST_DRAWN * (draws_of(histogram, _statistics(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
     return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
 
 
@@ -213,7 +214,7 @@ def _statistics(levels: tuple[Level, ...]) -> Iterator[Statistic]:
     return (level.statistic for level in levels)
 
 
-def _draws(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
+def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
     """Draws whose imprecision counts: those of the presence count, and of every sum."""
     return histogram.draws + histogram.sum_draws * sum(one.cells for one in statistics if one != PRESENCE)
 
@@ -263,7 +264,7 @@ def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delt
     """The threshold beside which the imprecision of the draws is charged; together they cost no more than delta."""
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
-        least = slack_delta_zcdp(_draws(histogram, _statistics(levels)), 0.0)
+        least = slack_delta_zcdp(draws_of(histogram, _statistics(levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
     tau = histogram.threshold(target, levels[0].sigma)
     if tau is None:
@@ -290,7 +291,7 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    draws = _draws(histogram, query.statistics) + MOST_TOLD * bool(query.told)
+    draws = draws_of(histogram, query.statistics) + MOST_TOLD * bool(query.told)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)

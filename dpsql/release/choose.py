@@ -15,8 +15,9 @@ from functools import lru_cache
 from dpsql.accounting.correlated_histogram import quietest_correlation
 from dpsql.accounting.top_k_histogram import quietest_top_k_correlation
 from dpsql.mechanisms.running_totals import FractionalSum, best_power, totals_error
-from dpsql.query.private_query import Frame, Mechanism, PrivateQuery, RunningTotal
+from dpsql.query.private_query import Frame, Grouping, Mechanism, PrivateQuery, RunningTotal
 from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
+from dpsql.release.joint import shared_requests
 from dpsql.release.listed_histogram import DiscreteListedHistogram, ListedHistogram
 from dpsql.release.sequences import FactorisedHistogram, Sequences
 from dpsql.release.subtracted_histogram import SubtractedHistogram
@@ -37,8 +38,11 @@ class Shape:
 def choose(query: PrivateQuery) -> PrivateQuery:
     """The query on the frame with the least noise; the others become its alternatives.
 
-    The presence count's share of rho shrinks with its noise, which keeps the relative variances at their least sum.
+    The presence count's share of rho shrinks with its noise, which keeps the relative variances at their least sum. Of
+    a query with several grouping sets each is chosen by itself, and gets its share of the request.
     """
+    if query.grouping is not None:
+        return _choose_parts(query, query.grouping)
     tuned = (_with_power(frame, query.total) for frame in (query.frame, *query.alternatives))
     frames = list(dict.fromkeys(tuned))
     best = frames[0]
@@ -54,6 +58,25 @@ def choose(query: PrivateQuery) -> PrivateQuery:
         alternatives=tuple(frame for frame in frames if frame is not best),
         weights=tuple(weight / total for weight in (presence, *query.weights[1:])),
     )
+
+
+def _choose_parts(query: PrivateQuery, grouping: Grouping) -> PrivateQuery:
+    first = choose(grouping.parts[0])
+    others = grouping.parts[1:]
+    if grouping.adds_up:
+        others = tuple(replace(part, frame=replace(part.frame, finer=first.frame)) for part in others)
+    parts = (first, *map(choose, others))
+    requests = shared_requests(
+        query.request,
+        [histogram_of(part.frame) for part in parts],
+        [unit_noise(part.frame) for part in parts],
+        query.statistics,
+    )
+    asked = tuple(replace(part, request=request) for part, request in zip(parts, requests, strict=True))
+    return replace(
+        query, frame=first.frame, alternatives=first.alternatives, weights=first.weights,
+        grouping=replace(grouping, parts=asked),
+    )  # fmt: skip
 
 
 def _with_power(frame: Frame, total: RunningTotal | None) -> Frame:

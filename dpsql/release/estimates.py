@@ -71,9 +71,9 @@ def read_values(statistic: Statistic, noisy: Floats, noise: float, histogram: Hi
     return NoisyValues(histogram.values(noisy), noise * histogram.value_norms(), noise)
 
 
-def shown_sigma(estimate: Estimate, sigma: Floats) -> Floats:
-    """Standard deviation of an estimate as it is shown: a BIGINT is rounded to a whole number."""
-    return np.hypot(sigma, 1.0 / np.sqrt(12.0)) if estimate.type == "BIGINT" else sigma
+def shown_sigma(estimate: Estimate, sigma: Floats, roundings: int) -> Floats:
+    """Standard deviation of an estimate as it is shown: a BIGINT is rounded, or the difference of rounded sums."""
+    return np.hypot(sigma, np.sqrt(roundings / 12.0)) if estimate.type == "BIGINT" else sigma
 
 
 def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:
@@ -101,8 +101,18 @@ def _added_up(estimate: Estimate, buckets: Buckets | None, values: Floats) -> Fl
     return values
 
 
+def linear_value(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Floats:
+    """A linear estimate on every key."""
+    own = values[linear.statistic].value if linear.statistic is not None else 0.0
+    return np.asarray(own + linear.centre * values[PRESENCE].value, dtype=np.float64)
+
+
 def estimate_column(
-    estimate: Estimate, buckets: Buckets | None, values: Mapping[Statistic, NoisyValues], histogram: Histogram
+    estimate: Estimate,
+    buckets: Buckets | None,
+    values: Mapping[Statistic, NoisyValues],
+    histogram: Histogram,
+    roundings: int = 1,
 ) -> EstimatedColumn:
     """Value and interval of one estimate on every key of the answer; what is added up needs all keys of the frame."""
     if estimate.quantile is not None and estimate.clamp is not None and estimate.numerator.statistic is not None:
@@ -111,16 +121,16 @@ def estimate_column(
         ends = quantile_interval(noisy.value, estimate.quantile, estimate.clamp, noisy.noise, Z_95)
         return EstimatedColumn(value, *ends)
     noise = {statistic: noisy.noise for statistic, noisy in values.items()}
-    top = _added_up(estimate, buckets, _linear(estimate.numerator, values))
+    top = _added_up(estimate, buckets, linear_value(estimate.numerator, values))
     norms = norms_of(estimate, buckets, histogram)
     top_sigma = linear_noise(estimate.numerator, noise) * norms
     if estimate.denominator is None:
-        half_width = Z_95 * shown_sigma(estimate, top_sigma)
+        half_width = Z_95 * shown_sigma(estimate, top_sigma, roundings)
         return EstimatedColumn(top, top - half_width, top + half_width)
-    bottom = _added_up(estimate, buckets, _linear(estimate.denominator, values))
+    bottom = _added_up(estimate, buckets, linear_value(estimate.denominator, values))
     bottom_sigma = linear_noise(estimate.denominator, noise) * norms
     if estimate.spread is not None:
-        squares = _added_up(estimate, buckets, _linear(estimate.spread.squares, values))
+        squares = _added_up(estimate, buckets, linear_value(estimate.spread.squares, values))
         return _spread_column(estimate, estimate.spread, (bottom, top, squares), noise, norms)
     covariance = estimate.numerator.centre * estimate.denominator.centre * (noise[PRESENCE] * norms) ** 2
     low, high = estimate.clamp or (-np.inf, np.inf)
@@ -145,11 +155,6 @@ def _spread_column(
         most,
     )
     return EstimatedColumn(spread_value(spread, rows, total, squares, most), low, high)
-
-
-def _linear(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Floats:
-    own = values[linear.statistic].value if linear.statistic is not None else 0.0
-    return np.asarray(own + linear.centre * values[PRESENCE].value, dtype=np.float64)
 
 
 def _ratio(

@@ -2,65 +2,26 @@
 
 Charge, draw, store, show, in this order, one release of a frame at a time. The charge is durable before any raw row is
 read; a point is durable before anything of it is shown. What was charged but never stored was never shown, and asking
-the same again uses that charge up.
+the same again uses that charge up. A query with grouping sets is charged whole, and then released set by set.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 
-from dpsql.errors import AccessError
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
-from dpsql.query.private_query import PRESENCE, PrivateQuery
-from dpsql.release.calibrate import calibrate
-from dpsql.release.choose import Shape, histogram_of
-from dpsql.release.histogram import Histogram
+from dpsql.query.private_query import PrivateQuery
 from dpsql.session import auto
-from dpsql.session.exact import Rooms, prepare_reading, read_exact
+from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
+from dpsql.session.prepared import Prepared, current, parts_of, prepare
 from dpsql.session.reader import Reader
-from dpsql.session.receipt import make_receipt, terms_of, with_price
+from dpsql.session.receipt import make_receipt, with_price
 from dpsql.session.result import Receipt, Result
-from dpsql.session.servings import Serving, servings_of
+from dpsql.session.sets import joint_price, joint_receipt, joint_table
 from dpsql.session.shown import Stored, noisy_table
-from dpsql.state import (
-    Charged,
-    ChargeItem,
-    Release,
-    State,
-    delta_units_up,
-)
-
-
-def charge_items(query: PrivateQuery, servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
-    """The price: each draw and its imprecision, and the thresholds that are due."""
-    items = []
-    for serving in servings:
-        rho_nano = sum(level.rho_nano for level, _ in serving.draws)
-        # each part is rounded up by itself, as it is where it is stored
-        parts = [level.noise_delta for level, _ in serving.draws]
-        parts += [cut.delta for cut in (serving.cut, serving.ceiling_cut) if cut is not None]
-        if not serving.is_paid:
-            items.append(ChargeItem(serving.statistic.hash_in(query.frame), rho_nano, sum(map(delta_units_up, parts))))
-    return tuple(items)
-
-
-def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
-    """The query on the last generation of its frame, or on the next where a refresh is asked for.
-
-    Raises:
-        AccessError: a reader with a limit asks for a refresh, which adds to what they hold of the same rows.
-
-    """
-    if query.refresh and reader.rho_limit is not None:
-        raise AccessError(
-            f"a refresh is one more release of the same rows, and {reader.name!r} has a limit; the curator can refresh"
-        )
-    last = state.side_table.generation(query.frame.base_hash)
-    generation = 0 if last is None else last + query.refresh
-    return replace(query, frame=replace(query.frame, generation=generation))
+from dpsql.state import Charged, Release
 
 
 def answer(
@@ -77,7 +38,7 @@ def answer(
         query: the plan, with nothing left open that AUTO is to be told.
         rooms: state, engine, sandbox and entropy.
         reader: who asks, with their clearance; who is charged for in the books.
-        timeout_seconds: limit on reading raw data; the charge stays when it runs out.
+        timeout_seconds: limit on reading raw data, for each grouping set; the charge stays when it runs out.
         told: what was charged for telling AUTO; part of the receipt.
 
     Raises:
@@ -88,76 +49,87 @@ def answer(
 
     """
     auto.require_told(query, reader)
-    table = rooms.state.side_table
-    with rooms.state.locks.exclusive(query.frame.base_hash):
+    told = told or Charged.nothing()
+    with rooms.state.locks.all_exclusive(part.frame.base_hash for part in parts_of(query)):
         query = current(query, rooms.state, reader)
-        frame = query.frame
-        calibration = calibrate(query, held_histogram(query, rooms.state))
-        servings = servings_of(query, calibration, rooms.state, reader)
-        terms = terms_of(query, calibration, servings)
-        drawn = tuple(serving.statistic for serving in servings if serving.draws)
+        prepared = prepare(query, rooms.state, reader)
         # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
-        reading = prepare_reading(frame, drawn, rooms) if drawn else None
-        items = charge_items(query, servings)
+        readings = [_reading(part, rooms) for part in prepared]
         # all of the receipt that can fail is made before the charge
-        receipt, charged = make_receipt(query, calibration.histogram, terms), Charged(0, 0, ())
+        receipts = [make_receipt(part.query, part.histogram, part.terms) for part in prepared]
+        joint = None if query.grouping is None else joint_receipt(query, prepared, receipts)
+        items = [item for part in prepared for item in part.items]
+        charged = Charged.nothing()
         if items:
-            charged = rooms.state.ledger.charge(frame.unit, items, reader.name)
-        exact = None
-        if reading is not None:
-            tables = [name for name, _ in frame.table_versions]
-            kept = table.frame(frame.frame_hash, frame.unit, tables, frame.base_hash, frame.generation)
-            exact = read_exact(reading, kept.salt, rooms, timeout_seconds)
-        made = new_points(frame, calibration.histogram, servings, exact, table, rooms.entropy)
-        told = told or Charged(0, 0, ())
-        paid = Charged(
-            charged.rho_nano + told.rho_nano,
-            charged.delta_units + told.delta_units,
-            (*told.charge_ids, *charged.charge_ids),
-        )
-        receipt = with_price(receipt, paid)
-        table.store(
-            frame.frame_hash,
-            exact.new_keys if exact else None,
-            made.points,
-            charged.charge_ids,
-            _release(query, receipt, servings, paid, reader),
-            exact.snapshot if exact else None,
-            made.thresholds,
-        )
-        noisy = noisy_table(query, calibration.histogram, servings, Stored(frame, table))
+            charged = rooms.state.ledger.charge(query.frame.unit, items, reader.name)
+        for part, reading, receipt in zip(prepared, readings, receipts, strict=True):
+            exact = None if reading is None else read_exact(reading, _salt(part, rooms), rooms, timeout_seconds)
+            drawn = charged.part(part.items)
+            # AUTO is told for queries with one set of keys alone
+            paid = told.beside(drawn)
+            _store(part, exact, _release(query, part, with_price(receipt, paid), paid, reader), drawn, rooms)
+        stored = [Stored(part.query.frame, rooms.state.side_table) for part in prepared]
+        if joint is None:
+            noisy = noisy_table(query, prepared[0].histogram, prepared[0].servings, stored[0])
+            receipt = with_price(receipts[0], told.beside(charged))
+        else:
+            noisy = joint_table(query, prepared, stored)
+            receipt = joint_price(joint, prepared, charged)
     shown = rooms.sandbox.run(finish_sql(query), {NOISY: noisy})
     for step in query.after:
         shown = rooms.sandbox.run(step.sql, {RESULT: shown})
     return Result(shown, receipt)
 
 
-def held_histogram(query: PrivateQuery, state: State) -> Histogram:
-    """How the presence count is noised; a frame that has a point of it keeps its shape."""
-    stored = state.side_table.levels(PRESENCE.hash_in(query.frame))
-    shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
-    return histogram_of(query.frame, shape)
+def _reading(part: Prepared, rooms: Rooms) -> Reading | None:
+    """Where the exact values of what is drawn come from; None where nothing is."""
+    drawn = tuple(serving.statistic for serving in part.servings if serving.draws)
+    return prepare_reading(part.query.frame, drawn, rooms) if drawn else None
 
 
-def _release(
-    query: PrivateQuery, receipt: Receipt, servings: tuple[Serving, ...], charged: Charged, reader: Reader
-) -> Release:
-    told = auto.told_levels(query)
+def _salt(part: Prepared, rooms: Rooms) -> bytes:
+    """The salt by which units are bounded; the frame is stored, and its finer one, if they are not yet."""
+    frame = part.query.frame
+    kept = [
+        rooms.state.side_table.frame(
+            one.frame_hash, one.unit, [name for name, _ in one.table_versions], one.base_hash, one.generation
+        )
+        for one in (frame, frame.finer)
+        if one is not None
+    ]
+    return kept[-1].salt
+
+
+def _store(part: Prepared, exact: Exact | None, release: Release, charged: Charged, rooms: Rooms) -> None:
+    """Draw and make what is not stored, and store it with its release."""
+    frame, table = part.query.frame, rooms.state.side_table
+    made = new_points(frame, part.histogram, part.servings, exact, table, rooms.entropy)
+    table.store(
+        frame.frame_hash,
+        exact.new_keys if exact else None,
+        made.points,
+        charged.charge_ids,
+        release,
+        exact.snapshot if exact else None,
+        made.thresholds,
+    )
+
+
+def _release(query: PrivateQuery, part: Prepared, receipt: Receipt, charged: Charged, reader: Reader) -> Release:
+    """The record of one frame's release, under the name of the whole query."""
+    frame = part.query.frame
     return Release(
         analyst=reader.name,
         query_hash=query.query_hash,
         at=dt.datetime.now(dt.UTC),
-        statistics=(*(serving.statistic.hash_in(query.frame) for serving in servings), *told),
-        levels=(
-            *((serving.told_nano, serving.release_nano) for serving in servings),
-            *((rho_nano, 0) for rho_nano in told.values()),
-        ),
+        statistics=tuple(serving.statistic.hash_in(frame) for serving in part.servings),
+        levels=tuple((serving.told_nano, serving.release_nano) for serving in part.servings),
         mechanism=receipt.mechanism,
-        rho_nano=sum(serving.level.rho_nano for serving in servings) + sum(told.values()),
+        rho_nano=sum(serving.level.rho_nano for serving in part.servings),
         epsilon=receipt.epsilon,
         delta=receipt.delta,
         charged_rho_nano=charged.rho_nano,
         charged_delta_units=charged.delta_units,
         reused=receipt.reused,
-        table_versions=query.frame.table_versions,
+        table_versions=frame.table_versions,
     )

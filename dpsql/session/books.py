@@ -9,17 +9,18 @@ import pyarrow as pa
 
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
-from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery
+from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.session.answer import charge_items, current, held_histogram
 from dpsql.session.auto import is_open, may_come, open_price, require_told
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
+from dpsql.session.prepared import Prepared, current, held_histogram, prepare
 from dpsql.session.reader import Reader
-from dpsql.session.receipt import column_receipts, notes, terms_of
-from dpsql.session.result import Result
-from dpsql.session.servings import Serving, servings_of
+from dpsql.session.receipt import column_receipts, notes
+from dpsql.session.result import ColumnReceipt, Result
+from dpsql.session.servings import Serving
+from dpsql.session.sets import joint_columns, joint_guarantee_of, joint_notes
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -232,14 +233,40 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         return _open_table(query, state, reader)
     require_told(query, reader)
     query = current(query, state, reader)
-    histogram = held_histogram(query, state)
-    calibration = calibrate(query, histogram)
-    frame = query.frame
-    servings = servings_of(query, calibration, state, reader)
-    items = charge_items(query, servings)
-    terms = terms_of(query, calibration, servings)
+    prepared = prepare(query, state, reader)
+    items = [item for part in prepared for item in part.items]
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
+    rows: list[tuple[str, str, str]] = []
+    if query.grouping is None:
+        only = prepared[0]
+        rows += _explained(only, column_receipts(only.query, only.histogram, _sigmas(only)))
+        rows += [("error", "rule", note) for note in notes(only.query, only.terms)]
+    else:
+        for part, columns in zip(prepared, joint_columns(query.grouping, prepared), strict=True):
+            rows.append(("grouping set", "keys", ", ".join(key.sql for key in part.query.frame.keys) or "()"))
+            rows += _explained(part, columns)
+            rows += [("error", "rule", note) for note in notes(part.query, part.terms)]
+        epsilon, delta = joint_guarantee_of(query, prepared)
+        rho = sum(level.rho_nano for part in prepared for level in part.terms.levels) / NANO_PER_RHO
+        rows.append(("all sets", "rho", f"{rho:.9g}"))
+        rows.append(("all sets", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"))
+        rows += [("all sets", "rule", note) for note in joint_notes(query.grouping)]
+    rows += [
+        ("price", "rho", f"{price_rho:.9g}"),
+        ("price", "threshold delta", f"{price_delta:.6g}"),
+        ("price", "query hash", query.query_hash),
+    ]
+    return _table(("section", "name", "value"), rows)
+
+
+def _sigmas(part: Prepared) -> dict[Statistic, float]:
+    return {level.statistic: level.sigma for level in part.terms.levels}
+
+
+def _explained(part: Prepared, columns: Sequence[ColumnReceipt]) -> list[tuple[str, str, str]]:
+    """What is grouped, how it is noised, and with which error."""
+    query, frame, terms = part.query, part.query.frame, part.terms
     rows: list[tuple[str, str, str]] = [
         *_frame_rows(frame),
         ("frame", "max_groups", _groups_sentence(frame)),
@@ -250,17 +277,10 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     if terms.tau is not None or query.min_units > 1:
         rows.append(("mechanism", "threshold", threshold_sentence(query, terms.tau)))
     rows += [("not chosen", *row) for row in not_chosen(query)]
-    rows += [_statistic_row(serving, histogram) for serving in servings]
-    sigmas = {level.statistic: level.sigma for level in terms.levels}
-    for receipt in column_receipts(query, histogram, sigmas):
-        rows.append(("expected error", receipt.name, _expected(receipt.sigma, receipt.half_width_95)))
-    rows += [("error", "rule", note) for note in notes(query, terms)]
-    rows += [
-        ("price", "rho", f"{price_rho:.9g}"),
-        ("price", "threshold delta", f"{price_delta:.6g}"),
-        ("price", "query hash", query.query_hash),
-    ]
-    return _table(("section", "name", "value"), rows)
+    rows += [_statistic_row(serving, part.histogram) for serving in part.servings]
+    for column in columns:
+        rows.append(("expected error", column.name, _expected(column.sigma, column.half_width_95)))
+    return rows
 
 
 def _frame_rows(frame: Frame) -> list[tuple[str, str, str]]:

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.query.bound import approximate_sizes_sql, bounded_sql
+from dpsql.query.added_up import exact_sql
+from dpsql.query.bound import approximate_sizes_sql
 from dpsql.query.histogram_sql import cell_columns
 from dpsql.query.kept import Formulation, chooses_groups, fastest
 from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
@@ -72,6 +73,7 @@ class Reading:
     Attributes:
         due: statistics whose values are wanted, presence first where it is among them.
         public_keys: the frame's public keys, one row each; None where keys are private.
+        finer_keys: those of the finer frame that bounds its units; None where there is none.
         held: keys that the frame holds; None before its first release.
         snapshot: the frozen histogram; None where there is none.
 
@@ -80,6 +82,7 @@ class Reading:
     frame: Frame
     due: tuple[Statistic, ...]
     public_keys: pa.Table | None
+    finer_keys: pa.Table | None
     held: pa.Table | None = field(repr=False)
     snapshot: Snapshot | None = field(repr=False)
 
@@ -98,7 +101,7 @@ class Reading:
         """Keys that the bounded query is about, where these are known before it."""
         if self.frame.is_frozen:
             return None if self.is_first else self.held
-        return self.public_keys
+        return self.public_keys if self.finer_keys is None else self.finer_keys
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
@@ -107,7 +110,7 @@ class Reading:
             return sketch_sql(self.frame, salt)
         others = (statistic for statistic in self.due if statistic != PRESENCE)
         held_keys = self.frame.is_frozen and not self.is_first
-        return bounded_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys, formulation=formulation)
+        return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys, formulation=formulation)
 
 
 def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> Reading:
@@ -119,7 +122,8 @@ def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> R
     """
     held = rooms.state.side_table.frame_keys(frame.frame_hash)
     snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
-    reading = Reading(frame, due, public_key_table(frame, rooms), held, snapshot)
+    finer_keys = None if frame.finer is None else public_key_table(frame.finer, rooms)
+    reading = Reading(frame, due, public_key_table(frame, rooms), finer_keys, held, snapshot)
     if reading.needs_data and not frame.relation:
         raise ReleaseError(
             f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "
@@ -208,12 +212,13 @@ def _aggregate(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: flo
 
 def _fastest(reading: Reading, rooms: Rooms, timeout_seconds: float | None) -> Formulation:
     """How the bounded query is written: all ways have one result, and none fails for want of sizes."""
-    if chooses_groups(reading.frame):
-        sql = approximate_sizes_sql(reading.frame)
+    frame = reading.frame.finer or reading.frame
+    if chooses_groups(frame):
+        sql = approximate_sizes_sql(frame)
         others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
         with contextlib.suppress(EngineError):
             sizes = rooms.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=timeout_seconds)
-            return fastest(reading.frame, others, sizes, has_native=rooms.engine.has_native())
+            return fastest(frame, others, sizes, has_native=rooms.engine.has_native())
     return "groups_first"
 
 

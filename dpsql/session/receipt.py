@@ -120,17 +120,29 @@ def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | 
 def column_receipts(
     query: PrivateQuery, histogram: Histogram, sigmas: Mapping[Statistic, float]
 ) -> tuple[ColumnReceipt, ...]:
-    """The noise of every result column that is one aggregate."""
+    """The noise of every result column that is one aggregate, from that of the statistics' points."""
     noise = {statistic: noise_sigma(statistic, sigma, histogram) for statistic, sigma in sigmas.items()}
+    return columns_with(query, histogram, noise)
+
+
+def columns_with(
+    query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
+) -> tuple[ColumnReceipt, ...]:
+    """The noise of every result column that is one aggregate, from that of the statistics' values."""
     return tuple(
-        _column(column.name, query.estimates[column.estimate], query, histogram, noise)
+        _column(column.name, query.estimates[column.estimate], query, histogram, noise, roundings)
         for column in query.finish.columns
         if column.estimate is not None
     )
 
 
 def _column(
-    name: str, estimate: Estimate, query: PrivateQuery, histogram: Histogram, noise: Mapping[Statistic, float]
+    name: str,
+    estimate: Estimate,
+    query: PrivateQuery,
+    histogram: Histogram,
+    noise: Mapping[Statistic, float],
+    roundings: int,
 ) -> ColumnReceipt:
     statistic, frame = estimate.numerator.statistic or PRESENCE, query.frame
     l2 = histogram.sum_l2(statistic)
@@ -140,12 +152,12 @@ def _column(
     if estimate.denominator is not None or estimate.quantile is not None:
         return ColumnReceipt(name, estimate.name, estimate.clamp, None, None, None, None, statistic.lattice)
     norms = norms_of(estimate, query.buckets, histogram)
-    sigma = float(shown_sigma(estimate, linear_noise(estimate.numerator, noise) * norms.max(initial=0.0)))
+    sigma = float(shown_sigma(estimate, linear_noise(estimate.numerator, noise) * norms.max(initial=0.0), roundings))
     return ColumnReceipt(
         name=name,
         aggregate=estimate.name,
         bounds=statistic.interval,
-        linf=statistic.radius,
+        linf=statistic.radius * frame.finer_per_group,
         l2=l2,
         sigma=sigma,
         half_width_95=Z_95 * sigma,
@@ -162,11 +174,14 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
             f"a unit in n groups, more than {frame.max_groups}, counts in each with weight sqrt({frame.max_groups} / n)"
             f", in at most {frame.counted_groups} groups, so counts and sums over such units are too low"
         )
-    elif frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
+    elif frame.finer is None and frame.max_groups is not None and frame.max_groups < (frame.key_count or math.inf):
         found.append(
             f"each unit counts in at most {frame.max_groups} groups; which ones is chosen by a secret hash, "
             "so sums over few groups of units with many are too low"
         )
+    if frame.finer is not None:
+        keys = ", ".join(key.sql for key in frame.finer.keys)
+        found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
     found += _auto_notes(query)
     if query.total is not None:
         found.append("errors differ by row; what is stated of a column is the largest of them")

@@ -48,6 +48,14 @@ class ColumnReceipt:
 
 
 @dataclass(frozen=True, slots=True)
+class SetReceipt:
+    """The receipt of one grouping set, by its keys."""
+
+    keys: tuple[str, ...]
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What a release was, what it cost, and how noisy it is; a function of policy, text and past releases.
 
@@ -68,6 +76,8 @@ class Receipt:
             private keys: exceeds the largest group left out by more than this.
         columns: the noise per column.
         notes: rules that shaped the answer, as sentences.
+        sets: of a query with several grouping sets, the receipt of each; what stands above is of all together, and of a
+            column the largest.
 
     """
 
@@ -87,6 +97,7 @@ class Receipt:
     threshold: float | None
     columns: tuple[ColumnReceipt, ...]
     notes: tuple[str, ...]
+    sets: tuple[SetReceipt, ...] = ()
 
     def __str__(self) -> str:
         price = (
@@ -102,6 +113,10 @@ class Receipt:
         if self.threshold is not None:
             above = "" if self.max_keys is None else "the largest group left out by more than "
             lines.append(f"keys     shown where the noisy count of units exceeds {above}{self.threshold:.9g}")
+        for one in self.sets:
+            keys, own = ", ".join(one.keys), one.receipt
+            hidden = "" if own.threshold is None else f"; shown above {own.threshold:.9g} units"
+            lines.append(f"set      ({keys}): rho = {own.rho:.6g}, charged {own.charged_rho:.6g}{hidden}")
         for column in self.columns:
             width = "differs by row" if column.half_width_95 is None else f"± {column.half_width_95:.6g} (95 %)"
             lines.append(f"error    {column.name}: {width}")

@@ -116,8 +116,17 @@ class Serving:
         return above[-1], (below[0] if below else None)
 
 
-def servings_of(query: PrivateQuery, calibration: Calibration, state: State, reader: Reader) -> tuple[Serving, ...]:
+def servings_of(
+    query: PrivateQuery, calibration: Calibration, state: State, reader: Reader, asked_nano: int
+) -> tuple[Serving, ...]:
     """How each statistic of a query is served, presence first.
+
+    Args:
+        query: on one frame.
+        calibration: its levels as they are asked for.
+        state: the books.
+        reader: who asks.
+        asked_nano: level of all that is asked for at once, which higher points may serve up to.
 
     Raises:
         AccessError: the reader may not be shown this level, or no keys of this frame.
@@ -125,17 +134,20 @@ def servings_of(query: PrivateQuery, calibration: Calibration, state: State, rea
             level is above the frame's ceiling.
 
     """
-    reader.require(calibration.rho_nano)
-    return tuple(_Cascade(query, calibration, level, state, reader).serving() for level in calibration.levels)
+    reader.require(asked_nano)
+    return tuple(
+        _Cascade(query, calibration, level, state, reader, asked_nano).serving() for level in calibration.levels
+    )
 
 
 class _Cascade:
     """What is stored of one statistic, and what a reader asks of it."""
 
     def __init__(
-        self, query: PrivateQuery, calibration: Calibration, level: Level, state: State, reader: Reader
+        self, query: PrivateQuery, calibration: Calibration, level: Level, state: State, reader: Reader, asked_nano: int
     ) -> None:
         self._query = query
+        self._asked_nano = asked_nano
         self._window = query.frame.window
         self._calibration = calibration
         self._histogram = calibration.histogram
@@ -312,7 +324,7 @@ class _Cascade:
     def _fitting(self, stored: tuple[StoredLevel, ...]) -> StoredLevel | None:
         """The highest point between the statistic's level and the query's; beyond so many points, the next lower."""
         asked = self._level.rho_nano
-        fitting = [point for point in stored if asked <= point.rho_nano <= self._calibration.rho_nano]
+        fitting = [point for point in stored if asked <= point.rho_nano <= self._asked_nano]
         if fitting or len(stored) < MOST_POINTS:
             return fitting[0] if fitting else None
         return next((point for point in stored if point.rho_nano < asked), None)

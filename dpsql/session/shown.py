@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.query.private_query import PRESENCE, Buckets, Frame, PrivateQuery, Statistic
-from dpsql.release.estimates import estimate_column, noise_sigma, read_values
+from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma, read_values
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys
 from dpsql.release.sequences import Sequences
@@ -38,26 +39,60 @@ class Stored:
         return self.side_table.frame_keys(self.frame.frame_hash)
 
 
-def noisy_table(query: PrivateQuery, histogram: Histogram, servings: tuple[Serving, ...], stored: Stored) -> pa.Table:
-    """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group."""
+@dataclass(frozen=True)
+class Agreed:
+    """Values that are shown.
+
+    Attributes:
+        values: of every statistic.
+        whole: of estimates that are rounded together with others, by their number.
+        roundings: how many roundings are in each of these.
+
+    """
+
+    values: Mapping[Statistic, NoisyValues]
+    whole: Mapping[int, npt.NDArray[np.float64]]
+    roundings: int
+
+
+def noisy_table(
+    query: PrivateQuery,
+    histogram: Histogram,
+    servings: tuple[Serving, ...],
+    stored: Stored,
+    agreed: Agreed | None = None,
+) -> pa.Table:
+    """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
+
+    Args:
+        query: on one frame.
+        histogram: how its presence count is noised.
+        servings: how each statistic is served.
+        stored: points and keys.
+        agreed: values of all keys, in place of those that are read from the points; public keys only.
+
+    """
     points = {serving.statistic: stored.point(serving.statistic, serving.level.rho_nano) for serving in servings}
     shown = _shown(query, histogram, servings[0], points[PRESENCE], stored)
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
     first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
-    values = {
-        statistic: read_values(
-            statistic,
-            _steps(point).reshape(-1, statistic.cells)[first].ravel() + (added if statistic == PRESENCE else 0.0),
-            noise_sigma(statistic, point.sigma, histogram),
-            histogram,
-        )
-        for statistic, point in points.items()
-    }
+    if agreed is None:
+        read = {
+            statistic: read_values(
+                statistic,
+                point_values(point).reshape(-1, statistic.cells)[first].ravel()
+                + (added if statistic == PRESENCE else 0.0),
+                noise_sigma(statistic, point.sigma, histogram),
+                histogram,
+            )
+            for statistic, point in points.items()
+        }
+        agreed = Agreed(read, {}, 1)
     columns = _key_columns(query, stored.keys(), shown)
     for i, estimate in enumerate(query.estimates):
-        column = estimate_column(estimate, query.buckets, values, histogram)
-        value = column.value[then]
+        column = estimate_column(estimate, query.buckets, agreed.values, histogram, agreed.roundings)
+        value = agreed.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = pa.array(np.rint(value) if estimate.type == "BIGINT" else value, from_pandas=True)
         columns[f"agg_{i}_low"] = pa.array(column.low[then])
         columns[f"agg_{i}_high"] = pa.array((column.high + lost * estimate.numerator.centre)[then])
@@ -71,7 +106,7 @@ def _shown(
 ) -> npt.NDArray[np.intp]:
     """Groups that may be shown: those that charged points have shown, and that pass the reader's own rule."""
     if not query.frame.has_private_keys:
-        counts = histogram.values(_steps(served))
+        counts = histogram.values(point_values(served))
         if query.buckets is not None:
             counts = Sequences(query.buckets.ordering, 0).group_sums(counts, query.buckets.places)
         return shown_keys(counts, 0.0, None, query.min_units)
@@ -80,16 +115,16 @@ def _shown(
         point = served if level.rho_nano == served.rho_nano else stored.point(PRESENCE, level.rho_nano)
         if point.tau is None:
             raise AssertionError("keys are shown by charged points")
-        passed[shown_keys(_steps(point), 0.0, point.tau, 1)] = True
+        passed[shown_keys(point_values(point), 0.0, point.tau, 1)] = True
     if query.min_units > 1:
         floor, _ = _floors(query.frame, served)
         own = np.zeros(len(passed), dtype=np.bool_)
-        own[shown_keys(_steps(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
+        own[shown_keys(point_values(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
         passed &= own
     return np.flatnonzero(passed)
 
 
-def _steps(point: Point) -> npt.NDArray[np.float64]:
+def point_values(point: Point) -> npt.NDArray[np.float64]:
     """What is stored, in the aggregate's units; of a presence count less the floor."""
     return point.values.astype(np.float64) * 2.0**point.lattice_exponent
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from dpsql.errors import BudgetError, PolicyError, StateError
@@ -37,11 +37,47 @@ class ChargeItem:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """What a charge took from the budget, and every open charge that now pays for the statistics asked."""
+    """What a charge took from the budget, and every open charge that now pays for the statistics asked.
+
+    Attributes:
+        rho_nano, delta_units: what was taken.
+        charge_ids: the charges that pay, new ones and those that were open.
+        by_statistic: the same of each statistic that was asked for, by its hash.
+
+    """
 
     rho_nano: int
     delta_units: int
     charge_ids: tuple[int, ...]
+    by_statistic: Mapping[str, Charged] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def nothing(cls) -> Charged:
+        """Where nothing was to be paid."""
+        return cls(0, 0, ())
+
+    def beside(self, other: Charged) -> Charged:
+        """Two charges as one."""
+        return Charged(
+            self.rho_nano + other.rho_nano,
+            self.delta_units + other.delta_units,
+            (*self.charge_ids, *other.charge_ids),
+            {**self.by_statistic, **other.by_statistic},
+        )
+
+    def part(self, items: Iterable[ChargeItem]) -> Charged:
+        """What was charged for some of the statistics."""
+        paid = {item.statistic_hash: self.by_statistic[item.statistic_hash] for item in items}
+        return _together(paid)
+
+
+def _together(paid: Mapping[str, Charged]) -> Charged:
+    return Charged(
+        sum(one.rho_nano for one in paid.values()),
+        sum(one.delta_units for one in paid.values()),
+        tuple(sorted(charge_id for one in paid.values() for charge_id in one.charge_ids)),
+        paid,
+    )
 
 
 def read_spent(connection: sqlite3.Connection, unit: str) -> Spent:
@@ -114,25 +150,29 @@ class Ledger:
         with self._database.write() as connection:
             budget = _budget(connection, unit)
             spent = read_spent(connection, unit)
-            charge_ids: list[int] = []
-            missing: list[ChargeItem] = []
+            found: list[tuple[ChargeItem, list[int]]] = []
             for item in items:
                 held, open_ids = _open_charges(connection, unit, item.statistic_hash)
-                charge_ids += open_ids
                 rho_nano = max(0, item.rho_nano - held.rho_nano)
                 delta_units = max(0, item.delta_units - held.delta_units)
-                if rho_nano or delta_units:
-                    missing.append(ChargeItem(item.statistic_hash, rho_nano, delta_units))
+                found.append((ChargeItem(item.statistic_hash, rho_nano, delta_units), open_ids))
+            missing = [item for item, _ in found]
             new = Spent(sum(item.rho_nano for item in missing), sum(item.delta_units for item in missing))
             _check_budget(unit, budget, spent, new)
-            for item in missing:
+            for item, charge_ids in found:
+                if not item.rho_nano and not item.delta_units:
+                    continue
                 cursor = connection.execute(
                     "INSERT INTO charge (unit, statistic_hash, rho_nano, delta_units, analyst, at) "
                     "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
                     (unit, item.statistic_hash, item.rho_nano, str(item.delta_units), analyst, at),
                 )
                 charge_ids.append(cursor.fetchone()[0])
-        return Charged(new.rho_nano, new.delta_units, tuple(charge_ids))
+        paid = {
+            item.statistic_hash: Charged(item.rho_nano, item.delta_units, tuple(charge_ids))
+            for item, charge_ids in found
+        }
+        return _together(paid)
 
 
 def _check_budget(unit: str, budget: Spent, spent: Spent, new: Spent) -> None:

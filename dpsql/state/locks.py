@@ -7,8 +7,8 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,10 @@ class _Shards:
     by_name: dict[str, _Shard] = field(default_factory=dict)
 
 
+def _shard_name(frame_hash: str) -> str:
+    return hashlib.sha256(frame_hash.encode()).hexdigest()[:2]
+
+
 class Locks:
     """The locks of one state; ``folder`` is where processes meet, None for a state in memory.
 
@@ -59,7 +63,7 @@ class Locks:
         return fresh
 
     def _shard(self, shards: _Shards, frame_hash: str) -> _Shard:
-        name = hashlib.sha256(frame_hash.encode()).hexdigest()[:2]
+        name = _shard_name(frame_hash)
         with shards.lock:
             if name not in shards.by_name:
                 file_lock = None
@@ -68,6 +72,19 @@ class Locks:
                     file_lock = FileLock(self._folder / f"{name}.lock", mode=0o600, thread_local=False)
                 shards.by_name[name] = _Shard(file_lock)
             return shards.by_name[name]
+
+    @contextmanager
+    def all_exclusive(self, frame_hashes: Iterable[str]) -> Iterator[None]:
+        """Hold the locks of several frames; in one order for everybody, so that no two wait for each other.
+
+        Raises:
+            StateError: others held one of them for longer than the timeout, or the lock folder cannot be used.
+
+        """
+        with ExitStack() as held:
+            for frame_hash in sorted(set(frame_hashes), key=_shard_name):
+                held.enter_context(self.exclusive(frame_hash))
+            yield
 
     @contextmanager
     def exclusive(self, frame_hash: str) -> Iterator[None]:

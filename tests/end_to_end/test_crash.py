@@ -18,11 +18,8 @@ import pytest
 
 import dpsql
 from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.calibrate import calibrate
-from dpsql.release.choose import histogram_of
-from dpsql.session.answer import charge_items
+from dpsql.session.prepared import prepare
 from dpsql.session.reader import CURATOR
-from dpsql.session.servings import servings_of
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module
 
@@ -174,8 +171,7 @@ def price(asker: Asker) -> tuple[int, int]:
         statement = read_statement(query(0))
         assert isinstance(statement, SelectStatement)
         planned, state, curator = session._desk.plan(statement, {"rho": RHO}, CURATOR)
-        calibration = calibrate(planned, histogram_of(planned.frame))
-        items = charge_items(planned, servings_of(planned, calibration, state, curator))
+        items = [item for part in prepare(planned, state, curator) for item in part.items]
     assert sum(item.rho_nano for item in items) == RHO * 1e9
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
 

@@ -33,12 +33,12 @@ import pyarrow.compute as pc
 import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
+from dpsql.query.added_up import exact_sql
 from dpsql.query.after import RESULT
-from dpsql.query.bound import bounded_sql
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, Frame, Linear, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Frame, Grouping, Linear, PrivateQuery, Statistic
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
@@ -48,6 +48,7 @@ from dpsql.release.spreads import spread_value
 from dpsql.session.exact import cell_values
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
+from dpsql.session.sets import _placed
 from dpsql.session.shown import _bucket_keys
 
 FOLDER = Path(__file__).parent
@@ -211,31 +212,39 @@ class Clinic:
 
     def exact(self, query: PrivateQuery) -> pa.Table:
         """The finished result with the exact bounded values where the noisy ones would stand, threshold left out."""
+        noisy = self._exact_table(query) if query.grouping is None else self._exact_sets(query, query.grouping)
+        shown = self.sandbox.run(finish_sql(query), {NOISY: noisy})
+        for step in query.after:
+            shown = self.sandbox.run(step.sql, {RESULT: shown})
+        return shown
+
+    def _exact_sets(self, query: PrivateQuery, grouping: Grouping) -> pa.Table:
+        tables = [_placed(grouping, part, self._exact_table(part)) for part in grouping.parts]
+        return pa.concat_tables([tables[place] for place in grouping.sets], promote_options="permissive")
+
+    def _exact_table(self, query: PrivateQuery) -> pa.Table:
         keys = [f"key_{i}" for i in range(len(query.frame.keys))]
-        public = None
-        if query.frame.public_keys is not None:
-            types = [key.type for key in query.frame.keys]
-            public = self.view.public_key_table(query.frame.public_keys.columns, types)
+        public, listed = self._public(query.frame), self._listed(query.frame)
         formulations: tuple[Formulation, ...] = ("groups_first", "rows_first")
         tables = [
             self.engine.aggregate(
-                bounded_sql(query.frame, query.statistics, SALT, formulation=formulation),
-                listed_keys=public,
+                exact_sql(query.frame, query.statistics, SALT, formulation=formulation),
+                listed_keys=listed,
                 timeout_seconds=None,
             ).reveal()
-            for formulation in formulations[: 2 if chooses_groups(query.frame) else 1]
+            for formulation in formulations[: 2 if chooses_groups(query.frame.finer or query.frame) else 1]
         ]
         table, *others = tables
         assert all(sorted(map(str, other.to_pylist())) == sorted(map(str, table.to_pylist())) for other in others)
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
-        beside = {
+        measured = {
             s: cell_values(aligned.values, i, s) * 2.0 ** query.frame.exact_exponent(s)
             for i, s in enumerate(query.statistics)
             if i
         }
-        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | beside
+        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | measured
         shown = public if public is not None else aligned.new_keys
         assert shown is not None
         if query.buckets is not None:
@@ -261,10 +270,15 @@ class Clinic:
                 value = np.clip(value, *estimate.clamp)
             for suffix in ("", "_low", "_high"):
                 finished[f"agg_{i}{suffix}"] = pa.array(value, from_pandas=True)
-        shown = self.sandbox.run(finish_sql(query), {NOISY: pa.table(finished)})
-        for step in query.after:
-            shown = self.sandbox.run(step.sql, {RESULT: shown})
-        return shown
+        return pa.table(finished)
+
+    def _public(self, frame: Frame) -> pa.Table | None:
+        if frame.public_keys is None:
+            return None
+        return self.view.public_key_table(frame.public_keys.columns, [key.type for key in frame.keys])
+
+    def _listed(self, frame: Frame) -> pa.Table | None:
+        return self._public(frame.finer or frame)
 
 
 def _linear(linear: Linear, exact: Mapping[Statistic, np.ndarray]) -> np.ndarray:
@@ -288,14 +302,34 @@ def _price(session: dpsql.Session, record: Record, sql: str) -> str:
 
 
 def _plan_lines(query: PrivateQuery) -> Iterator[str]:
+    if query.grouping is None:
+        yield from _frame_lines(query)
+    else:
+        shown = [[key.sql for key in query.grouping.parts[place].frame.keys] for place in query.grouping.sets]
+        yield f"sets {', '.join('(' + ', '.join(keys) + ')' for keys in shown)}"
+        for part in query.grouping.parts:
+            yield from _frame_lines(part)
+    finish = query.finish
+    yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
+    if finish.having:
+        yield f"having {finish.having}"
+    if finish.order_by:
+        yield f"order {', '.join(finish.order_by)}"
+    if finish.limit is not None or finish.offset is not None:
+        yield f"limit {finish.limit} offset {finish.offset}"
+
+
+def _frame_lines(query: PrivateQuery) -> Iterator[str]:
     frame = query.frame
     keys = ", ".join(f"{key.sql} {key.type}" for key in frame.keys) or "none"
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
     ceiling = "" if frame.ceiling is None else f"; ceiling {frame.ceiling / 1e9:g}"
     weighted = "" if frame.counted_groups is None else f", with weights {frame.counted_groups}"
-    most = f"{'any number of' if frame.max_groups is None else frame.max_groups} groups{weighted}"
-    yield f"keys {keys}; at most {most}{ceiling}"
+    bounded = f"at most {'any number of' if frame.max_groups is None else frame.max_groups} groups{weighted}"
+    if frame.finer is not None:
+        bounded = f"sums of finer groups, at most {frame.finer_per_group} of a unit in one, {frame.unit_groups} squared"
+    yield f"keys {keys}; {bounded}{ceiling}"
     others = [_mechanism(other) for other in query.alternatives]
     if others or frame.mechanism not in ("gaussian", "gshm"):
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
@@ -332,14 +366,6 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     wishes = [name for name in ("refresh", "own_threshold") if getattr(query, name)]
     levels = [f"{name}={value:g}" for name, value in asked.items() if value is not None]
     yield " ".join(["asks", *levels, *wishes])
-    finish = query.finish
-    yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
-    if finish.having:
-        yield f"having {finish.having}"
-    if finish.order_by:
-        yield f"order {', '.join(finish.order_by)}"
-    if finish.limit is not None or finish.offset is not None:
-        yield f"limit {finish.limit} offset {finish.offset}"
 
 
 def _mechanism(frame: Frame) -> str:

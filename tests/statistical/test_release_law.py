@@ -261,8 +261,8 @@ def centre_of_exact_presence(linear: Linear, values: dict[Statistic, estimates.N
 @pytest.mark.parametrize(
     ("module", "function", "fault"),
     [
-        (estimates, "_linear", without_centre),
-        (estimates, "_linear", centre_of_exact_presence),
+        (estimates, "linear_value", without_centre),
+        (estimates, "linear_value", centre_of_exact_presence),
         (calibration_module, "sigma_at", at_full_range),
     ],
 )

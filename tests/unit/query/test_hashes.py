@@ -132,6 +132,7 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
         "ceiling": 10**9, "generation": 1, "factorised": Factorised(Ordering(0, (3,), descending=False), 8),
         "source": '("main.visits"@"1" AS join_0 JOIN "main.other"@"1" AS join_1 ON join_0."a" = join_1."b")',
         "links": (("main.parent", "1", ("a",), ("b",)),), "counted_groups": 8,
+        "finer": dataclasses.replace(frame, version="3"),
     }  # fmt: skip
     names = {field.name for field in dataclasses.fields(frame)}
     assert names - set(changes) == {"relation", "reads"}, "only the text that reads may differ"

@@ -273,5 +273,5 @@ def test_a_crash_between_charge_and_store_is_paid_for_once(tmp_path: Path) -> No
         assert state.ledger.spent("patient") == Spent(150, 5)
         with state.locks.exclusive("frame"):
             again = [ChargeItem("b", 50, 0), ChargeItem("a", 100, 5)]
-            assert state.ledger.charge("patient", again, "ana") == Charged(0, 0, (2, 1))
+            assert state.ledger.charge("patient", again, "ana") == Charged(0, 0, (1, 2))
         assert state.ledger.spent("patient") == Spent(150, 5)

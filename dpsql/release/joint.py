@@ -1,0 +1,115 @@
+"""Several frames released as one: how a request is shared among them, and what they guarantee together.
+
+*Guarantee*: levels of zCDP add up, whatever each statistic is about; Gaussian noise at levels that add up to rho is one
+Gaussian release at rho, and a threshold that lets a new key pass with probability delta brings the whole release within
+delta of one that shows none. docs/proofs/grouping-sets.md, Theorem 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.accounting import gaussian, zcdp
+from dpsql.errors import CalibrationError
+from dpsql.mechanisms.rounded_gaussian import slack_delta
+from dpsql.query.private_query import NANO, Request, Statistic
+from dpsql.release.calibrate import draws_of
+from dpsql.release.histogram import FLOAT_SLACK, Histogram
+
+_THRESHOLDS = 0.5
+"""Part of delta that thresholds get where keys hide; the rest is what the conversion to epsilon takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one frame shows in a joint release.
+
+    Attributes:
+        histogram: how its presence count is noised.
+        rho_nano: levels that its numbers and keys tell of, added up.
+        threshold_delta: what the thresholds cost that its keys have passed.
+        statistics: what is noised.
+        draws_per_point: how many draws a point may be an average of.
+
+    """
+
+    histogram: Histogram
+    rho_nano: int
+    threshold_delta: float
+    statistics: tuple[Statistic, ...]
+    draws_per_point: int
+
+
+def shared_requests(
+    request: Request, histograms: Sequence[Histogram], noises: Sequence[float], statistics: tuple[Statistic, ...]
+) -> tuple[Request, ...]:
+    """The request of each frame: all by rho, in proportion to the noise of a count.
+
+    So the sum of the variances of a count in each set is least. What thresholds may cost is shared equally.
+
+    Args:
+        request: of all together.
+        histograms: how the presence counts are noised.
+        noises: standard deviation of a count of each at rho = 1.
+        statistics: what is noised in each.
+
+    Raises:
+        CalibrationError: delta is below what the precision of the noise allows.
+
+    """
+    hiding = sum(histogram.hides for histogram in histograms)
+    delta = request.delta * _THRESHOLDS / hiding if hiding else request.delta
+    total = request.rho
+    if total is None:
+        total = _rho(request, histograms, statistics, hides=bool(hiding))
+    # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
+    total_nano = math.floor(round(total * NANO, 6))
+    shares = [math.floor(noise / math.fsum(noises) * total_nano) for noise in noises]
+    shares[0] += total_nano - sum(shares)
+    return tuple(
+        Request(share / NANO, None, delta if histogram.hides else request.delta)
+        for share, histogram in zip(shares, histograms, strict=True)
+    )
+
+
+def _rho(request: Request, histograms: Sequence[Histogram], statistics: tuple[Statistic, ...], *, hides: bool) -> float:
+    """Largest rho that keeps (epsilon, delta), rounded down."""
+    if request.epsilon is None:
+        raise CalibrationError("a query needs rho or epsilon")
+    draws = sum(draws_of(histogram, statistics) for histogram in histograms)
+    target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.epsilon)
+    if target <= 0.0:
+        raise CalibrationError(
+            f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
+        )
+    if all(histogram.is_gaussian for histogram in histograms):
+        return 0.5 / gaussian.sigma(request.epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
+    return zcdp.rho(request.epsilon, target) / FLOAT_SLACK
+
+
+def _conversion_delta(delta: float, *, hides: bool) -> float:
+    """What the conversion to epsilon takes of delta; a little less, which is lost where parts are added up."""
+    return delta * (1.0 - 2.0**-48) * (1.0 - _THRESHOLDS if hides else 1.0)
+
+
+def joint_guarantee(parts: Sequence[Shown], request: Request) -> tuple[float, float]:
+    """(epsilon, delta) of all frames together, both rounded up.
+
+    What is asked by rho may spend its delta on noise and thresholds; stored thresholds may cost more, and what the
+    draws' precision adds comes on top.
+    """
+    hides = any(part.histogram.hides for part in parts)
+    rho = sum(part.rho_nano for part in parts) / NANO
+    draws = [part.draws_per_point * draws_of(part.histogram, part.statistics) for part in parts]
+    converted = _conversion_delta(request.delta, hides=hides)
+    if request.epsilon is not None:
+        room = converted - 1.01 * slack_delta(sum(draws), request.epsilon)
+        converted = room if room > 0.0 else converted
+    if all(part.histogram.is_gaussian for part in parts):
+        epsilon = gaussian.epsilon(converted, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
+    else:
+        epsilon = zcdp.epsilon(converted, rho * FLOAT_SLACK)
+    total = math.fsum([converted, *(part.threshold_delta for part in parts), slack_delta(sum(draws), epsilon)])
+    return epsilon, min(1.0, total * (1.0 + 2.0**-50))
