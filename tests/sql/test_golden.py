@@ -14,6 +14,7 @@ from dpsql.query.allowed import FUNCTION_EXAMPLES
 from dpsql.query.clauses import GROUP_SELECTION, MECHANISMS, OPTION_NAMES
 from dpsql.query.refusals import CODES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
+from dpsql.query.windows import RESULT_FUNCTIONS
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
@@ -22,6 +23,16 @@ DECLARATION_ARGUMENTS = (
     "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion", "unit",
     "privacy_unit_column", "max_groups_contributed", "max_rows_per_group", "default_rho", "default_epsilon",
     "default_delta", "bounds", "keys", "keys_from", "version", "parent", "rho_limit", "analysts",
+)  # fmt: skip
+CLAUSES = (
+    "FROM", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "NATURAL JOIN", "ON", "USING",
+    "WITH", "UNION", "UNION ALL", "DISTINCT", "EXISTS", "NOT EXISTS", "IN (SELECT", "NOT IN (SELECT", "EXCLUDE",
+    "WHERE", "GROUP BY", "GROUP BY ALL", "ROLLUP", "CUBE", "GROUPING SETS", "FILTER", "HAVING", "OVER",
+    "PARTITION BY", "QUALIFY", "ORDER BY", "NULLS FIRST", "LIMIT", "OFFSET",
+)  # fmt: skip
+REFUSED_CLAUSES = (
+    "LATERAL", "DISTINCT ON", "WINDOW", "USING SAMPLE", "PIVOT", "ASOF JOIN", "POSITIONAL JOIN", "CROSS JOIN",
+    "WITH RECURSIVE", "EXCEPT", "INTERSECT", "VALUES", "ANY (SELECT", "> (SELECT", "IGNORE NULLS",
 )  # fmt: skip
 FUNCTIONS = tuple(dict.fromkeys(re.match(r"\w+", example)[0] for example in FUNCTION_EXAMPLES))  # type: ignore[index]
 
@@ -50,13 +61,28 @@ def test_every_directive_is_used(directive: str) -> None:
 @pytest.mark.parametrize(
     "word",
     [*DECLARATIONS, *TABLE_FUNCTIONS, *DECLARATION_ARGUMENTS, *OPTION_NAMES, *GROUP_SELECTION, *MECHANISMS,
-     *NAMED_ARGUMENTS, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS, *FUNCTIONS],
+     *NAMED_ARGUMENTS, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS, *FUNCTIONS, *RESULT_FUNCTIONS.values()],
 )  # fmt: skip
 def test_every_word_of_the_surface_is_documented_and_answered(word: str) -> None:
     answered = [record.sql for record in RECORDS if record.directive != "refuse"]
     options = [name for record in RECORDS if record.directive != "refuse" for name in record.options]
     assert _stands_in(word, PAGE.read_text(encoding="utf-8"))
     assert any(_stands_in(word, sql) for sql in [*answered, *options])
+
+
+@pytest.mark.parametrize("clause", CLAUSES)
+def test_every_clause_is_answered(clause: str) -> None:
+    assert any(clause in record.sql.upper() for record in RECORDS if record.directive in ("exact", "plan"))
+
+
+@pytest.mark.parametrize("clause", REFUSED_CLAUSES)
+def test_every_clause_without_a_private_form_is_refused(clause: str) -> None:
+    assert any(clause in record.sql.upper() for record in RECORDS if record.directive == "refuse")
+
+
+def test_there_are_records_enough() -> None:
+    assert len(RECORDS) >= 250
+    assert sum(record.directive == "refuse" for record in RECORDS) >= 80
 
 
 @pytest.mark.parametrize("code", CODES)
