@@ -330,7 +330,7 @@ def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTab
     ("text", "place", "fault"),
     [
         (BY_THRESHOLD, "dpsql.session.exact.align_groups", broken),
-        (BY_THRESHOLD, "dpsql.session.exact.bounded_sql", broken),
+        (BY_THRESHOLD, "dpsql.session.exact.exact_sql", broken),
         (BY_THRESHOLD, "dpsql.engine.DuckDBEngine.aggregate", broken),
         (BY_THRESHOLD, "dpsql.release.choose.IndependentHistogram.draw", broken),
         (BY_THRESHOLD, "dpsql.session.points.noisy_values", broken),

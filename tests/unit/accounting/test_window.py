@@ -136,7 +136,7 @@ def test_a_window_costs_between_its_worst_level_and_their_sum(levels: list[tuple
     together = window_delta(rhos, taus, max_groups=1)
     assert max(alone) * (1 - 1e-12) <= together <= sum(alone) * (1 + 1e-12)
     # One level less, or a higher threshold, is never dearer; the allowances may differ by the margin.
-    slack = 1 + 2e-5
+    slack = 1 + 1e-4
     assert window_delta(rhos[1:], taus[1:], max_groups=1) <= together * slack + MARGIN * sum(alone)
     assert window_delta(rhos, [tau * 1.01 for tau in taus], max_groups=1) <= together * slack + MARGIN * sum(alone)
 
