@@ -83,7 +83,9 @@ def bounded_sql(
     ctes = [kept_ctes(frame, added, salt, _per_row(frame), formulation)]
     if frame.counted_groups is not None:
         ctes.append(f"weighted AS ({_weighted_sql(frame.unit_groups)})")
-        units, kept = f"CAST(least(sum(weight), {most_steps(frame, PRESENCE)}) AS BIGINT)", "weighted"
+        # without keys there is a row even where there is no unit, and least() skips NULLs
+        total = "coalesce(sum(weight), 0)"
+        units, kept = f"CAST(least({total}, {most_steps(frame, PRESENCE)}) AS BIGINT)", "weighted"
     aggregates = f"{units} AS units{sums} FROM {kept}"
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     if formulation == "native":

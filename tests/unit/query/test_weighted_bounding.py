@@ -10,6 +10,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+import dpsql
+from dpsql.query.bound import bounded_sql
+from dpsql.query.private_query import PRESENCE
+from dpsql.query.statements import SelectStatement, read_statement
+from dpsql.session.reader import CURATOR
 from tests.unit.query.exact_runs import Laboratory, Rewrite, Run, is_unit, movements, unchanged
 from tests.unit.query.query_descriptions import Aggregate, Case, Field, Query, Value, column
 from tests.unit.query.random_cases import cases
@@ -21,7 +26,7 @@ _SHORT = settings(
 
 @st.composite
 def weighted_cases(draw: st.DrawFn) -> Case:
-    case = draw(cases().filter(lambda case: bool(case.query.keys) and case.removed is not None))
+    case = draw(cases().filter(lambda case: case.removed is not None))
     # what has no weight is refused
     aggregates = tuple(one for one in case.query.aggregates if one.kind in ("units", "rows", "sum", "avg"))
     query = replace(
@@ -94,6 +99,25 @@ def test_the_check_catches_a_planted_fault(laboratory: Laboratory, fault: str) -
 
     with pytest.raises(AssertionError, match="l2"):
         look()
+
+
+def test_the_only_unit_of_a_query_without_keys_moves_its_count_by_one() -> None:
+    """Where no unit is left, there still is a row, and its sum of weights is that of nothing: NULL in SQL."""
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE t AS SELECT 1 AS who")
+        session.sql(
+            "CALL dp_protect('t', privacy_unit_column := 'who', max_rows_per_group := 1, default_rho := 1.0, "
+            "epsilon_budget := 3, delta_budget := 1e-6)"
+        )
+        statement = read_statement("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (bounding = L2) count(*) FROM t")
+        assert isinstance(statement, SelectStatement)
+        query, _, _ = session._desk.plan(statement, {}, CURATOR)
+        sql = bounded_sql(query.frame, query.statistics, bytes(16))
+        (present,) = session.connection.sql(sql).fetchall()
+        session.connection.execute("DELETE FROM t")
+        (absent,) = session.connection.sql(sql).fetchall()
+    assert absent == (0,)
+    assert present[0] == 2 ** (PRESENCE.lattice_exponent - query.frame.exact_exponent(PRESENCE))
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5, 8, 12, 20])
