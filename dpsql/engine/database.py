@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.engine.catalog import CatalogRow, canonical_name, named, table_schema
+from dpsql.engine.interrupts import interrupt_after
 from dpsql.engine.settings import BYTEWISE, SETTINGS
 from dpsql.errors import EngineError, SchemaError
 from dpsql.query.bound import LISTED_KEYS
@@ -31,9 +32,6 @@ _PINNED = (
     "SET enable_progress_bar = false",
     "SET python_enable_replacements = false",
 )
-
-_REPEAT_SECONDS = 0.02
-
 _ROWS_OF_A_PIECE = 2**17
 
 _COLLATED = re.compile(r" COLLATE ([^\s()]+)")
@@ -312,7 +310,7 @@ class DuckDBEngine:
 
     def _run(self, sql: str, listed_keys: pa.Table | None, timeout_seconds: float | None) -> pa.Table:
         failed = False
-        with self._cursor() as cursor, _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+        with self._cursor() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
             try:
                 if listed_keys is not None:
                     cursor.register(LISTED_KEYS, listed_keys)
@@ -336,7 +334,7 @@ class DuckDBEngine:
 
         """
         failed = False
-        with self._cursor() as cursor, _interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+        with self._cursor() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
             pieces = self._pieces(cursor, sql)
             while True:
                 try:
@@ -361,31 +359,3 @@ class DuckDBEngine:
 
 def _failure(expired: threading.Event) -> EngineError:
     return EngineError("the query ran out of time" if expired.is_set() else "the engine could not run the query")
-
-
-@contextlib.contextmanager
-def _interrupt_after(seconds: float | None, interrupt: Callable[[], None]) -> Iterator[threading.Event]:
-    expired = threading.Event()
-    if seconds is None:
-        yield expired
-        return
-
-    done = threading.Event()
-
-    def watch() -> None:
-        if done.wait(min(seconds, threading.TIMEOUT_MAX)):
-            return
-        expired.set()
-        # DuckDB forgets an interrupt that comes before its query starts, so it is repeated
-        while True:
-            interrupt()
-            if done.wait(_REPEAT_SECONDS):
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield expired
-    finally:
-        done.set()
-        watcher.join()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
+from dpsql.engine.interrupts import interrupt_after
 from dpsql.engine.settings import SETTINGS
 from dpsql.errors import EngineError, SchemaError
 from dpsql.query.dialect import quote
@@ -36,6 +37,8 @@ class Sandbox:
         for name, value in SETTINGS:
             self._connection.execute(f"SET {name} = '{value}'")
         self._connection.execute("SET python_enable_replacements = false")
+        # whether a subquery has one row is a fact of an answer that is paid for: the others are left out, not an error
+        self._connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
         # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
         self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
 
@@ -99,14 +102,14 @@ class Sandbox:
                 raise SchemaError(_first_line(error), hint=f"Public keys must be {key_type} values.") from None
         return table.column("key").combine_chunks()
 
-    def run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
-        """Run SQL over the given tables.
+    def run(self, sql: str, tables: dict[str, pa.Table], *, seconds: float | None = None) -> pa.Table:
+        """Run SQL over the given tables, for no longer than this: what runs here keeps all others waiting.
 
         Raises:
-            EngineError: the SQL failed.
+            EngineError: the SQL failed, or ran out of time.
 
         """
-        with self._lock:
+        with self._lock, interrupt_after(seconds, self._connection.interrupt):
             try:
                 with contextlib.suppress(Exception):
                     for name, table in tables.items():

@@ -27,8 +27,11 @@ _MOST_READINGS = 8
 _QUERY_PARTS: tuple[type, ...] = (
     exp.Select, exp.From, exp.Where, exp.Group, exp.Having, exp.Qualify, exp.Order, exp.Ordered, exp.Limit, exp.Offset,
     exp.Subquery, exp.With, exp.CTE, exp.Table, exp.TableAlias, exp.Alias, exp.Star, exp.Distinct, exp.Window,
-    exp.WindowSpec, exp.Filter, exp.Union, exp.Median, *RESULT_FUNCTIONS,
+    exp.WindowSpec, exp.Filter, exp.Union, *RESULT_FUNCTIONS,
 )  # fmt: skip
+
+_NOT_IN_ARROW = ("HUGEINT", "UUID")
+"""Types that an answer has lost when it comes from Arrow: they are DOUBLE and VARCHAR there."""
 
 
 class PrivateInside(Exception):  # noqa: N818 — no error: it says where the private query stands
@@ -119,12 +122,31 @@ def read_after(
     for node in outer.walk():
         if isinstance(node, exp.Join) or (isinstance(node, exp.With) and node.args.get("recursive")):
             refusals.add("after", node, "an answer is not joined here.", "Join in DuckDB or pandas, afterwards.")
-        elif not isinstance(node, _QUERY_PARTS):
+        elif not isinstance(node, _QUERY_PARTS) and not _is_median(node):
             check_node(node, refusals)
     refusals.raise_if_any(before)
+    _restore_types(outer, columns)
     sql = to_sql(outer)
     try:
         shown = environment.schemas.bind_after(RESULT, [Column(one.name, one.type, True) for one in columns], sql)
     except SchemaError as error:
         raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
     return After(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))
+
+
+def _is_median(node: exp.Expr) -> bool:
+    """Whether a node is a call of median(), which is parsed as a call by name."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
+
+
+def _restore_types(outer: exp.Select, columns: Sequence[OutputColumn]) -> None:
+    """Read the answer with the types that it was planned with, so that what binds to them runs with them."""
+    lost = [
+        exp.alias_(exp.cast(exp.column(one.name, quoted=True), one.type, dialect="duckdb"), one.name, quoted=True)
+        for one in columns
+        if one.type in _NOT_IN_ARROW
+    ]
+    for table in _tables(outer) if lost else ():
+        select = table.find_ancestor(exp.Select)
+        if table.name == RESULT and select is not None and select.is_star and len(select.expressions) == 1:
+            select.set("expressions", [exp.Star(replace=[one.copy() for one in lost])])

@@ -7,11 +7,15 @@ the same again uses that charge up. A query with grouping sets is charged whole,
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 
+import pyarrow as pa
+
+from dpsql.errors import EngineError, ReleaseError
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
-from dpsql.query.private_query import PrivateQuery
+from dpsql.query.private_query import After, PrivateQuery
 from dpsql.session import auto
 from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
@@ -22,6 +26,9 @@ from dpsql.session.result import Receipt, Result
 from dpsql.session.sets import joint_price, joint_receipt, joint_table
 from dpsql.session.shown import Stored, noisy_table
 from dpsql.state import Charged, Release
+
+_AFTER_SECONDS = 20.0
+"""What is computed of an answer may take this long, while every other query of the session waits."""
 
 
 def answer(
@@ -46,6 +53,7 @@ def answer(
         ReleaseError: the list of public keys changed since the plan, or the rows that it needs are gone; nothing was
             charged.
         EngineError: the charge stays and pays for asking again.
+        ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
     auto.require_told(query, reader)
@@ -77,8 +85,20 @@ def answer(
             receipt = joint_price(joint, prepared, charged)
     shown = rooms.sandbox.run(finish_sql(query), {NOISY: noisy})
     for step in query.after:
-        shown = rooms.sandbox.run(step.sql, {RESULT: shown})
+        shown = _computed(step, shown, rooms)
     return Result(shown, receipt)
+
+
+def _computed(step: After, shown: pa.Table, rooms: Rooms) -> pa.Table:
+    """What is asked of the answer; whether that fails is a fact of numbers that the reader is shown anyway."""
+    with contextlib.suppress(EngineError):
+        return rooms.sandbox.run(step.sql, {RESULT: shown}, seconds=_AFTER_SECONDS)
+    # outside the handler, so that no earlier error travels along
+    raise ReleaseError(
+        "what stands around the private query failed on a number of its answer (a cast, an overflow, an argument), or "
+        f"took more than {_AFTER_SECONDS:g} s; the answer is paid for and stored, and costs nothing asked for alone. "
+        "Write TRY_CAST for a cast"
+    )
 
 
 def _reading(part: Prepared, rooms: Rooms) -> Reading | None:

@@ -248,7 +248,7 @@ class Session:
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where
-                AUTO was told what no bounds come of.
+                AUTO was told what no bounds come of, or what stands around a private query fails on its answer.
 
         """
         return self._desk.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
