@@ -15,7 +15,9 @@ from dpsql.query.names import ResolvedSelect
 from dpsql.query.private_query import Estimate, Finish, Key, OutputColumn
 from dpsql.query.refusals import Refusals
 from dpsql.query.shielded import as_condition, guarded
-from dpsql.query.windows import is_over_result, parts_of, window_sql
+from dpsql.query.windows import is_over_result, parts_of, range_terms, window_sql
+
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 
 
 def check_outputs(resolved: ResolvedSelect, refusals: Refusals) -> None:
@@ -135,6 +137,11 @@ class Finisher:
                 child.replace(self._window_column(child))
 
     def _window_column(self, node: exp.Window) -> exp.Expr:
+        for term in range_terms(node):
+            # in the type of a whole number the ends of a range may lie beyond it, which fails aloud
+            (kind,) = types_of(self._environment, self._noisy, [(term.this, to_sql(term.this))], self._text)
+            if kind in _WHOLE:
+                term.set("this", exp.cast(term.this.copy(), "HUGEINT", dialect="duckdb"))
         sql = window_sql(node, [f"key_{index}" for index in sorted(self._keys.values())])
         self._windows.setdefault(sql, node)
         place = list(self._windows).index(sql)

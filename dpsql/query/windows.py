@@ -126,6 +126,15 @@ def parts_of(window: exp.Window) -> list[exp.Expr]:
     return [*arguments, *(window.args.get("partition_by") or []), *terms]
 
 
+def range_terms(window: exp.Window) -> list[exp.Expr]:
+    """What a window is ordered by whose frame reaches some distance away from it."""
+    order, frame = window.args.get("order"), window.args.get("spec")
+    edges = (
+        [] if frame is None or frame.args.get("kind") != "RANGE" else [frame.args.get("start"), frame.args.get("end")]
+    )
+    return list(order.expressions) if order is not None and any(isinstance(edge, exp.Expr) for edge in edges) else []
+
+
 def window_sql(window: exp.Window, keys: Sequence[str]) -> str:
     """SQL of a window whose parts are of the noisy table; a part that fails on a value is NULL.
 

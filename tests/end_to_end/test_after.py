@@ -18,7 +18,7 @@ def session() -> Iterator[dpsql.Session]:
     with dpsql.connect(threads=1) as session:
         session.connection.execute(
             "CREATE TABLE visits AS SELECT i % 500 AS who, 'city ' || i % 5 AS city, (i % 4)::HUGEINT AS big, "
-            "i % 2000 AS spot, md5((i % 3)::VARCHAR)::UUID AS id FROM range(5000) t(i)"
+            "i % 4 AS small, i % 2000 AS spot, md5((i % 3)::VARCHAR)::UUID AS id FROM range(5000) t(i)"
         )
         session.sql(
             "CALL dp_protect('visits', privacy_unit_column := 'who', max_groups_contributed := 4, default_rho := 0.3, "
@@ -51,6 +51,15 @@ def test_what_fails_on_an_answer_says_so_and_loses_nothing(session: dpsql.Sessio
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert session.sql(f"SELECT TRY_CAST(city AS INTEGER) AS c FROM {ANSWER}", rho=0.4).receipt.charged_rho == 0.0
+
+
+@pytest.mark.parametrize("frame", ["RANGE 2 PRECEDING", "RANGE BETWEEN CURRENT ROW AND 9223372036854775807 FOLLOWING"])
+@pytest.mark.parametrize("kind", ["UTINYINT", "BIGINT"])
+def test_a_range_may_reach_beyond_a_type(session: dpsql.Session, kind: str, frame: str) -> None:
+    """An overflow there comes after the charge, and no TRY stands around a window."""
+    key = f"CAST(small AS {kind})"
+    query = f"SELECT {key} AS k, sum(count(*)) OVER (ORDER BY {key} {frame}) AS t FROM visits GROUP BY k"
+    assert len(session.sql(query).fetchall()) == 4
 
 
 def test_what_takes_long_is_stopped_and_others_go_on(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
