@@ -122,6 +122,8 @@ class PrivateParser(DuckDBParser):
         values = [self._parse_disjunction()]
         while not self._is_before_named_argument() and self._match(TokenType.COMMA):
             values.append(self._parse_disjunction())
+        if len(values) > 1 and None in values:
+            self.raise_error("DISTINCT takes values, as in count(DISTINCT x)")
         return self._parse_order(self.expression(exp.Distinct(expressions=values)))
 
     def _is_before_named_argument(self) -> bool:

@@ -15,7 +15,6 @@ Which one runs is decided by speed. It may depend on the data, as the time of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,10 +68,9 @@ def chooses_groups(frame: Frame) -> bool:
     return bool(frame.keys) and frame.max_groups is not None
 
 
-def has_native_form(frame: Frame, others: Iterable[tuple[int, Statistic]]) -> bool:
-    """Whether the library computes what is asked for: neither weights nor what is counted beside the kept groups."""
-    plain = all(statistic.kind in ("units", "rows", "sum") for _, statistic in others)
-    return plain and frame.counted_groups is None
+def has_native_form(frame: Frame, others: list[tuple[int, Statistic]]) -> bool:
+    """Whether the library computes what is asked for: as much as it has room for, neither weights nor counts beside."""
+    return _state_bytes(frame, others) > 0
 
 
 def _most_groups(frame: Frame) -> int | None:
@@ -174,7 +172,8 @@ def _native_values(others: list[tuple[int, Statistic]]) -> tuple[str, _Arguments
 
 def _state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
     """Size of the native state of one unit; 0 where the library has none for it."""
-    if not has_native_form(frame, others):
+    plain = all(statistic.kind in ("units", "rows", "sum") for _, statistic in others)
+    if not plain or frame.counted_groups is not None:
         return 0
     arguments = _native_values(others)[1]
     flags, sums = len(arguments.flags), len(arguments.sums)
