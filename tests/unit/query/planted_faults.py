@@ -43,7 +43,8 @@ def _keeping(sql: str, changed: Callable[[int], int]) -> str:
 
 def _hashed_codes(sql: str) -> str:
     """Priorities of the codes of a dictionary, which depend on the keys of everybody, in any formulation."""
-    hashed = re.search(r"hash\(hash\(unit, (key_\d+(?:, key_\d+)*), '[0-9a-f]{32}'\)\)", sql)
+    key = r"(?:\w+\.)?key_\d+"
+    hashed = re.search(rf"hash\(hash\(unit, ({key}(?:, {key})*), '[0-9a-f]{{32}}'\)\)", sql)
     if hashed is None or " AS place FROM " in sql:
         # queries that count distinct values hash these, too
         return sql
