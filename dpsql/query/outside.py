@@ -60,7 +60,7 @@ def check_outside(frame: Frame, asked: Collection[Statistic], clause: exp.Expr, 
             "option", clause, "keys of a public list are all shown, so that there is no other group.",
             "Leave other_group out.",
         )  # fmt: skip
-    elif all(key.type != "VARCHAR" for key in frame.keys):
+    elif frame.keys and all(key.type != "VARCHAR" for key in frame.keys):
         refusals.add(
             "option", clause, "no key is a text, so that no column can name the other group.",
             "Cast a key, as in GROUP BY CAST(year AS VARCHAR).",
