@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.accounting import zcdp
 from dpsql.query.added_up import exact_sql
 from dpsql.query.private_query import PRESENCE, PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
@@ -97,6 +98,15 @@ def test_the_level_is_paid_on_top_and_again_nothing(session: dpsql.Session) -> N
     assert session.sql("FROM dp_budget()").df()["rho_held"][0] == pytest.approx(1.0)
 
 
+def test_what_is_asked_by_epsilon_has_the_row_on_top_and_the_receipt_says_so(session: dpsql.Session) -> None:
+    receipt = receipt_of(session.sql(CITIES, other_group="other", epsilon=1.0, delta=1e-4))
+    groups, row = (one.receipt for one in receipt.sets)
+    assert groups.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert row.rho == groups.rho
+    assert 1.0 < receipt.epsilon < 2.0
+    assert receipt.delta <= 2e-4
+
+
 def test_where_the_groups_are_there_the_row_alone_is_paid(session: dpsql.Session) -> None:
     session.sql(CITIES)
     assert charged(session) == pytest.approx(0.5)
@@ -163,8 +173,8 @@ def test_a_reader_with_a_limit_is_refused_and_one_without_is_not(session: dpsql.
 
 
 def test_the_plan_says_price_and_error_of_the_row(session: dpsql.Session) -> None:
-    plan = session.sql("CALL dp_explain($$ " + CITIES + " $$, other_group := 'other')").df()
-    said = {(row.section, row.name_): row.value for row in plan.rename(columns={"name": "name_"}).itertuples()}
+    plan = session.sql("CALL dp_explain($$ " + CITIES + " $$, other_group := 'other')").fetchall()
+    said: dict[tuple[str, str], str] = {(section, name): value for section, name, value in plan}
     receipt = receipt_of(session.sql(CITIES, other_group="other"))
     columns = {column.name: column for column in receipt.sets[1].receipt.columns}
     for name, column in columns.items():
@@ -182,6 +192,10 @@ def test_with_a_ceiling_a_window_weights_and_top_k(session: dpsql.Session, optio
     assert [row[0] for row in first.fetchall()].count("other") == 1
     assert receipt_of(first).charged_rho == pytest.approx(spent(session))
     assert charged(session, **options) == 0.0
+    if "top_k" in options:
+        # of shared noise no more is proved than approximate zCDP
+        receipt = receipt_of(first)
+        assert receipt.epsilon >= zcdp.epsilon(0.0005, receipt.rho)
     if "rho_ceiling" in options:
         session.connection.execute("DROP TABLE visits")
         assert session.sql(CITIES, other_group="other", **options).fetchall() == first.fetchall()
@@ -223,18 +237,17 @@ def moved(session: dpsql.Session, query: PrivateQuery) -> dict[Any, int]:
     assert query.other is not None
     row = query.other.query
     sql = exact_sql(row.frame, row.statistics, bytes(16))
+    names = ["units", *(f"stat_{i}" for i in range(1, len(row.statistics)))]
 
     def exact() -> dict[str, int]:
         table = session._desk.engine.aggregate(sql, listed_keys=SHOWN, timeout_seconds=None).reveal()
-        (found,) = table.to_pylist()
-        return found
+        return {name: int(table.column(name)[0].as_py()) for name in names}
 
     whole = exact()
     session.connection.execute("BEGIN; CREATE TABLE kept AS SELECT * FROM visits; COMMIT")
     session.connection.execute("DELETE FROM visits WHERE person = 0")
     less = exact()
     session.connection.execute("DELETE FROM visits; INSERT INTO visits FROM kept; DROP TABLE kept")
-    names = ["units", *(f"stat_{i}" for i in range(1, len(row.statistics)))]
     return {one: abs(whole[name] - less[name]) for one, name in zip(row.statistics, names, strict=True)}
 
 
