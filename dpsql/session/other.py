@@ -168,11 +168,11 @@ def _receipts(query: PrivateQuery, groups: Prepared, row: Prepared) -> tuple[Rec
 
 def _appended(groups: pa.Table, row: pa.Table, query: PrivateQuery, other: OtherGroup) -> pa.Table:
     """The row under the groups: its text keys read its name, its others NULL."""
-    columns = {
-        f"key_{i}": pa.array([other.name if key.type == "VARCHAR" else None] * row.num_rows, pa.string())
-        for i, key in enumerate(query.frame.keys)
-    }
-    columns = {name: column.cast(groups.column(name).type) for name, column in columns.items()}
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for i, key in enumerate(query.frame.keys):
+        kind = groups.column(f"key_{i}").type
+        named = key.type == "VARCHAR"
+        columns[f"key_{i}"] = pa.array([other.name] * row.num_rows, kind) if named else pa.nulls(row.num_rows, kind)
     values = {name: row.column(name) for name in groups.column_names if name not in columns}
     return pa.concat_tables(
         [groups, pa.table(columns | values).select(groups.column_names)], promote_options="permissive"

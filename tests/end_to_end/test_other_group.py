@@ -35,6 +35,8 @@ def session() -> Iterator[dpsql.Session]:
             "WHEN i % 7 < 2 THEN 'city ' || i % 7 WHEN i % 7 = 2 THEN NULL ELSE 'home ' || i END AS city "
             "FROM range(1400) t(i) UNION ALL SELECT 0, 20, 9, 'hotel ' || i FROM range(500) t(i)"
         )
+        session.connection.execute("ALTER TABLE visits ADD COLUMN span INTERVAL DEFAULT INTERVAL 40 DAY")
+        session.connection.execute("ALTER TABLE visits ADD COLUMN pair INTEGER[] DEFAULT [1, 2]")
         declare(session, budget=100.0)
         session._desk.entropy = SeededEntropy(11)
         yield session
@@ -81,6 +83,29 @@ def test_text_keys_read_the_name_and_the_row_is_part_of_the_result(
     assert rows[0][:2] == ("rest of the world", None)
     assert rows[0][3:] == (True, 1)
     assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "CASE WHEN cost < 10 THEN -0.0 ELSE 0 END",
+        "'nan'::FLOAT",
+        "span",
+        "pair",
+        "1 / 0",
+    ],
+)
+def test_shown_groups_of_any_type_are_not_in_the_row(
+    session: dpsql.Session, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every group is shown, so that nothing is left for the row."""
+    no_noise(monkeypatch)
+    text = (
+        f"SELECT 'all of ' || (city < 'd') AS t, {key} AS k, count(*) AS n FROM visits WHERE city < 'd' GROUP BY t, k"
+    )
+    rows = session.sql(text, other_group="other").fetchall()
+    assert rows[-1] == ("other", None, 0)
+    assert len(rows) > 1
 
 
 def test_the_level_is_paid_on_top_and_again_nothing(session: dpsql.Session) -> None:
@@ -271,7 +296,8 @@ def test_no_unit_moves_the_row_further_than_is_said(session: dpsql.Session) -> N
         count, many = int(random.integers(1, 30)), int(random.integers(1, 9))
         session.connection.execute("DELETE FROM visits WHERE person = 0")
         session.connection.execute(
-            "INSERT INTO visits SELECT 0, $1 * (i % 3 - 1), i % 7, CASE i % $2 WHEN 0 THEN 'city 0' WHEN 1 THEN NULL "
+            "INSERT INTO visits (person, cost, place, city) "
+            "SELECT 0, $1 * (i % 3 - 1), i % 7, CASE i % $2 WHEN 0 THEN 'city 0' WHEN 1 THEN NULL "
             "ELSE 'mine ' || i % $2 END FROM range($3) t(i)",
             [float(random.choice([1.0, 1e3, -1e6])), many, count],
         )
@@ -287,14 +313,15 @@ def test_the_row_has_the_noise_that_is_said(session: dpsql.Session) -> None:
     errors = []
     for _ in range(40):
         answer = session.sql(CITIES, other_group="other", refresh=True, group_selection_strategy="GAUSSIAN_THRESHOLD")
-        (noisy,) = (row[2] for row in answer.fetchall() if row[0] == "other")
+        (noisy,) = (row[1] for row in answer.fetchall() if row[0] == "other")
         shown = [row[0] for row in answer.fetchall() if row[0] != "other"]
         (exact,) = session.connection.execute(
-            "SELECT count(DISTINCT person) FROM visits WHERE NOT list_contains($1, coalesce(city, 'none'))",
+            "SELECT sum(n) FROM (SELECT least(count(*), 7) AS n FROM visits "
+            "WHERE NOT list_contains($1, coalesce(city, 'none')) GROUP BY person)",
             [["none" if city is None else city for city in shown]],
         ).fetchall()[0]
         errors.append(noisy - exact)
-    of_groups, of_row = ({c.name: c.sigma for c in one.receipt.columns}["u"] for one in receipt_of(answer).sets)
+    of_groups, of_row = ({c.name: c.sigma for c in one.receipt.columns}["n"] for one in receipt_of(answer).sets)
     assert of_groups is not None
     assert of_row is not None
     # chi-squared with 40 degrees of freedom, over 40, is outside of [0.2561, 2.4967] with chance 1e-6
