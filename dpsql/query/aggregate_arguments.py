@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -32,10 +32,14 @@ class Arguments:
 
 
 class ArgumentReader:
-    """Reads the arguments of aggregate calls, in all spellings."""
+    """Reads the arguments of aggregate calls, in all spellings.
 
-    def __init__(self, refusals: Refusals) -> None:
+    Bounds are read as those of what one unit adds to so many groups together: from one to all of them.
+    """
+
+    def __init__(self, refusals: Refusals, groups: int = 1) -> None:
         self._refusals = refusals
+        self._groups = groups
 
     def read(self, node: exp.Expr) -> Arguments | None:
         """What a call says; None after noting why it cannot be read."""
@@ -43,6 +47,10 @@ class ArgumentReader:
         arguments = self._arguments(node)
         if arguments is not None:
             self._check_expressions(arguments)
+            if arguments.per_group is not None:
+                low, high = arguments.per_group
+                both = min(low, self._groups * low), max(high, self._groups * high)
+                arguments = replace(arguments, per_group=both)
         return arguments if len(self._refusals.found) == before else None
 
     def bad_bounds(self, node: exp.Expr) -> None:

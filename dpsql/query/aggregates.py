@@ -26,7 +26,7 @@ from dpsql.query.sums import SumReader
 
 
 class AggregateReader:
-    """Reads aggregate calls over one source."""
+    """Reads aggregate calls over one source; of what a unit adds to several groups together where that is asked."""
 
     def __init__(
         self,
@@ -35,10 +35,11 @@ class AggregateReader:
         environment: Environment,
         refusals: Refusals,
         told: ToldBounds | None = None,
+        groups: int = 1,
     ) -> None:
         self._source = AggregateSource(schema, owner, environment, refusals)
         self._extremes = Extremes(self._source, told or {})
-        self._arguments = ArgumentReader(refusals)
+        self._arguments = ArgumentReader(refusals, groups)
         self._counts = CountReader(self._source, self._arguments)
         self._sums = SumReader(self._source, self._arguments, self._counts, self._extremes)
         self._spreads = SpreadReader(self._source, self._sums)

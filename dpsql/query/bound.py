@@ -19,6 +19,9 @@ every TRY where no optimizer rule can lift a part of it out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
 from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
 from dpsql.query.kept import Formulation, has_native_form, kept_ctes, sizes_sql
@@ -178,14 +181,19 @@ def _weighted_sql(max_groups: int) -> str:
 
 
 def listed_sql(rows: str, frame: Frame) -> str:
-    """The rows whose keys are listed.
+    """The rows whose keys are listed."""
+    return f"{rows} {listed_join(rows, [f'key_{i}' for i in range(len(frame.keys))], frame, 'SEMI')}"
+
+
+def listed_join(rows: str, columns: Sequence[str], frame: Frame, kind: Literal["SEMI", "ANTI"]) -> str:
+    """What follows the rows to keep those whose keys are listed, or those whose keys are not.
 
     The listed side is cast to the keys' types. Arrow has no HUGEINT; left alone, DuckDB would cast the raw side to
     what Arrow made of it, outside TRY, and fail aloud on a key that fits no such type.
     """
     typed = ", ".join(f"CAST(key_{i} AS {key.type}) AS key_{i}" for i, key in enumerate(frame.keys))
-    matches = " AND ".join(f"{rows}.key_{i} IS NOT DISTINCT FROM listed.key_{i}" for i in range(len(frame.keys)))
-    return f"{rows} SEMI JOIN (SELECT {typed} FROM temp.main.{LISTED_KEYS}) AS listed ON {matches}"
+    matches = " AND ".join(f"{rows}.{name} IS NOT DISTINCT FROM listed.key_{i}" for i, name in enumerate(columns))
+    return f"{kind} JOIN (SELECT {typed} FROM temp.main.{LISTED_KEYS}) AS listed ON {matches}"
 
 
 def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bool) -> str:

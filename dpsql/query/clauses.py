@@ -40,6 +40,12 @@ MECHANISMS = (
 )  # fmt: skip
 BOUNDINGS = ("L0", "L2")
 _WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS, "bounding": BOUNDINGS}
+_TEXTS = {
+    "as_of": "the name of a version of the table, or a date, in quotes",
+    "buckets": "the name of a column with a public list of keys",
+    "other_group": "what the row of all other groups is called, in quotes",
+    "privacy_unit_column": "the column that the policy names",
+}
 MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
 _SMALLEST_WINDOW = 1e-6
@@ -67,6 +73,7 @@ class QueryOptions:
     refresh: bool | None = None
     buckets: str | None = None
     bounding: str | None = None
+    other_group: str | None = None
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
@@ -268,12 +275,8 @@ def _check_option(name: str, value: object, node: exp.Expr | None, refusals: Ref
             wanted = "two levels, the lower first, as in [0.01, 1]"
         case "own_threshold" | "refresh":
             valid, wanted = isinstance(value, bool), "TRUE or FALSE"
-        case "as_of":
-            valid, wanted = isinstance(value, str), "the name of a version of the table, or a date, in quotes"
-        case "buckets":
-            valid, wanted = isinstance(value, str), "the name of a column with a public list of keys"
-        case "privacy_unit_column":
-            valid, wanted = isinstance(value, str), "the column that the policy names"
+        case "as_of" | "buckets" | "other_group" | "privacy_unit_column":
+            valid, wanted = isinstance(value, str), _TEXTS[name]
         case _:
             refusals.add("option", node, f"there is no option {name}.", f"Options are {', '.join(OPTION_NAMES)}.")
             return False

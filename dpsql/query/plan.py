@@ -24,6 +24,7 @@ from dpsql.query.levels import check_threshold, read_ceiling, read_request, read
 from dpsql.query.mechanism import NOT_AFTER_AUTO, mechanisms
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
+from dpsql.query.outside import check_other_group, check_outside, outside_frame, over_groups
 from dpsql.query.private_query import (
     PRESENCE,
     AutoBounds,
@@ -31,6 +32,7 @@ from dpsql.query.private_query import (
     Buckets,
     Frame,
     Key,
+    OtherGroup,
     PrivateQuery,
     PublicKeys,
     Request,
@@ -143,6 +145,7 @@ def _plan(
     request = read_request(clauses, rules, hint, refusals)
     ceiling = read_ceiling(options, rules, hint, refusals)
     check_beside_sets(options, resolved, hint, refusals)
+    has_other = check_other_group(options, resolved, clauses.select[0] if hint is None else hint, refusals)
     parts = None if several else take_apart(options, resolved, schema, hint, refusals)
     inner = resolved if parts is None else parts.inner
     keys = _keys(inner.keys, schema, environment, refusals)
@@ -164,6 +167,8 @@ def _plan(
         by_set, auto = _by_one_set(source, resolved, inner, keys, public, buckets, aggregates)
     frames = by_set[0]
     extremes = _auto_bounds(reader.asked_extremes, frames, told, clauses, refusals, several=several)
+    if has_other and frames:
+        check_outside(frames[0], reader.asked_extremes, clauses.select[0], refusals)
     refusals.raise_if_any()
     check_private_parts((*resolved.filters, *resolved.keys), resolved.outputs, schema.columns, environment, refusals)
     refusals.raise_if_any()
@@ -190,6 +195,9 @@ def _plan(
         auto=auto,
         auto_bounds=extremes,
     )
+    if has_other and options.other_group is not None:
+        outside = _outside(query, source, resolved, owner, schema, environment)
+        return replace(query, other=OtherGroup(options.other_group, outside))
     return query_of_sets(query, by_set, resolved, result_keys, options) if several else query
 
 
@@ -297,6 +305,30 @@ def _check_weights(
             "mechanism", hint, "distinct values and the rows of a quantile have no weight: they count or they do not.",
             "Leave bounding = L2 out, or ask for them apart.",
         )  # fmt: skip
+
+
+def _outside(
+    query: PrivateQuery, source: _Source, resolved: ResolvedSelect, owner: Owner, schema: TableSchema,
+    environment: Environment,
+) -> PrivateQuery:  # fmt: skip
+    """The query of the rows outside its groups, in which a unit adds as much as to all its groups together.
+
+    Raises:
+        UnsupportedQueryError: that is more than can be noised.
+
+    """
+    frame, refusals = query.frame, source.refusals
+    if frame.max_groups is None:
+        raise AssertionError("a frame whose groups of a unit have no number was refused")
+    together = over_groups(owner, frame.max_groups)
+    reader = AggregateReader(schema, together, environment, refusals, groups=frame.max_groups)
+    aggregates = _read_aggregates(resolved, reader, TotalsReader(reader, frame.keys, None, refusals), refusals)
+    refusals.raise_if_any()
+    statistics, weights = _statistics(list(aggregates.values()))
+    return replace(
+        query, frame=outside_frame(source.base, frame), alternatives=(), statistics=statistics, weights=weights,
+        estimates=tuple(aggregate.estimate for aggregate in aggregates.values()),
+    )  # fmt: skip
 
 
 def _auto_bounds(

@@ -195,6 +195,8 @@ class Frame:
         finer: a frame of the same rows by more keys, all public, that bounds what a unit adds: groups here are sums of
             its groups, and the presence count is that of its pairs of a unit and a group. None where the frame bounds
             its own groups.
+        outside: where rows are those outside the shown groups of another frame, which frame and groups these are; else
+            empty.
 
     """
 
@@ -220,6 +222,7 @@ class Frame:
     reads: tuple[tuple[str, str], ...] = ()
     counted_groups: int | None = None
     finer: Frame | None = None
+    outside: str = ""
 
     @property
     def table_versions(self) -> tuple[tuple[str, str], ...]:
@@ -289,6 +292,7 @@ class Frame:
             "source": self.source,
             "counted_groups": self.counted_groups,
             "finer": self.finer and self.finer.frame_hash,
+            "outside": self.outside,
             "factorised": self.factorised
             and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
         }
@@ -563,6 +567,20 @@ ToldBounds = Mapping[Statistic, tuple[tuple[float, float], int]]
 
 
 @dataclass(frozen=True, slots=True)
+class OtherGroup:
+    """One more row of an answer, for the rows of all groups that are not shown.
+
+    Attributes:
+        name: what its text keys read.
+        query: of these rows, without keys; what it measures makes the same estimates.
+
+    """
+
+    name: str
+    query: PrivateQuery
+
+
+@dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """A query that has a private answer.
 
@@ -572,7 +590,7 @@ class PrivateQuery:
     over the result, one over the other. ``buckets`` add the answer up from a release by finer keys. ``auto`` chooses
     max_groups; before it has, that of the frames is 1. ``auto_bounds`` find bounds of sums, which are -1 and 1 before.
     With ``grouping`` the query is its parts, answered as one; the frame is that of the first, and what is said of
-    statistics and estimates holds for each of them.
+    statistics and estimates holds for each of them. ``other`` adds a row, which is released after the groups.
     """
 
     frame: Frame
@@ -590,6 +608,7 @@ class PrivateQuery:
     auto: AutoGroups | None = None
     auto_bounds: tuple[AutoBounds, ...] = ()
     grouping: Grouping | None = None
+    other: OtherGroup | None = None
 
     @property
     def shown(self) -> tuple[OutputColumn, ...]:
@@ -622,4 +641,5 @@ class PrivateQuery:
         """Identity of the statistics asked for, whatever their order, names and post-processing."""
         if self.grouping is not None:
             return _digest(sorted(part.query_hash for part in self.grouping.parts))
-        return _digest(sorted(statistic.hash_in(self.frame) for statistic in self.statistics))
+        hashes = sorted(statistic.hash_in(self.frame) for statistic in self.statistics)
+        return _digest(hashes if self.other is None else [*hashes, "other group"])

@@ -2,7 +2,8 @@
 
 *Guarantee*: levels of zCDP add up, whatever each statistic is about; Gaussian noise at levels that add up to rho is one
 Gaussian release at rho, and a threshold that lets a new key pass with probability delta brings the whole release within
-delta of one that shows none. docs/proofs/grouping-sets.md, Theorem 2.
+delta of one that shows none. docs/proofs/grouping-sets.md, Theorem 2; of one frame
+that is chosen by what another one shows, docs/proofs/other-group.md, Theorem 2.
 """
 
 from __future__ import annotations
@@ -40,6 +41,17 @@ class Shown:
     threshold_delta: float
     statistics: tuple[Statistic, ...]
     draws_per_point: int
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether it is within the thresholds' delta of a Gaussian release.
+
+        Where shown counts share noise with hidden ones, or with a floor, it is approximate zCDP and no more than that
+        is proved (docs/proofs/csh-zcdp.md, docs/proofs/top-k.md).
+        """
+        return self.histogram.is_gaussian and not (
+            self.histogram.hides and self.histogram.floor_correlation is not None
+        )
 
 
 def shared_requests(
@@ -107,7 +119,7 @@ def joint_guarantee(parts: Sequence[Shown], request: Request) -> tuple[float, fl
     if request.epsilon is not None:
         room = converted - 1.01 * slack_delta(sum(draws), request.epsilon)
         converted = room if room > 0.0 else converted
-    if all(part.histogram.is_gaussian for part in parts):
+    if all(part.is_gaussian for part in parts):
         epsilon = gaussian.epsilon(converted, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
     else:
         epsilon = zcdp.epsilon(converted, rho * FLOAT_SLACK)

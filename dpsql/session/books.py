@@ -15,6 +15,7 @@ from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.auto import is_open, may_come, open_price, require_told
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
+from dpsql.session.other import joint_terms, other_notes, prepare_other
 from dpsql.session.prepared import Prepared, current, held_histogram, prepare
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import column_receipts, notes
@@ -242,6 +243,8 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         only = prepared[0]
         rows += _explained(only, column_receipts(only.query, only.histogram, _sigmas(only)))
         rows += [("error", "rule", note) for note in notes(only.query, only.terms)]
+        if query.other is not None:
+            rows += _other_rows(query, only, state, reader)
     else:
         for part, columns in zip(prepared, joint_columns(query.grouping, prepared), strict=True):
             rows.append(("grouping set", "keys", ", ".join(key.sql for key in part.query.frame.keys) or "()"))
@@ -258,6 +261,25 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         ("price", "query hash", query.query_hash),
     ]
     return _table(("section", "name", "value"), rows)
+
+
+def _other_rows(query: PrivateQuery, groups: Prepared, state: State, reader: Reader) -> list[tuple[str, str, str]]:
+    """The row of the groups that are not shown; which these are is known when they are drawn."""
+    row = prepare_other(query, groups, state, reader)
+    rho, epsilon, delta = joint_terms(query, groups, row)
+    price = sum(item.rho_nano for item in row.items) / NANO_PER_RHO
+    rows = [("other group", *_statistic_row(serving, row.histogram)[1:]) for serving in row.servings]
+    rows += [
+        ("other group", column.name, _expected(column.sigma, column.half_width_95))
+        for column in column_receipts(row.query, row.histogram, _sigmas(row))
+    ]
+    rows += [("other group", "rule", note) for note in other_notes(query)]
+    rows += [
+        ("with other group", "rho", f"{rho:.9g}"),
+        ("with other group", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
+        ("with other group", "price", f"rho = {price:.9g} more, nothing where the shown groups have one already"),
+    ]
+    return rows
 
 
 def _sigmas(part: Prepared) -> dict[Statistic, float]:

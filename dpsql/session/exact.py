@@ -76,6 +76,7 @@ class Reading:
         finer_keys: those of the finer frame that bounds its units; None where there is none.
         held: keys that the frame holds; None before its first release.
         snapshot: the frozen histogram; None where there is none.
+        shown_keys: keys of the groups that a frame of other rows is outside of; None for other frames.
 
     """
 
@@ -83,6 +84,7 @@ class Reading:
     due: tuple[Statistic, ...]
     public_keys: pa.Table | None
     finer_keys: pa.Table | None
+    shown_keys: pa.Table | None
     held: pa.Table | None = field(repr=False)
     snapshot: Snapshot | None = field(repr=False)
 
@@ -101,6 +103,8 @@ class Reading:
         """Keys that the bounded query is about, where these are known before it."""
         if self.frame.is_frozen:
             return None if self.is_first else self.held
+        if self.shown_keys is not None:
+            return self.shown_keys
         return self.public_keys if self.finer_keys is None else self.finer_keys
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
@@ -113,7 +117,9 @@ class Reading:
         return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=held_keys, formulation=formulation)
 
 
-def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> Reading:
+def prepare_reading(
+    frame: Frame, due: tuple[Statistic, ...], rooms: Rooms, shown_keys: pa.Table | None = None
+) -> Reading:
     """Find out where the values come from, and that the bounded query can be made; reads no raw row.
 
     Raises:
@@ -123,7 +129,7 @@ def prepare_reading(frame: Frame, due: tuple[Statistic, ...], rooms: Rooms) -> R
     held = rooms.state.side_table.frame_keys(frame.frame_hash)
     snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
     finer_keys = None if frame.finer is None else public_key_table(frame.finer, rooms)
-    reading = Reading(frame, due, public_key_table(frame, rooms), finer_keys, held, snapshot)
+    reading = Reading(frame, due, public_key_table(frame, rooms), finer_keys, shown_keys, held, snapshot)
     if reading.needs_data and not frame.relation:
         raise ReleaseError(
             f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "

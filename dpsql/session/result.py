@@ -76,8 +76,8 @@ class Receipt:
             private keys: exceeds the largest group left out by more than this.
         columns: the noise per column.
         notes: rules that shaped the answer, as sentences.
-        sets: of a query with several grouping sets, the receipt of each; what stands above is of all together, and of a
-            column the largest.
+        sets: of a query with several grouping sets, the receipt of each, and of one with other_group that of the groups
+            and that of the row, whose keys are (); what stands above is of all together, and of a column the largest.
 
     """
 

@@ -244,7 +244,7 @@ class Session:
             timeout_seconds: limit on reading raw data; a charge stays when it runs out.
             options: as in ``OPTIONS (…)``: rho, epsilon, delta, max_groups_contributed, group_selection_strategy,
                 bounding, min_privacy_units_per_group, privacy_unit_column, mechanism, top_k, sketch_size, rho_window,
-                rho_ceiling, own_threshold, as_of, refresh.
+                rho_ceiling, own_threshold, as_of, refresh, buckets, other_group.
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where

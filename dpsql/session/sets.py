@@ -81,7 +81,7 @@ def joint_receipt(query: PrivateQuery, prepared: Sequence[Prepared], receipts: S
         delta=delta,
         max_keys=None,
         threshold=None,
-        columns=tuple(map(_largest, zip(*columns, strict=True))),
+        columns=largest_columns(columns),
         notes=tuple(dict.fromkeys((*(note for receipt in receipts for note in receipt.notes), *joint_notes(grouping)))),
         sets=tuple(
             SetReceipt(tuple(key.sql for key in part.query.frame.keys), receipt)
@@ -226,5 +226,6 @@ def _threshold_delta(part: Prepared) -> float:
     return math.fsum([stored, *due])
 
 
-def _largest(columns: tuple[ColumnReceipt, ...]) -> ColumnReceipt:
-    return max(columns, key=lambda column: column.sigma or 0.0)
+def largest_columns(parts: Sequence[tuple[ColumnReceipt, ...]]) -> tuple[ColumnReceipt, ...]:
+    """Of each column the part in which it has the most noise."""
+    return tuple(max(one, key=lambda column: column.sigma or 0.0) for one in zip(*parts, strict=True))

@@ -101,6 +101,15 @@ def noisy_table(
     return pa.table(columns)
 
 
+def shown_key_table(query: PrivateQuery, histogram: Histogram, presence: Serving, stored: Stored) -> pa.Table:
+    """Keys of the groups that are shown, in the order in which the frame holds them."""
+    served = stored.point(PRESENCE, presence.level.rho_nano)
+    keys = stored.keys()
+    if keys is None:
+        raise AssertionError("what is served has keys")
+    return keys.take(pa.array(_shown(query, histogram, presence, served, stored)))
+
+
 def _shown(
     query: PrivateQuery, histogram: Histogram, presence: Serving, served: Point, stored: Stored
 ) -> npt.NDArray[np.intp]:

@@ -125,6 +125,17 @@ class Ledger:
             _budget(connection, unit)
             return read_spent(connection, unit)
 
+    def require(self, unit: str, items: Sequence[ChargeItem]) -> None:
+        """Refuse what could not be charged now; charges nothing.
+
+        Raises:
+            BudgetError: the part of the items that is not paid yet exceeds what is left.
+            PolicyError: there is no such unit.
+
+        """
+        with self._database.read() as connection:
+            _affordable(connection, unit, items)
+
     def charge(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> Charged:
         """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
 
@@ -148,17 +159,7 @@ class Ledger:
             raise StateError("a charge lists a statistic twice")
         at = datetime.now(UTC).isoformat()
         with self._database.write() as connection:
-            budget = _budget(connection, unit)
-            spent = read_spent(connection, unit)
-            found: list[tuple[ChargeItem, list[int]]] = []
-            for item in items:
-                held, open_ids = _open_charges(connection, unit, item.statistic_hash)
-                rho_nano = max(0, item.rho_nano - held.rho_nano)
-                delta_units = max(0, item.delta_units - held.delta_units)
-                found.append((ChargeItem(item.statistic_hash, rho_nano, delta_units), open_ids))
-            missing = [item for item, _ in found]
-            new = Spent(sum(item.rho_nano for item in missing), sum(item.delta_units for item in missing))
-            _check_budget(unit, budget, spent, new)
+            found = _affordable(connection, unit, items)
             for item, charge_ids in found:
                 if not item.rho_nano and not item.delta_units:
                     continue
@@ -173,6 +174,27 @@ class Ledger:
             for item, charge_ids in found
         }
         return _together(paid)
+
+
+def _affordable(
+    connection: sqlite3.Connection, unit: str, items: Sequence[ChargeItem]
+) -> list[tuple[ChargeItem, list[int]]]:
+    """Of each item the missing part, and the ids of the charges that pay for the rest.
+
+    Raises:
+        BudgetError: the missing parts exceed what is left.
+
+    """
+    found: list[tuple[ChargeItem, list[int]]] = []
+    for item in items:
+        held, open_ids = _open_charges(connection, unit, item.statistic_hash)
+        rho_nano = max(0, item.rho_nano - held.rho_nano)
+        delta_units = max(0, item.delta_units - held.delta_units)
+        found.append((ChargeItem(item.statistic_hash, rho_nano, delta_units), open_ids))
+    missing = [item for item, _ in found]
+    new = Spent(sum(item.rho_nano for item in missing), sum(item.delta_units for item in missing))
+    _check_budget(unit, _budget(connection, unit), read_spent(connection, unit), new)
+    return found
 
 
 def _check_budget(unit: str, budget: Spent, spent: Spent, new: Spent) -> None:

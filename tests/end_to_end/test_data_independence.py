@@ -38,6 +38,11 @@ ANSWERED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SELECT date_trunc('month', seen) AS m, count(*) FROM visits GROUP BY m HAVING count(*) > 7", {"rho": 1}),
     ("SELECT cost / ward AS r, count(*) FROM visits GROUP BY r", {"max_groups_contributed": 9}),
     ("SELECT kind, count(*) FROM listed GROUP BY kind", {}),
+    (
+        "SELECT CAST(CAST(city AS INT) + ward AS VARCHAR) AS k, cost * 10 AS c, count(*), sum(fee) FROM visits "
+        "GROUP BY k, c",
+        {"other_group": "other", "max_groups_contributed": 2},
+    ),
     ("SELECT ward, count(DISTINCT patient) FROM visits GROUP BY ward", {"top_k": 3}),
     ("SELECT city, count(DISTINCT patient) FROM visits GROUP BY city", {"mechanism": "MISRA_GRIES", "sketch_size": 4}),
 )

@@ -4,7 +4,8 @@ A record is a directive, lines of settings, the SQL, and, after ``----``, what m
 empty lines and ``#`` begins a comment line. Directives:
 
     plan      the frame, the statistics with interval, centre and radius, and the finish
-    exact     the rows that the query gives with no noise at all, on the tiny tables below
+    exact     the rows that the query gives with no noise at all, on the tiny tables below; with other_group the groups
+              of one unit are those that are not shown
     types     names and DuckDB types of the result's columns
     cost      price of each statement in nano-rho, and of asking it again
     run       rows that each statement gives (declarations and books)
@@ -38,7 +39,7 @@ from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, Frame, Grouping, Linear, PrivateQuery, Statistic
+from dpsql.query.private_query import PRESENCE, Frame, Grouping, Linear, OtherGroup, PrivateQuery, Statistic
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose
@@ -46,6 +47,7 @@ from dpsql.release.estimates import _added_up
 from dpsql.release.quantiles import quantile_value
 from dpsql.release.spreads import spread_value
 from dpsql.session.exact import cell_values
+from dpsql.session.other import _appended
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
 from dpsql.session.sets import _placed
@@ -212,19 +214,28 @@ class Clinic:
 
     def exact(self, query: PrivateQuery) -> pa.Table:
         """The finished result with the exact bounded values where the noisy ones would stand, threshold left out."""
-        noisy = self._exact_table(query) if query.grouping is None else self._exact_sets(query, query.grouping)
+        if query.other is not None:
+            noisy = self._exact_with_other(query, query.other)
+        else:
+            noisy = self._exact_table(query) if query.grouping is None else self._exact_sets(query, query.grouping)
         shown = self.sandbox.run(finish_sql(query), {NOISY: noisy})
         for step in query.after:
             shown = self.sandbox.run(step.sql, {RESULT: shown})
         return shown
 
+    def _exact_with_other(self, query: PrivateQuery, other: OtherGroup) -> pa.Table:
+        groups = self._exact_table(query, least=2)
+        keys = groups.select([f"key_{i}" for i in range(len(query.frame.keys))])
+        return _appended(groups, self._exact_table(other.query, listed=keys), query, other)
+
     def _exact_sets(self, query: PrivateQuery, grouping: Grouping) -> pa.Table:
         tables = [_placed(grouping, part, self._exact_table(part)) for part in grouping.parts]
         return pa.concat_tables([tables[place] for place in grouping.sets], promote_options="permissive")
 
-    def _exact_table(self, query: PrivateQuery) -> pa.Table:
+    def _exact_table(self, query: PrivateQuery, listed: pa.Table | None = None, least: int = 0) -> pa.Table:
         keys = [f"key_{i}" for i in range(len(query.frame.keys))]
-        public, listed = self._public(query.frame), self._listed(query.frame)
+        public = self._public(query.frame)
+        listed = self._listed(query.frame) if listed is None else listed
         formulations: tuple[Formulation, ...] = ("groups_first", "rows_first")
         tables = [
             self.engine.aggregate(
@@ -238,6 +249,7 @@ class Clinic:
         assert all(sorted(map(str, other.to_pylist())) == sorted(map(str, table.to_pylist())) for other in others)
         # With no group above the floor one row carries the floor alone.
         table = table.filter(pc.is_valid(table.column("units")))
+        table = table.filter(pc.greater_equal(table.column("units"), least))
         aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
         measured = {
             s: cell_values(aligned.values, i, s) * 2.0 ** query.frame.exact_exponent(s)
@@ -304,6 +316,9 @@ def _price(session: dpsql.Session, record: Record, sql: str) -> str:
 def _plan_lines(query: PrivateQuery) -> Iterator[str]:
     if query.grouping is None:
         yield from _frame_lines(query)
+        if query.other is not None:
+            yield f"other {query.other.name!r}"
+            yield from _frame_lines(query.other.query)
     else:
         shown = [[key.sql for key in query.grouping.parts[place].frame.keys] for place in query.grouping.sets]
         yield f"sets {', '.join('(' + ', '.join(keys) + ')' for keys in shown)}"

@@ -68,6 +68,9 @@ OTHER = {
     "FILTER": BASE.replace("count(*)", "count(*) FILTER (WHERE urgent)"),
     "argument": BASE.replace("count(*)", "count(cost)"),
     "max_groups": BASE.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = 3)"),
+    "a row for the groups that are not shown": BASE.replace(
+        "SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (other_group = 'other')"
+    ),
     "letter case of a value": BASE.replace("urgent", "city = 'Lund'").replace("'Lund'", "'lund'"),
 }
 
@@ -132,7 +135,7 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
         "ceiling": 10**9, "generation": 1, "factorised": Factorised(Ordering(0, (3,), descending=False), 8),
         "source": '("main.visits"@"1" AS join_0 JOIN "main.other"@"1" AS join_1 ON join_0."a" = join_1."b")',
         "links": (("main.parent", "1", ("a",), ("b",)),), "counted_groups": 8,
-        "finer": dataclasses.replace(frame, version="3"),
+        "finer": dataclasses.replace(frame, version="3"), "outside": "the groups of another frame",
     }  # fmt: skip
     names = {field.name for field in dataclasses.fields(frame)}
     assert names - set(changes) == {"relation", "reads"}, "only the text that reads may differ"
