@@ -12,7 +12,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.query.private_query import PRESENCE
-from dpsql.session import answer as answer_module
+from dpsql.session import frame_release as frame_release_module
 from dpsql.session import shown as shown_module
 from dpsql.session.exact import Exact, Reading, Rooms, read_exact
 from tests.deterministic_entropy import SeededEntropy
@@ -256,7 +256,7 @@ def exact_units(text: str, units_of_the_city: int, monkeypatch: pytest.MonkeyPat
         session.connection.execute(
             f"INSERT INTO visits SELECT 'neighbour ' || u, 0, 7 FROM range({units_of_the_city}) t(u)"
         )
-        patch.setattr(answer_module, "read_exact", recording)
+        patch.setattr(frame_release_module, "read_exact", recording)
         session.sql(text, rho=0.5, delta=1e-3)
         (exact,) = read
         keys = exact.new_keys if exact.new_keys is not None else pa.table({"key_0": pa.array([], pa.int32())})
