@@ -26,7 +26,7 @@ from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
 from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
 from dpsql.query.kept import Formulation, has_native_form, kept_ctes, sizes_sql
 from dpsql.query.private_query import PRESENCE, WEIGHT_BITS, Frame, Statistic
-from dpsql.query.shielded import one_spelling, shielded, without_statistics
+from dpsql.query.shielded import computed_condition, one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
 
 LISTED_KEYS = "dpsql_listed_keys"
@@ -224,8 +224,7 @@ def source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
         if statistic.value_sql:
             columns.append(f"{shielded(statistic.value_sql, unit)} AS x_{i}")
         if statistic.filter_sql:
-            condition = total_condition_sql(statistic.filter_sql)
-            columns.append(f"CASE WHEN {unit} IS NOT NULL THEN {condition} END AS f_{i}")
+            columns.append(f"{computed_condition(statistic.filter_sql, unit)} AS f_{i}")
     expressions = [*frame.filters, *(key.sql for key in frame.keys)]
     expressions += [sql for _, statistic in others for sql in (statistic.value_sql, statistic.filter_sql) if sql]
     where = "".join(f" AND {total_condition_sql(sql)}" for sql in frame.filters)

@@ -7,7 +7,7 @@ can fail on a row: what would is NULL there (``total``), as in the query above i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -21,8 +21,8 @@ from dpsql.query.names import SelectItem
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
 from dpsql.query.row_rules import check_private_parts, uses_of
-from dpsql.query.shielded import as_condition, is_plain, shielded, without_statistics
-from dpsql.query.total import total_condition_sql, total_sql
+from dpsql.query.shielded import as_condition, computed, is_plain, without_statistics
+from dpsql.query.total import total_condition_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,7 @@ def projected(
     check_expressions([*(item.expression for item in items), *filters], columns, environment, refusals)
     conditions = checked_conditions(filters, columns, environment, refusals)
     shown = shown_columns(items, relation.schema, environment, refusals.text)
-    unit = "" if relation.owner is None else quote(relation.owner.unit)
-    texts = [total_sql(one.sql) if not unit else shielded(one.sql, unit) for one in shown]
-    source = without_statistics(relation.schema.relation, [*(one.sql for one in shown), *conditions])
-    where = " AND ".join(map(total_condition_sql, conditions))
-    return outcome(relation, shown, texts, source, where, identity_of(shown, relation.identity, conditions))
+    return selected(relation, shown, conditions)
 
 
 def filtered(relation: Relation, filters: Sequence[exp.Expr], environment: Environment, refusals: Refusals) -> Relation:
@@ -68,12 +64,12 @@ def filtered(relation: Relation, filters: Sequence[exp.Expr], environment: Envir
         return relation
     check_expressions(filters, relation.schema.columns, environment, refusals)
     conditions = checked_conditions(filters, relation.schema.columns, environment, refusals)
-    where = " AND ".join(map(total_condition_sql, conditions))
-    text = f"(SELECT * FROM {without_statistics(relation.schema.relation, conditions)} WHERE {where})"
+    source = without_statistics(relation.schema.relation, conditions)
+    text = f"(SELECT * FROM {source}{_where(map(total_condition_sql, conditions))})"
     return replace(
         relation,
         schema=replace(relation.schema, relation=text if relation.schema.relation else ""),
-        identity=f"(FROM {relation.identity} WHERE {' AND '.join(conditions)})",
+        identity=f"(FROM {relation.identity}{_where(conditions)})",
         is_table=False,
     )
 
@@ -133,53 +129,50 @@ def _bounds(node: exp.Expr, schema: TableSchema, environment: Environment) -> tu
     return found.floats() if found.is_finite else None
 
 
-def identity_of(shown: Sequence[Shown], source: str, conditions: Sequence[str], tail: str = "") -> str:
-    """What a SELECT means, whatever its text and its tables' names are."""
-    listed = ", ".join(f"{one.sql} AS {quote(one.column.name)}" for one in shown)
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"(SELECT {listed} FROM {source}{where}{tail})"
-
-
-def outcome(
-    relation: Relation, shown: Sequence[Shown], texts: Sequence[str], source: str, where: str, identity: str
-) -> Relation:
+def selected(relation: Relation, shown: Sequence[Shown], conditions: Sequence[str]) -> Relation:
     """The relation that a SELECT makes of another one: its columns, and the unit if none of them is the unit.
 
     Args:
-        relation: what is read, or stands for it: whose owner and columns the expressions are of.
-        shown: the columns.
-        texts: the SQL that each is computed by.
-        source: the SQL that is read.
-        where: conditions, joined; empty for none.
-        identity: of the result.
+        relation: what is read.
+        shown: the columns, computed of its own.
+        conditions: what rows have to fulfil.
 
     """
     owner = relation.owner
+    held_by = None if owner is None else quote(owner.unit)
     outputs: dict[str, list[str]] = defaultdict(list)
     by_quoted = {quote(column.name): column.name for column in relation.schema.columns}
     for one in shown:
         if is_plain(one.sql) and one.sql in by_quoted:
             outputs[by_quoted[one.sql]].append(one.column.name)
     columns = [one.column for one in shown]
-    selected = [f"{text} AS {quote(one.column.name)}" for one, text in zip(shown, texts, strict=True)]
+    listed = [f"{computed(one.sql, held_by)} AS {quote(one.column.name)}" for one in shown]
     if owner is not None:
         units = [name for source_name in sorted(owner.always) for name in outputs[source_name]]
         unit = units[0] if units else fresh(HIDDEN_UNIT, [column.name for column in columns])
         if not units:
             kind = relation.schema.column(owner.unit)
             columns.append(Column(unit, kind.type if kind else "", True, relation.schema.origin(owner.unit)))
-            selected.append(f"{quote(owner.unit)} AS {quote(unit)}")
+            listed.append(f"{held_by} AS {quote(unit)}")
         owner = renamed(owner, outputs, unit)
     plain = len(columns) == len(shown) and all(one.name == one.column.name for one in shown)
+    source = without_statistics(relation.schema.relation, [*(one.sql for one in shown), *conditions])
+    where = _where(map(total_condition_sql, conditions))
     schema = replace(
         relation.schema,
-        relation=f"(SELECT {', '.join(selected)} FROM {source}{f' WHERE {where}' if where else ''})"
-        if relation.schema.relation else "",
+        relation=f"(SELECT {', '.join(listed)} FROM {source}{where})" if relation.schema.relation else "",
         columns=tuple(columns),
         names=() if plain else tuple(JoinedName("", one.name, one.column.name, hidden=False) for one in shown),
         paths=(),
     )  # fmt: skip
+    meant = ", ".join(f"{one.sql} AS {quote(one.column.name)}" for one in shown)
+    identity = f"(SELECT {meant} FROM {relation.identity}{_where(conditions)})"
     return replace(relation, schema=schema, owner=owner, identity=identity, is_table=False)
+
+
+def _where(conditions: Iterable[str]) -> str:
+    joined = " AND ".join(conditions)
+    return f" WHERE {joined}" if joined else ""
 
 
 def called(relation: Relation, qualifier: str, names: Sequence[exp.Expr], text: str) -> Relation:
@@ -279,8 +272,7 @@ def _under_names(relation: Relation, names: Sequence[str]) -> Relation:
         Shown(name, quote(column.name), replace(column, name=name, origin=relation.schema.origin(column.name)))
         for name, column in zip(names, _visible(relation), strict=True)
     ]
-    texts = [one.sql for one in shown]
-    return outcome(relation, shown, texts, relation.schema.relation, "", identity_of(shown, relation.identity, ()))
+    return selected(relation, shown, ())
 
 
 def _of_all(owners: Sequence[Owner], unit: str) -> Owner | None:

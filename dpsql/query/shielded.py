@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from dpsql.query.dialect import quote
-from dpsql.query.total import columns_of, total_sql
+from dpsql.query.total import columns_of, total_condition_sql, total_sql
 
 _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
@@ -47,6 +47,17 @@ def shielded(sql: str, unit: str) -> str:
     dropped anyway.
     """
     return sql if is_plain(sql) else f"CASE WHEN {unit} IS NOT NULL THEN {total_sql(sql)} END"
+
+
+def computed(sql: str, unit: str | None) -> str:
+    """What an expression is computed by, on rows with a unit column or on public ones."""
+    return total_sql(sql) if unit is None else shielded(sql, unit)
+
+
+def computed_condition(sql: str, unit: str | None) -> str:
+    """The same of a condition, as BOOLEAN."""
+    total = total_condition_sql(sql)
+    return total if unit is None else f"CASE WHEN {unit} IS NOT NULL THEN {total} END"
 
 
 def as_condition(sql: str) -> str:

@@ -19,12 +19,12 @@ from dpsql.query.allowed import check_row_expression
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
 from dpsql.query.names import ResolvedSelect, SelectItem
-from dpsql.query.projections import checked_conditions, identity_of, outcome, shown_columns
+from dpsql.query.projections import checked_conditions, selected, shown_columns
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation, renamed
 from dpsql.query.row_rules import check_private_parts, is_scalar, uses_of
-from dpsql.query.shielded import as_condition, one_spelling, shielded, without_statistics
-from dpsql.query.total import total_condition_sql, total_sql
+from dpsql.query.shielded import as_condition, computed, computed_condition, one_spelling, without_statistics
+from dpsql.query.total import total_condition_sql
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Count: "count", exp.CountIf: "count_if", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
@@ -77,11 +77,7 @@ def grouped(resolved: ResolvedSelect, relation: Relation, environment: Environme
     refusals.raise_if_any(before)
     kept = checked_conditions(having, after.schema.columns, environment, refusals)
     shown = shown_columns(items, after.schema, environment, refusals.text)
-    unit = None if after.owner is None else quote(after.owner.unit)
-    texts = [total_sql(one.sql) if unit is None else shielded(one.sql, unit) for one in shown]
-    source = without_statistics(after.schema.relation, [*(one.sql for one in shown), *kept])
-    where = " AND ".join(map(total_condition_sql, kept))
-    return outcome(after, shown, texts, source, where, identity_of(shown, after.identity, kept))
+    return selected(after, shown, kept)
 
 
 def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation:
@@ -306,14 +302,7 @@ class _GroupedRows:
         owner = self._relation.owner
         unit = None if owner is None else quote(owner.unit)
 
-        def computed(sql: str) -> str:
-            return total_sql(sql) if unit is None else shielded(sql, unit)
-
-        def condition(sql: str) -> str:
-            total = total_condition_sql(sql)
-            return total if unit is None else f"CASE WHEN {unit} IS NOT NULL THEN {total} END"
-
-        read = [f"{computed(text)} AS {self._names[text]}" for text in self._keys]
+        read = [f"{computed(text, unit)} AS {self._names[text]}" for text in self._keys]
         spelled = [
             f"{one_spelling(f'source.{self._names[text]}', kind)} AS {self._names[text]}"
             for text, kind in self._keys.items()
@@ -321,10 +310,10 @@ class _GroupedRows:
         aggregated = [self._names[text] for text in self._keys]
         for i, (text, call) in enumerate(self._calls.items()):
             if call.value:
-                read.append(f"{computed(call.value)} AS x_{i}")
+                read.append(f"{computed(call.value, unit)} AS x_{i}")
                 spelled.append(f"{one_spelling(f'source.x_{i}', call.kind)} AS x_{i}")
             if call.condition:
-                read.append(f"{condition(call.condition)} AS f_{i}")
+                read.append(f"{computed_condition(call.condition, unit)} AS f_{i}")
                 spelled.append(f"coalesce(source.f_{i}, false) AS f_{i}")
             aggregated.append(f"{_aggregated(call, i)} AS {self._names[text]}")
         where = [] if unit is None else [f"{unit} IS NOT NULL"]

@@ -135,11 +135,11 @@ def test_what_is_not_total_is_refused_by_name(expression: str, benches: tuple[Be
         assert "row_function" in outcome
 
 
-@pytest.mark.parametrize("name", ["shielded", "total_condition_sql"])
+@pytest.mark.parametrize("name", ["computed", "total_condition_sql"])
 def test_an_expression_in_the_open_is_caught(
     name: str, benches: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"dpsql.query.projections.{name}", lambda sql, *_: sql)
-    inner = {"shielded": "SELECT {e} AS k FROM t", "total_condition_sql": "SELECT n AS k FROM t WHERE {e} > 0"}[name]
+    inner = {"computed": "SELECT {e} AS k FROM t", "total_condition_sql": "SELECT n AS k FROM t WHERE {e} > 0"}[name]
     with pytest.raises(EngineError):
         check(benches, "CAST(s AS INTEGER)", f"SELECT k, count(*) AS c FROM ({inner}) GROUP BY k")
