@@ -129,12 +129,7 @@ def read_clauses(
                 "Use SELECT, FROM, WHERE, GROUP BY and HAVING there." if inside
                 else "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT.",
             )  # fmt: skip
-    with_ = tree.args.get("with_")
-    if with_ is not None and with_.args.get("recursive"):
-        refusals.add(
-            "clause", with_, "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
-            "Leave RECURSIVE out.",
-        )  # fmt: skip
+    ctes = named_queries(tree, refusals)
     source = _source(tree, refusals)
     distinct = tree.args.get("distinct")
     if inside and distinct is not None and distinct.args.get("on"):
@@ -143,7 +138,7 @@ def read_clauses(
     qualify = tree.args.get("qualify")
     return Clauses(
         select=tuple(tree.expressions),
-        ctes=() if with_ is None else tuple(with_.expressions),
+        ctes=ctes,
         source=source,
         joins=tuple(tree.args.get("joins") or ()),
         distinct=distinct is not None,
@@ -158,16 +153,35 @@ def read_clauses(
     )
 
 
+def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:
+    """The queries that WITH names before another one."""
+    with_ = query.args.get("with_")
+    if with_ is None:
+        return ()
+    if with_.args.get("recursive"):
+        refusals.add(
+            "clause", with_, "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
+            "Leave RECURSIVE out.",
+        )  # fmt: skip
+    return tuple(with_.expressions)
+
+
 def _source(tree: exp.Select, refusals: Refusals) -> exp.Expr:
     from_clause = tree.args.get("from_")
-    if from_clause is not None:
-        return from_clause.this  # type: ignore[no-any-return]
-    refusals.add(
-        "source", tree, "a query without FROM reads nothing.",
-        "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
-    )  # fmt: skip
-    refusals.raise_if_any()
-    raise AssertionError("unreachable: a refusal was just added")
+    if from_clause is None:
+        refusals.refuse(
+            "source", tree, "a query without FROM reads nothing.",
+            "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
+        )  # fmt: skip
+    return from_clause.this  # type: ignore[no-any-return]
+
+
+def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
+    """What has to hold all together for a condition to hold."""
+    if node is None:
+        return []
+    node = node.unnest()
+    return [*conjuncts(node.left), *conjuncts(node.right)] if isinstance(node, exp.And) else [node]
 
 
 def is_plain_table(source: exp.Expr) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.dialect import to_sql, unquoted
-from dpsql.query.names import ResolvedSelect
+from dpsql.query.names import ResolvedSelect, map_tree
 from dpsql.query.private_query import Key
 from dpsql.query.refusals import Refusals
 
@@ -74,8 +74,12 @@ def read_grouping(resolved: ResolvedSelect, refusals: Refusals) -> GroupedSelect
             total = term if total is None else exp.Add(this=total, expression=term)
         return exp.cast(exp.paren(total or exp.Literal.number(0)), "BIGINT", dialect="duckdb")
 
+    def visit(node: exp.Expr) -> exp.Expr:
+        return computed(node) if isinstance(node, exp.Grouping | exp.GroupingId) else node
+
     def replaced(root: exp.Expr) -> exp.Expr:
-        return _map_calls(root.copy(), computed)
+        # inside of aggregates GROUPING() is refused as an aggregate
+        return map_tree(root.copy(), visit, is_aggregate_call)
 
     having = None if resolved.having is None else replaced(resolved.having)
     qualify = None if resolved.qualify is None else replaced(resolved.qualify)
@@ -83,16 +87,3 @@ def read_grouping(resolved: ResolvedSelect, refusals: Refusals) -> GroupedSelect
     order = tuple(map(replaced, resolved.order))
     select = replace(resolved, items=items, having=having, qualify=qualify, order=order)
     return GroupedSelect(select, flags)
-
-
-def _map_calls(node: exp.Expr, computed: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Replace GROUPING() calls outside of aggregates; inside they are refused as aggregates."""
-    if isinstance(node, exp.Grouping | exp.GroupingId):
-        return computed(node)
-    if is_aggregate_call(node):
-        return node
-    for child in list(node.iter_expressions()):
-        mapped = _map_calls(child, computed)
-        if mapped is not child:
-            child.replace(mapped)
-    return node

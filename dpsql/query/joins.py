@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.query.clauses import Clauses
+from dpsql.query.clauses import Clauses, conjuncts
 from dpsql.query.dialect import quote, span_of, to_sql, written
 from dpsql.query.environment import Column, Environment, JoinedName, TableSchema, folded
 from dpsql.query.refusals import Refusals
@@ -127,7 +127,7 @@ class _Reader:
         names = [name.name for name in using] if not method else self._common(right, join)
         pairs = [self._used(name, right, join) for name in names]
         step = self._conditions(place, kind, pairs, conjuncts(on)) if on else Step(kind, tuple(pairs))
-        return self._with_merged(replace(step, merged=()), right, len(pairs))
+        return self._with_merged(step, right, len(pairs))
 
     def _refuse_kind(self, join: exp.Join) -> None:
         self._refusals.add(
@@ -268,14 +268,6 @@ def own_columns(condition: exp.Expr) -> list[exp.Column]:
     """The columns of a condition, but for those of subqueries in it."""
     nodes = condition.walk(prune=lambda node: isinstance(node, exp.Query))
     return [node for node in nodes if isinstance(node, exp.Column)]
-
-
-def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
-    """What has to hold all together for a condition to hold."""
-    if node is None:
-        return []
-    node = node.unnest()
-    return [*conjuncts(node.left), *conjuncts(node.right)] if isinstance(node, exp.And) else [node]
 
 
 def _shared(condition: exp.Expr) -> list[exp.Expr]:

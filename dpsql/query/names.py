@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.aggregate_calls import NAMED_ARGUMENTS, is_aggregate_call, is_interval_call
-from dpsql.query.clauses import Clauses, qualifier_of
+from dpsql.query.clauses import Clauses, conjuncts, qualifier_of
 from dpsql.query.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.query.environment import Column, Environment, JoinedName, TableSchema, folded
 from dpsql.query.refusals import Refusals
@@ -82,7 +82,7 @@ class _Resolver:
                 return self._column(node, alias_first=alias_first, seen=seen)
             return self._fold_clock(node)
 
-        return _map_tree(root, visit)
+        return map_tree(root, visit, is_interval_call)
 
     def _subquery(self, node: exp.Expr) -> exp.Expr:
         self._refusals.add(
@@ -188,15 +188,15 @@ def named_columns(schema: TableSchema, name: str, qualifier: str) -> list[Joined
     return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
 
 
-def _map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Replace nodes from the root down; what ``visit`` returns in a node's place is not visited again."""
+def map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr], is_whole: Callable[[exp.Expr], bool]) -> exp.Expr:
+    """Replace nodes from the root down; neither what ``visit`` put in a node's place nor a whole is gone into."""
     replaced = visit(root)
     if replaced is not root:
         return replaced
-    if is_interval_call(root):
+    if is_whole(root):
         return root
     for child in list(root.iter_expressions()):
-        mapped = _map_tree(child, visit)
+        mapped = map_tree(child, visit, is_whole)
         if mapped is not child:
             child.replace(mapped)
     return root
@@ -224,7 +224,7 @@ def resolve_names(
     keys, sets = _grouping(clauses, items, resolver, refusals, inside=inside)
     return ResolvedSelect(
         items=items,
-        filters=_conjuncts(where),
+        filters=tuple(conjuncts(where)),
         keys=keys,
         sets=sets,
         having=resolver.resolve(clauses.having) if clauses.having is not None else None,
@@ -252,15 +252,6 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
         candidates = (name if i == 0 else f"{name}_{i}" for i in range(len(names)))
         distinct.append(next(candidate for candidate in candidates if candidate.lower() not in taken))
     return distinct
-
-
-def _conjuncts(where: exp.Expr | None) -> tuple[exp.Expr, ...]:
-    if where is None:
-        return ()
-    where = where.unnest()
-    if isinstance(where, exp.And):
-        return _conjuncts(where.left) + _conjuncts(where.right)
-    return (where,)
 
 
 def _grouping(

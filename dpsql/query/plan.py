@@ -109,12 +109,11 @@ def _plan_inside(
     """Plan the private query inside, and what is computed of its answer."""
     parts = split(statement.tree, inside)
     if parts is None:
-        refusals.add(
+        refusals.refuse(
             "source", inside.node, "a group of this subquery would hold rows of several units.",
             "Add the privacy unit to its GROUP BY; the query above may then group as it likes.",
         )  # fmt: skip
-        refusals.raise_if_any()
-    inner, outer = parts or (statement.tree, statement.tree)
+    inner, outer = parts
     query = plan_query(SelectStatement(inner, statement.text), environment, keywords, told)
     return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
 

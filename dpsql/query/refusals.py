@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -33,7 +34,7 @@ CODES: dict[str, str] = {
     "row_function": "a function that is not on the allow-list of row expressions",
     "row_type": "a type that row expressions cannot be computed with",
     "row_syntax": "syntax that is not allowed inside a row expression",
-    "source": "a FROM clause that is not one protected table",
+    "source": "a source, or a join of sources, whose rows are not each one unit's",
     "running_total": "a window over aggregates that is no running total along public keys",
     "star": "a star in the select list",
     "window": "a window over the noisy result that has no form",
@@ -55,6 +56,12 @@ class Refusals:
         refusal = Refusal(code, message, hint, span_of(node, self.text) if node is not None else None)
         if refusal not in self.found:
             self.found.append(refusal)
+
+    def refuse(self, code: str, node: exp.Expr | None, message: str, hint: str) -> NoReturn:
+        """Note a refusal after which nothing more can be said, and raise all of them."""
+        self.add(code, node, message, hint)
+        self.raise_if_any()
+        raise AssertionError("a refusal was just added")
 
     def raise_if_any(self, beyond: int = 0) -> None:
         """Raise UnsupportedQueryError with all refusals in the order of the text, if there are more than ``beyond``."""

@@ -6,7 +6,7 @@ Every part is made by a rule that keeps the invariant of ``relation``; this modu
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -14,7 +14,14 @@ from sqlglot import exp
 from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
 from dpsql.query.after import PrivateInside
 from dpsql.query.aggregate_calls import is_aggregate_call
-from dpsql.query.clauses import Clauses, QueryOptions, is_plain_table, qualifier_of, read_clauses
+from dpsql.query.clauses import (
+    Clauses,
+    QueryOptions,
+    is_plain_table,
+    named_queries,
+    qualifier_of,
+    read_clauses,
+)  # fmt: skip
 from dpsql.query.dialect import parse_statement, quote, span_of
 from dpsql.query.environment import Environment, JoinedName, TableSchema, folded
 from dpsql.query.joins import MOST_TABLES, Part, joined, read_joins
@@ -48,6 +55,13 @@ class _Scope:
         """The scope of a query inside this one."""
         return _Scope(self.queries, self.depth + 1)
 
+    def naming(self, ctes: Iterable[exp.CTE]) -> _Scope:
+        """The scope of a query that names others, each of which sees those before it."""
+        queries = dict(self.queries)
+        for cte in ctes:
+            queries[folded(cte.alias)] = (cte, _Scope(dict(queries), self.depth))
+        return _Scope(queries, self.depth)
+
 
 class SourceReader:
     """Reads the sources of one statement."""
@@ -75,10 +89,7 @@ class SourceReader:
         return clauses, relation, relation.owner
 
     def _from(self, clauses: Clauses, scope: _Scope) -> tuple[Clauses, Relation]:
-        queries = dict(scope.queries)
-        for cte in clauses.ctes:
-            queries[folded(cte.alias)] = (cte, _Scope(dict(queries), scope.depth))
-        scope = _Scope(queries, scope.depth)
+        scope = scope.naming(clauses.ctes)
         parts = self._parts(clauses, scope)
         if len(parts) == 1:
             relation = parts[0].relation
@@ -98,15 +109,13 @@ class SourceReader:
         parts: list[Part] = []
         for node, join in clauses.sources:
             if len(parts) == MOST_TABLES:
-                self._refusals.add(
+                self._refusals.refuse(
                     "source", node, f"a query joins at most {MOST_TABLES} tables.",
                     "Let the curator put public ones together.",
                 )  # fmt: skip
-                self._refusals.raise_if_any()
             qualifier = qualifier_of(node)
             if qualifier and qualifier in {part.qualifier for part in parts}:
-                self._refusals.add("source", node, "two tables have one name.", "Give each an alias of its own.")
-                self._refusals.raise_if_any()
+                self._refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
             relation = self._relation(node, scope, alone=len(clauses.sources) == 1)
             names = node.args["alias"].args.get("columns") if node.args.get("alias") else None
             parts.append(Part(node, qualifier, called(relation, qualifier, names or (), self._refusals.text), join))
@@ -127,18 +136,15 @@ class SourceReader:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
             return self._query(node.this, scope.deeper())
         if not is_plain_table(node) or not isinstance(node, exp.Table):
-            self._refusals.add(
+            self._refusals.refuse(
                 "source", node, "a source is a table, a view, or a subquery.", "Write FROM t JOIN u ON t.x = u.y.",
             )  # fmt: skip
-            self._refusals.raise_if_any()
-            raise AssertionError("unreachable: a refusal was just added")
         self._read += 1
         if self._read > _MOST_SOURCES:
-            self._refusals.add(
+            self._refusals.refuse(
                 "source", node, f"a query reads at most {_MOST_SOURCES} sources, each as often as it is named.",
                 "Let the curator put public ones together.",
             )  # fmt: skip
-            self._refusals.raise_if_any()
         named = scope.queries.get(folded(node.name)) if len(node.parts) == 1 else None
         if named is not None:
             cte, outer = named
@@ -236,34 +242,27 @@ class SourceReader:
 
     def _query(self, query: exp.Query, scope: _Scope) -> Relation:
         if scope.depth > _MOST_DEPTH:
-            self._refusals.add(
+            self._refusals.refuse(
                 "source", query, f"subqueries and views are nested at most {_MOST_DEPTH} deep.",
                 "Let the curator put some of them into a table.",
             )  # fmt: skip
-            self._refusals.raise_if_any()
         if isinstance(query, exp.Subquery) and not query.args.get("joins") and isinstance(query.this, exp.Query):
             return self._query(query.this, scope)
         if isinstance(query, exp.Select):
             return self._select(query, scope)
-        if isinstance(query, exp.Union) and not any(
+        if not isinstance(query, exp.Union) or any(
             value for name, value in query.args.items() if name not in ("this", "expression", "distinct", "with_")
         ):
-            return self._union(query, scope)
-        self._refusals.add(
-            "source", query, "this kind of subquery has no private form.", "Use SELECT, and UNION ALL between them.",
-        )  # fmt: skip
-        self._refusals.raise_if_any()
-        raise AssertionError("unreachable: a refusal was just added")
+            self._refusals.refuse(
+                "source", query, "this kind of subquery has no private form.",
+                "Use SELECT, and UNION ALL between them.",
+            )  # fmt: skip
+        return self._union(query, scope)
 
     def _union(self, query: exp.Union, scope: _Scope) -> Relation:
-        with_ = query.args.get("with_")
-        queries = dict(scope.queries)
-        for cte in with_.expressions if with_ is not None else ():
-            queries[folded(cte.alias)] = (cte, _Scope(dict(queries), scope.depth))
-        inner = _Scope(queries, scope.depth + 1)
-        if with_ is not None and with_.args.get("recursive"):
-            self._refusals.add("clause", query, "WITH RECURSIVE has no private form.", "Leave RECURSIVE out.")
-            self._refusals.raise_if_any()
+        before = len(self._refusals.found)
+        inner = scope.naming(named_queries(query, self._refusals)).deeper()
+        self._refusals.raise_if_any(before)
         parts = [self._query(side, inner) for side in (query.left, query.right)]
         relation = stacked(parts, query, self._refusals)
         return distinct(relation, query, self._refusals) if query.args.get("distinct") else relation
@@ -300,10 +299,9 @@ class SourceReader:
             query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "offset")
         )
         if not plain and not predicate.compared:
-            self._refusals.add(
+            self._refusals.refuse(
                 "source", query, "EXISTS takes a subquery of rows, without groups or LIMIT.", "Leave them out.",
             )  # fmt: skip
-            self._refusals.raise_if_any()
         if not plain or any(is_aggregate_call(node) for item in query.expressions for node in item.walk()):
             inner = self._query(query, scope.deeper())
             columns = [inner.schema.column(one.output) for one in inner.schema.visible]
@@ -331,11 +329,10 @@ class SourceReader:
             shown = [item.expression for item in resolved.items]
             columns = [schema.column(node.name) if isinstance(node, exp.Column) else None for node in shown]
             if any(column is None for column in columns):
-                self._refusals.add(
+                self._refusals.refuse(
                     "row_syntax", predicate.node, "IN takes columns of the subquery here.",
                     "Compute them in a subquery of its FROM.",
                 )  # fmt: skip
-                self._refusals.raise_if_any()
             found = [column for column in columns if column is not None]
             compared = (*compared_columns(predicate, found, named, self._refusals), *compared)
         return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
