@@ -1,4 +1,4 @@
-"""Random small databases of several tables, and random SQL over them: joins, subqueries, WITH, views, predicates.
+"""Random small databases of several tables, and random SQL over them: joins, subqueries, WITH, views, grouping sets.
 
 A text has places ``⟦ours|plain⟧`` where plain DuckDB needs other words to mean the same: there rows without an owner
 are left out by hand, and NOT IN over protected rows is spelled out.
@@ -6,11 +6,12 @@ are left out by hand, and NOT IN over protected rows is spelled out.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Value = int | float | str | None
 Row = tuple[Value, ...]
@@ -24,6 +25,11 @@ UNITS: dict[str, tuple[Value, ...]] = {
 _TEXTS: tuple[Value, ...] = ("a", "A", "b", "a", None)
 _WHOLE: tuple[Value, ...] = (0, 1, 2, 3, -1, None)
 _EXACT: tuple[Value, ...] = (0.0, -0.0, 0.5, 1.75, -2.25, math.nan, None)
+_SPANS: tuple[Value, ...] = ("30 days", "1 month", "-1 month", "24 hours", "1 day", None)
+_LISTS: tuple[Value, ...] = ("[]", "[1]", "[1, NULL]", "[NULL]", None)
+LISTED: dict[str, tuple[Value, ...]] = {"d": (0, 1, 2), "e": ("a", "b")}
+"""Columns with public lists, where a table has them."""
+COLLATED = "VARCHAR COLLATE NOCASE"
 _ROUNDED: tuple[Value, ...] = (0.1, 0.7, 1e16, -1e16, 3e-5, -0.0, math.nan, math.inf, None)
 _MARK = re.compile(r"⟦([^|⟦⟧]*)\|([^|⟦⟧]*)⟧")
 
@@ -49,8 +55,11 @@ class Table:
         return [name for name, _ in self.columns].index(column)
 
     def declaration(self, *, lent: tuple[str, str] | None = None, keyed: bool = True) -> str:
-        """CREATE TABLE; ``lent`` is one more column, ``keyed`` says whether its constraint is there."""
+        """CREATE TABLE; ``lent`` is one more column; ``keyed`` says whether constraints and collations are there."""
         parts = [f"{name} {kind}" for name, kind in (*self.columns, *([lent] if lent else []))]
+        if not keyed:
+            # what compares texts privately compares their bytes
+            parts = [part.replace(COLLATED, "VARCHAR") for part in parts]
         if keyed and self.unique:
             parts.append(f"{'PRIMARY KEY' if self.required else 'UNIQUE'} ({', '.join(self.unique)})")
         return f"CREATE OR REPLACE TABLE {self.name} ({', '.join(parts)})"
@@ -126,6 +135,11 @@ def database(chance: random.Random, composite: bool) -> Database:
         "n": ("INTEGER", _WHOLE),
         "x": ("DOUBLE", _EXACT if exact else _ROUNDED),
         "r": ("VARCHAR", _TEXTS),
+        "c": (COLLATED, ("a", "A", "b", "B", None)),
+        "d": ("INTEGER", (*LISTED["d"], 9, None)),
+        "e": ("VARCHAR", (*LISTED["e"], "A", None)),
+        "span": ("INTERVAL", _SPANS),
+        "l": ("INTEGER[]", _LISTS),
     }
 
     def table(name: str, columns: str, most: int, **rest: object) -> Table:
@@ -147,13 +161,13 @@ def database(chance: random.Random, composite: bool) -> Database:
 
     key = ("k", "k2") if composite else ("k",)
     tables = [
-        table("visits", "pid city n x z", 9, unit="pid"),
-        table("stays", "k k2 pid city n z", 9, unit="pid", unique=key),
-        table("meals", "m k k2 city n x", 9, parent="stays", link=key, unique=("m",)),
+        table("visits", "pid city n x z d e c span", 9, unit="pid"),
+        table("stays", "k k2 pid city n z d e l", 9, unit="pid", unique=key),
+        table("meals", "m k k2 city n x d c", 9, parent="stays", link=key, unique=("m",)),
         table("bites", "m n city z", 8, parent="meals", link=("m",)),
         table("people", "pid city n", 6, unit="pid", unique=("pid",)),
         table("notes", "pid n x z", 8, unit="pid"),
-        table("cities", "city n r", 6),
+        table("cities", "city n r c", 6),
         table("ids", "pid n r", 6),
     ]
     return Database({one.name: one for one in tables}, unit, exact)
@@ -599,30 +613,63 @@ class Writer:
             name = self.chance.choice(("w", "cities", "visits", "u")) + str(len(ctes) or "")
             ctes.append(f"{name} AS ({text})")
             self._named[-1].append((name, inner))
-        source = self._from(2)
+        listed = self._is(0.2)
+        source = self._joined_by_unit() if listed else self._from(2)
         where = self._where(source, 2)
-        keys = []
-        for _ in range(self.chance.choice((0, 0, 1, 1, 2))):
-            column = self.chance.choice(source.columns)
-            sql = column.sql if self._is(0.8) else self._value(source.columns)[0]
-            if sql not in keys:
-                keys.append(sql)
+        keys: dict[str, str] = {}
+        columns = [column for column in source.columns if column.name in LISTED] if listed else source.columns
+        for _ in range(2 if listed else self.chance.choice((0, 0, 1, 1, 2))):
+            column = self.chance.choice(columns)
+            sql, kind = (column.sql, column.kind) if listed or self._is(0.8) else self._value(source.columns)
+            keys.setdefault(sql, kind)
         self._named.pop()
         numbers = self._of_kind(source.columns, "INTEGER", "DOUBLE", "BIGINT")
+        sets = self._sets(list(keys)) if keys and self._is(0.8 if listed else 0.2) else ""
         return Query(
             f"WITH {', '.join(ctes)} " if ctes else "",
             f"FROM {source.sql}{where}",
             tuple(keys),
-            source.unit if "coalesce" not in source.unit else "",
+            # of public keys sets add up where no unit is counted
+            source.unit if "coalesce" not in source.unit and not (sets and self._is(0.5)) else "",
             self.chance.choice(numbers) if numbers else "",
             self._is(0.3),
             self.comparable,
+            sets,
+            not sets and not listed and bool({"VARCHAR", COLLATED} & set(keys.values())) and self._is(0.5),
         )
+
+    def _joined_by_unit(self) -> Source:
+        """Rows with public keys, and more than one for a unit, more often than not."""
+        left = self._table(self.chance.choice(("visits", "stays")))
+        if self._is(0.4):
+            return left
+        right = self._table(self.chance.choice(("visits", "notes", "people")))
+        joined = Source(
+            f"{left.sql} JOIN {right.sql} ON {left.unit} = {right.unit}", [*left.columns, *right.columns], True
+        )
+        joined.unit, joined.present, joined.linked = left.unit, left.present, left.linked or right.linked
+        return joined
+
+    def _sets(self, keys: list[str]) -> str:
+        """What GROUP BY says of several sets of keys."""
+        listed = ", ".join(keys)
+        word = self.chance.choice(("ROLLUP", "CUBE", "GROUPING SETS"))
+        if word != "GROUPING SETS":
+            return f"{word} ({listed})"
+        subsets = [", ".join(one) for size in range(len(keys) + 1) for one in itertools.combinations(keys, size)]
+        chosen = self.chance.choices(subsets, k=self.chance.randrange(1, 5))
+        return f"GROUPING SETS ({', '.join(f'({one})' for one in dict.fromkeys([listed, *chosen]))})"
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query in parts: its aggregates are written tightly bounded, or so that no bound matters."""
+    """A query in parts: its aggregates are written tightly bounded, or so that no bound matters.
+
+    Attributes:
+        sets: what GROUP BY says of several sets of the keys; empty where there is one.
+        other: whether a row for the groups that are not shown is asked for.
+
+    """
 
     ctes: str
     body: str
@@ -631,6 +678,8 @@ class Query:
     number: str
     tight: bool
     comparable: bool
+    sets: str = ""
+    other: bool = False
 
     @property
     def private_text(self) -> str:
@@ -640,21 +689,21 @@ class Query:
             aggregates.append(f"count(DISTINCT {self.unit})")
         if self.number:
             aggregates.append(f"sum({self.number}, contribution_bounds_per_group => {values})")
-        return ours(self._with(aggregates))
+        return ours(self._with(aggregates, self.keys, self.sets))
 
-    @property
-    def plain_text(self) -> str:
+    def plain_text(self, places: Sequence[int]) -> str:
+        """What plain DuckDB is asked for one set of keys."""
         aggregates = ["count(*)"]
         if self.unit:
             aggregates.append(f"count(DISTINCT {self.unit})")
         if self.number:
             finite = f"CASE WHEN isfinite(CAST({self.number} AS DOUBLE)) THEN {self.number} END"
             aggregates.append(f"coalesce(sum({finite}), 0)")
-        return plain(self._with(aggregates))
+        return plain(self._with(aggregates, [self.keys[place] for place in places]))
 
-    def _with(self, aggregates: Sequence[str]) -> str:
-        grouping = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
-        return f"{self.ctes}SELECT {', '.join([*self.keys, *aggregates])} {self.body}{grouping}"
+    def _with(self, aggregates: Sequence[str], keys: Sequence[str], sets: str = "") -> str:
+        grouping = f" GROUP BY {sets or ', '.join(keys)}" if keys else ""
+        return f"{self.ctes}SELECT {', '.join([*keys, *aggregates])} {self.body}{grouping}"
 
 
 _MUTATIONS = (
@@ -673,4 +722,4 @@ def mutated(query: Query, chance: random.Random) -> Query:
     place = chance.randrange(1, len(parts))
     body = found.join(parts[:place]) + replacement + found.join(parts[place:])
     # only the private answers of mutants are looked at
-    return Query(query.ctes, body, query.keys, query.unit, query.number, query.tight, False)
+    return replace(query, body=body, comparable=False)
