@@ -16,7 +16,6 @@ from dpsql.errors import EngineError, ReleaseError
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import After, PrivateQuery
-from dpsql.session import auto
 from dpsql.session.exact import Rooms
 from dpsql.session.frame_release import reading_of, release_frame
 from dpsql.session.other import Shown, require_other, with_other
@@ -57,7 +56,6 @@ def answer(
         ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
-    auto.require_told(query, reader)
     told = told or Charged.nothing()
     with rooms.state.locks.all_exclusive(part.frame.base_hash for part in parts_of(query)):
         query = current(query, rooms.state, reader)

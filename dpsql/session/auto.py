@@ -100,6 +100,22 @@ def _told(question: _Question, state: State) -> Point | None:
     return point
 
 
+def _told_to(reader: Reader, question: _Question, state: State) -> Point | None:
+    """The stored histogram, which a plan depends on, refusals and all: so it is looked at for whom it may be shown.
+
+    Raises:
+        AccessError: its level is above the reader's limit.
+
+    """
+    point = _told(question, state)
+    if point is not None and not reader.may_see(point.rho_nano):
+        raise AccessError(
+            f"AUTO was told at rho = {point.rho_nano / NANO:.9g}, above the limit of {reader.name!r}; name what it "
+            "stands for"
+        )
+    return point
+
+
 def _noisy(point: Point) -> npt.NDArray[np.float64]:
     return point.values.astype(np.float64) * 2.0**point.lattice_exponent
 
@@ -109,16 +125,17 @@ def is_open(query: PrivateQuery) -> bool:
     return None in query.told
 
 
-def told_bounds(query: PrivateQuery, state: State) -> ToldBounds:
+def told_bounds(query: PrivateQuery, state: State, reader: Reader) -> ToldBounds:
     """The bounds that AUTO found for sums of a query, where it was told anything; with them the query is planned again.
 
     Raises:
+        AccessError: AUTO was told above the reader's limit.
         ReleaseError: a histogram was drawn, and no bounds came of it.
 
     """
     found = {}
     for asked in query.auto_bounds:
-        point = _told(_Question(asked), state)
+        point = _told_to(reader, _Question(asked), state)
         if point is None:
             continue
         bounds = found_bounds(_noisy(point), point.sigma)
@@ -131,15 +148,19 @@ def told_bounds(query: PrivateQuery, state: State) -> ToldBounds:
     return found
 
 
-def settled(query: PrivateQuery, state: State) -> PrivateQuery:
+def settled(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
     """The query on the frame with the least noise, of those that AUTO chose; as it is where that is open yet.
 
     A function of the stored histogram, policy and text; reads no raw row.
+
+    Raises:
+        AccessError: AUTO was told above the reader's limit.
+
     """
     auto = query.auto
     if auto is None:
         return query if is_open(query) else choose(query)
-    point = _told(_Question(auto), state)
+    point = _told_to(reader, _Question(auto), state)
     if point is None or None in (bounds.rho_nano for bounds in query.auto_bounds):
         return query
     told = replace(auto, rho_nano=point.rho_nano)
@@ -172,20 +193,6 @@ def may_come(query: PrivateQuery) -> tuple[PrivateQuery, ...]:
         return (choose(query),)
     some = [number for number in auto.candidates if number.bit_count() == 1 or number == auto.candidates[-1]]
     return tuple(choose(with_max_groups(query, auto, number)) for number in some)
-
-
-def require_told(query: PrivateQuery, reader: Reader) -> None:
-    """Refuse a reader whose limit is below a level at which AUTO was told.
-
-    Raises:
-        AccessError: it is.
-
-    """
-    highest = max((level or 0 for level in query.told), default=0)
-    if not reader.may_see(highest):
-        raise AccessError(
-            f"AUTO was told at rho = {highest / NANO:.9g}, above the limit of {reader.name!r}; name what it stands for"
-        )
 
 
 def open_price(query: PrivateQuery, calibration: Calibration) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.session.auto import is_open, may_come, open_price, require_told
+from dpsql.session.auto import is_open, may_come, open_price
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
 from dpsql.session.other import joint_terms, other_notes, prepare_other
 from dpsql.session.prepared import Prepared, current, held_histogram, prepare
@@ -232,7 +232,6 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     """
     if is_open(query):
         return _open_table(query, state, reader)
-    require_told(query, reader)
     query = current(query, state, reader)
     prepared = prepare(query, state, reader)
     items = [item for part in prepared for item in part.items]

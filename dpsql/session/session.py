@@ -104,8 +104,8 @@ class _Desk:
         outside = environment(policy, self.engine, self.sandbox, cleared)
         query = plan_query(statement, outside, options)
         if query.auto_bounds:
-            query = plan_query(statement, outside, options, told_bounds(query, state))
-        return settled(query, state), state, cleared
+            query = plan_query(statement, outside, options, told_bounds(query, state, cleared))
+        return settled(query, state, cleared), state, cleared
 
     def answer(
         self,

@@ -197,3 +197,27 @@ def test_empty_places_pass_as_seldom_as_is_stated() -> None:
     # fails with probability 1e-4 per seed; a threshold that is 10 % lower is caught
     assert stats.binomtest(_passing(1.0), 600, 0.2).pvalue > 1e-4
     assert stats.binomtest(_passing(0.9), 600, 0.2).pvalue < 1e-7
+
+
+@pytest.mark.parametrize("units", [3, 3000])
+def test_nobody_below_it_learns_whether_bounds_were_found(session: dpsql.Session, units: int) -> None:
+    """Of 3 units no bounds are found: that, too, is told by a histogram that is stored above the limit."""
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.005)")
+    session.connection.execute("DELETE FROM t WHERE u >= ?", [units])
+    try:
+        session.sql(SUM)
+        assert units == 3000
+    except dpsql.ReleaseError:
+        assert units == 3
+    for asked in (SUM, f"FROM dp_explain($${SUM}$$, rho := 0.005)"):
+        with pytest.raises(dpsql.AccessError, match="AUTO was told"):
+            session.as_analyst("ana").sql(asked, **({"rho": 0.005} if asked == SUM else {}))
+
+
+def test_what_a_limit_forbids_is_found_before_anything_is_told(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.005)")
+    session.sql("SELECT k, count(*) FROM t GROUP BY k", max_groups_contributed="AUTO")
+    before = spent(session)
+    with pytest.raises(dpsql.AccessError, match="AUTO was told"):
+        session.as_analyst("ana").sql(SUM, rho=0.004, max_groups_contributed="AUTO")
+    assert spent(session) == before

@@ -30,6 +30,7 @@ _LISTS: tuple[Value, ...] = ("[]", "[1]", "[1, NULL]", "[NULL]", None)
 LISTED: dict[str, tuple[Value, ...]] = {"d": (0, 1, 2), "e": ("a", "b")}
 """Columns with public lists, where a table has them."""
 COLLATED = "VARCHAR COLLATE NOCASE"
+_ODD = (COLLATED, "INTERVAL", "INTEGER[]")
 _ROUNDED: tuple[Value, ...] = (0.1, 0.7, 1e16, -1e16, 3e-5, -0.0, math.nan, math.inf, None)
 _MARK = re.compile(r"⟦([^|⟦⟧]*)\|([^|⟦⟧]*)⟧")
 
@@ -619,7 +620,8 @@ class Writer:
         keys: dict[str, str] = {}
         columns = [column for column in source.columns if column.name in LISTED] if listed else source.columns
         for _ in range(2 if listed else self.chance.choice((0, 0, 1, 1, 2))):
-            column = self.chance.choice(columns)
+            odd = [column for column in columns if column.kind in _ODD]
+            column = self.chance.choice(odd if odd and self._is(0.3) else columns)
             sql, kind = (column.sql, column.kind) if listed or self._is(0.8) else self._value(source.columns)
             keys.setdefault(sql, kind)
         self._named.pop()
@@ -635,7 +637,7 @@ class Writer:
             self._is(0.3),
             self.comparable,
             sets,
-            not sets and not listed and bool({"VARCHAR", COLLATED} & set(keys.values())) and self._is(0.5),
+            not sets and not listed and bool({"VARCHAR", COLLATED} & set(keys.values())) and self._is(0.8),
         )
 
     def _joined_by_unit(self) -> Source:
