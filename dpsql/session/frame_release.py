@@ -6,6 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 
+from dpsql.session.auto import told_levels
 from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
 from dpsql.session.points import new_points
 from dpsql.session.prepared import Prepared
@@ -89,14 +90,17 @@ def _store(part: Prepared, exact: Exact | None, release: Release, charged: Charg
 
 
 def _release(part: Prepared, receipt: Receipt, charged: Charged, analyst: str, query_hash: str) -> Release:
-    """The record of one frame's release."""
-    frame = part.query.frame
+    """The record of one frame's release; who is shown it is shown what AUTO was told, too."""
+    frame, told = part.query.frame, told_levels(part.query)
     return Release(
         analyst=analyst,
         query_hash=query_hash,
         at=dt.datetime.now(dt.UTC),
-        statistics=tuple(serving.statistic.hash_in(frame) for serving in part.servings),
-        levels=tuple((serving.told_nano, serving.release_nano) for serving in part.servings),
+        statistics=(*(serving.statistic.hash_in(frame) for serving in part.servings), *told),
+        levels=(
+            *((serving.told_nano, serving.release_nano) for serving in part.servings),
+            *((level, 0) for level in told.values()),
+        ),
         mechanism=receipt.mechanism,
         rho_nano=sum(serving.level.rho_nano for serving in part.servings),
         epsilon=receipt.epsilon,

@@ -221,3 +221,9 @@ def test_what_a_limit_forbids_is_found_before_anything_is_told(session: dpsql.Se
     with pytest.raises(dpsql.AccessError, match="AUTO was told"):
         session.as_analyst("ana").sql(SUM, rho=0.004, max_groups_contributed="AUTO")
     assert spent(session) == before
+
+
+def test_whom_an_answer_is_shown_holds_what_auto_was_told(session: dpsql.Session) -> None:
+    answer = session.as_analyst("ana").sql(SUM, max_groups_contributed="AUTO")
+    held = session.sql("FROM dp_budget('unit', analysts := ['ana'])").df().rho_held[0]
+    assert held == pytest.approx(receipt_of(answer).rho) == pytest.approx(0.32)
