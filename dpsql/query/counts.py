@@ -9,10 +9,19 @@ from dpsql.query.aggregate_calls import with_bounds
 from dpsql.query.aggregate_source import FLOATING, Aggregate, AggregateSource, estimate_of, finite_sql, type_name
 from dpsql.query.dialect import to_sql
 from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Estimate, Linear, Statistic
+from dpsql.query.refusals import Refusals
 from dpsql.query.row_rules import is_scalar
 
 MOST_ROWS = 10**9
 """Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
+
+
+def refuse_more_rows(node: exp.Expr, refusals: Refusals) -> None:
+    """Note that a unit may have more than ``MOST_ROWS`` rows in one group, or in all that make the other group."""
+    refusals.add(
+        "bounds_invalid", node, f"one unit could add more than {MOST_ROWS:,} rows to one group.",
+        "Lower contribution_bounds_per_group, or max_rows_per_group in dp_protect.",
+    )  # fmt: skip
 
 
 class CountReader:
@@ -54,10 +63,7 @@ class CountReader:
             )  # fmt: skip
             return None
         if high > MOST_ROWS:
-            self._refusals.add(
-                "bounds_invalid", node, f"one unit could add more than {MOST_ROWS:,} rows to one group.",
-                "Lower contribution_bounds_per_group, or max_rows_per_group in dp_protect.",
-            )  # fmt: skip
+            refuse_more_rows(node, self._refusals)
             return None
         scale = 2**-COUNT_LATTICE_EXPONENT
         statistic = Statistic(

@@ -9,7 +9,7 @@ from sqlglot import exp
 from dpsql.query.aggregate_arguments import ArgumentReader, Arguments
 from dpsql.query.aggregate_calls import with_bounds
 from dpsql.query.aggregate_source import Aggregate, AggregateSource, estimate_of, finite_sql
-from dpsql.query.counts import CountReader
+from dpsql.query.counts import MOST_ROWS, CountReader, refuse_more_rows
 from dpsql.query.dialect import to_sql
 from dpsql.query.extremes import Extremes
 from dpsql.query.private_query import Estimate, Linear, Statistic
@@ -102,6 +102,10 @@ class SumReader:
                 f"Declare max_rows_per_group := 5 in CALL dp_protect('{self._source.schema.canonical}', …)"
                 + ("." if average else f", or write {with_bounds(node, '(0, 500)')}."),
             )  # fmt: skip
+            return None
+        if per_group is None and (self._rules.max_rows_per_group or 0) > MOST_ROWS:
+            # on the lattice of so many rows a single one would be no step at all
+            refuse_more_rows(node, self._refusals)
             return None
         return per_group, per_row
 

@@ -327,3 +327,16 @@ def test_the_row_has_the_noise_that_is_said(session: dpsql.Session) -> None:
     # chi-squared with 40 degrees of freedom, over 40, is outside of [0.2561, 2.4967] with chance 1e-6
     assert 0.25 < float(np.mean(np.square(errors))) / of_row**2 < 2.5
     assert not 0.25 < float(np.mean(np.square(errors))) / of_groups**2 < 2.5
+
+
+def test_more_rows_than_a_lattice_can_hold_are_refused(session: dpsql.Session) -> None:
+    """In seven groups together a unit may have seven times the rows, of which one would be no step of the lattice."""
+    session.sql(
+        "CALL dp_protect('visits', privacy_unit_column := 'person', max_groups_contributed := 7, "
+        "max_rows_per_group := 1000000000, default_rho := 0.5)"
+    )
+    text = "SELECT city, sum(cost, contribution_bounds_per_row => (0, 1)) AS s FROM visits GROUP BY city"
+    assert charged(session, text, other_group=None) > 0.0
+    for aggregate in ("sum(cost", "median(cost"):
+        with pytest.raises(dpsql.UnsupportedQueryError, match="more than 1,000,000,000 rows"):
+            charged(session, text.replace("sum(cost", aggregate), max_groups_contributed=50)
