@@ -36,11 +36,6 @@ class Planned:
     parts: tuple[Prepared, ...]
     row: Prepared | None
 
-    @property
-    def relation(self) -> Frame:
-        """The frame whose relation is read; all of a query's read one."""
-        return self.query.frame
-
 
 def _row(plan: PrivateQuery, state: State, reader: Reader) -> Prepared | None:
     if plan.other is None:
@@ -85,13 +80,14 @@ class World:
     """
 
     def __init__(self, *, composite: bool) -> None:
-        unsigned = {"allow_unsigned_extensions": True}
+        unsigned: dict[str, str | bool | int | float | list[str]] = {"allow_unsigned_extensions": True}
         self.session = dpsql.connect(threads=1, allow_unsigned_extensions=True)
         self.full = self.session.connection
         self.neighbour, self.shuffled, self.plain = (duckdb.connect(config=unsigned) for _ in range(3))
         library = native_library()
         loaded = [DuckDBEngine(one, library).has_native() for one in (self.full, self.neighbour, self.shuffled)]
-        self.formulations: tuple[Formulation, ...] = ("groups_first", "rows_first", *(["native"] * all(loaded)))  # type: ignore[assignment]
+        native: tuple[Formulation, ...] = ("native",) if all(loaded) else ()
+        self.formulations: tuple[Formulation, ...] = ("groups_first", "rows_first", *native)
         self.neighbour.execute("SET threads = 1")
         self.shuffled.execute("SET threads = 2")
         self.plain.execute("SET threads = 1")

@@ -46,6 +46,7 @@ _SHORT = settings(
 _NUMBERS = st.integers(0, 2**32 - 1)
 _QUERIES = 4
 Rewrite = Callable[[str], str]
+Numbers = dict[tuple[Value, ...], tuple[float, ...]]
 
 
 @dataclass
@@ -130,7 +131,7 @@ class Look:
                 assert self._answers.setdefault(statistic.hash_in(frame), values) == values, "one hash, two answers"
             _check_sensitivity(part, before, after)
         _check_sums(planned.query, found)
-        expected: list[Exact | None] = [None] * len(found)
+        expected: list[Numbers | None] = [None] * len(found)
         if query.comparable and not query.tight:
             compared = zip(planned.parts, found, strict=True)
             expected = [_agreed(self._world, query, planned.query, part, exact) for part, exact in compared]
@@ -170,7 +171,7 @@ class Look:
         assert whole == exact(self._world.shuffled, other), f"the order of rows counts, or {other} is another way"
         return whole, exact(self._world.neighbour, self._chance.choice(ways))
 
-    def _check_row(self, plan: PrivateQuery, row: Prepared, groups: Exact, expected: Exact | None) -> None:
+    def _check_row(self, plan: PrivateQuery, row: Prepared, groups: Exact, expected: Numbers | None) -> None:
         """The row beside some shown groups, those of the removed unit among them."""
         names = ", ".join(f"key_{i}" for i in range(len(plan.frame.keys)))
         sql = f"SELECT {names} FROM ({exact_sql(plan.frame, plan.statistics, SALT)})"
@@ -248,7 +249,7 @@ def _check_sums(plan: PrivateQuery, found: Sequence[Exact]) -> None:
         assert exact == summed, "a set is no sum of the finest"
 
 
-def _agreed(world: World, query: Query, plan: PrivateQuery, part: Prepared, exact: Exact) -> Exact | None:
+def _agreed(world: World, query: Query, plan: PrivateQuery, part: Prepared, exact: Exact) -> Numbers | None:
     """What plain DuckDB says, by the keys of the frame; None where it says nothing."""
     frame = part.query.frame
     if any(key.type == "INTERVAL" for key in frame.keys) or frame.finer is not None:
@@ -396,9 +397,8 @@ def _spelled_as_they_come(module: ModuleType) -> Callable[[pytest.MonkeyPatch], 
 
 def _sums_bounded_as_groups(patch: pytest.MonkeyPatch) -> None:
     """A coarser set claims what a plain GROUP BY of its keys would."""
-    whole = Frame.unit_groups.fget
-    assert whole is not None
-    patch.setattr(Frame, "unit_groups", property(lambda frame: whole(replace(frame, finer=None))))
+    whole: property = vars(Frame)["unit_groups"]
+    patch.setattr(Frame, "unit_groups", property(lambda frame: whole.__get__(replace(frame, finer=None))))
 
 
 def _less_noise_than_is_paid_for(patch: pytest.MonkeyPatch) -> None:
