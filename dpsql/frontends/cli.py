@@ -133,9 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_database(releases)
     policy = command("policy", _policy, "what the curator has declared")
     _add_database(policy)
-    shell = command(
-        "shell", _shell, "the stock DuckDB shell, with dp_query, dp_explain, CALL dp_protect(…)"
-    )
+    shell = command("shell", _shell, "the stock DuckDB shell, with dp_query, dp_explain, CALL dp_protect(…)")
     shell.add_argument("database", nargs="?", metavar="DB", help="a DuckDB file (default: in memory)")
     shell.add_argument("--state", type=Path, metavar="FILE", help="state file (default: DB.dpsql)")
     shell.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="passed on to duckdb, as -c 'SQL'")

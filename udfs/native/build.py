@@ -65,8 +65,9 @@ def main() -> None:
     include = headers(duckdb.__version__)
     with tempfile.TemporaryDirectory() as scratch:
         built = Path(scratch, "dpsql_native.so")
-        flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]
-        subprocess.run([compiler, *flags, "-isystem", include, *SOURCES, "-o", built], check=True)
+        strict = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
+        shared = ["-shared", "-fPIC", "-pthread", "-fvisibility=hidden"]
+        subprocess.run([compiler, *strict, *shared, "-isystem", include, *SOURCES, "-o", built], check=True)
         made = LIBRARY.with_suffix(".new")
         made.write_bytes(with_footer(built.read_bytes(), platform))
         # in one step, so that no process loads half a library
