@@ -37,7 +37,7 @@ from dpsql.errors import (
     QueryError,
 )
 from dpsql.frontends.demo import run_demo
-from dpsql.frontends.shell import helper
+from dpsql.frontends.shell import answering
 from dpsql.frontends.shell.launch import install_extension, run_shell
 from dpsql.session import Analyst, Result, Session, connect
 
@@ -174,7 +174,7 @@ def _install(arguments: argparse.Namespace) -> None:
 
 
 def _helper(_: argparse.Namespace) -> None:
-    helper.main()
+    answering.main()
 
 
 def _demo(_: argparse.Namespace) -> None:

@@ -213,14 +213,19 @@ static bool keep_chunk(Rows *rows, Frame *answer) {
 	return true;
 }
 
-/* Runs the request and keeps the rows of its answer; an error's sentence, or NULL. */
-static char *collect(Helper *helper, const Bytes *request, Rows *rows) {
+/* Runs what was bound and keeps the rows of its answer, in the types that were promised; an error's sentence, or NULL. */
+static char *collect(Helper *helper, const Bound *bound, Rows *rows) {
 	Frame answer = {0};
+	Bytes request = {0};
 	char *error = NULL;
-	bool more = helper_ask(helper, 'R', request, &answer, &error), kept = true;
+	put_u32(&request, bound->columns);
+	put_bytes(&request, bound->types, bound->columns * sizeof(*bound->types));
+	put_bytes(&request, bound->request.data, bound->request.size);
+	bool more = helper_ask(helper, 'R', &request, &answer, &error), kept = true;
+	bytes_free(&request);
 	/* read to the end in any case: what is left would be taken for the answer to the next request */
-	while (more && (answer.kind == 'T' || answer.kind == 'C')) {
-		kept = kept && (answer.kind != 'C' || keep_chunk(rows, &answer));
+	while (more && answer.kind == 'C') {
+		kept = kept && keep_chunk(rows, &answer);
 		more = helper_next(helper, &answer, &error);
 	}
 	if (more && answer.kind == 'E') {
@@ -244,7 +249,7 @@ static void init(duckdb_init_info info) {
 	duckdb_init_set_init_data(info, rows, free_rows);
 	duckdb_init_set_max_threads(info, 1);
 	helper_begin(function->helper);
-	char *error = collect(function->helper, &bound->request, rows);
+	char *error = collect(function->helper, bound, rows);
 	helper_end(function->helper);
 	if (error) {
 		duckdb_init_set_error(info, error);

@@ -6,7 +6,7 @@
  *   Q  connection (u8), SQL         answered with T (columns), C (rows) ..., Z, or X with what DuckDB says
  *   A  table, columns, rows ...     appends to a table; answered with Z, or X
  *
- * What the helper answers itself: S (columns) to B; T, C ..., Z to R; E with a sentence to both.
+ * What the helper answers itself: S (columns) to B; C ..., Z to R; E with a sentence to both.
  */
 /* for dladdr */
 #define _GNU_SOURCE

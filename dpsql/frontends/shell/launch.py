@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpsql.assets import asset, native_library
 from dpsql.errors import EngineError
-from dpsql.frontends.shell.helper import STATE_VARIABLE
+from dpsql.frontends.shell.answering import STATE_VARIABLE
 
 HELPER_VARIABLE = "DPSQL_HELPER"
 """Environment variable that names the program which the extension starts; read by ``udfs/native/helper.c``."""

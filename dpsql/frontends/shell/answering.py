@@ -51,15 +51,13 @@ class Helper:
 
     def _answer(self, kind: str, body: bytes) -> None:
         desk = self._opened()
-        call = read_call(BodyReader(body))
+        reader = BodyReader(body)
         if kind == "B":
-            self._channel.send("S", header(*self._columns(call, desk)))
+            self._channel.send("S", header(*self._columns(read_call(reader), desk)))
             return
-        names, types = self._columns(call, desk)
-        result = desk.carry_out(call).arrow()
-        rows = chunks(_typed(result, types, desk.sandbox), types)
-        self._channel.send("T", header(names, types))
-        for chunk in rows:
+        types = [WireType(*reader.raw(3)) for _ in range(reader.number())]
+        result = desk.carry_out(read_call(reader)).arrow()
+        for chunk in chunks(_typed(result, types, desk.sandbox), types):
             self._channel.send("C", chunk)
         self._channel.send("Z")
 
