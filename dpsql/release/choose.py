@@ -120,7 +120,7 @@ def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:
             raise AssertionError("a floor that was subtracted is shown with noise")
         return SubtractedHistogram(frame.sparsity.k, bound, kept.correlation, kept.floor_correlation)
     if frame.counted_groups is not None:
-        return WeightedHistogram(groups, frame.counted_groups, hides=frame.has_private_keys)
+        return WeightedHistogram(groups, hides=frame.has_private_keys, counted_groups=frame.counted_groups)
     if frame.factorised is not None:
         return FactorisedHistogram(Sequences(frame.factorised.ordering, frame.factorised.sixteenths), groups)
     if frame.mechanism == "correlated_gaussian" and k is not None:
