@@ -131,7 +131,10 @@ def _plan(
     schema, rules = relation.schema, owner.rules
     resolved = resolve_names(clauses, schema, environment, refusals)
     several = len(resolved.sets) > 1
-    mark_windows(resolved, refusals, listed=not several and _are_listed(clauses.options, resolved, schema, environment))
+    mark_windows(
+        resolved, refusals,
+        listed=not several and not _unlisted(clauses.options, resolved.keys, schema, environment),
+    )  # fmt: skip
     grouped = read_grouping(resolved, refusals)
     resolved = grouped.select
     for part in (*resolved.filters, *resolved.keys):
@@ -458,12 +461,14 @@ def _keys(
     return tuple(sorted(keys, key=lambda key: key.sql))
 
 
-def _are_listed(options: QueryOptions, resolved: ResolvedSelect, schema: TableSchema, environment: Environment) -> bool:
-    """Whether all keys are taken from public lists."""
+def _unlisted(
+    options: QueryOptions, written: Sequence[exp.Expr], schema: TableSchema, environment: Environment
+) -> list[exp.Expr]:
+    """Keys that are not taken from a public list; all of them where a threshold is asked for."""
+    if options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
+        return list(written)
     has_list = environment.policy.has_public_keys
-    return options.group_selection_strategy != "GAUSSIAN_THRESHOLD" and all(
-        isinstance(key, exp.Column) and has_list(*schema.origin(key.name)) for key in resolved.keys
-    )
+    return [key for key in written if not (isinstance(key, exp.Column) and has_list(*schema.origin(key.name)))]
 
 
 def _public_keys(
@@ -474,18 +479,14 @@ def _public_keys(
     environment: Environment,
     refusals: Refusals,
 ) -> PublicKeys | None:
-    if not keys or options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
+    if not keys:
         return None
-    missing = [
-        node
-        for node in written
-        if not (isinstance(node, exp.Column) and environment.policy.has_public_keys(*schema.origin(node.name)))
-    ]
-    if not missing:
+    unlisted = _unlisted(options, written, schema, environment)
+    if not unlisted:
         origins = {to_sql(node): schema.origin(node.name) for node in written}
         return environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
     if options.group_selection_strategy == "PUBLIC_GROUPS":
-        for node in missing:
+        for node in unlisted:
             refusals.add(
                 "public_keys_missing", node, f"{unquoted(node)} has no public list of keys.",
                 "Group by a column with CALL dp_domain('table', 'column', keys := [...]), or leave PUBLIC_GROUPS out.",
