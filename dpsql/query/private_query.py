@@ -523,6 +523,13 @@ class Grouping:
         """Of each key of a part, its place among the keys of all sets."""
         return tuple(self.keys.index(key) for key in part.frame.keys)
 
+    def with_first(self, first: PrivateQuery) -> Grouping:
+        """The sets with this as the first part; where they add up, the others are sums of its groups."""
+        others = self.parts[1:]
+        if self.adds_up:
+            others = tuple(replace(part, frame=replace(part.frame, finer=first.frame)) for part in others)
+        return replace(self, parts=(first, *others))
+
 
 @dataclass(frozen=True, slots=True)
 class AutoGroups:

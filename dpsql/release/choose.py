@@ -61,10 +61,7 @@ def choose(query: PrivateQuery) -> PrivateQuery:
 
 
 def _choose_parts(query: PrivateQuery, grouping: Grouping) -> PrivateQuery:
-    first = choose(grouping.parts[0])
-    others = grouping.parts[1:]
-    if grouping.adds_up:
-        others = tuple(replace(part, frame=replace(part.frame, finer=first.frame)) for part in others)
+    first, *others = grouping.with_first(choose(grouping.parts[0])).parts
     parts = (first, *map(choose, others))
     requests = shared_requests(
         query.request,

@@ -87,11 +87,8 @@ def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
 
 
 def _current_parts(query: PrivateQuery, grouping: Grouping, state: State, reader: Reader) -> PrivateQuery:
-    first = current(grouping.parts[0], state, reader)
-    others = grouping.parts[1:]
-    if grouping.adds_up:
-        # units are bounded by the salt of the finest frame's generation
-        others = tuple(replace(part, frame=replace(part.frame, finer=first.frame)) for part in others)
+    # units of sums are bounded by the salt of the finest frame's generation
+    first, *others = grouping.with_first(current(grouping.parts[0], state, reader)).parts
     parts = (first, *(current(part, state, reader) for part in others))
     return replace(query, frame=first.frame, grouping=replace(grouping, parts=parts))
 
