@@ -24,7 +24,7 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.added_up import exact_sql
 from dpsql.query.bound import approximate_sizes_sql
 from dpsql.query.histogram_sql import cell_columns
-from dpsql.query.kept import Formulation, chooses_groups, fastest
+from dpsql.query.kept import Formulation, chooses_groups, fastest, fastest_in_the_end
 from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.sketch_sql import sketch_sql
 from dpsql.release.align import align_groups
@@ -33,6 +33,8 @@ from dpsql.session.policy_view import SchemaView
 from dpsql.state import Snapshot, State
 
 _STAND_IN_SALT = bytes(16)
+_FIRST_ROWS = 500_000
+"""Looked at before all rows are, to choose a formulation: counting what all rows hold can take a fifth of the query."""
 
 
 @dataclass(frozen=True)
@@ -208,24 +210,31 @@ def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: 
 
 
 def _aggregate(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> pa.Table:
-    began = time.monotonic()
-    formulation = _fastest(reading, rooms, timeout_seconds)
-    if timeout_seconds is not None:
-        timeout_seconds = max(timeout_seconds - (time.monotonic() - began), 0.0)
-    sql = reading.sql(salt, formulation)
-    return rooms.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=timeout_seconds).reveal()
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    sql = reading.sql(salt, _fastest(reading, rooms, deadline))
+    return rooms.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline)).reveal()
 
 
-def _fastest(reading: Reading, rooms: Rooms, timeout_seconds: float | None) -> Formulation:
+def _fastest(reading: Reading, rooms: Rooms, deadline: float | None) -> Formulation:
     """How the bounded query is written: all ways have one result, and none fails for want of sizes."""
     frame = reading.frame.finer or reading.frame
-    if chooses_groups(frame):
-        sql = approximate_sizes_sql(frame)
-        others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
-        with contextlib.suppress(EngineError):
-            sizes = rooms.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=timeout_seconds)
-            return fastest(frame, others, sizes, has_native=rooms.engine.has_native())
+    if not chooses_groups(frame):
+        return "groups_first"
+    others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
+    has_native = rooms.engine.has_native()
+    with contextlib.suppress(EngineError):
+        for most_rows in (_FIRST_ROWS, None):
+            sql = approximate_sizes_sql(frame, most_rows)
+            sizes = rooms.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline))
+            chosen = fastest(frame, others, sizes, has_native=has_native)
+            if sizes.rows < _FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
+                break
+        return chosen
     return "groups_first"
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def _aligned(

@@ -23,6 +23,7 @@ from dpsql.query import kept
 from dpsql.query.bound import approximate_sizes_sql, bounded_sql
 from dpsql.query.kept import Sizes, chooses_groups, fastest
 from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.session import exact
 from tests.unit.query.exact_runs import SALT, Laboratory
 
 needs_native = pytest.mark.skipif(
@@ -225,6 +226,29 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
     assert found.units == pytest.approx(450, rel=0.15)
     assert found.keys == pytest.approx(36, abs=5)
     assert found.pairs == pytest.approx(900, rel=0.15)
+    sql = approximate_sizes_sql(frame, 7)
+    assert laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None).rows == 7
+
+
+@pytest.mark.parametrize(("units", "readings"), [(50, 1), (1000, 2)])
+def test_all_rows_are_looked_at_only_where_the_first_leave_the_choice_open(
+    monkeypatch: pytest.MonkeyPatch, units: int, readings: int
+) -> None:
+    seen: list[str] = []
+    whole = DuckDBEngine.sizes
+
+    def watched(self: DuckDBEngine, sql: str, **arguments: object) -> Sizes:
+        seen.append(sql)
+        return whole(self, sql, **arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DuckDBEngine, "sizes", watched)
+    monkeypatch.setattr(exact, "_FIRST_ROWS", 500)
+    with dpsql.connect() as session:
+        session.connection.execute(f"CREATE TABLE t AS SELECT i % {units} AS pid, i % 4 AS k FROM range(2000) r(i)")
+        session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")
+        session.sql("CALL dp_protect('t', unit := 'u', privacy_unit_column := 'pid')")
+        session.sql("SELECT k, count(DISTINCT pid) FROM t GROUP BY k", epsilon=1, delta=1e-6, max_groups_contributed=2)
+    assert len(seen) == readings
 
 
 def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False) -> str:
