@@ -12,13 +12,15 @@ from dpsql.query.auto import auto_groups, counted_groups
 from dpsql.query.clauses import Clauses, QueryOptions
 from dpsql.query.dialect import quote, to_sql
 from dpsql.query.environment import Environment, TableRules, TableSchema
-from dpsql.query.group_keys import read_keys, read_public_keys
+from dpsql.query.frame import Frame
 from dpsql.query.grouping_sets import GroupedSelect
+from dpsql.query.keys import Key, PublicKeys
 from dpsql.query.levels import check_threshold, read_window
 from dpsql.query.measured import check_beside_buckets
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import AutoGroups, Buckets, Frame, Key, PublicKeys, Request
+from dpsql.query.private_query import AutoGroups, Buckets, Request
+from dpsql.query.read_keys import read_keys, read_public_keys
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
 from dpsql.query.set_frames import distinct_sets, frames_of_sets

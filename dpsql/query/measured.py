@@ -13,9 +13,10 @@ from dpsql.query.aggregates import AggregateReader
 from dpsql.query.auto import asked_frame
 from dpsql.query.clauses import Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
+from dpsql.query.frame import PRESENCE, Frame, Statistic
 from dpsql.query.mechanism import NOT_AFTER_AUTO
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import PRESENCE, AutoBounds, Frame, Statistic, ToldBounds
+from dpsql.query.private_query import AutoBounds, ToldBounds
 from dpsql.query.refusals import Refusals
 from dpsql.query.totals import TotalsReader
 

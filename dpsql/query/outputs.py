@@ -11,8 +11,9 @@ from dpsql.query.allowed import check_grouped
 from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
+from dpsql.query.keys import Key
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Estimate, Finish, Key, OutputColumn
+from dpsql.query.private_query import Estimate, Finish, OutputColumn
 from dpsql.query.refusals import Refusals
 from dpsql.query.shielded import as_condition, guarded
 from dpsql.query.windows import is_over_result, parts_of, range_terms, window_sql

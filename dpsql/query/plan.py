@@ -15,7 +15,6 @@ from dpsql.query.buckets import read_buckets, take_apart
 from dpsql.query.clauses import QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, to_sql
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
-from dpsql.query.group_keys import read_keys, read_public_keys, unlisted_keys
 from dpsql.query.grouped_source import GroupedSource, base_frame, by_one_set, by_sets
 from dpsql.query.grouping_sets import read_grouping
 from dpsql.query.levels import read_ceiling, read_request
@@ -24,6 +23,7 @@ from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.outside import check_other_group, check_outside, outside_frame, over_groups
 from dpsql.query.private_query import OtherGroup, PrivateQuery, ToldBounds
+from dpsql.query.read_keys import read_keys, read_public_keys, unlisted_keys
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
 from dpsql.query.row_rules import check_private_parts

@@ -15,9 +15,11 @@ from sqlglot import exp
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.clauses import Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
+from dpsql.query.frame import Frame
+from dpsql.query.keys import Key
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Frame, Grouping, Key, PrivateQuery
+from dpsql.query.private_query import Grouping, PrivateQuery
 from dpsql.query.refusals import Refusals
 
 _OF_SUMS = (None, "GAUSSIAN")

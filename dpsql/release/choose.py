@@ -15,7 +15,8 @@ from functools import lru_cache
 from dpsql.accounting.correlated_histogram import quietest_correlation
 from dpsql.accounting.top_k_histogram import quietest_top_k_correlation
 from dpsql.mechanisms.running_totals import FractionalSum, best_power, totals_error
-from dpsql.query.private_query import Frame, Grouping, Mechanism, PrivateQuery, RunningTotal
+from dpsql.query.frame import Frame, Mechanism
+from dpsql.query.private_query import Grouping, PrivateQuery, RunningTotal
 from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
 from dpsql.release.joint import shared_requests
 from dpsql.release.listed_histogram import DiscreteListedHistogram, ListedHistogram

@@ -30,7 +30,7 @@ from dpsql.mechanisms.correlated_gaussian import (
 )
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import Statistic
+from dpsql.query.frame import Statistic
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dpsql.accounting import weighted_histogram
 from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.query.private_query import NOISE_GRID_EXPONENT
+from dpsql.query.frame import NOISE_GRID_EXPONENT
 from dpsql.release.histogram import Integers, NoisyHistogram, OwnNoise
 
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from dpsql.errors import AccessError, ReleaseError
 from dpsql.query.auto import GROUPS, extremes_sql, group_counts_sql, with_max_groups
-from dpsql.query.private_query import NANO, AutoBounds, AutoGroups, Frame, PrivateQuery, Statistic, ToldBounds
+from dpsql.query.frame import NANO, Frame, Statistic
+from dpsql.query.private_query import AutoBounds, AutoGroups, PrivateQuery, ToldBounds
 from dpsql.release.auto_bounds import EXTREMES_L2, PLACES, found_bounds, placed
 from dpsql.release.auto_groups import Expected, auto_noise_delta, auto_sigma, binned, chosen_groups, noisy_histogram
 from dpsql.release.calibrate import AUTO_PARTS, Calibration, calibrate

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpsql.errors import AccessError
-from dpsql.query.private_query import PRESENCE, Grouping, PrivateQuery
+from dpsql.query.frame import PRESENCE
+from dpsql.query.private_query import Grouping, PrivateQuery
 from dpsql.release.calibrate import Calibration, calibrate
 from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.histogram import Histogram

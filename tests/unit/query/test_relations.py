@@ -25,7 +25,8 @@ from dpsql.query import joined_rows, predicates, sources, unit_groups
 from dpsql.query.bound import bounded_sql
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, TableSchema
-from dpsql.query.private_query import PrivateQuery, Statistic
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
 from dpsql.query.statements import SelectStatement, read_statement

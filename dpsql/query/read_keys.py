@@ -9,7 +9,7 @@ from sqlglot import exp
 from dpsql.query.clauses import QueryOptions
 from dpsql.query.dialect import to_sql, unquoted
 from dpsql.query.environment import Environment, TableSchema, types_of
-from dpsql.query.private_query import Key, PublicKeys
+from dpsql.query.keys import Key, PublicKeys
 from dpsql.query.refusals import Refusals
 
 _UNRELEASABLE = (
