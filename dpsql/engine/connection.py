@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.engine.settings import SETTINGS
+
+_AGGREGATE_ONLY = "DPSQL_AGGREGATE_ONLY"
+"""Environment variable that the library looks at when it is loaded."""
 
 PINNED = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
@@ -81,10 +85,17 @@ class LocalConnection:
             cursor.close()
 
     def load_native(self) -> None:
-        """Load the library, which DuckDB does where it was opened with ``allow_unsigned_extensions``."""
+        """Load the library, which DuckDB does where it was opened with ``allow_unsigned_extensions``.
+
+        Only for its aggregate: for the shell it would hold connections, and with them the database open.
+        """
         if self._native_library is not None:
-            with contextlib.suppress(duckdb.Error), contextlib.closing(self._connection.cursor()) as cursor:
-                cursor.load_extension(str(self._native_library))
+            os.environ[_AGGREGATE_ONLY] = "1"
+            try:
+                with contextlib.suppress(duckdb.Error), contextlib.closing(self._connection.cursor()) as cursor:
+                    cursor.load_extension(str(self._native_library))
+            finally:
+                del os.environ[_AGGREGATE_ONLY]
 
 
 class _LocalCursor:

@@ -6,13 +6,14 @@ import functools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dpsql.engine import Engine, Sandbox
 from dpsql.errors import AccessError, ParseError, PolicyError
-from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PrivateQuery
+from dpsql.query.private_query import OutputColumn, PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
 from dpsql.session.answer import answer
 from dpsql.session.auto import draw, is_open, settled, told_bounds
@@ -35,6 +36,8 @@ logger = logging.getLogger("dpsql")
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
 _FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_budget", "dp_releases")
 _ARGUMENTS = {"dp_cascade": "one query hash"}
+_BY_NAME = {"dp_budget": "unit", "dp_cascade": "query_hash"}
+"""Functions of one argument that may be left out; the shell's take it by name alone."""
 
 
 @functools.cache
@@ -86,11 +89,11 @@ class StateDrawer:
 class Desk:
     """What curator and analysts share: reading statements, planning, answering."""
 
-    def __init__(self, books: StateDrawer, engine: Engine, entropy: Entropy) -> None:
+    def __init__(self, books: StateDrawer, engine: Engine) -> None:
         self.books = books
         self.engine = engine
         self.sandbox = Sandbox()
-        self.entropy = entropy
+        self.entropy: Entropy = SystemEntropy()
 
     def plan(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
@@ -140,20 +143,18 @@ class Desk:
             raise ParseError(f"options go inside {statement.name}(…)", statement.span)
         if reader != CURATOR and statement.name not in _FOR_ANALYSTS:
             raise AccessError(f"{statement.name} is for the curator; analysts have SELECT, {', '.join(_FOR_ANALYSTS)}")
-        return self._call(statement, reader, timeout_seconds)
+        return self.carry_out(statement, reader, timeout_seconds)
 
-    def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
+    def carry_out(self, call: FunctionCall, reader: str = CURATOR, timeout_seconds: float | None = None) -> Result:
+        """Carry out a declaration, answer dp_query, or look at the books."""
         if call.name in DECLARATIONS:
             sentence = declare(call, self.books, self.engine)
             return Result.of_sentence(sentence)
-        if call.name in ("dp_query", "dp_explain"):
-            text, options = options_of(call)
-            inner = read_statement(text)
-            if not isinstance(inner, SelectStatement):
-                raise ParseError(f"{call.name} takes a SELECT", call.span)
-            if call.name == "dp_query":
-                return self.answer(inner, options, reader, timeout_seconds)
-            return explain_table(*self.plan(inner, options, reader))
+        if call.name == "dp_query":
+            return self.answer(*_asked(call), reader, timeout_seconds)
+        if call.name == "dp_explain":
+            return explain_table(*self.plan(*_asked(call), reader))
+        call = _by_place(call)
         names = [name for name in call.positional if isinstance(name, str)]
         wanted = _ARGUMENTS.get(call.name)
         if call.name == "dp_budget":
@@ -167,6 +168,11 @@ class Desk:
             return policy_table(state)
         return releases_table(state, None if reader == CURATOR else reader)
 
+    def shown(self, call: FunctionCall) -> tuple[OutputColumn, ...]:
+        """The columns that dp_query would give; spends nothing."""
+        query, _, _ = self.plan(*_asked(call), CURATOR)
+        return query.shown
+
     def _budget(self, call: FunctionCall, names: list[str], reader: str) -> Result:
         analysts = call.named.get("analysts")
         listed = tuple(name for name in analysts if isinstance(name, str)) if isinstance(analysts, tuple) else None
@@ -177,3 +183,21 @@ class Desk:
             raise AccessError("what others hold is for the curator; leave analysts out")
         coalition = listed if reader == CURATOR else (reader,)
         return budget_table(self.books.read(), names[0] if names else None, coalition)
+
+
+def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:
+    """The SELECT inside dp_query or dp_explain, and its options."""
+    text, options = options_of(call)
+    inner = read_statement(text)
+    if not isinstance(inner, SelectStatement):
+        raise ParseError(f"{call.name} takes a SELECT", call.span)
+    return inner, options
+
+
+def _by_place(call: FunctionCall) -> FunctionCall:
+    """The call with an argument that may stand first or by its name, in its place."""
+    name = _BY_NAME.get(call.name)
+    if name is None or name not in call.named or call.positional:
+        return call
+    named = {key: value for key, value in call.named.items() if key != name}
+    return replace(call, positional=(call.named[name],), named=named)

@@ -10,7 +10,6 @@ import duckdb
 from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, PolicyError
-from dpsql.mechanisms.entropy import SystemEntropy
 from dpsql.session.desk import Desk, Parameters, StateDrawer
 from dpsql.session.reader import CURATOR
 from dpsql.session.result import Result
@@ -62,7 +61,7 @@ class Session:
     def __init__(self, connection: duckdb.DuckDBPyConnection, state_path: Path | None) -> None:
         self.connection = connection
         self._books = StateDrawer(state_path)
-        self._desk = Desk(self._books, DuckDBEngine(connection, native_library()), SystemEntropy())
+        self._desk = Desk(self._books, DuckDBEngine(connection, native_library()))
 
     def sql(
         self,
