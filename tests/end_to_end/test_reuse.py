@@ -13,8 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError
+from dpsql.query.frame import Frame
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import Frame
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.histogram import NoisyHistogram
 from dpsql.session import points

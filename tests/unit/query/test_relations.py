@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import QueryError
-from dpsql.query import joins, predicates, sources, unit_groups
+from dpsql.query import joined_rows, predicates, sources, unit_groups
 from dpsql.query.bound import bounded_sql
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, TableSchema
-from dpsql.query.private_query import PrivateQuery, Statistic
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
 from dpsql.query.statements import SelectStatement, read_statement
@@ -342,7 +343,7 @@ class Fault:
 
 
 def _joined_without_the_unit(patch: pytest.MonkeyPatch) -> None:
-    for module in (joins, predicates):
+    for module in (joined_rows, predicates):
         patch.setattr(module, "are_one_unit", lambda left, right, equal: bool(equal))
 
 
@@ -378,12 +379,12 @@ def _distinct_without_the_unit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _outer_join_names_the_kept_side(patch: pytest.MonkeyPatch) -> None:
-    right = joins._with_equals
+    right = joined_rows._with_equals
 
     def named(owner: Owner, kind: str, equal: set[tuple[str, str]]) -> Owner:
         return right(owner, "JOIN" if kind != "FULL JOIN" else kind, equal)
 
-    patch.setattr(joins, "_with_equals", named)
+    patch.setattr(joined_rows, "_with_equals", named)
 
 
 FAULTS = (
