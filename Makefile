@@ -6,13 +6,16 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test audit check data native bench clean
+.PHONY: help demo demo-shell test audit check data native bench clean
 
 help:  ## list what make can do
-	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/core.stamp  ## private counts and sums on the sample data, with price and intervals
 	@$(BIN)/dpsql demo
+
+demo-shell: .venv/dev.stamp native  ## an hour at the stock DuckDB shell, every step checked
+	@$(BIN)/python -m tests.end_to_end.shell_story
 
 test: .venv/dev.stamp  ## the tests that run in minutes
 	@$(BIN)/python -m pytest -n 2 --durations=10

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.query.private_query import Frame
+from dpsql.query.frame import Frame
 from dpsql.query.sketch_sql import SHARDS, sketch_sql
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.sketch import Sketch, sketched

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.engine.catalog import CatalogRow, canonical_name, named, table_schema
+from dpsql.engine.connection import Connection, LocalConnection
 from dpsql.engine.interrupts import interrupt_after
 from dpsql.engine.settings import BYTEWISE, SETTINGS
 from dpsql.errors import EngineError, SchemaError
@@ -25,13 +26,6 @@ from dpsql.query.dialect import quote
 from dpsql.query.environment import TableSchema, folded
 from dpsql.query.kept import NATIVE_PROBE, Sizes
 
-_PINNED = (
-    *(f"SET {name} = '{value}'" for name, value in SETTINGS),
-    # functions resolve to the system's own, whatever macros the database holds
-    "SET search_path = 'system.main'",
-    "SET enable_progress_bar = false",
-    "SET python_enable_replacements = false",
-)
 _ROWS_OF_A_PIECE = 2**17
 
 _COLLATED = re.compile(r" COLLATE ([^\s()]+)")
@@ -102,25 +96,17 @@ class Engine(Protocol):
 class DuckDBEngine:
     """The curator's own database, read through cursors with pinned settings."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, native_library: Path | None = None) -> None:
+    def __init__(self, connection: Connection | duckdb.DuckDBPyConnection, native_library: Path | None = None) -> None:
+        if isinstance(connection, duckdb.DuckDBPyConnection):
+            connection = LocalConnection(connection, native_library)
         self._connection = connection
-        self._native_library = native_library
-
-    @contextlib.contextmanager
-    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        cursor = self._connection.cursor()
-        try:
-            for statement in _PINNED:
-                cursor.execute(statement)
-            yield cursor
-        finally:
-            cursor.close()
+        self._has_native: bool | None = None
 
     def settings(self) -> tuple[tuple[str, str], ...]:
         """The pinned settings, and the instance's default collation."""
-        with self._cursor() as cursor:
-            row = cursor.execute("SELECT current_setting('default_collation')").fetchone()
-        return (*SETTINGS, ("default_collation", str(row[0]) if row else ""))
+        with self._connection.pinned() as cursor:
+            ((collation,),) = cursor.rows("SELECT current_setting('default_collation')")
+        return (*SETTINGS, ("default_collation", str(collation)))
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that ``[catalog.][schema.]table`` means, with its columns; None where there is none.
@@ -128,7 +114,7 @@ class DuckDBEngine:
         DuckDB's catalog answers on a cursor of the curator's connection, so that ``USE`` and the search path of the
         instance's defaults apply; no row is read.
         """
-        database, home = self._home()
+        database, home = self._connection.home()
         *prefix, name = parts
         rows = [row for row in self._catalog_rows(name) if folded(row[2]) == folded(name)]
         match prefix:
@@ -146,68 +132,61 @@ class DuckDBEngine:
 
     def find(self, canonical: str) -> TableSchema | None:
         """Base table of this identity, whatever its database is called now; None where there is none."""
-        prefixes = self._prefixes(self._home()[0])
-        with self._cursor() as cursor:
-            tables = cursor.execute(
+        prefixes = self._prefixes(self._connection.home()[0])
+        with self._connection.pinned() as cursor:
+            tables = cursor.rows(
                 "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT (internal OR temporary)"
-            ).fetchall()
+            )
         place = next((place for place in tables if canonical_name(place, prefixes) == canonical), None)
         return None if place is None else self.resolve(place)
 
-    def _home(self) -> tuple[str, str]:
-        with contextlib.closing(self._connection.cursor()) as cursor:
-            row = cursor.execute("SELECT current_database(), current_schema()").fetchone()
-        if row is None:
-            raise EngineError
-        return str(row[0]), str(row[1])
-
     def _catalog_rows(self, name: str) -> list[CatalogRow]:
-        with self._cursor() as cursor:
-            return cursor.execute(
+        with self._connection.pinned() as cursor:
+            return cursor.rows(
                 "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
                 # lower() folds all letters: more than DuckDB does for names
                 "FROM duckdb_columns() WHERE lower(table_name) = lower(?) AND NOT internal "
                 "AND database_name <> 'temp' ORDER BY database_name, schema_name, table_name, column_index",
                 [name],
-            ).fetchall()
+            )
 
     def _prefixes(self, home: str) -> dict[str, str]:
         """What stands for a database in identities: nothing for the curator's own, else its path."""
-        with self._cursor() as cursor:
-            rows = cursor.execute("SELECT database_name, path FROM duckdb_databases()").fetchall()
+        with self._connection.pinned() as cursor:
+            rows = cursor.rows("SELECT database_name, path FROM duckdb_databases()")
         return {name: "" if name == home else f"{path or name}:" for name, path in rows}
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""
-        with self._cursor() as cursor:
-            row = cursor.execute(
-                "SELECT count(*) FROM duckdb_tables() WHERE (database_name, schema_name, table_name) = (?, ?, ?)",
-                list(schema.catalog_name),
-            ).fetchone()
-        return row is not None and row[0] == 1
+        with self._connection.pinned() as cursor:
+            rows = cursor.rows(
+                "SELECT table_name FROM duckdb_tables() WHERE (database_name, schema_name, table_name) = (?, ?, ?)",
+                schema.catalog_name,
+            )
+        return len(rows) == 1
 
     def view_text(self, schema: TableSchema) -> str | None:
         """The statement that made a view of the curator's own schema; None for what is none.
 
         In another schema the names in it could mean other tables there than they do here.
         """
-        if schema.catalog_name[:2] != self._home():
+        if schema.catalog_name[:2] != self._connection.home():
             return None
-        with self._cursor() as cursor:
-            row = cursor.execute(
+        with self._connection.pinned() as cursor:
+            rows = cursor.rows(
                 "SELECT sql FROM duckdb_views() WHERE (database_name, schema_name, view_name) = (?, ?, ?)",
-                list(schema.catalog_name),
-            ).fetchone()
-        return None if row is None else str(row[0])
+                schema.catalog_name,
+            )
+        return str(rows[0][0]) if rows else None
 
     def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
         """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
-        with self._cursor() as cursor:
-            rows = cursor.execute(
+        with self._connection.pinned() as cursor:
+            rows = cursor.rows(
                 "SELECT constraint_column_names FROM duckdb_constraints() WHERE "
                 "(database_name, schema_name, table_name) = (?, ?, ?) AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
-                list(schema.catalog_name),
-            ).fetchall()
+                schema.catalog_name,
+            )
         return any(set(names) <= set(columns) for (names,) in rows)
 
     def collation(self, schema: TableSchema, column: str) -> str | None:
@@ -219,38 +198,37 @@ class DuckDBEngine:
             EngineError: the column cannot be read.
 
         """
-        definition = None
-        with contextlib.suppress(duckdb.Error), self._cursor() as cursor:
-            cursor.execute(
-                f"CREATE TEMP TABLE temp.main.collated AS SELECT {quote(column)} AS unit FROM {schema.relation} LIMIT 0"
+        definitions: list[tuple[str]] = []
+        with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
+            cursor.rows(
+                f"CREATE OR REPLACE TEMP TABLE temp.main.collated AS "
+                f"SELECT {quote(column)} AS unit FROM {schema.relation} LIMIT 0"
             )
-            definition = cursor.execute(
-                "SELECT sql FROM duckdb_tables() WHERE table_name = 'collated' AND temporary"
-            ).fetchone()
-        if definition is None:
+            definitions = cursor.rows("SELECT sql FROM duckdb_tables() WHERE table_name = 'collated' AND temporary")
+        if not definitions:
             raise EngineError(f"the engine could not read column {column!r}")
-        named = [*_COLLATED.findall(definition[0]), dict(self.settings())["default_collation"]]
+        named = [*_COLLATED.findall(definitions[0][0]), dict(self.settings())["default_collation"]]
         return next((name for name in named if folded(name) not in BYTEWISE), None)
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""
-        with self._cursor() as cursor:
+        with self._connection.pinned() as cursor:
             name = quote(column)
-            table = cursor.sql(
+            table = cursor.table(
                 f"SELECT DISTINCT TRY(CAST({name} AS {key_type})) AS key FROM {schema.relation} "
                 f"WHERE TRY(CAST({name} AS {key_type})) IS NOT NULL ORDER BY key"
-            ).to_arrow_table()
+            )
         return table.column("key").combine_chunks()
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
         """Most rows of a public table that agree on some columns, none of them NULL."""
         names = ", ".join(quote(column) for column in columns)
         known = " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
-        with self._cursor() as cursor:
-            row = cursor.execute(
+        with self._connection.pinned() as cursor:
+            ((most,),) = cursor.rows(
                 f"SELECT max(n) FROM (SELECT count(*) AS n FROM {schema.relation} WHERE {known} GROUP BY {names})"
-            ).fetchone()
-        return int(row[0] or 0) if row is not None else 0
+            )
+        return int(most or 0)
 
     def bind(self, sql: str, *, listed_keys: pa.Table | None) -> None:
         """Bind the bounded query: names and types alone, before the optimizer, which knows of rows, has a word.
@@ -260,11 +238,11 @@ class DuckDBEngine:
 
         """
         failed = False
-        with self._cursor() as cursor:
+        with self._connection.pinned() as cursor:
             try:
                 if listed_keys is not None:
-                    cursor.register(LISTED_KEYS, listed_keys)
-                cursor.sql(sql)
+                    cursor.offer(LISTED_KEYS, listed_keys)
+                cursor.bind(sql)
             except Exception:
                 failed = True
         if failed:
@@ -295,26 +273,24 @@ class DuckDBEngine:
     def has_native(self) -> bool:
         """Whether the native aggregate can be called; loads the library where this is the first time it is asked.
 
-        DuckDB loads it where the connection was opened with ``allow_unsigned_extensions``. A library that does not
-        answer the probe, of another version say, is as good as none.
+        A library that does not answer the probe, of another version say, is as good as none.
         """
-        probe, expected = NATIVE_PROBE
-        if self._native_library is None:
-            return False
-        with contextlib.suppress(duckdb.Error), self._cursor() as cursor:
-            cursor.load_extension(str(self._native_library))
-            if cursor.execute(probe).fetchall() == [expected]:
-                return True
-        self._native_library = None
-        return False
+        if self._has_native is None:
+            probe, expected = NATIVE_PROBE
+            found = None
+            self._connection.load_native()
+            with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
+                found = cursor.rows(probe)
+            self._has_native = found == [expected]
+        return self._has_native
 
     def _run(self, sql: str, listed_keys: pa.Table | None, timeout_seconds: float | None) -> pa.Table:
         failed = False
-        with self._cursor() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+        with self._connection.pinned() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
             try:
                 if listed_keys is not None:
-                    cursor.register(LISTED_KEYS, listed_keys)
-                table = cursor.sql(sql).to_arrow_table()
+                    cursor.offer(LISTED_KEYS, listed_keys)
+                table = cursor.table(sql)
             except Exception:
                 failed = True
         # raised outside the handler: a handled error travels along as __context__, with the row values that it quotes
@@ -334,8 +310,8 @@ class DuckDBEngine:
 
         """
         failed = False
-        with self._cursor() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
-            pieces = self._pieces(cursor, sql)
+        with self._connection.pinned() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+            pieces = cursor.pieces(sql, _ROWS_OF_A_PIECE)
             while True:
                 try:
                     piece = next(pieces, None)
@@ -348,13 +324,6 @@ class DuckDBEngine:
         # raised outside the handler, as in aggregate
         if failed or expired.is_set():
             raise _failure(expired)
-
-    @staticmethod
-    def _pieces(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.Table]:
-        reader = cursor.sql(sql).to_arrow_reader(_ROWS_OF_A_PIECE)
-        yield reader.schema.empty_table()
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
 
 
 def _failure(expired: threading.Event) -> EngineError:

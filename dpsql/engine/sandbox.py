@@ -56,15 +56,10 @@ class Sandbox:
         """
         if not expressions:
             return []
-        declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns) or "nothing INTEGER"
         listed = ", ".join(f"({expression})" for expression in expressions)
-        with self._lock:
-            try:
-                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE bound_against ({declared})")
-                rows = self._connection.execute(f"DESCRIBE SELECT {listed} FROM bound_against").fetchall()
-            except duckdb.Error as error:
-                raise SchemaError(_first_line(error), hint="Check names, argument types and casts.") from None
-        return [str(row[1]) for row in rows]
+        # a table has a column
+        columns = columns or (Column("nothing", "INTEGER", True),)
+        return [kind for _, kind in self.bind("bound_against", columns, f"SELECT {listed} FROM bound_against")]
 
     def bind(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
         """Names and types of a query that reads an empty table of this name and these columns.

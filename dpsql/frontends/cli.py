@@ -37,6 +37,8 @@ from dpsql.errors import (
     QueryError,
 )
 from dpsql.frontends.demo import run_demo
+from dpsql.frontends.shell import answering
+from dpsql.frontends.shell.launch import install_extension, run_shell
 from dpsql.session import Analyst, Result, Session, connect
 
 _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
@@ -131,6 +133,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_database(releases)
     policy = command("policy", _policy, "what the curator has declared")
     _add_database(policy)
+    shell = command("shell", _shell, "the stock DuckDB shell, with dp_query, dp_explain, CALL dp_protect(…)")
+    shell.add_argument("database", nargs="?", metavar="DB", help="a DuckDB file (default: in memory)")
+    shell.add_argument("--state", type=Path, metavar="FILE", help="state file (default: DB.dpsql)")
+    shell.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="passed on to duckdb, as -c 'SQL'")
+    install = command("install-extension", _install, "put the extension in place, and say what to write in ~/.duckdbrc")
+    install.add_argument("--folder", type=Path, default=Path("~/.duckdb/dpsql"), help="where (default: %(default)s)")
+    command("helper", _helper, "the process that the extension starts by itself")
     for made in (query, explain, budget, releases):
         made.add_argument(
             "--analyst", metavar="NAME", help="ask in this analyst's name (a name in the books, not a lock)"
@@ -153,6 +162,19 @@ def _add_privacy(parser: argparse.ArgumentParser) -> None:
     level.add_argument("--rho", type=float, metavar="R", help="zCDP level of the query")
     level.add_argument("--epsilon", type=float, metavar="E", help="the same as epsilon, together with delta")
     parser.add_argument("--delta", type=float, metavar="D", help="delta of the query")
+
+
+def _shell(arguments: argparse.Namespace) -> None:
+    run_shell(arguments.database, arguments.state, arguments.arguments)
+
+
+def _install(arguments: argparse.Namespace) -> None:
+    print(install_extension(arguments.folder))
+    print("Write this line into ~/.duckdbrc, and start the shell with: duckdb -unsigned", file=sys.stderr)
+
+
+def _helper(_: argparse.Namespace) -> None:
+    answering.main()
 
 
 def _demo(_: argparse.Namespace) -> None:

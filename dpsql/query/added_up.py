@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsql.query.bound import bounded_sql, most_steps
+from dpsql.query.frame import PRESENCE, Frame, Statistic
 from dpsql.query.kept import Formulation
-from dpsql.query.private_query import PRESENCE, Frame, Statistic
 
 
 def exact_sql(

@@ -10,8 +10,9 @@ from sqlglot import exp
 
 from dpsql.query.dialect import to_sql
 from dpsql.query.environment import Environment, TableRules, TableSchema, bounds_of, types_of
+from dpsql.query.frame import Statistic
 from dpsql.query.intervals import Columns, interval_of
-from dpsql.query.private_query import Estimate, Linear, Statistic
+from dpsql.query.private_query import Estimate, Linear
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
 

@@ -17,7 +17,8 @@ from dpsql.query.counts import CountReader
 from dpsql.query.dialect import unquoted
 from dpsql.query.environment import Environment, TableSchema
 from dpsql.query.extremes import Extremes
-from dpsql.query.private_query import Statistic, ToldBounds
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import ToldBounds
 from dpsql.query.quantiles import QuantileReader
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner

@@ -90,6 +90,27 @@ def check_row_expression(
     return refused
 
 
+def check_grouped(root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
+    """Note a refusal for every part of ``root`` that is not computed of groups, by what is on the allow-list.
+
+    ``answered`` says which nodes are keys, aggregates, or something else that a group has one of. Returns these nodes:
+    what they hold is checked elsewhere.
+    """
+    refused = check_row_expression(root, refusals, answered)
+    # where the keys themselves were refused, every column would seem ungrouped
+    has_keys = all(refusal.code != "group_by_form" for refusal in refusals.found)
+    found = []
+    for node in root.walk(prune=lambda node: answered(node) or id(node) in refused):
+        if answered(node):
+            found.append(node)
+        elif has_keys and isinstance(node, exp.Column):
+            refusals.add(
+                "not_grouped", node, f"column {node.name} is neither grouped nor aggregated.",
+                "Add it to GROUP BY, or aggregate it.",
+            )  # fmt: skip
+    return found
+
+
 def check_node(node: exp.Expr, refusals: Refusals) -> None:
     """Note a refusal if a node by itself is not on the allow-list."""
     check_literals(node, refusals)

@@ -11,7 +11,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dpsql.query.bound import listed_sql, rows_sql, source_sql
-from dpsql.query.private_query import AutoGroups, Frame, PrivateQuery, PublicKeys, Statistic
+from dpsql.query.frame import Frame, Statistic
+from dpsql.query.keys import PublicKeys
+from dpsql.query.private_query import AutoGroups, PrivateQuery
 
 MOST_GROUPS = 1024
 """Most groups that AUTO chooses for private keys: more need noise so wide that they should be named."""

@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
+from dpsql.query.frame import PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
 from dpsql.query.kept import Formulation, has_native_form, kept_ctes, sizes_sql
-from dpsql.query.private_query import PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.shielded import computed_condition, one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
 

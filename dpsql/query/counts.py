@@ -8,7 +8,8 @@ from dpsql.query.aggregate_arguments import ArgumentReader, Arguments
 from dpsql.query.aggregate_calls import with_bounds
 from dpsql.query.aggregate_source import FLOATING, Aggregate, AggregateSource, estimate_of, finite_sql, type_name
 from dpsql.query.dialect import to_sql
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Estimate, Linear, Statistic
+from dpsql.query.frame import COUNT_LATTICE_EXPONENT, Statistic
+from dpsql.query.private_query import Estimate, Linear
 from dpsql.query.refusals import Refusals
 from dpsql.query.row_rules import is_scalar
 

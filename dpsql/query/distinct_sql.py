@@ -12,7 +12,7 @@ it is kept in. n is the size of the union over units of the kept values of a gro
 
 from __future__ import annotations
 
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Statistic
+from dpsql.query.frame import COUNT_LATTICE_EXPONENT, Statistic
 
 
 def distinct_ctes(

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.query.dialect import span_of
-from dpsql.query.private_query import Places, PublicKeys
+from dpsql.query.keys import Places, PublicKeys
 
 
 @dataclass(frozen=True, slots=True)

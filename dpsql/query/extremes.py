@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpsql.query.aggregate_arguments import Arguments
 from dpsql.query.aggregate_source import AggregateSource, finite_sql
 from dpsql.query.dialect import to_sql
-from dpsql.query.private_query import Statistic, ToldBounds
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import ToldBounds
 
 
 class Extremes:

@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.dialect import to_sql, unquoted
+from dpsql.query.keys import Key
 from dpsql.query.names import ResolvedSelect, map_tree
-from dpsql.query.private_query import Key
 from dpsql.query.refusals import Refusals
 
 _FLAGS = "dpsql"

@@ -10,7 +10,7 @@ them times row_cap / n, rounded down to the lattice; these add up to at most min
 from __future__ import annotations
 
 from dpsql.query.distinct_sql import matches
-from dpsql.query.private_query import Statistic
+from dpsql.query.frame import Statistic
 
 CELL_LATTICE_EXPONENT = -8
 """Counts of cells live on 1/256 of a row: many rows that are scaled down do not vanish one by one."""

@@ -1,15 +1,13 @@
-"""Joins: which rows of several relations belong together, and whose the joined rows are.
+"""Joins as they are written: which sources of a FROM clause are joined how, and on which columns.
 
-A join is private where, for every unit, the joined rows that carry it are a function of that unit's rows and of public
-tables. So it may be with public rows on columns that agree, or with rows of the same unit on columns that lead to it:
-then whatever it multiplies is the unit's own, and is bounded as ever. docs/proofs/relations.md has every rule.
+Rows meet where columns agree: by ON, USING or NATURAL, or by what WHERE says beside a comma. Whose the rows are that
+come of it, `joined_rows` says.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -17,30 +15,18 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.query.clauses import Clauses, conjuncts
 from dpsql.query.dialect import quote, span_of, to_sql, written
-from dpsql.query.environment import Column, Environment, JoinedName, TableSchema, folded
+from dpsql.query.environment import Column, folded
 from dpsql.query.refusals import Refusals
-from dpsql.query.relation import (
-    HIDDEN_UNIT,
-    Owner,
-    Relation,
-    are_one_unit,
-    fresh,
-    optional,
-    renamed,
-    together,
-    with_columns_of,
-)  # fmt: skip
+from dpsql.query.relation import Relation, fresh
 
-_INNER, _LEFT, _RIGHT, _FULL, _SEMI, _ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
+INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
 _KINDS = {
-    ("", ""): _INNER, ("", "INNER"): _INNER, ("LEFT", ""): _LEFT, ("LEFT", "OUTER"): _LEFT, ("RIGHT", ""): _RIGHT,
-    ("RIGHT", "OUTER"): _RIGHT, ("FULL", ""): _FULL, ("FULL", "OUTER"): _FULL, ("", "SEMI"): _SEMI,
-    ("", "ANTI"): _ANTI,
+    ("", ""): INNER, ("", "INNER"): INNER, ("LEFT", ""): LEFT, ("LEFT", "OUTER"): LEFT, ("RIGHT", ""): RIGHT,
+    ("RIGHT", "OUTER"): RIGHT, ("FULL", ""): FULL, ("FULL", "OUTER"): FULL, ("", "SEMI"): SEMI,
+    ("", "ANTI"): ANTI,
 }  # fmt: skip
-_FILTERING = (_SEMI, _ANTI)
+FILTERING = (SEMI, ANTI)
 MOST_TABLES = 12
-MOST_MATCHES = 1_000
-"""Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +40,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class SeenColumn:
     """A column of a part, or one that FULL JOIN … USING makes of two (of no part's place).
 
     ``shown`` says whether a query can name it at all, ``hidden`` whether only with its table.
@@ -75,9 +61,9 @@ class Step:
     """How a part is joined: what has to be equal, and what its own rows have to be before."""
 
     kind: str
-    equal: tuple[tuple[_Seen, _Seen], ...] = ()
+    equal: tuple[tuple[SeenColumn, SeenColumn], ...] = ()
     own: tuple[exp.Expr, ...] = ()
-    merged: tuple[_Seen, ...] = ()
+    merged: tuple[SeenColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +72,7 @@ class Joins:
 
     parts: tuple[Part, ...]
     steps: tuple[Step, ...]
-    columns: tuple[_Seen, ...]
+    columns: tuple[SeenColumn, ...]
 
 
 class _Reader:
@@ -99,7 +85,7 @@ class _Reader:
         self.where = list(where)
         self._own = _own_columns(parts)
         self._taken = {seen.output.name for own in self._own for seen in own}
-        self.columns: list[_Seen] = []
+        self.columns: list[SeenColumn] = []
 
     def step(self, place: int) -> Step:
         """How the part at a place is joined; None of its columns is known to those before."""
@@ -114,13 +100,13 @@ class _Reader:
             if not equal:
                 self._refuse_kind(join)
             self.columns += right
-            return Step(_INNER, tuple(equal))
+            return Step(INNER, tuple(equal))
         using, on, method = join.args.get("using") or [], join.args.get("on"), _word(join, "method")
         if kind is None or method not in ("", "NATURAL") or not (using or on or method):
             self._refuse_kind(join)
             self.columns += right
-            return Step(_INNER)
-        if kind in (_RIGHT, _FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
+            return Step(INNER)
+        if kind in (RIGHT, FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
             self._refusals.add(
                 "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Write JOIN … ON there.",
             )  # fmt: skip
@@ -135,14 +121,14 @@ class _Reader:
             "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
         )  # fmt: skip
 
-    def _common(self, right: Sequence[_Seen], join: exp.Join) -> list[str]:
+    def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
         before = {folded(seen.declared) for seen in self.columns if seen.shown and not seen.hidden}
         names = [seen.declared for seen in right if seen.shown and not seen.hidden and folded(seen.declared) in before]
         if not names:
             self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Write JOIN … ON.")
         return names
 
-    def _used(self, name: str, right: Sequence[_Seen], join: exp.Join) -> tuple[_Seen, _Seen]:
+    def _used(self, name: str, right: Sequence[SeenColumn], join: exp.Join) -> tuple[SeenColumn, SeenColumn]:
         ends = [
             [seen for seen in side if seen.shown and not seen.hidden and folded(seen.declared) == folded(name)]
             for side in (self.columns, right)
@@ -154,7 +140,7 @@ class _Reader:
             )
         return ends[0][0], ends[1][0]
 
-    def _equalities_of_where(self, place: int) -> list[tuple[_Seen, _Seen]]:
+    def _equalities_of_where(self, place: int) -> list[tuple[SeenColumn, SeenColumn]]:
         """The equalities of WHERE between this part and those before; they are taken out of it."""
         found, remaining, implied = [], [], [shared for part in self.where for shared in _shared(part)]
         for condition in self.where:
@@ -164,7 +150,7 @@ class _Reader:
         self.where = remaining
         return found + [pair for condition in implied if (pair := self._pair(condition, place)) is not None]
 
-    def _pair(self, condition: exp.Expr, place: int) -> tuple[_Seen, _Seen] | None:
+    def _pair(self, condition: exp.Expr, place: int) -> tuple[SeenColumn, SeenColumn] | None:
         """Columns of one type, one before this part and one of it, that a condition says are equal."""
         if not isinstance(condition, exp.EQ):
             return None
@@ -176,7 +162,7 @@ class _Reader:
         return (left, right) if joins else None
 
     def _conditions(
-        self, place: int, kind: str, pairs: Sequence[tuple[_Seen, _Seen]], conditions: Sequence[exp.Expr]
+        self, place: int, kind: str, pairs: Sequence[tuple[SeenColumn, SeenColumn]], conditions: Sequence[exp.Expr]
     ) -> Step:
         equal, own = list(pairs), []
         for condition in conditions:
@@ -186,9 +172,9 @@ class _Reader:
             if plain and place in places and len(places) == 2:
                 left, right = sorted(columns, key=lambda seen: seen.place)
                 equal.append((left, right))
-            elif kind == _INNER and not self._is_kept_later(place):
+            elif kind == INNER and not self._is_kept_later(place):
                 self.where.append(condition)
-            elif kind in (_LEFT, *_FILTERING) and places == {place}:
+            elif kind in (LEFT, *FILTERING) and places == {place}:
                 own.append(condition)
             else:
                 self._refusals.add(
@@ -206,32 +192,32 @@ class _Reader:
         """Whether a later join keeps rows that WHERE would drop and ON does not."""
         return any(_word(part.join, "side") in ("RIGHT", "FULL") for part in self._parts[place + 1 :] if part.join)
 
-    def _with_merged(self, step: Step, right: Sequence[_Seen], used: int) -> Step:
+    def _with_merged(self, step: Step, right: Sequence[SeenColumn], used: int) -> Step:
         """The step with the columns that USING makes; from here on they stand for both of theirs."""
         pairs = step.equal[:used]
-        both = {left.output.name for left, _ in pairs} if step.kind in (_RIGHT, _FULL) else set()
+        both = {left.output.name for left, _ in pairs} if step.kind in (RIGHT, FULL) else set()
         away = both | {right.output.name for _, right in pairs}
         merged = [self._merged(left, right, step.kind) for left, right in pairs] if both else []
         stands_for = dict(zip([left.output.name for left, _ in pairs], merged, strict=False))
-        columns: list[_Seen] = []
-        for seen in (*self.columns, *([] if step.kind in _FILTERING else right)):
+        columns: list[SeenColumn] = []
+        for seen in (*self.columns, *([] if step.kind in FILTERING else right)):
             # in the place of the left one, where a star shows it
             columns += [stands_for.pop(seen.output.name)] if seen.output.name in stands_for else []
             columns.append(replace(seen, hidden=seen.hidden or seen.output.name in away))
         self.columns = columns
-        return replace(step, merged=tuple(merged) if step.kind == _FULL else ())
+        return replace(step, merged=tuple(merged) if step.kind == FULL else ())
 
-    def _merged(self, left: _Seen, right: _Seen, kind: str) -> _Seen:
+    def _merged(self, left: SeenColumn, right: SeenColumn, kind: str) -> SeenColumn:
         """What USING makes of two columns: after RIGHT JOIN the right one, after FULL JOIN whichever there is."""
-        if kind == _RIGHT:
+        if kind == RIGHT:
             return replace(right, qualifier="", declared=left.declared, hidden=False)
         name = fresh(f"{left.declared} of both", self._taken)
         self._taken.add(name)
         uses = left.output.uses + right.output.uses
         output = Column(name, left.output.type, True, left.output.origin, uses=uses)
-        return _Seen(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
+        return SeenColumn(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
 
-    def _find(self, node: exp.Column, place: int) -> _Seen:
+    def _find(self, node: exp.Column, place: int) -> SeenColumn:
         """The column that a name in ON means."""
         if node.args.get("db"):
             raise SchemaError("columns in ON are named by their table alone.", span=span_of(node, self._text))
@@ -241,7 +227,7 @@ class _Reader:
             raise SchemaError(f"column {node.sql(dialect='duckdb')} {what}.", span=span_of(node, self._text))
         return found[0]
 
-    def _candidates(self, node: exp.Column, place: int) -> list[_Seen]:
+    def _candidates(self, node: exp.Column, place: int) -> list[SeenColumn]:
         qualifier = node.table.lower()
         return [
             seen
@@ -282,12 +268,12 @@ def _sides(node: exp.Binary) -> list[exp.Expr]:
     return [node.left.unnest(), node.right.unnest()]
 
 
-def _own_columns(parts: Sequence[Part]) -> list[list[_Seen]]:
+def _own_columns(parts: Sequence[Part]) -> list[list[SeenColumn]]:
     """The columns of every part, each with a name of its own in the joined rows."""
     counted = Counter(folded(column.name) for part in parts for column in part.relation.schema.columns)
     taken = set(counted)
     lent = [_lent(part) for part in parts]
-    found: list[list[_Seen]] = []
+    found: list[list[SeenColumn]] = []
     for place, part in enumerate(parts):
         schema = part.relation.schema
         declared = {one.output: one for one in schema.visible}
@@ -306,7 +292,7 @@ def _own_columns(parts: Sequence[Part]) -> list[list[_Seen]]:
                 folded(other.declared) == folded(name) for i in others for other in parts[i].relation.schema.visible
             )
             found[-1].append(
-                _Seen(
+                SeenColumn(
                     place, part.qualifier, name, column.name, f"join_{place}.{quote(column.name)}",
                     replace(column, name=output, nullable=True, origin=schema.origin(column.name)),
                     one is not None, away or (one is not None and one.hidden),
@@ -383,182 +369,3 @@ def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
         if any(folded(one.declared) == folded(column.name) for one in part.relation.schema.visible)
         and not (not qualifier and _lent(part) is not None and folded(str(_lent(part))) == folded(column.name))
     ]
-
-
-def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relation:
-    """The joined rows as one relation.
-
-    Raises:
-        UnsupportedQueryError: rows of two units, or of nobody knows whom, would come together.
-
-    """
-    parts = joins.parts
-    before = len(refusals.found)
-    owner = _owner_of(parts[0], joins.columns, 0)
-    extra: list[tuple[str, str, str]] = []
-    for place in range(1, len(parts)):
-        owner, unit = _step_owner(place, owner, joins, extra, refusals)
-        extra += [unit] if unit else []
-    refusals.raise_if_any(before)
-    matches = _check_matches(joins, environment, refusals)
-    refusals.raise_if_any(before)
-    source = _from(joins, [part.relation.schema.relation for part in parts])
-    # after RIGHT JOIN … USING a column has two names
-    seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
-    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
-    selected += [f"{sql} AS {quote(name)}" for name, _, sql in extra]
-    readable = all(part.relation.schema.relation for part in parts)
-    first = next((part for part in parts if part.relation.owner is not None), parts[0]).relation.schema
-    columns = [seen.output for seen in seen_once] + [Column(name, kind, True) for name, kind, _ in extra]
-    schema = TableSchema(
-        canonical=first.canonical,
-        relation=f"(SELECT {', '.join(selected)} FROM {source})" if readable else "",
-        columns=tuple(columns),
-        catalog_name=first.catalog_name,
-        names=tuple(
-            JoinedName(seen.qualifier, seen.declared, seen.output.name, seen.hidden)
-            for seen in joins.columns
-            if seen.shown
-        ),
-    )
-    reads = tuple(dict.fromkeys(read for part in parts for read in part.relation.reads))
-    return Relation(schema, owner, f"({_from(joins, [part.relation.identity for part in parts])})", reads, matches)
-
-
-def _from(joins: Joins, texts: Sequence[str]) -> str:
-    steps = []
-    for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
-        equal = sorted({comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal})
-        condition = f" ON {' AND '.join(equal)}" if equal else ""
-        steps.append(f"{step.kind} {text} AS join_{place}{condition}".strip())
-    return " ".join(steps)
-
-
-def comparison(left: str, sign: str, right: str, kind: str) -> str:
-    """SQL that compares two columns of one type, texts by their bytes: two collations cannot be compared."""
-    bytewise = ' COLLATE "binary"' if kind == "VARCHAR" else ""
-    return f"{left}{bytewise} {sign} {right}{bytewise}"
-
-
-def _owner_of(part: Part, columns: Iterable[_Seen], place: int) -> Owner | None:
-    owner = part.relation.owner
-    if owner is None:
-        return None
-    outputs = {seen.name: (seen.output.name,) for seen in columns if seen.place == place}
-    if owner.unit not in outputs:
-        # the rows of a semi-join are not there, but what leads to their unit is compared
-        outputs = {column.name: (column.name,) for column in part.relation.schema.columns}
-    return renamed(owner, outputs, outputs[owner.unit][0])
-
-
-def _step_owner(
-    place: int, left: Owner | None, joins: Joins, extra: Sequence[tuple[str, str, str]], refusals: Refusals
-) -> tuple[Owner | None, tuple[str, str, str] | None]:
-    """Whose the rows are after a step; and, after FULL JOIN, the unit as one more column: its name, type and SQL."""
-    part, step = joins.parts[place], joins.steps[place]
-    filtering = step.kind in _FILTERING
-    right = part.relation.owner if filtering else _owner_of(part, joins.columns, place)
-    equal = {(one.output.name, other.name if filtering else other.output.name) for one, other in step.equal}
-    if right is None or left is None:
-        if filtering and right is not None:
-            refusals.add(
-                "source", part.join, "which public rows are kept would tell of protected ones.",
-                "Start from the protected table.",
-            )  # fmt: skip
-        owner = left if filtering else left or right
-        return (owner if owner is None or filtering else _with_equals(owner, step.kind, equal)), None
-    if left.rules.unit != right.rules.unit:
-        refusals.add(
-            "source", part.join, f"rows of two units would be joined: {left.rules.unit} and {right.rules.unit}.",
-            "Join tables of one unit.",
-        )  # fmt: skip
-    elif not are_one_unit(left, right, equal):
-        refusals.add(
-            "source", part.join, "two protected tables are joined, and not on what tells whose their rows are.",
-            "Compare their privacy units, or the keys by which they are linked, as in a.unit = b.unit.",
-        )  # fmt: skip
-    rules = together(left.rules, right.rules)
-    if filtering:
-        return replace(left, rules=rules), None
-    if step.kind == _FULL:
-        return _full(replace(left, rules=rules), right, step, joins, extra)
-    if step.kind == _RIGHT:
-        owner = with_columns_of(right, optional(left))
-    else:
-        owner = with_columns_of(left, optional(right) if step.kind == _LEFT else right)
-    return _with_equals(replace(owner, rules=rules), step.kind, equal), None
-
-
-def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> Owner:
-    """The owner, with the columns that a step says are equal to the unit: in all rows, or those of an optional side.
-
-    The side of an outer join whose rows are all kept learns nothing: where none matched, nothing was equal.
-    """
-    if kind == _FULL:
-        return owner
-    pairs = sorted(equal)
-    more = True
-    while more:
-        # one equality may name a column that another one compares
-        named = owner.names_unit
-        for pair in (pair for pair in pairs if set(pair) & named):
-            if kind == _INNER:
-                owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
-            elif pair[kind == _LEFT] not in named:
-                owner = replace(owner, sometimes=owner.sometimes | {pair[kind == _LEFT]})
-        more = owner.names_unit != named
-    return owner
-
-
-def _full(
-    left: Owner, right: Owner, step: Step, joins: Joins, extra: Sequence[tuple[str, str, str]]
-) -> tuple[Owner, tuple[str, str, str]]:
-    """After FULL JOIN either side names the unit; a column of its own holds it, made of earlier such ones."""
-    held = {seen.output.name: (seen.output.type, seen.sql) for seen in joins.columns}
-    held |= {name: (kind, sql) for name, kind, sql in extra}
-    (kind, one), (_, other) = held[left.unit], held[right.unit]
-    name = fresh(HIDDEN_UNIT, held)
-    both = {
-        merged.output.name
-        for merged, (a, b) in zip(step.merged, step.equal, strict=False)
-        if a.output.name in left.always and b.output.name in right.always
-    }
-    owner = with_columns_of(optional(left), optional(right))
-    owner = replace(owner, unit=name, always=frozenset({name, *both}))
-    return owner, (name, kind, f"coalesce({one}, {other})")
-
-
-def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
-    """Most rows that public tables make of one protected row: how long it takes would tell of that row.
-
-    A public table that is joined to a protected row is met through the columns that its own step compares of it. Those
-    that are joined before, to each other, may be met through any of theirs. No more rows meet than agree on these. Of
-    public tables alone, they are the rows that all others make of one row of some table: what is counted while a plan
-    is made must not cost without bound either.
-    """
-    private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
-    last = private[0] if private else len(joins.parts)
-    factors = [1]
-    for place, part in enumerate(joins.parts):
-        if joins.steps[place].kind in _FILTERING:
-            continue
-        if place in private:
-            factors.append(part.relation.matches)
-            continue
-        steps = joins.steps[place : max(place, last) + 1]
-        by_step = [sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in steps]
-        factors.append(max((most_matches(part.relation, names, environment) for names in by_step if names), default=1))
-    product = math.prod(factors) // (1 if private else max(factors))
-    if product > MOST_MATCHES:
-        what = "of one protected row" if private else "of one of theirs"
-        refusals.add(
-            "source", joins.parts[0].node, f"public tables may make {product:,} rows {what}, by these columns.",
-            f"Join on columns that tell their rows apart: at most {MOST_MATCHES:,} rows are joined to one.",
-        )  # fmt: skip
-    return product if private else 1
-
-
-def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
-    """Most rows of public ones that agree on some columns."""
-    # what is gone is not read
-    return environment.schemas.most_matches(relation.schema, names) if relation.schema.relation else 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dpsql.query.private_query import COUNT_LATTICE_EXPONENT, Frame, Statistic
+from dpsql.query.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
 
 Formulation = Literal["groups_first", "rows_first", "native"]
 

@@ -6,7 +6,8 @@ from sqlglot import exp
 
 from dpsql.query.clauses import Clauses, QueryOptions
 from dpsql.query.environment import Environment, TableRules, TableSchema
-from dpsql.query.private_query import NANO, Request, Window
+from dpsql.query.frame import NANO, Window
+from dpsql.query.private_query import Request
 from dpsql.query.refusals import Refusals
 
 

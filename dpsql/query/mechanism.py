@@ -15,8 +15,10 @@ from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
+from dpsql.query.frame import Factorised, Frame, Mechanism, Sparsity, Statistic
+from dpsql.query.keys import Ordering
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Buckets, Factorised, Frame, Mechanism, Ordering, Sparsity, Statistic
+from dpsql.query.private_query import Buckets
 from dpsql.query.refusals import Refusals
 
 _ON_PUBLIC_KEYS: dict[str, Mechanism] = {

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from dpsql.query.aggregate_calls import OVER_RESULT, is_aggregate_call, is_interval_call
-from dpsql.query.allowed import check_row_expression
+from dpsql.query.allowed import check_grouped
 from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
+from dpsql.query.keys import Key
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Estimate, Finish, Key, OutputColumn
+from dpsql.query.private_query import Estimate, Finish, OutputColumn
 from dpsql.query.refusals import Refusals
 from dpsql.query.shielded import as_condition, guarded
 from dpsql.query.windows import is_over_result, parts_of, range_terms, window_sql
@@ -23,24 +24,15 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "
 def check_outputs(resolved: ResolvedSelect, refusals: Refusals) -> None:
     """Note a refusal for every part that is neither a key nor an aggregate nor computed from them."""
     keys = {to_sql(key) for key in resolved.keys}
-    # where the keys themselves were refused, every column would seem ungrouped
-    grouped = all(refusal.code != "group_by_form" for refusal in refusals.found)
 
     def answered(node: exp.Expr) -> bool:
         return is_aggregate_call(node) or is_interval_call(node) or is_over_result(node) or to_sql(node) in keys
 
     def check(root: exp.Expr) -> None:
-        refused = check_row_expression(root, refusals, answered)
-        for node in root.walk(prune=lambda node: answered(node) or id(node) in refused):
+        for node in check_grouped(root, refusals, answered):
             if is_over_result(node):
                 for part in parts_of(node):
                     check(part)
-                continue
-            if grouped and isinstance(node, exp.Column) and not answered(node):
-                refusals.add(
-                    "not_grouped", node, f"column {node.name} is neither grouped nor aggregated.",
-                    "Add it to GROUP BY, or aggregate it.",
-                )  # fmt: skip
             elif is_interval_call(node) and interval_target(node, resolved) is None:
                 refusals.add(
                     "interval_argument", node, f"{written(node)} takes the alias of one aggregate.",

@@ -16,7 +16,8 @@ from dpsql.errors import SchemaError
 from dpsql.query.clauses import conjuncts
 from dpsql.query.dialect import quote, span_of, written
 from dpsql.query.environment import Column, Environment, TableSchema
-from dpsql.query.joins import MOST_MATCHES, comparison, most_matches, own_columns
+from dpsql.query.joined_rows import MOST_MATCHES, comparison, most_matches
+from dpsql.query.joins import own_columns
 from dpsql.query.names import named_columns
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Relation, are_one_unit, together

@@ -10,8 +10,9 @@ from sqlglot import exp
 from dpsql.query.aggregate_arguments import Arguments
 from dpsql.query.aggregate_source import Aggregate, AggregateSource, finite_sql
 from dpsql.query.dialect import to_sql
+from dpsql.query.frame import Statistic
 from dpsql.query.histogram_sql import CELL_LATTICE_EXPONENT
-from dpsql.query.private_query import Estimate, Linear, Statistic
+from dpsql.query.private_query import Estimate, Linear
 from dpsql.query.sums import SumReader
 
 CELLS = 64

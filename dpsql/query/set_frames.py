@@ -15,9 +15,11 @@ from sqlglot import exp
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.clauses import Clauses, QueryOptions
 from dpsql.query.dialect import to_sql
+from dpsql.query.frame import Frame
+from dpsql.query.keys import Key
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect
-from dpsql.query.private_query import Frame, Grouping, Key, PrivateQuery
+from dpsql.query.private_query import Grouping, PrivateQuery
 from dpsql.query.refusals import Refusals
 
 _OF_SUMS = (None, "GAUSSIAN")
@@ -91,13 +93,10 @@ def query_of_sets(
     """
     distinct = distinct_sets(resolved.sets)
     adds_up = _adds_up(query, distinct, resolved, options)
-    parts = []
-    for place, frames in enumerate(by_set):
-        alternatives = frames[1:]
-        frame = frames[0]
-        if adds_up and place:
-            frame, alternatives = replace(frame, mechanism="gaussian", finer=query.frame), ()
-        parts.append(replace(query, frame=frame, alternatives=alternatives))
+    parts = [replace(query, frame=frames[0], alternatives=frames[1:]) for frames in by_set]
+    if adds_up:
+        sums = (replace(frames[0], mechanism="gaussian") for frames in by_set[1:])
+        parts[1:] = [replace(query, frame=frame, alternatives=()) for frame in sums]
     by_sql = {key.sql: number for number, key in enumerate(keys)}
     grouping = Grouping(
         keys=keys,
@@ -106,7 +105,7 @@ def query_of_sets(
         sets=tuple(distinct.index(one) for one in resolved.sets),
         adds_up=adds_up,
     )
-    return replace(query, grouping=grouping)
+    return replace(query, grouping=grouping.with_first(parts[0]))
 
 
 def _adds_up(

@@ -14,8 +14,8 @@ than a unit. One ordered scan serves all shards: a scan for each needs less memo
 from __future__ import annotations
 
 from dpsql.query.bound import rows_sql, source_sql
+from dpsql.query.frame import Frame
 from dpsql.query.kept import kept_sql
-from dpsql.query.private_query import Frame
 
 SHARDS = 64
 """How many shards the units of any table fall into. Every sketch depends on it: another number is another normaliser

@@ -24,7 +24,8 @@ from dpsql.query.clauses import (
 )  # fmt: skip
 from dpsql.query.dialect import parse_statement, quote, span_of
 from dpsql.query.environment import Environment, JoinedName, TableSchema, folded
-from dpsql.query.joins import MOST_TABLES, Part, joined, read_joins
+from dpsql.query.joined_rows import joined
+from dpsql.query.joins import MOST_TABLES, Part, read_joins
 from dpsql.query.levels import read_version
 from dpsql.query.names import resolve_names
 from dpsql.query.predicates import (

@@ -15,7 +15,8 @@ from sqlglot import exp
 from dpsql.query.aggregate_arguments import Arguments
 from dpsql.query.aggregate_source import Aggregate, AggregateSource
 from dpsql.query.dialect import to_sql
-from dpsql.query.private_query import Linear, Spread, Statistic
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import Linear, Spread
 from dpsql.query.sum_lattice import representable, sum_steps
 from dpsql.query.sums import SumReader
 

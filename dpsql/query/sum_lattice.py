@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from dpsql.query.private_query import SUM_LATTICE_BITS
+from dpsql.query.frame import SUM_LATTICE_BITS
 
 Bounds = tuple[float, float]
 _Number = TypeVar("_Number", int, float)

@@ -12,7 +12,8 @@ from dpsql.query.aggregate_source import Aggregate, AggregateSource, estimate_of
 from dpsql.query.counts import MOST_ROWS, CountReader, refuse_more_rows
 from dpsql.query.dialect import to_sql
 from dpsql.query.extremes import Extremes
-from dpsql.query.private_query import Estimate, Linear, Statistic
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import Estimate, Linear
 from dpsql.query.sum_lattice import representable, representable_together, sum_steps
 
 

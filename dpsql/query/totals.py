@@ -14,7 +14,8 @@ from sqlglot import exp
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.dialect import to_sql, unquoted
-from dpsql.query.private_query import Key, Ordering, PublicKeys, RunningTotal
+from dpsql.query.keys import Key, Ordering, PublicKeys
+from dpsql.query.private_query import RunningTotal
 from dpsql.query.refusals import Refusals
 
 LONGEST_SEQUENCE = 4096

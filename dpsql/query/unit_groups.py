@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
-from dpsql.query.allowed import check_row_expression
+from dpsql.query.allowed import check_grouped, check_row_expression
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
 from dpsql.query.names import ResolvedSelect, SelectItem
@@ -123,13 +123,7 @@ def _check(resolved: ResolvedSelect, keys: dict[str, exp.Expr], refusals: Refusa
         return is_aggregate_call(node) or to_sql(node) in keys
 
     for root in resolved.outputs:
-        refused = check_row_expression(root, refusals, answered)
-        for node in root.walk(prune=lambda node: answered(node) or id(node) in refused):  # noqa: B023
-            if isinstance(node, exp.Column) and not answered(node):
-                refusals.add(
-                    "not_grouped", node, f"column {node.name} is neither grouped nor aggregated.",
-                    "Add it to GROUP BY, or aggregate it.",
-                )  # fmt: skip
+        check_grouped(root, refusals, answered)
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
     refusals.raise_if_any(before)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta_zcdp
 from dpsql.query.auto import counted_groups
-from dpsql.query.private_query import NANO, NOISE_GRID_EXPONENT
+from dpsql.query.frame import NANO, NOISE_GRID_EXPONENT
 from dpsql.release.histogram import FLOAT_SLACK
 
 Floats = npt.NDArray[np.float64]

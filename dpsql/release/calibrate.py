@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from dpsql.accounting import composed, zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
-from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic, Window
+from dpsql.query.frame import NANO, PRESENCE, Statistic, Window
+from dpsql.query.private_query import PrivateQuery
 from dpsql.release.histogram import FLOAT_SLACK, Histogram, unit_l2
 from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 

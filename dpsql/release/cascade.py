@@ -22,7 +22,7 @@ from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.laws.gaussian import Combination, between, fall, rise, towards
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.query.private_query import NANO, PRESENCE, Statistic
+from dpsql.query.frame import NANO, PRESENCE, Statistic
 from dpsql.release.histogram import Histogram, NoisyHistogram
 
 Integers = npt.NDArray[np.int64]

@@ -15,7 +15,8 @@ from functools import lru_cache
 from dpsql.accounting.correlated_histogram import quietest_correlation
 from dpsql.accounting.top_k_histogram import quietest_top_k_correlation
 from dpsql.mechanisms.running_totals import FractionalSum, best_power, totals_error
-from dpsql.query.private_query import Frame, Grouping, Mechanism, PrivateQuery, RunningTotal
+from dpsql.query.frame import Frame, Mechanism
+from dpsql.query.private_query import Grouping, PrivateQuery, RunningTotal
 from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
 from dpsql.release.joint import shared_requests
 from dpsql.release.listed_histogram import DiscreteListedHistogram, ListedHistogram
@@ -61,10 +62,7 @@ def choose(query: PrivateQuery) -> PrivateQuery:
 
 
 def _choose_parts(query: PrivateQuery, grouping: Grouping) -> PrivateQuery:
-    first = choose(grouping.parts[0])
-    others = grouping.parts[1:]
-    if grouping.adds_up:
-        others = tuple(replace(part, frame=replace(part.frame, finer=first.frame)) for part in others)
+    first, *others = grouping.with_first(choose(grouping.parts[0])).parts
     parts = (first, *map(choose, others))
     requests = shared_requests(
         query.request,
@@ -120,7 +118,7 @@ def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:
             raise AssertionError("a floor that was subtracted is shown with noise")
         return SubtractedHistogram(frame.sparsity.k, bound, kept.correlation, kept.floor_correlation)
     if frame.counted_groups is not None:
-        return WeightedHistogram(groups, frame.counted_groups, hides=frame.has_private_keys)
+        return WeightedHistogram(groups, hides=frame.has_private_keys, counted_groups=frame.counted_groups)
     if frame.factorised is not None:
         return FactorisedHistogram(Sequences(frame.factorised.ordering, frame.factorised.sixteenths), groups)
     if frame.mechanism == "correlated_gaussian" and k is not None:

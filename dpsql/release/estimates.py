@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import PRESENCE, Buckets, Estimate, Linear, Spread, Statistic
+from dpsql.query.frame import PRESENCE, Statistic
+from dpsql.query.private_query import Buckets, Estimate, Linear, Spread
 from dpsql.release.histogram import Histogram, count_sigma
 from dpsql.release.quantiles import quantile_interval, quantile_value
 from dpsql.release.sequences import FactorisedHistogram, Sequences

@@ -13,6 +13,7 @@ Each kind answers the same questions, so that calibration, release and receipt a
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -29,7 +30,7 @@ from dpsql.mechanisms.correlated_gaussian import (
 )
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import Statistic
+from dpsql.query.frame import Statistic
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -198,11 +199,11 @@ def count_sigma(histogram: Histogram, sigma: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class IndependentHistogram(ValuesThemselves):
-    """Every key has noise of its own.
+class OwnNoise(ValuesThemselves, ABC):
+    """What holds for every mechanism in which each key has Gaussian noise of its own, with a threshold or without.
 
-    *Guarantee*, *Source*: `sparse_histogram.gshm_delta` and `threshold_delta` with a threshold, the Gaussian mechanism
-    without; the rounding is post-processing (docs/proofs/gshm.md).
+    Without one it is the Gaussian mechanism at an l2 sensitivity of sqrt(unit_groups). What a threshold adds to that
+    is for each mechanism to say.
     """
 
     unit_groups: int
@@ -216,11 +217,6 @@ class IndependentHistogram(ValuesThemselves):
         """``gshm`` with a threshold, ``gaussian`` without."""
         return "gshm" if self.hides else "gaussian"
 
-    @property
-    def draws(self) -> int:
-        """Only the draws on groups that the unit touches."""
-        return self.unit_groups
-
     def sigma(self, rho: float) -> float:
         """sqrt(unit_groups / (2 rho)), rounded up."""
         return math.sqrt(self.unit_groups / (2.0 * rho)) * FLOAT_SLACK
@@ -233,45 +229,84 @@ class IndependentHistogram(ValuesThemselves):
         """Largest rho of a query, rounded down."""
         if not self.hides:
             return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / FLOAT_SLACK**3
-        point = sparse_histogram.best_gshm(epsilon, delta, max_groups=self.unit_groups, presence_share=presence_share)
-        return point.rho / FLOAT_SLACK
+        return self._hiding_rho(epsilon, delta, presence_share) / FLOAT_SLACK
 
     def threshold(self, delta: float, sigma: float) -> float | None:
         """Smallest tau whose threshold part is at most delta."""
-        if not self.hides:
-            return None
-        tau = sparse_histogram.threshold(delta, max_groups=self.unit_groups, sigma=sigma)
-        return threshold_to_compare(tau, 0.0)
+        return threshold_to_compare(self._tau(delta, sigma), 0.0) if self.hides else None
 
     def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
         """Smallest tau for which the query is (epsilon, delta)-private."""
         if not self.hides:
             return None
-        tau = sparse_histogram.gshm_threshold(
-            epsilon, delta, max_groups=self.unit_groups, sigma=sigma, aggregate_precision=aggregate_precision
-        )
-        return threshold_to_compare(tau, 0.0)
+        return threshold_to_compare(self._query_tau(epsilon, delta, sigma, aggregate_precision), 0.0)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
-        if tau is None:
-            return 0.0
-        return sparse_histogram.threshold_delta(max_groups=self.unit_groups, sigma=sigma, tau=effective_tau(tau, 0.0))
+        return 0.0 if tau is None else self._tau_delta(sigma, effective_tau(tau, 0.0))
 
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
         """Smallest epsilon of the query at delta."""
         if tau is None:
             mu = math.sqrt(self.unit_groups * (sigma**-2 + aggregate_precision)) * FLOAT_SLACK
             return gaussian.epsilon(delta, mu, 1.0)
-        return sparse_histogram.gshm_epsilon(
-            delta,
-            max_groups=self.unit_groups,
-            sigma=sigma,
-            tau=effective_tau(tau, 0.0),
-            aggregate_precision=aggregate_precision,
-        )
+        return self._hiding_epsilon(delta, sigma, effective_tau(tau, 0.0), aggregate_precision)
+
+    @abstractmethod
+    def _hiding_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
+        """Largest rho of a query with a threshold."""
+
+    @abstractmethod
+    def _tau(self, delta: float, sigma: float) -> float:
+        """Smallest tau whose threshold part is at most delta, as noise has to reach it."""
+
+    @abstractmethod
+    def _query_tau(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float:
+        """Smallest tau for which the query is (epsilon, delta)-private, as noise has to reach it."""
+
+    @abstractmethod
+    def _tau_delta(self, sigma: float, tau: float) -> float:
+        """Threshold part of a tau that noise has to reach."""
+
+    @abstractmethod
+    def _hiding_epsilon(self, delta: float, sigma: float, tau: float, aggregate_precision: float) -> float:
+        """Smallest epsilon of the query at delta, with a tau that noise has to reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentHistogram(OwnNoise):
+    """Every key has noise of its own.
+
+    *Guarantee*, *Source*: `sparse_histogram.gshm_delta` and `threshold_delta` with a threshold, the Gaussian mechanism
+    without; the rounding is post-processing (docs/proofs/gshm.md).
+    """
+
+    @property
+    def draws(self) -> int:
+        """Only the draws on groups that the unit touches."""
+        return self.unit_groups
 
     def draw(self, exact: Integers, floor: int, sigma: float, entropy: Entropy) -> NoisyHistogram:
         """Add one draw to every count; the floor is a constant of the policy."""
         noise = CorrelatedGaussian(sigma, 0.0).draw(len(exact), entropy)
         return NoisyHistogram((exact << GRID_BITS) + noise.values, floor << GRID_BITS)
+
+    def _hiding_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
+        groups = self.unit_groups
+        return sparse_histogram.best_gshm(epsilon, delta, max_groups=groups, presence_share=presence_share).rho
+
+    def _tau(self, delta: float, sigma: float) -> float:
+        return sparse_histogram.threshold(delta, max_groups=self.unit_groups, sigma=sigma)
+
+    def _query_tau(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float:
+        return sparse_histogram.gshm_threshold(
+            epsilon, delta, max_groups=self.unit_groups, sigma=sigma, aggregate_precision=aggregate_precision
+        )
+
+    def _tau_delta(self, sigma: float, tau: float) -> float:
+        return sparse_histogram.threshold_delta(max_groups=self.unit_groups, sigma=sigma, tau=tau)
+
+    def _hiding_epsilon(self, delta: float, sigma: float, tau: float, aggregate_precision: float) -> float:
+        return sparse_histogram.gshm_epsilon(
+            delta, max_groups=self.unit_groups, sigma=sigma, tau=tau, aggregate_precision=aggregate_precision
+        )

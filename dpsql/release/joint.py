@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from dpsql.accounting import gaussian, zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.rounded_gaussian import slack_delta
-from dpsql.query.private_query import NANO, Request, Statistic
+from dpsql.query.frame import NANO, Statistic
+from dpsql.query.private_query import Request
 from dpsql.release.calibrate import draws_of
 from dpsql.release.histogram import FLOAT_SLACK, Histogram
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import Statistic
+from dpsql.query.frame import Statistic
 from dpsql.release.histogram import Histogram
 
 

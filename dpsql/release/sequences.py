@@ -13,7 +13,8 @@ from dpsql.accounting import gaussian
 from dpsql.mechanisms.correlated_gaussian import GRID_BITS, CorrelatedGaussian
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import Ordering, Places, Statistic
+from dpsql.query.frame import Statistic
+from dpsql.query.keys import Ordering, Places
 from dpsql.release.histogram import FLOAT_SLACK, Integers, NoisyHistogram, PublicHistogram
 
 Floats = npt.NDArray[np.float64]

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.query.private_query import PRESENCE, Linear, Spread, Statistic
+from dpsql.query.frame import PRESENCE, Statistic
+from dpsql.query.private_query import Linear, Spread
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from dpsql.accounting.window import window_delta, window_threshold
 from dpsql.errors import CalibrationError
 from dpsql.mechanisms.correlated_gaussian import effective_tau, threshold_to_compare
-from dpsql.query.private_query import NANO, Window
+from dpsql.query.frame import NANO, Window
 from dpsql.release.histogram import Histogram, IndependentHistogram
 
 _LEVELS_PER_DOUBLING = 4

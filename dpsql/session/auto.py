@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.errors import AccessError, BudgetError, ReleaseError
+from dpsql.errors import AccessError, ReleaseError
 from dpsql.query.auto import GROUPS, extremes_sql, group_counts_sql, with_max_groups
-from dpsql.query.private_query import NANO, AutoBounds, AutoGroups, Frame, PrivateQuery, Statistic, ToldBounds
+from dpsql.query.frame import NANO, Frame, Statistic
+from dpsql.query.private_query import AutoBounds, AutoGroups, PrivateQuery, ToldBounds
 from dpsql.release.auto_bounds import EXTREMES_L2, PLACES, found_bounds, placed
 from dpsql.release.auto_groups import Expected, auto_noise_delta, auto_sigma, binned, chosen_groups, noisy_histogram
 from dpsql.release.calibrate import AUTO_PARTS, Calibration, calibrate
@@ -23,15 +24,7 @@ from dpsql.release.choose import choose, histogram_of
 from dpsql.release.histogram import count_sigma
 from dpsql.session.exact import Rooms, public_key_table
 from dpsql.session.reader import Reader
-from dpsql.state import (
-    DELTA_UNITS_PER_ONE,
-    NANO_PER_RHO,
-    Charged,
-    ChargeItem,
-    Point,
-    State,
-    delta_units_up,
-)
+from dpsql.state import Charged, ChargeItem, Point, State, delta_units_up
 
 _REFERENCE_DELTA = 1e-6
 """Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
@@ -214,7 +207,7 @@ def draw(query: PrivateQuery, rooms: Rooms, reader: Reader, timeout_seconds: flo
         EngineError: the charge stays and pays for asking again.
 
     """
-    total = Charged(0, 0, ())
+    total = Charged.nothing()
     if not is_open(query):
         return total
     # whatever is chosen, the query must be answerable and paid for before anything is charged
@@ -223,15 +216,9 @@ def draw(query: PrivateQuery, rooms: Rooms, reader: Reader, timeout_seconds: flo
     reader.require(calibrations[0].rho_nano + calibrations[0].auto_nano)
     _require_budget(query, calibrations, rooms.state)
     missing = [question for question in _questions(query) if _told(question, rooms.state) is None]
-    for question in missing:
-        _prepare(question, rooms)
-    for question in missing:
-        charged = _draw(question, calibrations[0].auto_share_nano, rooms, reader, timeout_seconds)
-        total = Charged(
-            total.rho_nano + charged.rho_nano,
-            total.delta_units + charged.delta_units,
-            (*total.charge_ids, *charged.charge_ids),
-        )
+    prepared = [(question, _prepare(question, rooms)) for question in missing]
+    for question, listed in prepared:
+        total = total.beside(_draw(question, listed, calibrations[0].auto_share_nano, rooms, reader, timeout_seconds))
     return total
 
 
@@ -248,12 +235,14 @@ def _prepare(question: _Question, rooms: Rooms) -> pa.Table | None:
     return listed
 
 
-def _draw(question: _Question, rho_nano: int, rooms: Rooms, reader: Reader, timeout_seconds: float | None) -> Charged:
+def _draw(
+    question: _Question, listed: pa.Table | None, rho_nano: int, rooms: Rooms, reader: Reader,
+    timeout_seconds: float | None,
+) -> Charged:  # fmt: skip
     state, frame = rooms.state, question.frame
     with state.locks.exclusive(question.statistic_hash):
         if _told(question, state) is not None:
-            return Charged(0, 0, ())
-        listed = _prepare(question, rooms)
+            return Charged.nothing()
         item = ChargeItem(question.statistic_hash, rho_nano, _precision(question, rho_nano))
         charged = state.ledger.charge(frame.unit, (item,), reader.name)
         # keys of a frame are written once, and every statistic here has places of its own
@@ -277,21 +266,12 @@ def _draw(question: _Question, rho_nano: int, rooms: Rooms, reader: Reader, time
 
 def _require_budget(query: PrivateQuery, calibrations: list[Calibration], state: State) -> None:
     """Refuse, before AUTO is paid, what could not be paid after it: no answer would come of the charge."""
-    unit = next(unit for unit in state.policy().units if unit.name == query.frame.unit)
-    spent = state.ledger.spent(unit.name)
     open_rho, open_delta = open_price(query, calibrations[0])
     rho_nano = open_rho + max(calibration.rho_nano for calibration in calibrations)
     noise = [sum(delta_units_up(level.noise_delta) for level in calibration.levels) for calibration in calibrations]
     shown = [delta_units_up(calibration.threshold_delta) for calibration in calibrations]
     delta_units = open_delta + max(map(sum, zip(noise, shown, strict=True)))
-    if rho_nano > unit.rho_budget - spent.rho_nano or delta_units > unit.delta_threshold - spent.delta_units:
-        raise BudgetError(
-            unit.name,
-            requested_rho=rho_nano / NANO_PER_RHO,
-            remaining_rho=(unit.rho_budget - spent.rho_nano) / NANO_PER_RHO,
-            requested_delta=delta_units / DELTA_UNITS_PER_ONE,
-            remaining_delta=(unit.delta_threshold - spent.delta_units) / DELTA_UNITS_PER_ONE,
-        )
+    state.ledger.require(query.frame.unit, (ChargeItem(query.query_hash, rho_nano, delta_units),))
 
 
 def told_levels(query: PrivateQuery) -> dict[str, int]:

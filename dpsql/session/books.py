@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
-from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
+from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpsql.errors import CalibrationError
-from dpsql.query.private_query import Frame, PrivateQuery
+from dpsql.query.frame import Frame
+from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.choose import choose, histogram_of
 from dpsql.release.estimates import Z_95

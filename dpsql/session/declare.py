@@ -30,8 +30,8 @@ from dpsql.state import (
 
 _T = TypeVar("_T")
 
-_BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
-_RULES = (
+BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
+TABLE_RULES = (
     "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
     "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling",
 )  # fmt: skip
@@ -170,7 +170,7 @@ def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
 
 
 def _unit(call: FunctionCall, books: Books) -> str:
-    arguments = _Arguments(call, 1, _BUDGET)
+    arguments = _Arguments(call, 1, BUDGET)
     unit = _budget(arguments.names[0], arguments, None)
     books.write().declare_unit(unit)
     return f"unit {unit.name} has its budget"
@@ -226,14 +226,14 @@ def _require_declared(schema: TableSchema, books: Books) -> None:
 
 
 def _protect(call: FunctionCall, books: Books, engine: Engine) -> str:
-    arguments = _Arguments(call, 1, _RULES + _BUDGET)
+    arguments = _Arguments(call, 1, TABLE_RULES + BUDGET)
     schema = _table(split_name(arguments.names[0]), engine)
     policy = books.read().policy()
     before = policy.protected_table(schema.canonical)
     own_unit = folded(schema.catalog_name[2])
     unit_name = arguments.text("unit") or (before.unit if before else own_unit)
     shared = arguments.text("unit") is not None or unit_name != own_unit
-    if shared and arguments.has(*_BUDGET):
+    if shared and arguments.has(*BUDGET):
         raise PolicyError(f"the budget belongs to unit {unit_name!r}: declare it with CALL dp_unit")
     if shared and policy.unit(unit_name) is None:
         raise PolicyError(f"there is no privacy unit {unit_name!r}; declare it with CALL dp_unit first")
@@ -277,7 +277,7 @@ def _settings(arguments: _Arguments, table: str, unit: str, column: str) -> Prot
 
 
 def _link(call: FunctionCall, books: Books, engine: Engine) -> str:
-    arguments = _Arguments(call, 2, ("parent", *_RULES[2:]), lists=True)
+    arguments = _Arguments(call, 2, ("parent", *TABLE_RULES[2:]), lists=True)
     schema = _table(split_name(arguments.names[0]), engine)
     columns = tuple(_column(schema, name) for name in arguments.lists[1])
     keys = arguments.names_of("parent")

@@ -23,9 +23,9 @@ from dpsql.errors import EngineError, ReleaseError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.added_up import exact_sql
 from dpsql.query.bound import approximate_sizes_sql
+from dpsql.query.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.histogram_sql import cell_columns
 from dpsql.query.kept import Formulation, chooses_groups, fastest, fastest_in_the_end
-from dpsql.query.private_query import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.sketch_sql import sketch_sql
 from dpsql.release.align import align_groups
 from dpsql.release.sketch import sketched

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import StateError
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.query.private_query import PRESENCE, Frame
+from dpsql.query.frame import PRESENCE, Frame
 from dpsql.release.calibrate import Cut, Level
 from dpsql.release.cascade import Placed, lowered, noise_of, risen
 from dpsql.release.histogram import Histogram, NoisyHistogram

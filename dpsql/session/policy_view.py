@@ -13,7 +13,7 @@ from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
 from dpsql.errors import PolicyError, SchemaError, StateError
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
-from dpsql.query.private_query import Places, PublicKeys
+from dpsql.query.keys import Places, PublicKeys
 from dpsql.query.shielded import as_condition, guarded
 from dpsql.session.links import key_paths, link_steps, linked, unit_column
 from dpsql.session.reader import Reader

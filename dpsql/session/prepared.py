@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpsql.errors import AccessError
-from dpsql.query.private_query import PRESENCE, Grouping, PrivateQuery
+from dpsql.query.frame import PRESENCE
+from dpsql.query.private_query import Grouping, PrivateQuery
 from dpsql.release.calibrate import Calibration, calibrate
 from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.histogram import Histogram
@@ -87,11 +88,8 @@ def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
 
 
 def _current_parts(query: PrivateQuery, grouping: Grouping, state: State, reader: Reader) -> PrivateQuery:
-    first = current(grouping.parts[0], state, reader)
-    others = grouping.parts[1:]
-    if grouping.adds_up:
-        # units are bounded by the salt of the finest frame's generation
-        others = tuple(replace(part, frame=replace(part.frame, finer=first.frame)) for part in others)
+    # units of sums are bounded by the salt of the finest frame's generation
+    first, *others = grouping.with_first(current(grouping.parts[0], state, reader)).parts
     parts = (first, *(current(part, state, reader) for part in others))
     return replace(query, frame=first.frame, grouping=replace(grouping, parts=parts))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.errors import AccessError
-from dpsql.query.private_query import NANO
+from dpsql.query.frame import NANO
 from dpsql.state import Policy
 
 CURATOR = "curator"

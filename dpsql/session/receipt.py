@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.query.private_query import PRESENCE, Estimate, Frame, PrivateQuery, Statistic
+from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.private_query import Estimate, PrivateQuery
 from dpsql.release.calibrate import Calibration, Level, guarantee, window_guarantee
 from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.release.histogram import Histogram

@@ -13,7 +13,8 @@ from functools import cached_property
 
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanisms.correlated_gaussian import MOST_RISES
-from dpsql.query.private_query import NANO, PRESENCE, PrivateQuery, Statistic
+from dpsql.query.frame import NANO, PRESENCE, Statistic
+from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import Calibration, Cut, Level, cut_at, level_of
 from dpsql.release.window import snapped
 from dpsql.session.reader import Reader

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.query.private_query import PRESENCE, Estimate, Grouping, PrivateQuery, Statistic
+from dpsql.query.frame import PRESENCE, Statistic
+from dpsql.query.private_query import Estimate, Grouping, PrivateQuery
 from dpsql.release.calibrate import MOST_DRAWN
 from dpsql.release.consistent import (
     Marginal,

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.query.private_query import PRESENCE, Buckets, Frame, PrivateQuery, Statistic
+from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.private_query import Buckets, PrivateQuery
 from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma, read_values
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys

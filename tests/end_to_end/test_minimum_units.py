@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.query.private_query import PRESENCE
+from dpsql.query.frame import PRESENCE
 from dpsql.session import frame_release as frame_release_module
 from dpsql.session import shown as shown_module
 from dpsql.session.exact import Exact, Reading, Rooms, read_exact

@@ -12,7 +12,8 @@ import pytest
 import dpsql
 from dpsql.accounting import zcdp
 from dpsql.query.added_up import exact_sql
-from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.query.frame import PRESENCE
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.reader import CURATOR
 from dpsql.state import SideTable

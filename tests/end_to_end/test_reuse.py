@@ -13,8 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import DpsqlError
+from dpsql.query.frame import Frame
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import Frame
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.histogram import NoisyHistogram
 from dpsql.session import points
@@ -424,11 +424,11 @@ def test_public_keys_that_change_after_the_plan_are_noticed_before_the_charge(mo
 
         def plan_then_change(*arguments: Any, **keywords: Any) -> Any:
             planned = plan(*arguments, **keywords)
-            monkeypatch.setattr("dpsql.session.session.plan_query", plan)
+            monkeypatch.setattr("dpsql.session.desk.plan_query", plan)
             session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Visby', 'Malmö'])")
             return planned
 
-        monkeypatch.setattr("dpsql.session.session.plan_query", plan_then_change)
+        monkeypatch.setattr("dpsql.session.desk.plan_query", plan_then_change)
         with pytest.raises(dpsql.ReleaseError):
             session.sql(question, rho=0.01)
         assert len(session.sql("FROM dp_releases()")) == 0

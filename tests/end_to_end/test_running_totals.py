@@ -21,7 +21,7 @@ from dpsql.errors import CalibrationError, UnsupportedQueryError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.mechanisms.running_totals import FractionalSum, best_power
-from dpsql.query.private_query import PRESENCE, Statistic
+from dpsql.query.frame import PRESENCE, Statistic
 from dpsql.release import choose as choose_module
 from dpsql.release.choose import histogram_of
 from tests.end_to_end.visits_by_day import (

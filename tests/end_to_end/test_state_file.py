@@ -13,7 +13,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import EngineError, PolicyError, SchemaError, StateError
-from dpsql.session import session as session_module
+from dpsql.session import desk
 from dpsql.state import schema
 
 QUERY = "SELECT ward, count(*) AS n, sum(cost) AS s FROM visits GROUP BY ward"
@@ -198,7 +198,7 @@ def test_the_state_can_live_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_database_in_memory_says_once_that_its_budget_ends(caplog: pytest.LogCaptureFixture) -> None:
-    session_module._say_that_the_budget_ends.cache_clear()
+    desk._say_that_the_budget_ends.cache_clear()
     for _ in range(2):
         with dpsql.connect() as session:
             create_tables(session)

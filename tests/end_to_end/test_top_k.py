@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.query.bound import bounded_sql
+from dpsql.query.frame import PRESENCE
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import environment
 from dpsql.session.reader import CURATOR, Reader

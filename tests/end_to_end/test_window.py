@@ -9,7 +9,7 @@ import pytest
 import dpsql
 from dpsql.accounting import zcdp
 from dpsql.engine import DuckDBEngine
-from dpsql.query.private_query import Window
+from dpsql.query.frame import Window
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.choose import histogram_of
 from dpsql.release.window import charged_delta, grid, snapped, window_taus

@@ -37,9 +37,10 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.query.added_up import exact_sql
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
+from dpsql.query.frame import PRESENCE, Frame, Statistic
 from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, Frame, Grouping, Linear, OtherGroup, PrivateQuery, Statistic
+from dpsql.query.private_query import Grouping, Linear, OtherGroup, PrivateQuery
 from dpsql.query.statements import Scalar, SelectStatement, read_statement
 from dpsql.release.align import align_groups
 from dpsql.release.choose import choose

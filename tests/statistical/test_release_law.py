@@ -17,7 +17,8 @@ from dpsql.mechanisms import correlated_gaussian as grid_module
 from dpsql.mechanisms.correlated_gaussian import GRID_BITS, TAU_LOSS
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.query.private_query import Linear, PrivateQuery, Request, Statistic
+from dpsql.query.frame import Statistic
+from dpsql.query.private_query import Linear, PrivateQuery, Request
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release import calibrate as calibration_module
 from dpsql.release import estimates

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 
 HERE = Path(__file__).parent
-SOURCE = HERE / "dpsql_native.c"
+SOURCES = tuple(HERE / f"{name}.c" for name in ("dpsql_native", "keep", "functions", "helper", "wire"))
 LIBRARY = HERE / "dpsql_native.duckdb_extension"
 HEADERS = ("duckdb.h", "duckdb_extension.h")
 
@@ -65,8 +65,9 @@ def main() -> None:
     include = headers(duckdb.__version__)
     with tempfile.TemporaryDirectory() as scratch:
         built = Path(scratch, "dpsql_native.so")
-        flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"]
-        subprocess.run([compiler, *flags, "-isystem", include, SOURCE, "-o", built], check=True)
+        strict = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
+        shared = ["-shared", "-fPIC", "-pthread", "-fvisibility=hidden"]
+        subprocess.run([compiler, *strict, *shared, "-isystem", include, *SOURCES, "-o", built], check=True)
         made = LIBRARY.with_suffix(".new")
         made.write_bytes(with_footer(built.read_bytes(), platform))
         # in one step, so that no process loads half a library

@@ -8,7 +8,7 @@ from itertools import pairwise
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest
@@ -129,15 +129,19 @@ def test_levels_all_but_equal_cost_no_more_than_one_of_them_twice() -> None:
 
 @settings(max_examples=12)
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(0.0, 7.0)), min_size=2, max_size=12))
+@example([(1.0, 0.0), (447.0, 0.0), (446.5, 6.0)])
+@example([(1.0, 7.0), (679.0, 3.0), (760.0, 0.0), (678.75, 0.0)])
 def test_a_window_costs_between_its_worst_level_and_their_sum(levels: list[tuple[float, float]]) -> None:
     rhos = [rho for rho, _ in levels]
     taus = [score / math.sqrt(2 * rho) for rho, score in levels]
     alone = [window_delta([rho], [tau], max_groups=1) for rho, tau in zip(rhos, taus, strict=True)]
     together = window_delta(rhos, taus, max_groups=1)
     assert max(alone) * (1 - 1e-12) <= together <= sum(alone) * (1 + 1e-12)
-    # One level less, or a higher threshold, is never dearer. The bounds are safe, not tight: where levels are all but
-    # equal and their thresholds are not, two of them were seen to differ by 0.8 %.
-    slack = 1.02
+    # One level less, or a higher threshold, is never dearer; the allowances may differ by the margin. Where levels are
+    # all but equal the bounds are safe and not tight: random windows differed by up to 5 % there, and by less than 1e-6
+    # where all levels were 0.3 % apart.
+    all_but_equal = any(high < 1.01 * low for low, high in pairwise(sorted(set(rhos))))
+    slack = 1.1 if all_but_equal else 1 + 2e-5
     assert window_delta(rhos[1:], taus[1:], max_groups=1) <= together * slack + MARGIN * sum(alone)
     assert window_delta(rhos, [tau * 1.01 for tau in taus], max_groups=1) <= together * slack + MARGIN * sum(alone)
 

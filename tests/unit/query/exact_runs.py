@@ -14,8 +14,9 @@ import dpsql
 from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.query.bound import bounded_sql
+from dpsql.query.frame import Frame, Statistic
 from dpsql.query.kept import Formulation, chooses_groups
-from dpsql.query.private_query import Frame, Linear, PrivateQuery, Statistic
+from dpsql.query.private_query import Linear, PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.reader import CURATOR

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from dpsql.query import bound, kept
-from dpsql.query.private_query import Statistic
+from dpsql.query.frame import Statistic
 
 _ENOUGH = 2**61
 

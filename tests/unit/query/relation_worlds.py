@@ -17,7 +17,8 @@ from dpsql.engine import DuckDBEngine
 from dpsql.query.bound import LISTED_KEYS
 from dpsql.query.environment import TableSchema
 from dpsql.query.kept import Formulation
-from dpsql.query.private_query import Frame, PrivateQuery, Request
+from dpsql.query.frame import Frame
+from dpsql.query.private_query import PrivateQuery, Request
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView
 from dpsql.session.prepared import Prepared, prepare

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 from dpsql.query.bound import bounded_sql
-from dpsql.query.private_query import PRESENCE
+from dpsql.query.frame import PRESENCE
 from tests.unit.query.exact_runs import SALT, ExactTable, Laboratory, read_exact
 
 P_VALUE_BOUND = 1e-6

@@ -21,8 +21,9 @@ from dpsql.engine import DuckDBEngine
 from dpsql.errors import EngineError
 from dpsql.query import kept
 from dpsql.query.bound import approximate_sizes_sql, bounded_sql
+from dpsql.query.frame import PRESENCE
 from dpsql.query.kept import Sizes, chooses_groups, fastest
-from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.query.private_query import PrivateQuery
 from dpsql.session import exact
 from tests.unit.query.exact_runs import SALT, Laboratory
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsql.query.frame import PRESENCE, Factorised, Sparsity, Window
+from dpsql.query.keys import Ordering
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PRESENCE, Factorised, Ordering, PrivateQuery, Sparsity, Window
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from tests.sql.golden_records import NOW, Clinic, Record
 

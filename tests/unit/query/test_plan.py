@@ -14,7 +14,8 @@ from dpsql.errors import DpsqlError, ParseError, SchemaError, UnsupportedQueryEr
 from dpsql.query.allowed import FUNCTION_EXAMPLES, check_row_expression
 from dpsql.query.counts import MOST_ROWS
 from dpsql.query.dialect import parse_statement, to_sql
-from dpsql.query.private_query import PRESENCE, PrivateQuery
+from dpsql.query.frame import PRESENCE
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.refusals import CODES, Refusals
 from dpsql.query.total import total_sql
 from tests.sql.golden_records import Clinic, Record, new_session, records

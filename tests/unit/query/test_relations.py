@@ -21,12 +21,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import QueryError
-from dpsql.query import bound, joins, outside, predicates, sources, unit_groups
+from dpsql.query import bound, joined_rows, outside, predicates, sources, unit_groups
 from dpsql.query.added_up import exact_sql
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column
 from dpsql.query.kept import Formulation, chooses_groups
-from dpsql.query.private_query import PRESENCE, Frame, PrivateQuery, Statistic
+from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
 from dpsql.release import calibrate
@@ -344,7 +345,7 @@ class Fault:
 
 
 def _joined_without_the_unit(patch: pytest.MonkeyPatch) -> None:
-    for module in (joins, predicates):
+    for module in (joined_rows, predicates):
         patch.setattr(module, "are_one_unit", lambda left, right, equal: bool(equal))
 
 
@@ -380,12 +381,12 @@ def _distinct_without_the_unit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _outer_join_names_the_kept_side(patch: pytest.MonkeyPatch) -> None:
-    right = joins._with_equals
+    right = joined_rows._with_equals
 
     def named(owner: Owner, kind: str, equal: set[tuple[str, str]]) -> Owner:
         return right(owner, "JOIN" if kind != "FULL JOIN" else kind, equal)
 
-    patch.setattr(joins, "_with_equals", named)
+    patch.setattr(joined_rows, "_with_equals", named)
 
 
 def _spelled_as_they_come(module: ModuleType) -> Callable[[pytest.MonkeyPatch], None]:

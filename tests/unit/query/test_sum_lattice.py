@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import UnsupportedQueryError
 from dpsql.query.bound import bounded_sql
-from dpsql.query.private_query import PRESENCE, Statistic
+from dpsql.query.frame import PRESENCE, Statistic
 from dpsql.query.sum_lattice import Bounds, SumSteps, representable, representable_together, sum_steps
 from dpsql.state.policy import MAX_ROWS_PER_GROUP
 from tests.unit.query.exact_runs import SALT, Laboratory

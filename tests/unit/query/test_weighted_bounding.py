@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.query.bound import bounded_sql
-from dpsql.query.private_query import PRESENCE
+from dpsql.query.frame import PRESENCE
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.reader import CURATOR
 from tests.unit.query.exact_runs import Laboratory, Rewrite, Run, is_unit, movements, unchanged

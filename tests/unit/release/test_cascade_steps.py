@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.query.private_query import PRESENCE
+from dpsql.query.frame import PRESENCE
 from dpsql.release.cascade import Placed, lowered, noise_of, risen
 from dpsql.release.histogram import NoisyHistogram
 from dpsql.release.subtracted_histogram import SubtractedHistogram

@@ -9,20 +9,9 @@ from dataclasses import replace
 import pytest
 
 from dpsql.accounting.sparse_histogram import csh_rho
-from dpsql.query.private_query import (
-    PRESENCE,
-    Estimate,
-    Finish,
-    Frame,
-    Key,
-    Linear,
-    Mechanism,
-    PrivateQuery,
-    PublicKeys,
-    Request,
-    Sparsity,
-    Statistic,
-)
+from dpsql.query.frame import PRESENCE, Frame, Mechanism, Sparsity, Statistic
+from dpsql.query.keys import Key, PublicKeys
+from dpsql.query.private_query import Estimate, Finish, Linear, PrivateQuery, Request
 from dpsql.release.calibrate import Calibration, calibrate
 from dpsql.release.choose import Shape, choose, histogram_of, unit_noise
 from dpsql.release.histogram import Histogram, count_sigma

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.query.private_query import Statistic
+from dpsql.query.frame import Statistic
 from dpsql.release.calibrate import level_of
 from dpsql.release.estimates import Z_95
 from dpsql.release.histogram import IndependentHistogram, unit_l2

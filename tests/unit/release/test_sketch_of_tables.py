@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.errors import ReleaseError
-from dpsql.query.private_query import Frame
+from dpsql.query.frame import Frame
 from dpsql.query.sketch_sql import SHARDS, sketch_sql
 from dpsql.release.sketch import Sketch, sketched
 from tests.unit.query import test_key_types

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.query.private_query import PRESENCE, Linear, Spread, Statistic
+from dpsql.query.frame import PRESENCE, Statistic
+from dpsql.query.private_query import Linear, Spread
 from dpsql.release.spreads import Z_JOINT, combined_noise, spread_interval, spread_value
 
 ROWS = Statistic("rows", 0, 6, -1)

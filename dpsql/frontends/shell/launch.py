@@ -1,0 +1,86 @@
+"""Start the stock ``duckdb`` shell with dpsql in it, and put the extension where a shell finds it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpsql.assets import asset, native_library
+from dpsql.errors import EngineError
+from dpsql.frontends.shell.answering import STATE_VARIABLE
+
+HELPER_VARIABLE = "DPSQL_HELPER"
+"""Environment variable that names the program which the extension starts; read by ``udfs/native/helper.c``."""
+
+_MACRO = "CREATE OR REPLACE TEMP MACRO dp(query) AS TABLE FROM dp_query(query)"
+
+
+def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]) -> None:
+    """Become the DuckDB shell, with the extension loaded; history, rc file and dot commands are its own.
+
+    Raises:
+        EngineError: there is no shell, or no extension for it.
+
+    """
+    shell = _beside_python("duckdb") or shutil.which("duckdb")
+    if shell is None:
+        raise EngineError("there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
+    library = native_library()
+    if library is None:
+        raise EngineError("the extension for the shell is not built: dpsql install-extension (needs a C compiler)")
+    environment = os.environ | {HELPER_VARIABLE: _program()}
+    if state is not None:
+        environment[STATE_VARIABLE] = str(state.absolute())
+    started = ["-unsigned", "-cmd", f"LOAD {_quoted(library)}", "-cmd", _MACRO]
+    sys.stdout.flush()
+    os.execve(shell, [shell, *started, *([database] if database else []), *arguments], environment)  # noqa: S606
+
+
+def install_extension(folder: Path) -> str:
+    """Put the extension into a folder, built if need be; returns what to write into ``~/.duckdbrc``.
+
+    Raises:
+        EngineError: it is not built, and cannot be.
+
+    """
+    folder = folder.expanduser().absolute()
+    built = native_library() or _built()
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / built.name
+    fresh = folder / f"{built.name}.new"
+    shutil.copyfile(built, fresh)
+    # in one step, so that no shell loads half a library
+    fresh.replace(library)
+    Path(f"{library}.helper").write_text(f"{_program()}\n", encoding="utf-8")
+    return f"LOAD {_quoted(library)}; {_MACRO};"
+
+
+def _built() -> Path:
+    try:
+        runpy.run_path(str(asset("udfs", "native", "build.py")), run_name="__main__")
+    except SystemExit as refusal:
+        raise EngineError(str(refusal.code)) from None
+    library = native_library()
+    if library is None:
+        raise EngineError("the extension could not be built")
+    return library
+
+
+def _program() -> str:
+    """The command ``dpsql`` of the Python that runs."""
+    program = _beside_python("dpsql") or shutil.which("dpsql")
+    if program is None:
+        raise EngineError("there is no command dpsql beside this Python; install dpsql with pip")
+    return program
+
+
+def _beside_python(name: str) -> str | None:
+    return shutil.which(name, path=str(Path(sys.executable).parent))
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

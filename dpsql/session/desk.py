@@ -1,0 +1,203 @@
+"""The desk behind every door: it reads statements, plans, and answers, for the curator and for analysts."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dpsql.engine import Engine, Sandbox
+from dpsql.errors import AccessError, ParseError, PolicyError
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.query.plan import plan_query
+from dpsql.query.private_query import OutputColumn, PrivateQuery
+from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
+from dpsql.session.answer import answer
+from dpsql.session.auto import draw, is_open, settled, told_bounds
+from dpsql.session.books import (
+    budget_table,
+    cascade_table,
+    explain_table,
+    policy_table,
+    releases_table,
+)
+from dpsql.session.declare import declare, options_of
+from dpsql.session.exact import Rooms
+from dpsql.session.policy_view import environment
+from dpsql.session.reader import CURATOR, Reader
+from dpsql.session.result import Result
+from dpsql.state import State
+
+logger = logging.getLogger("dpsql")
+
+Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
+_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_budget", "dp_releases")
+_ARGUMENTS = {"dp_cascade": "one query hash"}
+_BY_NAME = {"dp_budget": "unit", "dp_cascade": "query_hash"}
+"""Functions of one argument that may be left out; the shell's take it by name alone."""
+
+
+@functools.cache
+def _say_that_the_budget_ends() -> None:
+    logger.warning("the budget of a database in memory ends with this process; name a state= file to keep it")
+
+
+class StateDrawer:
+    """The state behind a session: opened when it exists, created by the first declaration.
+
+    A missing state file means that nothing is protected, so nothing can be queried.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._state: State | None = None
+        self._nothing: State | None = None
+
+    def read(self) -> State:
+        """The state for reading; an empty one in memory where no file exists yet."""
+        with self._lock:
+            if self._state is None and (self._path is None or not self._path.exists()):
+                self._nothing = self._nothing or State.open(None, create=True)
+                return self._nothing
+            return self._open()
+
+    def write(self) -> State:
+        """The state for declarations; creates the file."""
+        with self._lock:
+            return self._open()
+
+    def _open(self) -> State:
+        if self._state is None:
+            self._state = State.open(self._path, create=True)
+            if self._path is None:
+                _say_that_the_budget_ends()
+        return self._state
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._lock:
+            for state in (self._state, self._nothing):
+                if state is not None:
+                    state.close()
+            self._state = self._nothing = None
+
+
+class Desk:
+    """What curator and analysts share: reading statements, planning, answering."""
+
+    def __init__(self, books: StateDrawer, engine: Engine) -> None:
+        self.books = books
+        self.engine = engine
+        self.sandbox = Sandbox()
+        self.entropy: Entropy = SystemEntropy()
+
+    def plan(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """A SELECT as it would be answered for this reader now, what it would be written to, and their clearance."""
+        state = self.books.read()
+        policy = state.policy()
+        cleared = Reader.of(reader, policy)
+        outside = environment(policy, self.engine, self.sandbox, cleared)
+        query = plan_query(statement, outside, options)
+        if query.auto_bounds:
+            query = plan_query(statement, outside, options, told_bounds(query, state, cleared))
+        return settled(query, state, cleared), state, cleared
+
+    def answer(
+        self,
+        statement: SelectStatement,
+        options: Mapping[str, object],
+        reader: str,
+        timeout_seconds: float | None,
+    ) -> Result:
+        """Answer a SELECT."""
+        query, state, cleared = self.plan(statement, options, reader)
+        logger.info("private query %s for %s", query.query_hash[:12], reader)
+        rooms = Rooms(state, self.engine, self.sandbox, self.entropy)
+        told = draw(query, rooms, cleared, timeout_seconds)
+        if is_open(query):
+            query, _, _ = self.plan(statement, options, reader)
+        return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds, told=told)
+
+    def run(
+        self,
+        text: str,
+        parameters: Parameters,
+        options: Mapping[str, object],
+        *,
+        reader: str,
+        timeout_seconds: float | None,
+    ) -> Result:
+        """Run one statement for a reader; what only a curator may do is refused for anyone else."""
+        if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
+            raise PolicyError("timeout_seconds takes a positive number")
+        statement = read_statement(text, parameters)
+        if isinstance(statement, SelectStatement):
+            return self.answer(statement, options, reader, timeout_seconds)
+        if options:
+            raise ParseError(f"options go inside {statement.name}(…)", statement.span)
+        if reader != CURATOR and statement.name not in _FOR_ANALYSTS:
+            raise AccessError(f"{statement.name} is for the curator; analysts have SELECT, {', '.join(_FOR_ANALYSTS)}")
+        return self.carry_out(statement, reader, timeout_seconds)
+
+    def carry_out(self, call: FunctionCall, reader: str = CURATOR, timeout_seconds: float | None = None) -> Result:
+        """Carry out a declaration, answer dp_query, or look at the books."""
+        if call.name in DECLARATIONS:
+            sentence = declare(call, self.books, self.engine)
+            return Result.of_sentence(sentence)
+        if call.name == "dp_query":
+            return self.answer(*_asked(call), reader, timeout_seconds)
+        if call.name == "dp_explain":
+            return explain_table(*self.plan(*_asked(call), reader))
+        call = _by_place(call)
+        names = [name for name in call.positional if isinstance(name, str)]
+        wanted = _ARGUMENTS.get(call.name)
+        if call.name == "dp_budget":
+            return self._budget(call, names, reader)
+        if call.named or len(names) != len(call.positional) or len(names) > (wanted is not None):
+            raise PolicyError(f"{call.name} takes {f'at most {wanted}' if wanted else 'no argument'}")
+        state = self.books.read()
+        if call.name == "dp_cascade":
+            return cascade_table(state, names[0] if names else None)
+        if call.name == "dp_policy":
+            return policy_table(state)
+        return releases_table(state, None if reader == CURATOR else reader)
+
+    def shown(self, call: FunctionCall) -> tuple[OutputColumn, ...]:
+        """The columns that dp_query would give; spends nothing."""
+        query, _, _ = self.plan(*_asked(call), CURATOR)
+        return query.shown
+
+    def _budget(self, call: FunctionCall, names: list[str], reader: str) -> Result:
+        analysts = call.named.get("analysts")
+        listed = tuple(name for name in analysts if isinstance(name, str)) if isinstance(analysts, tuple) else None
+        wrong = analysts is not None and (listed is None or listed != analysts)
+        if wrong or set(call.named) - {"analysts"} or len(names) != len(call.positional) or len(names) > 1:
+            raise PolicyError("dp_budget takes at most the name of one unit, and analysts := ['ana', 'bob']")
+        if reader != CURATOR and listed not in (None, (reader,)):
+            raise AccessError("what others hold is for the curator; leave analysts out")
+        coalition = listed if reader == CURATOR else (reader,)
+        return budget_table(self.books.read(), names[0] if names else None, coalition)
+
+
+def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:
+    """The SELECT inside dp_query or dp_explain, and its options."""
+    text, options = options_of(call)
+    inner = read_statement(text)
+    if not isinstance(inner, SelectStatement):
+        raise ParseError(f"{call.name} takes a SELECT", call.span)
+    return inner, options
+
+
+def _by_place(call: FunctionCall) -> FunctionCall:
+    """The call with an argument that may stand first or by its name, in its place."""
+    name = _BY_NAME.get(call.name)
+    if name is None or name not in call.named or call.positional:
+        return call
+    named = {key: value for key, value in call.named.items() if key != name}
+    return replace(call, positional=(call.named[name],), named=named)

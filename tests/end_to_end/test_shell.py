@@ -1,0 +1,205 @@
+"""The stock DuckDB shell: the real ``duckdb`` program at a pseudo-terminal, with the extension and its helper."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.assets import native_library
+from dpsql.frontends.shell.launch import install_extension
+from dpsql.query.clauses import OPTION_NAMES
+from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
+from dpsql.session import declare
+from tests.end_to_end.shell_story import NEARBY, PROGRAM, QUESTION, play
+from tests.end_to_end.shell_terminal import QUIET, SHELL, Terminal, needs_shell
+
+pytestmark = needs_shell
+
+
+def in_shell(script: str, *, environment: dict[str, str] | None = None) -> tuple[str, str]:
+    """What the shell, started as by a person with the line in their rc file, writes to a script; and to stderr."""
+    assert SHELL is not None
+    variables = os.environ | {"DPSQL_HELPER": PROGRAM} | (environment or {})
+    run = subprocess.run(
+        [SHELL, "-unsigned", "-csv", "-cmd", f"LOAD '{native_library()}'"],
+        input=script, capture_output=True, text=True, env=variables, timeout=120, check=False,
+    )  # fmt: skip
+    return run.stdout, run.stderr
+
+
+def test_a_session_at_the_prompt_and_its_ledger_in_python(tmp_path: Path) -> None:
+    database = tmp_path / "clinic.duckdb"
+    answer = play(database)
+    with dpsql.connect(database) as session:
+        again = session.sql(QUESTION, rho=0.02)
+        assert again.receipt is not None
+        assert again.receipt.charged_rho == 0
+        assert [[row[0], str(row[1])] for row in again.fetchall()] == [row[:2] for row in answer]
+
+
+def test_functions_and_their_arguments_are_those_of_the_session() -> None:
+    with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
+        connection.execute(f"LOAD '{native_library()}'")
+        known = dict(
+            connection.execute(
+                "SELECT function_name, list_filter(parameters, lambda p: NOT starts_with(p, 'col')) "
+                "FROM duckdb_functions() WHERE function_name LIKE 'dp\\_%' ESCAPE '\\' AND function_type = 'table'"
+            ).fetchall()
+        )
+    arguments = {name: set(listed) for name, listed in known.items()}
+    assert set(arguments) == set(DECLARATIONS) | set(TABLE_FUNCTIONS)
+    assert arguments["dp_query"] == arguments["dp_explain"] == set(OPTION_NAMES)
+    rules, budget = set(declare.TABLE_RULES), set(declare.BUDGET)
+    assert arguments["dp_unit"] == budget
+    assert arguments["dp_protect"] == rules | budget
+    assert arguments["dp_link"] == {"parent", *rules} - {"unit", "privacy_unit_column"}
+
+
+def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPSQL_HELPER", PROGRAM)
+    with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
+        connection.execute(f"LOAD '{native_library()}'")
+        connection.execute(
+            "CREATE TABLE stays AS SELECT i AS guest, DATE '2026-01-01' + (i % 2)::INTEGER AS day, "
+            "(i % 3)::DECIMAL(5, 1) AS price, i % 2 = 0 AS paid, '12:00'::TIME AS noon FROM range(2000) t(i)"
+        )
+        connection.execute("CALL dp_unit('guest', epsilon_budget := 9, delta_budget := 1e-5)").fetchall()
+        protect = (
+            "CALL dp_protect('stays', unit := 'guest', privacy_unit_column := 'guest', max_groups_contributed := 1)"
+        )
+        connection.execute(protect).fetchall()
+        query = "SELECT day, price, paid, noon, count(DISTINCT guest) AS n FROM stays GROUP BY ALL ORDER BY ALL"
+        relation = connection.sql(f"FROM dp_query($${query}$$, epsilon := 4, delta := 1e-6)")
+        assert [str(kind) for kind in relation.types] == ["DATE", "DECIMAL(5,1)", "BOOLEAN", "TIME", "BIGINT"]
+        plain = connection.execute(query).fetchall()
+        spent = []
+        for _ in range(2):
+            # a relation runs at every reading
+            noisy = relation.fetchall()
+            assert [row[:-1] for row in noisy] == [row[:-1] for row in plain]
+            spent.append(connection.execute("SELECT rho_spent FROM dp_budget()").fetchall())
+        assert spent[0] == spent[1] != [(0.0,)]
+
+
+def test_every_type_of_key_reaches_the_prompt() -> None:
+    """Types that are not flat are texts there; NULL, empty texts and letters beyond ASCII come through."""
+    out, err = in_shell(
+        "CREATE TABLE t AS SELECT i AS p, ['', 'å🜂', NULL][1 + i % 3] AS name, "
+        "'00000000-0000-0000-0000-00000000000a'::UUID AS id, [1, i % 2] AS list, INTERVAL 3 DAY AS gap, "
+        "'\\xAA'::BLOB AS raw, TIMESTAMPTZ '2026-01-02 03:04:05+00' AS at FROM range(3000) r(i);\n"
+        "CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5);\n"
+        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
+        "SELECT * EXCLUDE n FROM dp_query($$ SELECT name, id, list, gap, raw, at, count(DISTINCT p) AS n FROM t "
+        "GROUP BY ALL $$, epsilon := 3, delta := 1e-6) WHERE list = '[1, 0]' ORDER BY ALL;\n"
+    )
+    assert not re.search("[Ee]rror", err)
+    *_, first, second, third = out.strip().splitlines()
+    for line, name in ((first, ""), (second, '"å🜂"'), (third, "NULL")):
+        assert line.startswith(f'{name},00000000-0000-0000-0000-00000000000a,"[1, 0]",3 days,\\xAA,2026-01-02')
+
+
+def test_keys_that_a_frame_holds_reach_the_shells_database() -> None:
+    """The second release of a frame reads on the keys of the first: they travel to a temporary table."""
+    out, err = in_shell(
+        "CREATE TABLE t AS SELECT i AS p, 'k' || i % 3000 AS k, i % 7 AS v FROM range(300000) r(i);\n"
+        "CALL dp_unit('p', epsilon_budget := 50, delta_budget := 1e-3);\n"
+        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1, "
+        "max_rows_per_group := 1);\n"
+        "CALL dp_domain('t', 'v', bounds := [0, 7]);\n"
+        "SELECT count(*) AS c FROM dp_query($$ SELECT k, count(DISTINCT p) AS n FROM t GROUP BY k $$, "
+        "epsilon := 4, delta := 1e-6);\n"
+        "SELECT count(*) AS c, count(s) AS sums FROM dp_query($$ SELECT k, sum(v) AS s FROM t GROUP BY k $$, "
+        "epsilon := 4, delta := 1e-6);\n"
+    )
+    assert not re.search("[Ee]rror", err)
+    assert out.strip().splitlines()[-3:] == ["3000", "c,sums", "3000,3000"]
+
+
+def test_a_helper_that_dies_is_one_sentence_and_the_next_question_has_another() -> None:
+    with Terminal([PROGRAM, "shell", ":memory:", *QUIET]) as terminal:
+        terminal.ask("FROM dp_policy();")
+        os.kill(_helper_of(terminal), signal.SIGKILL)
+        assert "dpsql's helper ended before it answered" in terminal.ask("FROM dp_policy();")
+        assert "rror" not in terminal.ask("FROM dp_policy();")
+        helper = Path("/proc", str(_helper_of(terminal)))
+        assert helper.exists()
+        (shell,) = _children(terminal.process) or [terminal.process]
+        os.kill(shell, signal.SIGKILL)
+        ends = time.monotonic() + 20
+        while helper.exists() and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert not helper.exists(), "the helper outlives its shell"
+
+
+def _children(process: int) -> list[int]:
+    listed = Path(f"/proc/{process}/task/{process}/children")
+    if not listed.exists():
+        pytest.skip("this system does not say which processes the shell started")
+    return [int(child) for child in listed.read_text().split()]
+
+
+def _helper_of(terminal: Terminal) -> int:
+    """The last in the line of processes: a launcher of the shell, the shell, its helper."""
+    process = terminal.process
+    while children := _children(process):
+        (process,) = children
+    return process
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("/nowhere/dpsql", "helper could not be started: /nowhere/dpsql: No such file or directory; install dpsql"),
+        ("/bin/true", "helper ended before it answered"),
+        ("OLD", "are of different versions; run: dpsql install-extension"),
+    ],
+)
+def test_no_helper_is_one_sentence(tmp_path: Path, program: str, said: str) -> None:
+    if program == "OLD":
+        old = tmp_path / "old"
+        old.write_text("#!/bin/sh\nprintf 'V\\004\\000\\000\\000\\377\\000\\000\\000' >&0\nsleep 1\n")
+        old.chmod(0o755)
+        program = str(old)
+    _, err = in_shell("FROM dp_policy();\n", environment={"DPSQL_HELPER": program})
+    assert said in err
+
+
+def test_an_installed_extension_finds_its_helper(tmp_path: Path) -> None:
+    line = install_extension(tmp_path)
+    assert SHELL is not None
+    variables = {name: value for name, value in os.environ.items() if name != "DPSQL_HELPER"} | {
+        "PATH": "/usr/bin:/bin"
+    }
+    rc = tmp_path / "rc"
+    rc.write_text(f"{line}\n")
+    run = subprocess.run(
+        [SHELL, "-unsigned", "-csv", "-init", str(rc), "-c", f"FROM dp('{NEARBY}')"],
+        capture_output=True, text=True, env=variables, timeout=120, check=False,
+    )  # fmt: skip
+    assert "table 'visits' is not protected" in run.stderr
+
+
+def test_arguments_of_every_kind_arrive() -> None:
+    out, err = in_shell(
+        "CREATE TABLE t AS SELECT 1 AS p, DATE '2026-01-01' AS day, 'it''s' AS k;\n"
+        "CALL dp_unit('p', epsilon_budget := 1, delta_budget := 1e-6);\n"
+        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 2::TINYINT);\n"
+        "CALL dp_domain('t', 'day', keys := [DATE '2026-01-01', '2026-01-02']);\n"
+        "CALL dp_domain('t', 'k', keys := ['it''s', NULL]);\n"
+        "CALL dp_analyst('ana', rho_limit := 0.5);\n"
+        "SELECT value FROM dp_policy() WHERE value LIKE '%2026%' OR value LIKE '%it%s%NULL%';\n"
+        "CALL dp_analyst('bob', rho_limit := 'much');\n"
+        "CALL dp_protect('t', max_groups := 3);\n"
+    )
+    assert "2026-01-02" in out
+    assert "'it''s', NULL" in out
+    assert "rho_limit takes a number" in err
+    assert "max_groups" in err
