@@ -16,8 +16,8 @@ from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.query.bound import LISTED_KEYS
 from dpsql.query.environment import TableSchema
-from dpsql.query.kept import Formulation
 from dpsql.query.frame import Frame
+from dpsql.query.kept import Formulation
 from dpsql.query.private_query import PrivateQuery, Request
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.policy_view import SchemaView

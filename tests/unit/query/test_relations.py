@@ -25,8 +25,8 @@ from dpsql.query import bound, joined_rows, outside, predicates, sources, unit_g
 from dpsql.query.added_up import exact_sql
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column
-from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
