@@ -42,7 +42,7 @@ _BY_NAME = {"dp_budget": "unit", "dp_cascade": "query_hash"}
 
 @functools.cache
 def _say_that_the_budget_ends() -> None:
-    logger.warning("the budget of a database in memory ends with this process; name a state= file to keep it")
+    logger.warning("the budget of a database in memory ends with this process; name a state file to keep it")
 
 
 class StateDrawer:

@@ -187,6 +187,15 @@ def test_an_installed_extension_finds_its_helper(tmp_path: Path) -> None:
     assert "table 'visits' is not protected" in run.stderr
 
 
+def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "shell.md").read_text(encoding="utf-8")
+    statements = "".join(re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    out, err = in_shell(f"CREATE TEMP MACRO dp(query) AS TABLE FROM dp_query(query);\n{statements}")
+    assert not re.search("[Ee]rror", err)
+    assert out.count("Aarhus,") == 3
+    assert "mechanism" in out
+
+
 def test_arguments_of_every_kind_arrive() -> None:
     out, err = in_shell(
         "CREATE TABLE t AS SELECT 1 AS p, DATE '2026-01-01' AS day, 'it''s' AS k;\n"
