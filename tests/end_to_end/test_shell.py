@@ -56,7 +56,7 @@ def test_functions_and_their_arguments_are_those_of_the_session() -> None:
         )
     arguments = {name: set(listed) for name, listed in known.items()}
     assert set(arguments) == set(DECLARATIONS) | set(TABLE_FUNCTIONS)
-    assert arguments["dp_query"] == arguments["dp_explain"] == set(OPTION_NAMES)
+    assert arguments["dp_query"] == arguments["dp_explain"] == arguments["dp_describe"] == set(OPTION_NAMES)
     rules, budget = set(declare.TABLE_RULES), set(declare.BUDGET)
     assert arguments["dp_unit"] == budget
     assert arguments["dp_protect"] == rules | budget
