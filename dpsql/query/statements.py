@@ -16,7 +16,7 @@ from dpsql.query.dialect import Call, parse_statement, require_unicode, span_at,
 Scalar = str | int | float | bool | None | Decimal | dt.date | dt.datetime
 Argument = Scalar | tuple["Argument", ...]
 
-TABLE_FUNCTIONS = ("dp_policy", "dp_budget", "dp_releases", "dp_cascade", "dp_explain", "dp_query")
+TABLE_FUNCTIONS = ("dp_policy", "dp_budget", "dp_releases", "dp_cascade", "dp_explain", "dp_describe", "dp_query")
 _LARGEST_WHOLE = 2.0**63
 """A longer whole number is read as a floating-point one, as infinity if need be."""
 DECLARATIONS = ("dp_unit", "dp_protect", "dp_link", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")

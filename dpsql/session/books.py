@@ -226,6 +226,12 @@ _RELEASES_SCHEMA = pa.schema(
 )
 
 
+def describe_table(query: PrivateQuery) -> Result:
+    """FROM dp_describe($$…$$): names and types of the answer's columns; reads and spends nothing."""
+    columns = {"column_name": [one.name for one in query.shown], "column_type": [one.type for one in query.shown]}
+    return Result(pa.table(columns, schema=pa.schema({name: pa.string() for name in columns})))
+
+
 def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing.
 

@@ -13,13 +13,14 @@ from dpsql.engine import Engine, Sandbox
 from dpsql.errors import AccessError, ParseError, PolicyError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.plan import plan_query
-from dpsql.query.private_query import OutputColumn, PrivateQuery
+from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
 from dpsql.session.answer import answer
 from dpsql.session.auto import draw, is_open, settled, told_bounds
 from dpsql.session.books import (
     budget_table,
     cascade_table,
+    describe_table,
     explain_table,
     policy_table,
     releases_table,
@@ -34,7 +35,7 @@ from dpsql.state import State
 logger = logging.getLogger("dpsql")
 
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
-_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_budget", "dp_releases")
+_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_budget", "dp_releases")
 _ARGUMENTS = {"dp_cascade": "one query hash"}
 _BY_NAME = {"dp_budget": "unit", "dp_cascade": "query_hash"}
 """Functions of one argument that may be left out; the shell's take it by name alone."""
@@ -42,7 +43,7 @@ _BY_NAME = {"dp_budget": "unit", "dp_cascade": "query_hash"}
 
 @functools.cache
 def _say_that_the_budget_ends() -> None:
-    logger.warning("the budget of a database in memory ends with this process; name a state= file to keep it")
+    logger.warning("the budget of a database in memory ends with this process; name a state file to keep it")
 
 
 class StateDrawer:
@@ -143,10 +144,9 @@ class Desk:
             raise ParseError(f"options go inside {statement.name}(…)", statement.span)
         if reader != CURATOR and statement.name not in _FOR_ANALYSTS:
             raise AccessError(f"{statement.name} is for the curator; analysts have SELECT, {', '.join(_FOR_ANALYSTS)}")
-        return self.carry_out(statement, reader, timeout_seconds)
+        return self._call(statement, reader, timeout_seconds)
 
-    def carry_out(self, call: FunctionCall, reader: str = CURATOR, timeout_seconds: float | None = None) -> Result:
-        """Carry out a declaration, answer dp_query, or look at the books."""
+    def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
         if call.name in DECLARATIONS:
             sentence = declare(call, self.books, self.engine)
             return Result.of_sentence(sentence)
@@ -154,6 +154,9 @@ class Desk:
             return self.answer(*_asked(call), reader, timeout_seconds)
         if call.name == "dp_explain":
             return explain_table(*self.plan(*_asked(call), reader))
+        if call.name == "dp_describe":
+            query, _, _ = self.plan(*_asked(call), reader)
+            return describe_table(query)
         call = _by_place(call)
         names = [name for name in call.positional if isinstance(name, str)]
         wanted = _ARGUMENTS.get(call.name)
@@ -168,11 +171,6 @@ class Desk:
             return policy_table(state)
         return releases_table(state, None if reader == CURATOR else reader)
 
-    def shown(self, call: FunctionCall) -> tuple[OutputColumn, ...]:
-        """The columns that dp_query would give; spends nothing."""
-        query, _, _ = self.plan(*_asked(call), CURATOR)
-        return query.shown
-
     def _budget(self, call: FunctionCall, names: list[str], reader: str) -> Result:
         analysts = call.named.get("analysts")
         listed = tuple(name for name in analysts if isinstance(name, str)) if isinstance(analysts, tuple) else None
@@ -186,7 +184,7 @@ class Desk:
 
 
 def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:
-    """The SELECT inside dp_query or dp_explain, and its options."""
+    """The SELECT inside dp_query, dp_explain or dp_describe, and its options."""
     text, options = options_of(call)
     inner = read_statement(text)
     if not isinstance(inner, SelectStatement):

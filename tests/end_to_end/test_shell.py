@@ -56,7 +56,7 @@ def test_functions_and_their_arguments_are_those_of_the_session() -> None:
         )
     arguments = {name: set(listed) for name, listed in known.items()}
     assert set(arguments) == set(DECLARATIONS) | set(TABLE_FUNCTIONS)
-    assert arguments["dp_query"] == arguments["dp_explain"] == set(OPTION_NAMES)
+    assert arguments["dp_query"] == arguments["dp_explain"] == arguments["dp_describe"] == set(OPTION_NAMES)
     rules, budget = set(declare.TABLE_RULES), set(declare.BUDGET)
     assert arguments["dp_unit"] == budget
     assert arguments["dp_protect"] == rules | budget
@@ -123,6 +123,31 @@ def test_keys_that_a_frame_holds_reach_the_shells_database() -> None:
     assert out.strip().splitlines()[-3:] == ["3000", "c,sums", "3000,3000"]
 
 
+def test_a_private_query_cannot_read_another_ones_answer() -> None:
+    """The inner one would wait for the helper, which waits for the outer one."""
+    _, err = in_shell(
+        "CREATE TABLE t AS SELECT i AS p, i % 3 AS k FROM range(30) r(i);\n"
+        "CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5);\n"
+        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
+        "CREATE VIEW v AS FROM dp_query($$ SELECT k, count(DISTINCT p) AS p FROM t GROUP BY k $$, rho := 1, "
+        "delta := 1e-6);\n"
+        "CALL dp_protect('v', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
+        "FROM dp_query($$ SELECT k, count(DISTINCT p) FROM v GROUP BY k $$, rho := 1, delta := 1e-6);\n"
+    )
+    assert "could not read column 'p'" in err
+    assert "reads its tables in a way that has no private form" in err
+
+
+def test_the_rc_file_is_read_and_what_follows_is_passed_on(tmp_path: Path) -> None:
+    (tmp_path / ".duckdbrc").write_text(".print the rc file was read\n")
+    run = subprocess.run(
+        [PROGRAM, "shell", ":memory:", "-csv", "-c", "SELECT 42 AS answer"],
+        capture_output=True, text=True, env=os.environ | {"HOME": str(tmp_path)}, timeout=60, check=False,
+    )  # fmt: skip
+    assert "the rc file was read" in run.stdout + run.stderr
+    assert run.stdout.endswith("answer\n42\n")
+
+
 def test_a_helper_that_dies_is_one_sentence_and_the_next_question_has_another() -> None:
     with Terminal([PROGRAM, "shell", ":memory:", *QUIET]) as terminal:
         terminal.ask("FROM dp_policy();")
@@ -185,6 +210,15 @@ def test_an_installed_extension_finds_its_helper(tmp_path: Path) -> None:
         capture_output=True, text=True, env=variables, timeout=120, check=False,
     )  # fmt: skip
     assert "table 'visits' is not protected" in run.stderr
+
+
+def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "shell.md").read_text(encoding="utf-8")
+    statements = "".join(re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    out, err = in_shell(f"CREATE TEMP MACRO dp(query) AS TABLE FROM dp_query(query);\n{statements}")
+    assert not re.search("[Ee]rror", err)
+    assert out.count("Aarhus,") == 3
+    assert "mechanism" in out
 
 
 def test_arguments_of_every_kind_arrive() -> None:

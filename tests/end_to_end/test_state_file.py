@@ -208,7 +208,7 @@ def test_a_database_in_memory_says_once_that_its_budget_ends(caplog: pytest.LogC
             session.sql(QUERY)
             assert spent(session) == 0.5
     assert [record.getMessage() for record in caplog.records if "ends with this process" in record.getMessage()] == [
-        "the budget of a database in memory ends with this process; name a state= file to keep it"
+        "the budget of a database in memory ends with this process; name a state file to keep it"
     ]
 
 

@@ -33,6 +33,7 @@ typedef struct {
 static const Signature signatures[] = {
     {"dp_query", 1, {QUERY_OPTIONS}},
     {"dp_explain", 1, {QUERY_OPTIONS}},
+    {"dp_describe", 1, {QUERY_OPTIONS}},
     {"dp_budget", 0, {"unit", "analysts"}},
     {"dp_releases", 0, {0}},
     {"dp_policy", 0, {0}},
@@ -186,7 +187,10 @@ static void bind(duckdb_bind_info info) {
 	put_call(&bound->request, function->signature, info);
 	Frame answer = {0};
 	char *error = NULL;
-	helper_begin(function->helper);
+	if (!helper_begin(function->helper)) {
+		duckdb_bind_set_error(info, "a private query cannot read what dpsql's functions give");
+		return;
+	}
 	if (helper_ask(function->helper, 'B', &bound->request, &answer, &error) &&
 	    (answer.kind != 'S' || !promise(info, bound, &answer))) {
 		error = error_of(&answer);
@@ -248,9 +252,13 @@ static void init(duckdb_init_info info) {
 	}
 	duckdb_init_set_init_data(info, rows, free_rows);
 	duckdb_init_set_max_threads(info, 1);
-	helper_begin(function->helper);
-	char *error = collect(function->helper, bound, rows);
-	helper_end(function->helper);
+	char *error = NULL;
+	if (helper_begin(function->helper)) {
+		error = collect(function->helper, bound, rows);
+		helper_end(function->helper);
+	} else {
+		duckdb_init_set_error(info, "a private query cannot read what dpsql's functions give");
+	}
 	if (error) {
 		duckdb_init_set_error(info, error);
 	}

@@ -68,12 +68,16 @@ Helper *helper_for(duckdb_database database) {
 			return NULL;
 		}
 	}
-	pthread_mutex_init(&helper->lock, NULL);
+	pthread_mutexattr_t kind;
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(&helper->lock, &kind);
+	pthread_mutexattr_destroy(&kind);
 	return helper;
 }
 
-void helper_begin(Helper *helper) {
-	pthread_mutex_lock(&helper->lock);
+bool helper_begin(Helper *helper) {
+	return pthread_mutex_lock(&helper->lock) == 0;
 }
 
 void helper_end(Helper *helper) {

@@ -75,8 +75,9 @@ typedef struct Helper Helper;
 /* Opens the connections; NULL where that fails. They stay open as long as the process, and the database with them. */
 Helper *helper_for(duckdb_database database);
 
-/* One exchange at a time with the helper, which is started where it does not run. */
-void helper_begin(Helper *helper);
+/* One exchange at a time with the helper, which is started where it does not run. False inside of an exchange: a query
+ * that the helper asked for is planned on the thread that runs it, and would wait for itself. */
+bool helper_begin(Helper *helper);
 void helper_end(Helper *helper);
 
 typedef struct {

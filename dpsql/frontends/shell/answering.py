@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +20,28 @@ from dpsql.errors import DpsqlError, EngineError
 from dpsql.frontends.shell.columns import WireType, chunks, header, sql_name, wire_type
 from dpsql.frontends.shell.connection import ShellConnection
 from dpsql.frontends.shell.frames import PROTOCOL, BodyReader, Channel, number, text
-from dpsql.query.statements import DECLARATIONS, Argument, FunctionCall
-from dpsql.session import Desk, StateDrawer
+from dpsql.query.statements import DECLARATIONS
+from dpsql.session import Desk, Result, StateDrawer
+from dpsql.session.reader import CURATOR
 
 STATE_VARIABLE = "DPSQL_STATE"
 """Environment variable that names a state file; by default it lies beside the database."""
+
+Door = Callable[[str], Result]
+"""Where statements are answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the shell: its name, and its arguments as they stand in SQL."""
+
+    name: str
+    arguments: str
+
+    @property
+    def statement(self) -> str:
+        """The statement that a session answers."""
+        return f"{'CALL' if self.name in DECLARATIONS else 'FROM'} {self.name}({self.arguments})"
 
 
 class Helper:
@@ -31,7 +50,8 @@ class Helper:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = ShellConnection(channel)
-        self._desk: Desk | None = None
+        self._sandbox = Sandbox()
+        self._own: Door | None = None
 
     def serve(self) -> None:
         """Answer until the shell is gone."""
@@ -42,75 +62,62 @@ class Helper:
             except EOFError:
                 return
             try:
-                self._answer(kind, body)
+                self._answer(kind, BodyReader(body))
             except DpsqlError as error:
                 self._channel.send("E", text(str(error)))
             except Exception:
                 # its text may quote rows
                 self._channel.send("E", text(str(EngineError("a step of the answer failed"))))
 
-    def _answer(self, kind: str, body: bytes) -> None:
-        desk = self._opened()
-        reader = BodyReader(body)
+    def _answer(self, kind: str, body: BodyReader) -> None:
         if kind == "B":
-            self._channel.send("S", header(*self._columns(read_call(reader), desk)))
+            self._channel.send("S", header(*self._columns(read_call(body))))
             return
-        types = [WireType(*reader.raw(3)) for _ in range(reader.number())]
-        result = desk.carry_out(read_call(reader)).arrow()
-        for chunk in chunks(_typed(result, types, desk.sandbox), types):
+        types = [WireType(*body.raw(3)) for _ in range(body.number())]
+        answer = self._ask(read_call(body).statement).arrow()
+        for chunk in chunks(_typed(answer, types, self._sandbox), types):
             self._channel.send("C", chunk)
         self._channel.send("Z")
 
-    def _columns(self, call: FunctionCall, desk: Desk) -> tuple[list[str], list[WireType]]:
+    def _columns(self, call: Call) -> tuple[list[str], list[WireType]]:
         """Names and types of the answer, for which nothing is charged."""
         if call.name in DECLARATIONS:
             return ["declared"], [wire_type("VARCHAR")]
         if call.name == "dp_query":
-            shown = desk.shown(call)
-            return [column.name for column in shown], [wire_type(column.type) for column in shown]
-        table = desk.carry_out(call).arrow()
+            columns = self._ask(Call("dp_describe", call.arguments).statement).fetchall()
+            return [name for name, _ in columns], [wire_type(kind) for _, kind in columns]
+        table = self._ask(call.statement).arrow()
         return table.column_names, self._connection.types(table)
 
-    def _opened(self) -> Desk:
-        if self._desk is None:
+    def _ask(self, statement: str) -> Result:
+        if self._own is None:
             named = os.environ.get(STATE_VARIABLE)
             path = self._connection.path()
             state = Path(named) if named else None if path is None else Path(f"{path}.dpsql")
-            self._desk = Desk(StateDrawer(state), DuckDBEngine(self._connection))
-        return self._desk
+            desk = Desk(StateDrawer(state), DuckDBEngine(self._connection))
+            self._own = lambda asked: desk.run(asked, None, {}, reader=CURATOR, timeout_seconds=None)
+        return self._own(statement)
 
 
-def read_call(reader: BodyReader) -> FunctionCall:
+def read_call(body: BodyReader) -> Call:
     """A function's name and arguments."""
-    name = reader.text()
-    positional = [_value(reader)[0] for _ in range(reader.number())]
-    named: dict[str, Argument] = {}
-    literals: dict[str, tuple[str, ...]] = {}
-    while reader.byte():
-        argument = reader.text()
-        value, sql = _value(reader)
-        named[argument] = value
-        if isinstance(sql, tuple):
-            literals[argument] = sql
-    return FunctionCall(name, tuple(positional), named, literals)
+    name = body.text()
+    arguments = [_value(body) for _ in range(body.number())]
+    while body.byte():
+        argument = body.text()
+        arguments.append(f"{argument} := {_value(body)}")
+    return Call(name, ", ".join(arguments))
 
 
-def _value(reader: BodyReader) -> tuple[Argument, str | tuple[str, ...]]:
-    """A value, and its text as SQL."""
-    kind = reader.letter()
+def _value(body: BodyReader) -> str:
+    """A value as SQL."""
+    kind = body.letter()
     if kind == "n":
-        return None, "NULL"
+        return "NULL"
     if kind == "l":
-        values = [_value(reader) for _ in range(reader.number())]
-        return tuple(value for value, _ in values), tuple(str(sql) for _, sql in values)
-    said = reader.text()
-    match kind:
-        case "b":
-            return said == "true", said
-        case "#":
-            return (float(said) if any(letter in said for letter in ".enf") else int(said)), said
-        case _:
-            return said, "'" + said.replace("'", "''") + "'"
+        return f"[{', '.join(_value(body) for _ in range(body.number()))}]"
+    said = body.text()
+    return "'" + said.replace("'", "''") + "'" if kind == "s" else said
 
 
 def _typed(table: pa.Table, types: list[WireType], sandbox: Sandbox) -> pa.Table:
