@@ -12,6 +12,7 @@
 
 from importlib.metadata import version
 
+from dpsql import remote
 from dpsql.errors import (
     AccessError,
     BudgetError,
@@ -24,6 +25,7 @@ from dpsql.errors import (
     QueryError,
     Refusal,
     ReleaseError,
+    RemoteError,
     SchemaError,
     Span,
     StateError,
@@ -48,6 +50,7 @@ __all__ = [
     "Receipt",
     "Refusal",
     "ReleaseError",
+    "RemoteError",
     "Result",
     "SchemaError",
     "Session",
@@ -55,4 +58,5 @@ __all__ = [
     "StateError",
     "UnsupportedQueryError",
     "connect",
+    "remote",
 ]

@@ -12,7 +12,8 @@
     ├── ReleaseError               a point could not be drawn, stored or shown
     ├── StateError                 the state file is missing, newer, damaged or busy
     ├── EntropyError               the operating system gave no randomness
-    └── AccessError                an analyst asked for something only the curator may do
+    ├── AccessError                an analyst asked for something only the curator may do
+    └── RemoteError                a server cannot be reached, is stopping, or answered what cannot be read
 
 No message holds a value or key from a protected table: the texts are built from the query, the policy and
 numbers that depend on those alone.
@@ -167,3 +168,10 @@ class EntropyError(DpsqlError):
 
 class AccessError(DpsqlError):
     """An analyst asked for something only the curator may do."""
+
+
+class RemoteError(DpsqlError):
+    """A server of ``dpsql serve`` cannot be reached, is busy or stopping, or answered what cannot be read.
+
+    Asking the same again is safe: what was charged pays for it.
+    """

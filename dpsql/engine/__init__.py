@@ -5,7 +5,19 @@ from __future__ import annotations
 from dpsql.engine.catalog import identity
 from dpsql.engine.connection import PINNED
 from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
+from dpsql.engine.interrupts import stopped_by
 from dpsql.engine.sandbox import Sandbox, digest
 from dpsql.engine.settings import BYTEWISE, SETTINGS
 
-__all__ = ["BYTEWISE", "PINNED", "SETTINGS", "DuckDBEngine", "Engine", "ExactTable", "Sandbox", "digest", "identity"]
+__all__ = [
+    "BYTEWISE",
+    "PINNED",
+    "SETTINGS",
+    "DuckDBEngine",
+    "Engine",
+    "ExactTable",
+    "Sandbox",
+    "digest",
+    "identity",
+    "stopped_by",
+]

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pyarrow.compute as pc
 
 import dpsql
@@ -36,7 +34,9 @@ from dpsql.errors import (
     PolicyError,
     QueryError,
 )
+from dpsql.frontends.copied import TEXT_FORMATS, copied
 from dpsql.frontends.demo import run_demo
+from dpsql.frontends.server.command import add_serve_arguments, add_token_arguments, make_token, run_server
 from dpsql.frontends.shell import answering
 from dpsql.frontends.shell.launch import install_extension, run_shell
 from dpsql.session import Analyst, Result, Session, connect
@@ -49,7 +49,6 @@ _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
     (AccessError, 2),
     (DpsqlError, 1),
 )
-_COPY_OPTIONS = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true"}
 _LOCK_HOLDER = re.compile(r"\(PID (\d+)\)")
 
 
@@ -76,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if getattr(arguments, "format", None) == "parquet" and arguments.output is None:
         parser.error("--format parquet needs --output FILE")
-    with _logging_to_stderr(arguments.verbose):
+    is_server = arguments.run is _serve
+    with _logging_to_stderr(arguments.verbose or is_server, times=is_server):
         try:
             run: Callable[[argparse.Namespace], None] = arguments.run
             run(arguments)
@@ -140,12 +140,16 @@ def _parser() -> argparse.ArgumentParser:
     install = command("install-extension", _install, "put the extension in place, and say what to write in ~/.duckdbrc")
     install.add_argument("--folder", type=Path, default=Path("~/.duckdb/dpsql"), help="where (default: %(default)s)")
     command("helper", _helper, "the process that the extension starts by itself")
+    serve = command("serve", _serve, "answer analysts over HTTP who must not see rows; see docs/server.md")
+    _add_database(serve)
+    add_serve_arguments(serve)
+    add_token_arguments(command("token", make_token, "make a token for dpsql serve and print it, once"))
     for made in (query, explain, budget, releases):
         made.add_argument(
             "--analyst", metavar="NAME", help="ask in this analyst's name (a name in the books, not a lock)"
         )
     for made in (query, explain, budget, releases, policy):
-        made.add_argument("--format", choices=("box", *_COPY_OPTIONS, "parquet"), default="box")
+        made.add_argument("--format", choices=("box", *TEXT_FORMATS, "parquet"), default="box")
         made.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the screen")
     return parser
 
@@ -215,6 +219,13 @@ def _policy(arguments: argparse.Namespace) -> None:
         _show(session.sql("FROM dp_policy()"), arguments)
 
 
+def _serve(arguments: argparse.Namespace) -> None:
+    _existing_database(arguments)
+    _existing_state(arguments)
+    with _session(arguments) as session:
+        run_server(session, arguments)
+
+
 def _privacy(arguments: argparse.Namespace) -> dict[str, Any]:
     asked = {name: getattr(arguments, name) for name in ("rho", "epsilon", "delta")}
     return {name: value for name, value in asked.items() if value is not None}
@@ -253,14 +264,18 @@ def _why_not_opened(database: Path, engine_message: str) -> str:
 def _books(arguments: argparse.Namespace) -> Iterator[Session]:
     """A session on the state file alone, so that a database that is locked by another program does not matter."""
     _existing_database(arguments)
+    with connect(":memory:", state=_existing_state(arguments)) as session:
+        yield session
+
+
+def _existing_state(arguments: argparse.Namespace) -> Path:
     state = _state_path(arguments)
     if not state.is_file():
         raise _CommandError(
             f"there is no state file {state}: nothing is protected yet. "
             "Declare a privacy unit with: dpsql query DB \"CALL dp_unit('patient', …)\""
         )
-    with connect(":memory:", state=state) as session:
-        yield session
+    return state
 
 
 def _existing_database(arguments: argparse.Namespace) -> Path:
@@ -303,30 +318,13 @@ def _show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[R
         assert output is not None  # noqa: S101 — the arguments were checked
         result.to_parquet(output)
     else:
-        text = listing(result) if arguments.format == "box" else _copied(result, _COPY_OPTIONS[arguments.format])
+        text = listing(result) if arguments.format == "box" else copied(result, arguments.format).decode()
         if output is None:
             sys.stdout.write(text)
         else:
             output.write_text(text, encoding="utf-8", newline="")
     if arguments.format != "box" and result.receipt is not None:
         print(result.receipt, file=sys.stderr)
-
-
-def _copied(result: Result, copy_options: str) -> str:
-    """The result as DuckDB writes it to a file, so that every type has DuckDB's own spelling."""
-    table = result.arrow()
-    if "json" in copy_options:
-        # JSON has no word for NaN and infinity
-        for i, column in enumerate(table.columns):
-            if pa.types.is_floating(column.type):
-                table = table.set_column(i, table.field(i), pc.if_else(pc.is_finite(column), column, None))
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
-        path = Path(folder, "result")
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("result", table)
-        quoted = str(path).replace("'", "''")
-        connection.execute(f"COPY (FROM result) TO '{quoted}' ({copy_options})")
-        return path.read_text(encoding="utf-8")
 
 
 def _short_hashes(result: Result) -> str:
@@ -370,13 +368,13 @@ def _listed(lines: Sequence[tuple[str, str, str]]) -> str:
 
 
 @contextlib.contextmanager
-def _logging_to_stderr(verbose: bool) -> Iterator[None]:
+def _logging_to_stderr(verbose: bool, *, times: bool) -> Iterator[None]:
     if not verbose:
         yield
         return
     logger = logging.getLogger("dpsql")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter(f"{'%(asctime)s ' * times}%(name)s: %(message)s"))
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

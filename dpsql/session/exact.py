@@ -9,6 +9,7 @@ could be anybody's later, with all that was noised for it; and more than k keys 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,12 +40,20 @@ _FIRST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class Rooms:
-    """What the steps run on."""
+    """What the steps of one question run on.
+
+    Attributes:
+        state, engine, sandbox, entropy: the rooms themselves.
+        asked_at: to the second; the time that its releases have in the books. That of their end would tell their
+            reader how long the rows took.
+
+    """
 
     state: State
     engine: Engine
     sandbox: Sandbox
     entropy: Entropy
+    asked_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC).replace(microsecond=0))
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def release_frame(
     """
     exact = None if reading is None else read_exact(reading, _salt(part, rooms), rooms, timeout_seconds)
     paid = told.beside(charged)
-    release = _release(part, with_price(receipt, paid), paid, analyst, query_hash)
+    release = _release(part, with_price(receipt, paid), paid, analyst, query_hash, rooms.asked_at)
     _store(part, exact, release, charged, rooms)
 
 
@@ -89,13 +89,15 @@ def _store(part: Prepared, exact: Exact | None, release: Release, charged: Charg
     )
 
 
-def _release(part: Prepared, receipt: Receipt, charged: Charged, analyst: str, query_hash: str) -> Release:
+def _release(
+    part: Prepared, receipt: Receipt, charged: Charged, analyst: str, query_hash: str, asked_at: dt.datetime
+) -> Release:
     """The record of one frame's release; who is shown it is shown what AUTO was told, too."""
     frame, told = part.query.frame, told_levels(part.query)
     return Release(
         analyst=analyst,
         query_hash=query_hash,
-        at=dt.datetime.now(dt.UTC),
+        at=asked_at,
         statistics=(*(serving.statistic.hash_in(frame) for serving in part.servings), *told),
         levels=(
             *((serving.told_nano, serving.release_nano) for serving in part.servings),

@@ -9,7 +9,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "release": {"query"} | MATHEMATICS | LOWEST,
     "state": MATHEMATICS | LOWEST,
     "session": BELOW_SESSION,
-    "frontends": {"session", PACKAGE} | BELOW_SESSION,
-    PACKAGE: {"session"} | BELOW_SESSION,
+    "remote": {"session"} | LOWEST,
+    "frontends": {"session", "remote", PACKAGE} | BELOW_SESSION,
+    PACKAGE: {"session", "remote"} | BELOW_SESSION,
     "__main__": {"frontends"},
 }
 # Which rooms may import a third-party package; a package that is not listed is allowed nowhere.
@@ -44,10 +45,13 @@ MAY_USE: dict[str, set[str]] = {
     "numpy": EVERY_ROOM - {"query"},
     "pandas": {"session", "frontends"},
     "polars": {"session", "frontends"},
-    "pyarrow": {"engine", "release", "state", "session", "frontends"},
+    "prometheus_client": {"frontends"},
+    "pyarrow": {"engine", "release", "state", "session", "remote", "frontends"},
     "scipy": MATHEMATICS,
     "sqlglot": {"query"},
     "sqlite3": {"state"},
+    "starlette": {"frontends"},
+    "uvicorn": {"frontends"},
 }
 ENTRY_POINTS = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "manager"}
@@ -154,9 +158,35 @@ def test_every_package_used_is_declared(package: dict[str, str]) -> None:
     with (ROOT / "pyproject.toml").open("rb") as text:
         project = tomllib.load(text)["project"]
     # polars is the reader's own: Result.pl() needs it only where it is asked for.
-    declared = {re.split(r"[<>=!~ \[]", line)[0] for line in project["dependencies"]} | {"polars"}
+    lines = [*project["dependencies"], *project["optional-dependencies"]["server"]]
+    declared = {re.split(r"[<>=!~ \[]", line)[0].replace("-", "_") for line in lines} | {"polars"}
     used = {target.split(".")[0] for source in package.values() for target in imports_of(source, set())}
     assert used - set(sys.stdlib_module_names) - {PACKAGE, ""} <= declared
+
+
+def imported_with(modules: Sequence[str], sources: Mapping[str, str]) -> set[str]:
+    """Packages of others that importing modules imports: what stands at their top level, and of what they import."""
+    known, waiting, seen, packages = set(sources), [*modules], set(), set()
+    while waiting:
+        name = waiting.pop()
+        if name not in known:
+            packages.add(name.split(".")[0])
+        elif name not in seen:
+            seen.add(name)
+            top = [node for node in ast.parse(sources[name]).body if isinstance(node, ast.Import | ast.ImportFrom)]
+            waiting += [name.rpartition(".")[0] or PACKAGE, *imports_of("\n".join(map(ast.unparse, top)), known)]
+    return packages
+
+
+def test_nothing_but_the_server_needs_its_packages(package: dict[str, str]) -> None:
+    servers = {"starlette", "uvicorn", "prometheus_client"}
+    assert not imported_with(ENTRY_POINTS, package) & servers
+
+
+def test_a_package_is_needed_where_it_is_imported_at_the_top() -> None:
+    lazy = {**CLEAN, "dpsql.session": "def f():\n    import uvicorn\nfrom dpsql import query"}
+    assert imported_with(["dpsql"], lazy) == set()
+    assert imported_with(["dpsql"], {**lazy, "dpsql.query": "import uvicorn.main"}) == {"uvicorn"}
 
 
 CLEAN = {

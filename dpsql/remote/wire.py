@@ -1,0 +1,175 @@
+"""What travels between server and client: values, receipts and errors as JSON, tables as Arrow streams.
+
+Everything is data: an error is rebuilt from its type's name and the attributes that its type has, and nothing that is
+received is ever executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from dpsql import errors
+from dpsql.errors import DpsqlError, Refusal, RemoteError, Span
+from dpsql.session import ColumnReceipt, Receipt, Result
+from dpsql.session.result import SetReceipt
+
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+
+_RECEIPT = b"dpsql.receipt"
+_ATTRIBUTES = (
+    "span", "hint", "refusals", "unit", "requested_rho", "remaining_rho", "requested_delta", "remaining_delta",
+)  # fmt: skip
+
+
+def to_json(value: object) -> Any:
+    """A value as JSON has it; what JSON has no word for becomes an object with one member, its type.
+
+    Raises:
+        TypeError: there is no such value in a statement, an option or a receipt.
+
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"double": str(value)}
+        case Decimal():
+            return {"decimal": str(value)}
+        case dt.datetime():
+            return {"timestamp": value.isoformat()}
+        case dt.date():
+            return {"date": value.isoformat()}
+        case list() | tuple():
+            return [to_json(one) for one in value]
+        case Mapping():
+            return {str(name): to_json(one) for name, one in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    raise TypeError(f"a value of type {type(value).__name__} cannot be sent")
+
+
+_TYPED: dict[str, Callable[[str], object]] = {
+    "double": float,
+    "decimal": Decimal,
+    "timestamp": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+}
+
+
+def scalar_of(value: object) -> object:
+    """The value that `to_json` made of a single one.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict() if len(value) == 1:
+            ((kind, text),) = value.items()
+            if kind in _TYPED and isinstance(text, str):
+                try:
+                    return _TYPED[kind](text)
+                except ArithmeticError:
+                    raise ValueError(kind) from None
+    raise ValueError("neither a JSON value nor an object of one of " + ", ".join(_TYPED))
+
+
+def _fields(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that this version knows, so that a newer server may say more."""
+    return {field.name: data[field.name] for field in dataclasses.fields(kind) if field.name in data}
+
+
+def receipt_of(data: Mapping[str, Any]) -> Receipt:
+    """The receipt that `to_json` made an object of.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+
+    """
+    columns = tuple(_column_of(column) for column in data["columns"])
+    sets = tuple(SetReceipt(tuple(one["keys"]), receipt_of(one["receipt"])) for one in data["sets"])
+    single = {name: one for name, one in _fields(Receipt, data).items() if name not in ("columns", "notes", "sets")}
+    rest: dict[str, Any] = {name: scalar_of(one) for name, one in single.items()}
+    return Receipt(**rest, columns=columns, notes=tuple(data["notes"]), sets=sets)
+
+
+def _column_of(data: Mapping[str, Any]) -> ColumnReceipt:
+    known: dict[str, Any] = {name: _plain(one) for name, one in _fields(ColumnReceipt, data).items()}
+    return ColumnReceipt(**known)
+
+
+def _plain(value: object) -> object:
+    return tuple(map(scalar_of, value)) if isinstance(value, list) else scalar_of(value)
+
+
+def to_arrow(result: Result) -> bytes:
+    """An Arrow stream of the table, with the receipt in its schema."""
+    table = result.arrow()
+    receipt = json.dumps(to_json(result.receipt), allow_nan=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _RECEIPT: receipt.encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def result_of(content: bytes) -> Result:
+    """The result that `to_arrow` made a stream of.
+
+    Raises:
+        RemoteError: it is none.
+
+    """
+    try:
+        with pa.ipc.open_stream(content) as reader:
+            table = reader.read_all()
+        metadata = dict(table.schema.metadata or {})
+        found = json.loads(metadata.pop(_RECEIPT))
+        receipt = None if found is None else receipt_of(found)
+    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
+        raise RemoteError("the server answered with a result that cannot be read; is it of another version?") from None
+    return Result(table.replace_schema_metadata(metadata or None), receipt)
+
+
+def error_to_json(error: DpsqlError) -> dict[str, Any]:
+    """Type, message and attributes of an error."""
+    attributes = {name: to_json(value) for name, value in vars(error).items() if name in _ATTRIBUTES}
+    return {"error": type(error).__name__, "detail": str(error), **attributes}
+
+
+def error_of(data: Mapping[str, Any]) -> DpsqlError:
+    """The error that `error_to_json` made an object of; a RemoteError where its type is not known here."""
+    kind = getattr(errors, str(data.get("error")), None)
+    message = str(data.get("detail") or "the server refused")
+    if not (isinstance(kind, type) and issubclass(kind, DpsqlError)):
+        return RemoteError(message)
+    try:
+        attributes = {name: _attribute(name, data[name]) for name in _ATTRIBUTES if name in data}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return RemoteError(message)
+    error = kind.__new__(kind)
+    error.args = (message,)
+    error.__dict__.update(attributes)
+    return error
+
+
+def _attribute(name: str, value: Any) -> object:
+    if name == "span":
+        return None if value is None else Span(**_fields(Span, value))
+    if name == "refusals":
+        return tuple(Refusal(**{**_fields(Refusal, one), "span": _attribute("span", one["span"])}) for one in value)
+    return scalar_of(value)

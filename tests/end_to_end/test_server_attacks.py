@@ -1,0 +1,119 @@
+"""Every raw-data probe of the attack list through HTTP: refused as in the curator's process, and nothing else is said.
+
+The probes are those of test_canary.py, with a canary in every column; here everything that a reply holds is searched
+(status, headers, body), and everything that is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dpsql
+from dpsql.engine import DuckDBEngine
+from dpsql.errors import DpsqlError, EngineError
+from dpsql.frontends.server.running import Urls
+from dpsql.remote.wire import ARROW, JSON, PARQUET, error_of
+from tests.end_to_end import test_canary
+from tests.end_to_end.test_canary import ANSWERED, FAILING, REFUSED, broken, holds_canary
+from tests.serving import ask, door, in_background, request
+
+session = test_canary.session
+logged = test_canary.logged
+
+RAW_ADDRESSES = (
+    "/v1/queries", "/v1/releases", "/v1/policy", "/v1/cascade", "/metrics", "/v1/result.parquet?sql=FROM%20visits",
+    "/v1/queries/../releases", "/v1/queries/%2e%2e/releases", "//v1/releases", "/v1/queries/x/result.duckdb", "/static",
+    "/docs", "/debug", "/.dpsql", "/visits", "/v1/tables/visits",
+)  # fmt: skip
+
+
+@pytest.fixture
+def urls(session: dpsql.Session) -> Iterator[Urls]:
+    session.sql("CALL dp_analyst('ana')")
+    with in_background(session, door("ana"), door("curator")) as urls:
+        yield urls
+
+
+def refused_locally(session: dpsql.Session, text: str) -> DpsqlError:
+    with pytest.raises(DpsqlError) as local:
+        session.as_analyst("ana").sql(text)
+    return local.value
+
+
+def test_every_probe_is_refused_with_the_words_of_the_curators_process(
+    session: dpsql.Session, urls: Urls, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "visits.parquet"
+    session.connection.execute(f"COPY visits TO '{file}'")
+    for place, (text, error_type) in enumerate((*REFUSED, *FAILING)):
+        statement = text.replace("{file}", str(file))
+        reply = ask(urls.analysts, "ana", statement)
+        assert 400 <= reply.status < 500 or error_type is EngineError, statement
+        remote = error_of(reply.json)
+        assert isinstance(remote, error_type)
+        assert not holds_canary(reply.everything)
+        if place % 4 == 0:
+            local = refused_locally(session, statement)
+            assert (type(remote), str(remote), vars(remote)) == (type(local), str(local), vars(local))
+    assert list(tmp_path.iterdir()) == [file]
+    assert session.connection.execute("SELECT count(*) FROM visits").fetchone() == (1201,)
+    assert not holds_canary(test_canary.log_text(logged))
+
+
+def test_answers_plans_and_books_hold_no_canary(
+    session: dpsql.Session, urls: Urls, logged: pytest.LogCaptureFixture
+) -> None:
+    for text in ANSWERED[:4]:
+        for statement, accept in (
+            (text, JSON),
+            (text, PARQUET),
+            (text, ARROW),
+            (f"FROM dp_explain($$ {text} $$)", JSON),
+        ):
+            reply = request(
+                urls.analysts, "POST", "/v1/queries?wait=60", name="ana", body={"sql": statement},
+                headers={"Accept": accept},
+            )  # fmt: skip
+            assert reply.status == 200
+            assert not holds_canary(reply.everything)
+    for books in ("FROM dp_releases()", "FROM dp_budget()"):
+        assert not holds_canary(ask(urls.analysts, "ana", books).everything)
+    shown = [request(urls.curator or "", "GET", path, name="curator") for path in ("/metrics", "/v1/queries")]
+    assert not any(holds_canary(reply.everything) for reply in shown)
+    assert not holds_canary(test_canary.log_text(logged))
+
+
+def test_other_addresses_lead_nowhere(session: dpsql.Session, urls: Urls) -> None:
+    for path in RAW_ADDRESSES:
+        for method in ("GET", "HEAD"):
+            reply = request(urls.analysts, method, path, name="ana")
+            assert reply.status in (404, 405), path
+            assert not holds_canary(reply.everything)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"][0] == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"analyst": "curator"}, {"reader": "curator"}, {"desk": 1}, {"entropy": 0}, {"seed": 1}, {"noise": False},
+        {"privacy_unit_column": "city; DROP TABLE visits"}, {"as_of": "x'; --"}, {"rho": 1e999}, {"rho": -1},
+    ],
+)  # fmt: skip
+def test_options_are_those_of_a_query(session: dpsql.Session, urls: Urls, options: dict[str, object]) -> None:
+    if options == {"rho": 1e999}:
+        options = {"rho": {"double": "inf"}}
+    reply = ask(urls.analysts, "ana", ANSWERED[0], **options)
+    assert reply.status in (400, 422)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"][0] == 0
+
+
+def test_an_unexpected_error_is_opaque(
+    session: dpsql.Session, urls: Urls, monkeypatch: pytest.MonkeyPatch, logged: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(DuckDBEngine, "aggregate", broken)
+    reply = ask(urls.analysts, "ana", ANSWERED[0])
+    assert (reply.status, reply.json["error"]) == (500, "EngineError")
+    assert not holds_canary(reply.everything + test_canary.log_text(logged))

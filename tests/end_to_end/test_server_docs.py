@@ -1,0 +1,75 @@
+"""The page of the server runs as written, on free ports."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dpsql
+from dpsql.frontends import cli
+from dpsql.frontends.server.running import Door, Urls
+from dpsql.frontends.server.settings import Address
+from dpsql.frontends.server.tokens import read_tokens
+from tests.end_to_end.test_readme import _without_numbers
+from tests.serving import in_background
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
+
+
+@pytest.fixture
+def urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Urls]:
+    """The curator's commands, and a server by the files that they made."""
+    monkeypatch.chdir(tmp_path)
+    with dpsql.connect("flights.duckdb") as session:
+        session.connection.execute(f"CREATE TABLE flights AS FROM '{ROOT}/sample_data/flights.parquet'")
+        session.sql("CALL dp_unit('aircraft', epsilon_budget := 3, delta_budget := 1e-6)")
+        session.sql(
+            "CALL dp_protect('flights', unit := 'aircraft', privacy_unit_column := 'tailnum', "
+            "max_groups_contributed := 32, max_rows_per_group := 40)"
+        )
+    *made, served = [shlex.split(line) for line in blocks("sh")[0].splitlines()]
+    printed = []
+    for command in made:
+        assert command[0] == "dpsql"
+        assert cli.main(command[1:]) == 0
+        printed.append(capsys.readouterr().out.strip())
+    monkeypatch.setenv("DPSQL_TOKEN", printed[1])
+    arguments = cli._parser().parse_args(served[1:])
+    doors = {
+        name: Door(Address("127.0.0.1", 0), read_tokens(path))
+        for name, path in (("analysts", arguments.analysts), ("curator", arguments.curator_tokens))
+    }
+    with (
+        dpsql.connect("flights.duckdb", read_only=True) as session,
+        in_background(session, doors["analysts"], doors["curator"]) as urls,
+    ):
+        yield urls
+
+
+def test_the_page_does_what_it_says(urls: Urls, capsys: pytest.CaptureFixture[str]) -> None:
+    code = blocks("python")[0].replace("http://127.0.0.1:8642", urls.analysts)
+    exec(compile(code, "docs/server.md", "exec"), {})  # noqa: S102 — the page is ours
+    printed = capsys.readouterr().out
+    assert _without_numbers(printed) == _without_numbers(blocks("")[0])
+    if shutil.which("curl"):
+        asked = blocks("sh")[1].replace("http://127.0.0.1:8642", urls.analysts)
+        reply = subprocess.run(["bash", "-c", asked], check=True, capture_output=True, text=True).stdout
+        numbers = re.compile(r'"[A-Z]{3}"|\d+')
+        assert numbers.sub("#", reply) == numbers.sub("#", blocks("")[1])
+
+
+def test_the_addresses_for_duckdb_are_those_of_routes() -> None:
+    for address in re.findall(r"8642(/[\w./-]+)", "".join(blocks("sql"))):
+        assert re.fullmatch(r"/v1/(queries/[\w-]+/)?result\.(json|parquet)", address)
