@@ -20,6 +20,7 @@ from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.session import declare
 from tests.end_to_end.shell_story import NEARBY, PROGRAM, QUESTION, play
 from tests.end_to_end.shell_terminal import QUIET, SHELL, Terminal, needs_shell
+from tests.serving import door, in_background, token_of
 
 pytestmark = needs_shell
 
@@ -55,7 +56,7 @@ def test_functions_and_their_arguments_are_those_of_the_session() -> None:
             ).fetchall()
         )
     arguments = {name: set(listed) for name, listed in known.items()}
-    assert set(arguments) == set(DECLARATIONS) | set(TABLE_FUNCTIONS)
+    assert set(arguments) == set(DECLARATIONS) | set(TABLE_FUNCTIONS) | {"dp_server"}
     assert arguments["dp_query"] == arguments["dp_explain"] == arguments["dp_describe"] == set(OPTION_NAMES)
     rules, budget = set(declare.TABLE_RULES), set(declare.BUDGET)
     assert arguments["dp_unit"] == budget
@@ -121,6 +122,39 @@ def test_keys_that_a_frame_holds_reach_the_shells_database() -> None:
     )
     assert not re.search("[Ee]rror", err)
     assert out.strip().splitlines()[-3:] == ["3000", "c,sums", "3000,3000"]
+
+
+def test_a_shell_without_the_data_asks_a_server(tmp_path: Path) -> None:
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        session.connection.execute("CREATE TABLE t AS SELECT i AS p, i % 2 AS k FROM range(2000) r(i)")
+        session.sql("CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5)")
+        session.sql("CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1)")
+        session.sql("CALL dp_analyst('ana', rho_limit := 0.5)")
+        query = "SELECT k, count(DISTINCT p) AS n FROM t GROUP BY k"
+        with in_background(session, door("ana")) as urls:
+            out, err = in_shell(
+                f"CALL dp_server('{urls.analysts}');\n"
+                f"CREATE VIEW v AS FROM dp_query($$ {query} $$, rho := 0.1, delta := 1e-6);\n"
+                "SELECT k, n BETWEEN 900 AND 1100 AS near FROM v ORDER BY k;\n"
+                f"FROM dp_query($$ {query} $$, rho := 0.7, delta := 1e-6);\n"
+                "CALL dp_public('t');\n"
+                "FROM t;\n"
+                "CALL dp_server(NULL);\n"
+                "FROM dp_query($$ SELECT count(*) FROM t $$, rho := 0.1);\n",
+                environment={"DPSQL_TOKEN": token_of("ana")},
+            )
+        assert len(session.sql("FROM dp_releases()")) == 1
+    assert out.splitlines() == [
+        "answers come from", f'"{urls.analysts}, for analyst ana"', "k,near", "0,true", "1,true",
+        "answers come from", '"the shell\'s own database"',
+    ]  # fmt: skip
+    for said in (
+        "0.5",
+        "dp_public is for the curator",
+        "Table with name t does not exist",
+        "table 't' is not protected",
+    ):
+        assert said in err
 
 
 def test_a_private_query_cannot_read_another_ones_answer() -> None:

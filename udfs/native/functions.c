@@ -45,6 +45,7 @@ static const Signature signatures[] = {
     {"dp_public", 1, {0}},
     {"dp_analyst", 1, {"rho_limit"}},
     {"dp_new_version", 1, {"version"}},
+    {"dp_server", 1, {"token", "ca_file"}},
 };
 
 enum { FUNCTIONS = sizeof(signatures) / sizeof(signatures[0]) };

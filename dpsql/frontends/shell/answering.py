@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from dpsql import remote
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.errors import DpsqlError, EngineError
+from dpsql.errors import AccessError, DpsqlError, EngineError
 from dpsql.frontends.shell.columns import WireType, chunks, header, sql_name, wire_type
 from dpsql.frontends.shell.connection import ShellConnection
 from dpsql.frontends.shell.frames import PROTOCOL, BodyReader, Channel, number, text
@@ -31,12 +32,17 @@ Door = Callable[[str], Result]
 """Where statements are answered."""
 
 
+TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 — a name, not a token
+"""Environment variable with the token for a server, which a statement would leave in the shell's history."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the shell: its name, and its arguments as they stand in SQL."""
+    """A function of the shell: its name, its arguments as they stand in SQL, and those that are texts as such."""
 
     name: str
     arguments: str
+    texts: Mapping[str | int, str] = field(default_factory=dict)
 
     @property
     def statement(self) -> str:
@@ -52,6 +58,7 @@ class Helper:
         self._connection = ShellConnection(channel)
         self._sandbox = Sandbox()
         self._own: Door | None = None
+        self._server: Door | None = None
 
     def serve(self) -> None:
         """Answer until the shell is gone."""
@@ -74,7 +81,8 @@ class Helper:
             self._channel.send("S", header(*self._columns(read_call(body))))
             return
         types = [WireType(*body.raw(3)) for _ in range(body.number())]
-        answer = self._ask(read_call(body).statement).arrow()
+        call = read_call(body)
+        answer = self._move(call) if call.name == "dp_server" else self._ask(call.statement).arrow()
         for chunk in chunks(_typed(answer, types, self._sandbox), types):
             self._channel.send("C", chunk)
         self._channel.send("Z")
@@ -83,13 +91,32 @@ class Helper:
         """Names and types of the answer, for which nothing is charged."""
         if call.name in DECLARATIONS:
             return ["declared"], [wire_type("VARCHAR")]
+        if call.name == "dp_server":
+            return ["answers come from"], [wire_type("VARCHAR")]
         if call.name == "dp_query":
             columns = self._ask(Call("dp_describe", call.arguments).statement).fetchall()
             return [name for name, _ in columns], [wire_type(kind) for _, kind in columns]
         table = self._ask(call.statement).arrow()
         return table.column_names, self._connection.types(table)
 
+    def _move(self, call: Call) -> pa.Table:
+        """``CALL dp_server(url)``: what is asked from now on is asked of a server; of the own database after NULL."""
+        url = call.texts.get(0)
+        if url is None:
+            self._server = None
+            return pa.table({"": ["the shell's own database"]})
+        token = call.texts.get("token", os.environ.get(TOKEN_VARIABLE, ""))
+        if not token:
+            raise AccessError(
+                f"a server wants a token: set {TOKEN_VARIABLE} before the shell starts, or add token := '…'"
+            )
+        analyst = remote.connect(url, token=token, ca_file=call.texts.get("ca_file"))
+        self._server = analyst.sql
+        return pa.table({"": [f"{url}, for analyst {analyst.name}"]})
+
     def _ask(self, statement: str) -> Result:
+        if self._server is not None:
+            return self._server(statement)
         if self._own is None:
             named = os.environ.get(STATE_VARIABLE)
             path = self._connection.path()
@@ -102,22 +129,29 @@ class Helper:
 def read_call(body: BodyReader) -> Call:
     """A function's name and arguments."""
     name = body.text()
-    arguments = [_value(body) for _ in range(body.number())]
+    arguments: list[str] = []
+    texts: dict[str | int, str] = {}
+    for place in range(body.number()):
+        sql, said = _value(body)
+        arguments.append(sql)
+        texts |= {} if said is None else {place: said}
     while body.byte():
         argument = body.text()
-        arguments.append(f"{argument} := {_value(body)}")
-    return Call(name, ", ".join(arguments))
+        sql, said = _value(body)
+        arguments.append(f"{argument} := {sql}")
+        texts |= {} if said is None else {argument: said}
+    return Call(name, ", ".join(arguments), texts)
 
 
-def _value(body: BodyReader) -> str:
-    """A value as SQL."""
+def _value(body: BodyReader) -> tuple[str, str | None]:
+    """A value as SQL, and itself where it is a text."""
     kind = body.letter()
     if kind == "n":
-        return "NULL"
+        return "NULL", None
     if kind == "l":
-        return f"[{', '.join(_value(body) for _ in range(body.number()))}]"
+        return f"[{', '.join(_value(body)[0] for _ in range(body.number()))}]", None
     said = body.text()
-    return "'" + said.replace("'", "''") + "'" if kind == "s" else said
+    return ("'" + said.replace("'", "''") + "'", said) if kind == "s" else (said, None)
 
 
 def _typed(table: pa.Table, types: list[WireType], sandbox: Sandbox) -> pa.Table:
