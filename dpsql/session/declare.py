@@ -34,6 +34,7 @@ BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "de
 TABLE_RULES = (
     "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
     "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling",
+    "version",
 )  # fmt: skip
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -273,7 +274,16 @@ def _settings(arguments: _Arguments, table: str, unit: str, column: str) -> Prot
         min_units=arguments.whole("min_privacy_units_per_group"),
         rho_window=None if window is None else (rho_nano_down(window[0]), rho_nano_down(window[1])),
         rho_ceiling=None if ceiling is None else rho_nano_down(ceiling),
+        version=_version(arguments),
     )
+
+
+def _version(arguments: _Arguments) -> str:
+    """The version that a declaration names; empty where it leaves the version as it is."""
+    version = arguments.text("version")
+    if version == "":
+        raise PolicyError("version takes a name, as in version := '2026-11'")
+    return version or ""
 
 
 def _link(call: FunctionCall, books: Books, engine: Engine) -> str:
@@ -370,14 +380,14 @@ def _domain(call: FunctionCall, books: Books, engine: Engine) -> str:
 
 
 def _public(call: FunctionCall, books: Books, engine: Engine) -> str:
-    arguments = _Arguments(call, 1, ())
+    arguments = _Arguments(call, 1, ("version",))
     schema = _table(split_name(arguments.names[0]), engine)
     if not engine.is_base_table(schema):
         raise PolicyError(
             f"{schema.canonical!r} is a view; a public table must be a base table, "
             "because a view may reach a protected one"
         )
-    books.write().declare_public(PublicTable(schema.canonical))
+    books.write().declare_public(PublicTable(schema.canonical, _version(arguments)))
     return f"table {schema.canonical} is public"
 
 

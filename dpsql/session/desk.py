@@ -6,7 +6,7 @@ import functools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsql.engine import Engine, Sandbox
@@ -78,6 +78,12 @@ class StateDrawer:
                 _say_that_the_budget_ends()
         return self._state
 
+    def copied(self) -> StateDrawer:
+        """A state in memory that says what this one says now."""
+        copy = StateDrawer(None)
+        copy._state = self.read().copied()
+        return copy
+
     def close(self) -> None:
         """Close what was opened."""
         with self._lock:
@@ -85,6 +91,20 @@ class StateDrawer:
                 if state is not None:
                     state.close()
             self._state = self._nothing = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a query would be.
+
+    Attributes:
+        plan: as ``FROM dp_explain(…)`` shows it.
+        columns: name and DuckDB type of each column of the answer.
+
+    """
+
+    plan: Result
+    columns: tuple[tuple[str, str], ...]
 
 
 class Desk:
@@ -170,6 +190,25 @@ class Desk:
         if call.name == "dp_policy":
             return policy_table(state)
         return releases_table(state, None if reader == CURATOR else reader)
+
+    def rehearse(self, declarations: Sequence[str], text: str, options: Mapping[str, object]) -> Rehearsal:
+        """Plan a SELECT as it would be after declarations, which are carried out on a copy of the books."""
+        statement = read_statement(text)
+        if not isinstance(statement, SelectStatement):
+            raise ParseError("only a SELECT has a plan")
+        copy = Desk(self.books.copied(), self.engine)
+        try:
+            for declaration in declarations:
+                call = read_statement(declaration)
+                if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
+                    raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
+                copy.carry_out(call)
+            query, state, reader = copy.plan(statement, options, CURATOR)
+            columns = tuple((column.name, column.type) for column in query.shown)
+            return Rehearsal(explain_table(query, state, reader), columns)
+        finally:
+            copy.books.close()
+            copy.sandbox.close()
 
     def _budget(self, call: FunctionCall, names: list[str], reader: str) -> Result:
         analysts = call.named.get("analysts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -10,7 +11,7 @@ import duckdb
 from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, PolicyError
-from dpsql.session.desk import Desk, Parameters, StateDrawer
+from dpsql.session.desk import Desk, Parameters, Rehearsal, StateDrawer
 from dpsql.session.reader import CURATOR
 from dpsql.session.result import Result
 
@@ -87,6 +88,20 @@ class Session:
 
         """
         return self._desk.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
+
+    def rehearse(self, declarations: Sequence[str], text: str, **options: object) -> Rehearsal:
+        """Plan a query as it would be after some declarations; nothing is declared, charged or drawn.
+
+        Args:
+            declarations: statements ``CALL dp_…(…)``, carried out on a copy of the books that is then forgotten.
+            text: a SELECT.
+            options: as for ``sql``.
+
+        Raises:
+            DpsqlError: as the statements themselves would.
+
+        """
+        return self._desk.rehearse(declarations, text, options)
 
     def as_analyst(self, name: str) -> Analyst:
         """A handle without the connection, on which only private answers can be had."""

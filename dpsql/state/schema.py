@@ -438,6 +438,15 @@ class Database:
         """Open a transaction that is alone in writing; what it wrote is on disk when it ends."""
         return self._transaction("BEGIN IMMEDIATE")
 
+    def copied(self) -> Database:
+        """A copy in memory of this moment of the state, which ends with the process."""
+        database = Database(None, busy_timeout_seconds=self._busy_timeout_seconds, format_number=self._format_number)
+        connection = _connect(":memory:", self._busy_timeout_seconds)
+        database._keep(connection)
+        with self.read() as source:
+            source.backup(connection)
+        return database
+
     def close(self) -> None:
         """Close all idle connections, and those in use as they come back."""
         pool = self._pool

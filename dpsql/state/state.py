@@ -169,6 +169,7 @@ class State:
 
     def __init__(self, database: Database, *, lock_timeout_seconds: float) -> None:
         self._database = database
+        self._lock_timeout_seconds = lock_timeout_seconds
         folder = None if database.path is None else database.path.with_name(f"{database.path.name}-locks")
         self.ledger = Ledger(database)
         self.side_table = SideTable(database)
@@ -199,6 +200,10 @@ class State:
             None if path is None else Path(path), create=create, busy_timeout_seconds=busy_timeout_seconds
         )
         return cls(database, lock_timeout_seconds=lock_timeout_seconds)
+
+    def copied(self) -> State:
+        """A copy in memory: what is declared or charged in it happens nowhere else."""
+        return State(self._database.copied(), lock_timeout_seconds=self._lock_timeout_seconds)
 
     @property
     def path(self) -> Path | None:

@@ -1,0 +1,237 @@
+"""What ``meta.dp`` in a dbt project declares, as the statements that a curator would write.
+
+The graph is dbt's own (``graph`` in a macro): nodes and sources as dictionaries. Nothing here looks at a database.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.errors import PolicyError
+from dpsql.query.dialect import quote
+from dpsql.session.declare import split_name
+
+Node = Mapping[str, Any]
+
+_TEXTS = ("unit", "privacy_unit_column", "version", "keys", "keys_from")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NOT_ARGUMENTS = ("units", "public", "link", "version")
+_BETWEEN = ("view", "ephemeral")
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """The statements that a model needs, in the order in which they can be carried out.
+
+    Attributes:
+        units: one ``CALL dp_unit`` for each unit of the project.
+        tables: what is declared of each table.
+
+    """
+
+    units: tuple[str, ...]
+    tables: tuple[TableDeclarations, ...]
+
+    def statements(self, version_of: Callable[[str], str | None]) -> Iterator[str]:
+        """All statements, given the version that each table has now, None for one that is not declared.
+
+        They are made one by one as they are asked for, and a statement may rely on those before it.
+        """
+        yield from self.units
+        for table in self.tables:
+            yield from table.statements(version_of(table.name))
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclarations:
+    """What is declared of one table.
+
+    Attributes:
+        name: quoted, as dbt writes it.
+        call: ``CALL dp_protect(…``, ``dp_link`` or ``dp_public`` without its end; None where another one declared it.
+        version: the version that it has, None where the project does not name one.
+        domains: ``CALL dp_domain(…)`` of its columns.
+
+    """
+
+    name: str
+    call: str | None
+    version: str | None
+    domains: tuple[str, ...]
+
+    def statements(self, current: str | None) -> Iterator[str]:
+        """The statements, where ``current`` is the version that the table has now, None if it is not declared."""
+        if self.call is not None:
+            first = "" if current is not None or self.version is None else f", version := {literal(self.version)}"
+            yield f"{self.call}{first})"
+        named_at_once = current is None and self.call is not None
+        if self.version is not None and not named_at_once and self.version != current:
+            yield f"CALL dp_new_version({literal(self.name)}, version := {literal(self.version)})"
+        yield from self.domains
+
+
+def declarations(graph: Mapping[str, Any], depends_on: list[str]) -> Declarations:
+    """What the project declares of the tables that a model reads.
+
+    A view without ``meta.dp`` of its own is looked through, to what it reads; links and lists of keys bring their tables along.
+
+    Raises:
+        PolicyError: ``meta.dp`` is not what it should be, or contradicts itself.
+
+    """
+    nodes = {**graph["nodes"], **graph["sources"]}
+    found: dict[str, TableDeclarations] = {}
+    for unique_id in depends_on:
+        _collect(unique_id, nodes, found, ())
+    return Declarations(_units(nodes), tuple(found.values()))
+
+
+def literal(value: object) -> str:
+    """SQL for a value from YAML.
+
+    >>> literal(["it's", 1, 0.5, True])
+    "['it''s', 1, 0.5, True]"
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bool() | int() | float():
+            return repr(value)
+        case list() | tuple():
+            return f"[{', '.join(literal(element) for element in value)}]"
+        case dt.date():
+            return literal(value.isoformat())
+        case _:
+            return "'" + str(value).replace("'", "''") + "'"
+
+
+def number(value: object) -> object:
+    """A number that YAML takes for text, as 1e-6 without a dot, as the number; anything else as it is."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return int(value) if value.isdigit() else float(value)
+    return [number(element) for element in value] if isinstance(value, list) else value
+
+
+def _meta(holder: Node, where: str) -> Mapping[str, Any]:
+    """``dp`` of what a node or a column has as meta, be it under config or not."""
+    config = holder.get("config") or {}
+    merged = {**(holder.get("meta") or {}), **(config.get("meta") or {})}
+    dp = merged.get("dp")
+    if dp is None:
+        return {}
+    if not isinstance(dp, Mapping):
+        raise PolicyError(f"meta.dp of {where} takes names and values, as in dp: {{unit: patient}}")
+    return dp
+
+
+def _units(nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    units: dict[str, str] = {}
+    for unique_id, node in nodes.items():
+        of_source = (node.get("source_meta") or {}).get("dp") or {}
+        for dp in (of_source, _meta(node, unique_id)):
+            for unit, budget in (dp.get("units") or {}).items():
+                if not isinstance(budget, Mapping):
+                    raise PolicyError(f"unit {unit!r} in {unique_id} takes epsilon_budget and delta_budget")
+                call = f"CALL dp_unit({literal(unit)}{_named(budget)})"
+                if units.setdefault(unit, call) != call:
+                    raise PolicyError(f"unit {unit!r} has two budgets in this project; declare it once")
+    return tuple(units.values())
+
+
+def _collect(
+    unique_id: str, nodes: Mapping[str, Node], found: dict[str, TableDeclarations], above: tuple[str, ...]
+) -> None:
+    """Add what is declared of a node after what that needs."""
+    node = nodes.get(unique_id)
+    if node is None or unique_id in found:
+        return
+    if unique_id in above:
+        raise PolicyError(f"{node['name']}: links and lists of keys lead back to where they came from")
+    above = (*above, unique_id)
+    dp = {name: value for name, value in _meta(node, unique_id).items() if name != "units"}
+    columns = {name: _meta(column, f"{unique_id}.{name}") for name, column in (node.get("columns") or {}).items()}
+    columns = {name: declared for name, declared in columns.items() if declared}
+    if not dp and not columns:
+        if (node.get("config") or {}).get("materialized") in _BETWEEN:
+            for parent in node["depends_on"]["nodes"]:
+                _collect(parent, nodes, found, above)
+        return
+    name = node.get("relation_name")
+    if not name:
+        raise PolicyError(f"{node['name']} is ephemeral: declare meta.dp of what it reads")
+
+    def place(written: object, wanted: str) -> str:
+        """A column that is written as table.column, with the table as dbt writes it if it is one of the project."""
+        if not isinstance(written, str) or len(split_name(written)) < 2:
+            raise PolicyError(f"{node['name']}: {wanted} takes table.column, as in visits.visit_id")
+        *table, column = split_name(written)
+        other = _named_node(table, nodes)
+        if other is None:
+            return written
+        _collect(other, nodes, found, above)
+        return f"{nodes[other]['relation_name']}.{quote(column)}"
+
+    call = _table_call(node, name, dp, place)
+    domains = []
+    for column, declared in columns.items():
+        given = dict(declared)
+        if "keys_from" in given:
+            given["keys_from"] = place(given["keys_from"], "keys_from")
+        domains.append(f"CALL dp_domain({literal(name)}, {literal(column)}{_named(given)})")
+    found[unique_id] = TableDeclarations(name, call, _version(node, dp), tuple(domains))
+
+
+def _table_call(
+    node: Node, name: str, dp: Mapping[str, Any], place: Callable[[object, str], str]
+) -> str | None:
+    public, link = dp.get("public", False), dp.get("link")
+    arguments = {key: value for key, value in dp.items() if key not in _NOT_ARGUMENTS}
+    if not isinstance(public, bool):
+        raise PolicyError(f"{node['name']}: public takes true or false")
+    if public and (link is not None or arguments):
+        raise PolicyError(f"{node['name']}: a public table has no unit and no rules of one")
+    if public:
+        return f"CALL dp_public({literal(name)}"
+    if link is not None:
+        if not isinstance(link, Mapping) or set(link) != {"columns", "parent"}:
+            raise PolicyError(f"{node['name']}: link takes columns and parent, as in {_LINK}")
+        written = link["parent"] if isinstance(link["parent"], list) else [link["parent"]]
+        parents = [place(key, "parent of link") for key in written]
+        return f"CALL dp_link({literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}{_named(arguments)}"
+    return f"CALL dp_protect({literal(name)}{_named(arguments)}" if arguments else None
+
+
+_LINK = "link: {columns: visit_id, parent: visits.visit_id}"
+
+
+def _version(node: Node, dp: Mapping[str, Any]) -> str | None:
+    version = dp.get("version")
+    if isinstance(version, float | bool):
+        # YAML has made 2026.10 into 2026.1
+        raise PolicyError(f"{node['name']}: write the version in quotes, as in version: '{version}'")
+    return None if version is None else str(version)
+
+
+def _named_node(table: list[str], nodes: Mapping[str, Node]) -> str | None:
+    """The node of the project that a name means: a model or seed, or a source's table with or without its source."""
+    found = [
+        unique_id
+        for unique_id, node in nodes.items()
+        if node.get("relation_name") and [node.get("source_name"), node["name"]][-len(table) :] == table
+    ]
+    if len(found) > 1:
+        raise PolicyError(f"{'.'.join(table)!r} is the name of several tables of this project; write source.table")
+    return found[0] if found else None
+
+
+def _named(arguments: Mapping[str, Any]) -> str:
+    """Named arguments of a call, each after a comma."""
+    for name in arguments:
+        if not re.fullmatch(r"[A-Za-z_]+", str(name)):
+            raise PolicyError(f"meta.dp has no argument {name!r}")
+    values = {name: value if name in _TEXTS else number(value) for name, value in arguments.items()}
+    return "".join(f", {name} := {literal(value)}" for name, value in values.items() if value is not None)

@@ -1,0 +1,207 @@
+"""The dbt-duckdb plugin: what the macros of the dbt package call, in dbt's own process and on dbt's own database.
+
+In a profile: ``plugins: [{module: dpsql.frontends.dbt.plugin}]``, with ``config: {state: …}`` where the state file is
+not ``<database>.dpsql``.
+
+A macro calls ``adapter.store_relation('dpsql', …, config=call)``, the one way that dbt-duckdb has from a macro to a
+plugin, and finds what comes of it in ``call``. So the question, the bounded SQL and the exact values stay in this process:
+of a private model, dbt runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from dbt.adapters.duckdb.plugins import BasePlugin
+from dbt.adapters.duckdb.utils import TargetConfig
+from dbt.adapters.events.logging import AdapterLogger
+from dbt.adapters.factory import get_adapter_by_type
+from dbt.flags import get_flags
+from dbt_common.events.event_manager_client import add_callback_to_manager, get_event_manager
+from dbt_common.exceptions import DbtRuntimeError
+
+from dpsql.engine import DuckDBEngine
+from dpsql.errors import DpsqlError, EngineError, PolicyError
+from dpsql.frontends.dbt import papers
+from dpsql.frontends.dbt.declared import Declarations, declarations, number
+from dpsql.query.clauses import OPTION_NAMES
+from dpsql.session.declare import split_name
+from dpsql.session.session import Rehearsal, Session
+
+NAME = "dpsql"
+MATERIALIZATION = "private_table"
+RELEASE = "dpsql_release"
+"""Name under which dbt's connection finds a finished answer."""
+
+_TEXT_OPTIONS = ("as_of", "buckets", "other_group", "privacy_unit_column")
+
+logger = AdapterLogger("dpsql")
+
+
+class Plugin(BasePlugin):
+    """Runs the steps of private models; one instance serves all threads of dbt."""
+
+    def initialize(self, plugin_config: dict[str, Any]) -> None:
+        """Called once by dbt-duckdb.
+
+        Raises:
+            DbtRuntimeError: there is no file beside which the state could stand, and none is named.
+
+        """
+        self.name = NAME  # whatever the profile calls it, the macros call it this
+        self._state = _state_path(self.creds, plugin_config)
+        self._declaring = threading.Lock()
+        self._jobs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "plan": self._plan,
+            "release": self._release,
+            "budget": self._budget,
+            "half_width": self._half_width,
+        }
+
+    def configure_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:  # noqa: ARG002 — dbt-duckdb's signature
+        """Called as dbt opens a connection, after it has set up its events."""
+        if self._watch not in get_event_manager().callbacks:
+            add_callback_to_manager(self._watch)
+
+    def store(self, target_config: TargetConfig) -> None:
+        """Do what a macro asks for, ``call['job']``, and put what comes of it into ``call['answer']``.
+
+        Raises:
+            DbtRuntimeError: with the message of our own error; its cause stays behind.
+
+        """
+        call: dict[str, Any] = target_config.config
+        with _told_to_dbt():
+            call["answer"] = self._jobs[call["job"]](call)
+
+    def _release(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """Declare, charge, draw and store; leave the answer where dbt's connection finds it."""
+        model = call["model"]
+        with self._session() as session:
+            with self._declaring:
+                declared = declarations(call["graph"], model["depends_on"]["nodes"])
+                for statement in declared.statements(_version_of(session)):
+                    session.sql(statement)
+            result = session.sql(model["compiled_code"], **_options(model["config"]))
+            budgets = session.sql("FROM dp_budget()").arrow().to_pylist()
+        receipt = result.receipt
+        assert receipt is not None  # noqa: S101 — a SELECT has one
+        papers.write_receipt(_papers(), model["unique_id"], model["relation_name"], receipt)
+        papers.write_budgets(_papers(), budgets)
+        _connection().register(RELEASE, result.arrow())
+        return {
+            "sql": f"SELECT * FROM {RELEASE}",
+            "message": papers.price_sentence(receipt),
+        }
+
+    def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """Name and type of each column of the answer; nothing is declared or charged."""
+        return {"columns": [list(column) for column in self._rehearsed(call["graph"], call["model"]).columns]}
+
+    def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
+        with self._session() as session:
+            declared: Declarations = declarations(graph, model["depends_on"]["nodes"])
+            statements = list(declared.statements(_version_of(session)))
+            return session.rehearse(statements, model["compiled_code"], **_options(model["config"]))
+
+    def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        with self._session() as session:
+            (row,) = session.sql("FROM dp_budget($unit)", {"unit": str(call["unit"])}).arrow().to_pylist()
+        papers_of_test = {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
+        return papers_of_test
+
+    def _half_width(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        return {"half_width": papers.half_width(_papers(), str(call["model_id"]), str(call["column"]))}
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Session]:
+        """A session on a connection of its own to dbt's database: it sees what dbt has committed."""
+        with Session(_connection().cursor(), self._state) as session:
+            yield session
+
+    def _watch(self, message: Any) -> None:
+        """Show the plan of a private model as ``dbt compile`` and ``dbt docs generate`` have compiled it."""
+        if message.info.name != "NodeExecuting" or get_flags().WHICH not in ("compile", "generate"):
+            return
+        manifest = _adapter().get_macro_resolver()
+        node = manifest.nodes.get(message.data.node_info.unique_id)
+        if node is None or node.config.materialized != MATERIALIZATION:
+            return
+        try:
+            with _told_to_dbt():
+                plan = self._rehearsed(manifest.flat_graph, node.to_dict(omit_none=False)).plan.fetchall()
+        except DbtRuntimeError as error:
+            # a table that is yet to be built has no plan yet, and that is no reason to stop
+            logger.warning(f"{node.name} has no plan: {error.msg}")
+            return
+        lines = papers.brief(plan)
+        papers.write_plan(_papers(), node.unique_id, plan)
+        node.compiled_code = papers.as_comment(lines) + node.compiled_code
+        node.description += papers.as_markdown(lines)
+        if node.compiled_path:
+            node.write_node(_adapter().config.project_root, node.compiled_path, node.compiled_code)
+        logger.info("\n    ".join([f"plan of {node.name}", *lines]))
+
+
+@contextlib.contextmanager
+def _told_to_dbt() -> Iterator[None]:
+    """Our errors as dbt's, which dbt shows without a traceback; what DuckDB says may quote rows and stays behind."""
+    try:
+        yield
+        return
+    except DpsqlError as error:
+        message = str(error)
+    except duckdb.Error:
+        message = str(EngineError("the database engine failed"))
+    # outside the handler, so that no earlier error travels along into dbt's log
+    raise DbtRuntimeError(message)
+
+
+def _state_path(creds: Any, plugin_config: Mapping[str, Any]) -> Path:
+    given = plugin_config.get("state")
+    if given is not None:
+        return Path(str(given))
+    if creds is None or creds.path == ":memory:" or "://" in creds.path or creds.path.startswith("md:"):
+        raise DbtRuntimeError(
+            "dpsql keeps policy, budget and releases in a file beside the database, and this one is not a file: name "
+            "one in the profile, as in plugins: [{module: dpsql.frontends.dbt.plugin, config: {state: clinic.dpsql}}]"
+        )
+    return Path(f"{creds.path}.dpsql")
+
+
+def _adapter() -> Any:
+    return get_adapter_by_type("duckdb")
+
+
+def _connection() -> Any:
+    """The connection that dbt uses in this thread; it is opened where it was not yet."""
+    return _adapter().connections.get_thread_connection().handle.cursor()
+
+
+def _papers() -> Path:
+    return Path(_adapter().config.project_target_path, NAME)
+
+
+def _version_of(session: Session) -> Callable[[str], str | None]:
+    """The version that a table has in the books now, by the name that dbt has for it."""
+
+    def version(name: str) -> str | None:
+        schema = DuckDBEngine(session.connection).resolve(split_name(name))
+        if schema is None:
+            raise PolicyError(f"there is no table {name} yet, of which meta.dp declares something: build it first")
+        rows = session.sql("FROM dp_policy()").fetchall()
+        found = [value for _, table, setting, value in rows if (table, setting) == (schema.canonical, "version")]
+        return found[0] if found else None
+
+    return version
+
+
+def _options(config: Mapping[str, Any]) -> dict[str, object]:
+    """The options of a model, of all that its config holds."""
+    given = {name: config[name] for name in OPTION_NAMES if config.get(name) is not None}
+    return {name: value if name in _TEXT_OPTIONS else number(value) for name, value in given.items()}
