@@ -35,6 +35,7 @@ from dpsql.errors import (
     QueryError,
 )
 from dpsql.frontends.copied import TEXT_FORMATS, copied
+from dpsql.frontends.dbt.project import ProjectError, write_project_files
 from dpsql.frontends.demo import run_demo
 from dpsql.frontends.server.command import add_serve_arguments, add_token_arguments, make_token, run_server
 from dpsql.frontends.shell import answering
@@ -151,6 +152,10 @@ def _parser() -> argparse.ArgumentParser:
     for made in (query, explain, budget, releases, policy):
         made.add_argument("--format", choices=("box", *TEXT_FORMATS, "parquet"), default="box")
         made.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the screen")
+    dbt = command("dbt", _dbt_init, "what a dbt project needs: dpsql dbt init")
+    dbt.add_argument("action", choices=("init",), help="write profiles.yml and packages.yml; overwrites nothing")
+    dbt.add_argument("--project-dir", type=Path, default=Path(), metavar="DIR", help="folder with dbt_project.yml")
+    dbt.add_argument("--database", default="warehouse.duckdb", metavar="DB", help="the DuckDB file of the project")
     return parser
 
 
@@ -179,6 +184,14 @@ def _install(arguments: argparse.Namespace) -> None:
 
 def _helper(_: argparse.Namespace) -> None:
     answering.main()
+
+
+def _dbt_init(arguments: argparse.Namespace) -> None:
+    try:
+        written = write_project_files(arguments.project_dir, arguments.database)
+    except ProjectError as error:
+        raise _CommandError(str(error), 2) from None
+    print(f"wrote {' and '.join(map(str, written))}; now run: dbt deps")
 
 
 def _demo(_: argparse.Namespace) -> None:

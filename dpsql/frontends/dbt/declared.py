@@ -77,7 +77,8 @@ class TableDeclarations:
 def declarations(graph: Mapping[str, Any], depends_on: list[str]) -> Declarations:
     """What the project declares of the tables that a model reads.
 
-    A view without ``meta.dp`` of its own is looked through, to what it reads; links and lists of keys bring their tables along.
+    A view without ``meta.dp`` of its own is looked through, to what it reads; links and lists of keys bring their
+    tables along.
 
     Raises:
         PolicyError: ``meta.dp`` is not what it should be, or contradicts itself.
@@ -185,9 +186,7 @@ def _collect(
     found[unique_id] = TableDeclarations(name, call, _version(node, dp), tuple(domains))
 
 
-def _table_call(
-    node: Node, name: str, dp: Mapping[str, Any], place: Callable[[object, str], str]
-) -> str | None:
+def _table_call(node: Node, name: str, dp: Mapping[str, Any], place: Callable[[object, str], str]) -> str | None:
     public, link = dp.get("public", False), dp.get("link")
     arguments = {key: value for key, value in dp.items() if key not in _NOT_ARGUMENTS}
     if not isinstance(public, bool):
@@ -201,7 +200,9 @@ def _table_call(
             raise PolicyError(f"{node['name']}: link takes columns and parent, as in {_LINK}")
         written = link["parent"] if isinstance(link["parent"], list) else [link["parent"]]
         parents = [place(key, "parent of link") for key in written]
-        return f"CALL dp_link({literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}{_named(arguments)}"
+        return (
+            f"CALL dp_link({literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}{_named(arguments)}"
+        )
     return f"CALL dp_protect({literal(name)}{_named(arguments)}" if arguments else None
 
 

@@ -1,6 +1,7 @@
 """What is written of a model for people to read: receipts and budgets below ``target/dpsql``, and its plan as text.
 
-None of it holds a row, a key or a noisy value: plans, receipts and budgets are functions of policy, text and past releases.
+None of it holds a row, a key or a noisy value: plans, receipts and budgets are functions of policy, text and past
+releases.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from dpsql.session.result import Receipt
 
 PlanRow = tuple[str, str, str]
 
-_IN_BRIEF = ("mechanism", "expected error", "all sets", "with other group", "price")
+_IN_BRIEF = {
+    "mechanism": "mechanism",
+    "expected error": "expected error",
+    "all sets": "all sets",
+    "with other group": "with other group",
+    "price": "price of the next run",
+}
 
 
-class NoReceipt(DpsqlError):
+class NoReceiptError(DpsqlError):
     """What is asked of a model's receipt is not in it, or there is none."""
 
 
@@ -47,22 +54,24 @@ def half_width(folder: Path, unique_id: str, column: str) -> float:
     """Half of the 95 % interval of a column, as the receipt of the model's last run states it.
 
     Raises:
-        NoReceipt: the model was not built with this target folder, or the column's error differs by row or is not known.
+        NoReceiptError: the model was not built with this target folder, or the column's error differs by row.
 
     """
     path = _receipt_path(folder, unique_id)
     name = unique_id.rpartition(".")[2]
     if not path.is_file():
-        raise NoReceipt(f"{path.name} is not in {path.parent}: run model {name!r} first, with the same target folder")
+        raise NoReceiptError(
+            f"{path.name} is not in {path.parent}: run model {name!r} first, with the same target folder"
+        )
     receipt = json.loads(path.read_text(encoding="utf-8"))["receipt"]
     columns = {one["name"]: one for one in receipt["columns"]}
     if column not in columns:
-        raise NoReceipt(
+        raise NoReceiptError(
             f"model {name!r} has no column {column!r} that is one aggregate; it has {', '.join(columns) or 'none'}"
         )
     found = columns[column]["half_width_95"]
     if found is None:
-        raise NoReceipt(
+        raise NoReceiptError(
             f"the error of {column!r} differs by row; have dp_interval_low({column}) and dp_interval_high({column}) in "
             f"model {name!r}, and test these"
         )
@@ -78,7 +87,7 @@ def price_sentence(receipt: Receipt) -> str:
 
 def brief(plan: Sequence[PlanRow]) -> list[str]:
     """The lines of a plan that say how it is noised, how well, and at which price."""
-    return [f"{section}, {name}: {value}" for section, name, value in plan if section in _IN_BRIEF]
+    return [f"{_IN_BRIEF[section]}, {name}: {value}" for section, name, value in plan if section in _IN_BRIEF]
 
 
 def as_comment(lines: Sequence[str]) -> str:

@@ -4,8 +4,8 @@ In a profile: ``plugins: [{module: dpsql.frontends.dbt.plugin}]``, with ``config
 not ``<database>.dpsql``.
 
 A macro calls ``adapter.store_relation('dpsql', …, config=call)``, the one way that dbt-duckdb has from a macro to a
-plugin, and finds what comes of it in ``call``. So the question, the bounded SQL and the exact values stay in this process:
-of a private model, dbt runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
+plugin, and finds what comes of it in ``call``. So the bounded SQL and the exact values stay in this process, and dbt
+writes them nowhere: of a private model it runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, PolicyError
 from dpsql.frontends.dbt import papers
-from dpsql.frontends.dbt.declared import Declarations, declarations, number
+from dpsql.frontends.dbt.declared import declarations, number
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.session.declare import split_name
 from dpsql.session.session import Rehearsal, Session
@@ -94,10 +94,7 @@ class Plugin(BasePlugin):
         papers.write_receipt(_papers(), model["unique_id"], model["relation_name"], receipt)
         papers.write_budgets(_papers(), budgets)
         _connection().register(RELEASE, result.arrow())
-        return {
-            "sql": f"SELECT * FROM {RELEASE}",
-            "message": papers.price_sentence(receipt),
-        }
+        return {"sql": f"SELECT * FROM {RELEASE}", "message": papers.price_sentence(receipt)}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Name and type of each column of the answer; nothing is declared or charged."""
@@ -105,15 +102,14 @@ class Plugin(BasePlugin):
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
         with self._session() as session:
-            declared: Declarations = declarations(graph, model["depends_on"]["nodes"])
+            declared = declarations(graph, model["depends_on"]["nodes"])
             statements = list(declared.statements(_version_of(session)))
             return session.rehearse(statements, model["compiled_code"], **_options(model["config"]))
 
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
         with self._session() as session:
             (row,) = session.sql("FROM dp_budget($unit)", {"unit": str(call["unit"])}).arrow().to_pylist()
-        papers_of_test = {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
-        return papers_of_test
+        return {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
 
     def _half_width(self, call: Mapping[str, Any]) -> dict[str, Any]:
         return {"half_width": papers.half_width(_papers(), str(call["model_id"]), str(call["column"]))}
@@ -126,7 +122,7 @@ class Plugin(BasePlugin):
 
     def _watch(self, message: Any) -> None:
         """Show the plan of a private model as ``dbt compile`` and ``dbt docs generate`` have compiled it."""
-        if message.info.name != "NodeExecuting" or get_flags().WHICH not in ("compile", "generate"):
+        if message.info.name != "NodeExecuting" or _command() not in ("compile", "generate"):
             return
         manifest = _adapter().get_macro_resolver()
         node = manifest.nodes.get(message.data.node_info.unique_id)
@@ -175,7 +171,11 @@ def _state_path(creds: Any, plugin_config: Mapping[str, Any]) -> Path:
 
 
 def _adapter() -> Any:
-    return get_adapter_by_type("duckdb")
+    return get_adapter_by_type("duckdb")  # type: ignore[no-untyped-call]
+
+
+def _command() -> str:
+    return str(get_flags().WHICH)  # type: ignore[no-untyped-call]
 
 
 def _connection() -> Any:
@@ -201,7 +201,7 @@ def _version_of(session: Session) -> Callable[[str], str | None]:
     return version
 
 
-def _options(config: Mapping[str, Any]) -> dict[str, object]:
+def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a model, of all that its config holds."""
     given = {name: config[name] for name in OPTION_NAMES if config.get(name) is not None}
     return {name: value if name in _TEXT_OPTIONS else number(value) for name, value in given.items()}

@@ -1,0 +1,183 @@
+"""A real dbt project with private models, built by dbt itself: what it charges, what it leaves, what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from dpsql.frontends.dbt.project import PACKAGE, write_project_files
+
+ROOT = Path(__file__).parents[2]
+STEPS = Path(__file__).with_name("dbt_steps.py")
+PRIVATE = ("diagnoses", "visits_by_city")
+DIAGNOSES = (
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.02, delta = 1e-9) diagnosis, "
+    "count(DISTINCT patient_id) AS patients FROM visits GROUP BY diagnosis"
+)
+VERSION = "models/schema.yml"
+CANARY = "CANARY-77"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """What came of the steps, and the folder in which they ran."""
+
+    steps: list[dict[str, Any]]
+    folder: Path
+
+    def spent(self, step: int) -> float:
+        return float(self.steps[step]["spent"]["patient"])
+
+    def private(self, step: int) -> dict[str, Any]:
+        return {name: self.steps[step]["tables"][name] for name in PRIVATE}
+
+    def printed(self, step: int) -> str:
+        return str(self.steps[step]["printed"])
+
+
+def project(folder: Path) -> Path:
+    """The project with its database; the package stands where ``dbt deps`` would put it."""
+    shutil.copytree(Path(__file__).with_name("dbt_project"), folder)
+    write_project_files(folder, "clinic.duckdb")
+    (folder / "dbt_packages").mkdir()
+    (folder / "dbt_packages" / "dpsql").symlink_to(PACKAGE)
+    data = ROOT / "sample_data" / "clinic"
+    with duckdb.connect(str(folder / "clinic.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE raw_visits AS FROM '{data / 'visits.parquet'}'")
+        connection.execute(f"CREATE TABLE cities AS FROM '{data / 'cities.parquet'}'")
+        connection.execute(
+            f"INSERT INTO raw_visits SELECT 10000001, 999983, DATE '2025-01-01', 'Junipermouth', '{CANARY}', 1, FALSE"
+        )
+    return folder
+
+
+def run(folder: Path, *steps: object) -> Ran:
+    script = folder / "steps.json"
+    script.write_text(json.dumps(steps), encoding="utf-8")
+    finished = subprocess.run(
+        [sys.executable, STEPS, script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return Ran(json.loads(finished.stdout.splitlines()[-1]), folder)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """One dbt process, because its start is what takes time."""
+    return run(
+        project(tmp_path_factory.mktemp("dbt") / "clinic"),
+        ["build"],
+        ["build"],
+        {"sql": "DELETE FROM raw_visits WHERE visit_id % 2 = 0"},
+        ["run"],
+        {"ask": DIAGNOSES, "options": {}},
+        {"change": [VERSION, "version: first", "version: second"]},
+        ["compile", "--select", "diagnoses"],
+        ["run"],
+        {"change": ["models/diagnoses.sql", "rho = 0.02", "rho = 9"]},
+        ["run", "--select", "diagnoses"],
+        {"change": ["models/diagnoses.sql", "count(distinct patient_id)", "min(cost)"]},
+        ["run", "--select", "diagnoses"],
+        ["show", "--select", "visits_by_city"],
+    )
+
+
+FIRST, AGAIN, UNDECLARED, ASKED, COMPILED, NEW_VERSION, OVER_BUDGET, REFUSED, SHOWN = 0, 1, 3, 4, 6, 7, 9, 11, 12
+
+
+def test_a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
+    assert built.steps[FIRST]["success"], built.printed(FIRST)
+    assert "PASS=8 WARN=0 ERROR=0 SKIP=0" in built.printed(FIRST)
+    assert built.spent(FIRST) == pytest.approx(0.02 + 0.00439, abs=1e-4)
+    cities = built.steps[FIRST]["tables"]["visits_by_city"]
+    assert len(cities) == 48
+    assert built.steps[FIRST]["tables"]["busiest_cities"]
+
+
+def test_a_second_build_charges_nothing_and_leaves_identical_tables(built: Ran) -> None:
+    assert built.steps[AGAIN]["success"]
+    assert built.spent(AGAIN) == built.spent(FIRST)
+    assert built.steps[AGAIN]["tables"] == built.steps[FIRST]["tables"]
+    assert built.printed(AGAIN).count("as stored, rho 0") == 2
+
+
+def test_a_rebuild_and_a_change_that_is_not_declared_charge_nothing(built: Ran) -> None:
+    assert built.steps[UNDECLARED]["success"]
+    assert built.spent(UNDECLARED) == built.spent(FIRST)
+    assert built.private(UNDECLARED) == built.private(FIRST)
+
+
+def test_the_same_question_in_python_is_paid_already(built: Ran) -> None:
+    assert built.steps[ASKED]["charged_rho"] == 0
+    assert built.steps[ASKED]["rows"] == sorted(built.private(FIRST)["diagnoses"], key=lambda row: str(tuple(row)))
+
+
+def test_compiling_shows_the_plan_and_spends_nothing(built: Ran) -> None:
+    assert built.steps[COMPILED]["success"]
+    printed = built.printed(COMPILED)
+    # the version is new, so it will be paid: that is said, and not yet declared
+    assert "-- price of the next run, rho: 0.02" in printed
+    assert "Gaussian sparse histogram" in printed
+    assert built.spent(COMPILED) == built.spent(FIRST)
+
+
+def test_a_version_that_is_declared_new_is_charged_again(built: Ran) -> None:
+    assert built.steps[NEW_VERSION]["success"]
+    assert built.spent(NEW_VERSION) == pytest.approx(2 * built.spent(FIRST))
+    after, before = (dict(built.private(step)["visits_by_city"][i][:2] for i in range(48)) for step in (NEW_VERSION, 0))
+    assert sum(after.values()) == pytest.approx(0.6 * sum(before.values()), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (OVER_BUDGET, "the budget of privacy unit 'patient' does not cover this query"),
+        (REFUSED, "[aggregate] line 4, column 19: min() has no private form yet."),
+        (SHOWN, "dbt show would run the text of a private model as it stands, without noise."),
+    ],
+)
+def test_what_cannot_be_says_so_and_leaves_the_old_table(built: Ran, step: int, message: str) -> None:
+    assert not built.steps[step]["success"]
+    assert message in built.printed(step)
+    assert "Traceback" not in built.printed(step)
+    assert built.spent(step) == built.spent(NEW_VERSION)
+    assert built.steps[step]["tables"] == built.steps[NEW_VERSION]["tables"]
+
+
+def test_receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> None:
+    papers = built.folder / "target" / "dpsql"
+    receipt = json.loads((papers / "receipts" / "model.clinic.diagnoses.json").read_text(encoding="utf-8"))
+    assert receipt["receipt"]["charged_rho"] == pytest.approx(0.02)
+    assert receipt["receipt"]["version"] == "second"
+    (budget,) = json.loads((papers / "budgets.json").read_text(encoding="utf-8"))
+    assert budget["rho_spent"] == pytest.approx(built.spent(NEW_VERSION))
+    plan = json.loads((papers / "plans" / "model.clinic.diagnoses.json").read_text(encoding="utf-8"))
+    assert {"section": "price", "name": "rho", "value": "0.02"} in plan["plan"]
+    written = [path for folder in ("target", "logs") for path in (built.folder / folder).rglob("*") if path.is_file()]
+    assert len(written) > 20
+    with duckdb.connect(str(built.folder / "clinic.duckdb"), read_only=True) as connection:
+        assert connection.execute(f"SELECT count(*) FROM visits WHERE diagnosis = '{CANARY}'").fetchall() == [(1,)]
+    # the bounded SQL would hold the secret by which it hashes units
+    with contextlib.closing(sqlite3.connect(built.folder / "clinic.duckdb.dpsql")) as books:
+        salts = [salt.hex().encode() for (salt,) in books.execute("SELECT salt FROM frame")]
+    assert len(salts) == 4
+    for path in written:
+        content = path.read_bytes()
+        for private in (CANARY.encode(), b"999983", *salts):
+            assert private not in content, (path, private)
