@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.errors import BudgetError, ReleaseError, UnsupportedQueryError
+from dpsql.errors import BudgetError, ParseError, PolicyError, ReleaseError, UnsupportedQueryError
 from tests.deterministic_entropy import SeededEntropy
 
 PUBLIC = "SELECT day, count(*) AS n FROM visits GROUP BY day"
@@ -134,3 +134,45 @@ def test_an_earlier_version_cannot_be_refreshed(session: dpsql.Session) -> None:
     session.sql("CALL dp_new_version('visits')")
     with pytest.raises(UnsupportedQueryError, match="refreshed"):
         session.sql(PUBLIC, as_of="1", refresh=True)
+
+
+PROTECT = "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', version := '{}')"
+
+
+def test_a_declaration_may_name_the_version_that_a_table_has(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE TABLE malls (name VARCHAR); CREATE TABLE meals (visitor INTEGER)")
+    session.sql("CALL dp_public('malls', version := 'a')")
+    session.sql(PROTECT.format("b").replace("visits", "meals"))
+    versions = {row[1]: row[3] for row in session.sql("FROM dp_policy()").fetchall() if row[2] == "version"}
+    assert versions == {"main.malls": "a", "main.meals": "b", "main.visits": "1"}
+    session.sql(PROTECT.format("1"))
+    for statement in (PROTECT.format("2"), "CALL dp_public('malls', version := 'b')"):
+        with pytest.raises(PolicyError, match="as a new version of it"):
+            session.sql(statement)
+    with pytest.raises(PolicyError, match="takes a name"):
+        session.sql(PROTECT.format(""))
+
+
+def test_a_rehearsal_plans_after_declarations_and_changes_nothing(session: dpsql.Session) -> None:
+    session.sql(PUBLIC)
+    policy = session.sql("FROM dp_policy()").fetchall()
+    spent = session._books.read().ledger.spent("visitor")
+
+    def price(*declarations: str) -> str:
+        rehearsed = session.rehearse(declarations, PUBLIC)
+        assert rehearsed.columns == (("day", "INTEGER"), ("n", "BIGINT"))
+        return {row[:2]: row[2] for row in rehearsed.plan.fetchall()}["price", "rho"]
+
+    assert price() == "0"
+    assert price("CALL dp_new_version('visits', version := 'b')") == "1"
+    assert price() == "0"
+    assert session.sql("FROM dp_policy()").fetchall() == policy
+    assert session._books.read().ledger.spent("visitor") == spent
+
+
+@pytest.mark.parametrize(
+    ("declarations", "text"), [(["FROM dp_policy()"], PUBLIC), ([PUBLIC], PUBLIC), ([], "FROM dp_policy()")]
+)
+def test_a_rehearsal_answers_nothing(session: dpsql.Session, declarations: list[str], text: str) -> None:
+    with pytest.raises(ParseError):
+        session.rehearse(declarations, text)

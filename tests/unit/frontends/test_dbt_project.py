@@ -1,0 +1,45 @@
+"""``dpsql dbt init`` writes two files, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpsql.frontends.cli import main
+from dpsql.frontends.dbt.project import PACKAGE
+
+
+def test_init_writes_a_profile_and_names_the_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dbt_project.yml").write_text("name: x\nprofile: 'my clinic'  # ours\n")
+    assert main(["dbt", "init", "--project-dir", str(tmp_path), "--database", "data/clinic.duckdb"]) == 0
+    profile = (tmp_path / "profiles.yml").read_text()
+    assert profile.startswith('"my clinic":\n')
+    assert 'path: "data/clinic.duckdb"' in profile
+    assert "module: dpsql.frontends.dbt.plugin" in profile
+    assert (tmp_path / "packages.yml").read_text() == f'packages:\n  - local: "{PACKAGE}"\n'
+    assert (PACKAGE / "dbt_project.yml").is_file()
+    assert "dbt deps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("existing", ["profiles.yml", "packages.yml"])
+def test_init_overwrites_nothing(tmp_path: Path, existing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dbt_project.yml").write_text("profile: clinic\n")
+    (tmp_path / existing).write_text("mine")
+    assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["dbt_project.yml", existing])
+    assert (tmp_path / existing).read_text() == "mine"
+    message = capsys.readouterr().err
+    assert f"{existing} would be overwritten; write this by hand" in message
+    assert ("- local:" in message) == (existing == "packages.yml")
+
+
+@pytest.mark.parametrize(("text", "complaint"), [(None, "there is no"), ("name: x\n", "names no profile")])
+def test_init_wants_a_project(
+    tmp_path: Path, text: str | None, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "dbt_project.yml").write_text(text)
+    assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "profiles.yml").exists()
