@@ -52,7 +52,7 @@ def state() -> dict[str, Any]:
         names = [row[0] for row in session.connection.execute("SHOW TABLES").fetchall()]
         wanted = [name for name in names if not name.startswith(("raw_", "visits_raw"))]
         tables = {name: session.connection.execute(f'FROM "{name}" ORDER BY ALL').fetchall() for name in wanted}
-    del tables["visits"]
+    tables.pop("visits", None)
     return {"spent": spent, "tables": tables}
 
 

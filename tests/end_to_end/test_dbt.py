@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from dpsql.frontends.cli import main
 from dpsql.frontends.dbt.project import PACKAGE, write_project_files
 
 ROOT = Path(__file__).parents[2]
@@ -181,3 +184,99 @@ def test_receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -
         content = path.read_bytes()
         for private in (CANARY.encode(), b"999983", *salts):
             assert private not in content, (path, private)
+
+
+@pytest.mark.long
+def test_whatever_dbt_does_it_pays_once(tmp_path: Path) -> None:
+    contract = ["models/schema.yml", "data_type: bigint", "data_type: varchar"]
+    hook = [
+        "models/diagnoses.sql",
+        "differential_privacy",
+        "differential_privacy {{ config(post_hook='select gone') }}",
+    ]
+    ran = run(
+        project(tmp_path / "clinic"),
+        ["compile"],
+        ["build", "--threads", "4"],
+        ["run", "--full-refresh", "--threads", "4"],
+        {"change": [VERSION, "version: first", "version: second"]},
+        {"change": contract},
+        ["run", "--select", "visits_by_city"],
+        {"change": [contract[0], *contract[:0:-1]]},
+        ["retry"],
+        {"change": hook},
+        ["run", "--select", "diagnoses"],
+        {"change": [hook[0], *hook[:0:-1]]},
+        ["retry"],
+        ["run", "--empty", "--select", "diagnoses"],
+        ["docs", "generate"],
+        {"change": ["profiles.yml", '"clinic.duckdb"', '":memory:"']},
+        ["compile"],
+    )
+    steps = [step["success"] for step in ran.steps if "success" in step]
+    assert steps == [True, True, True, False, True, False, True, False, True, False], ran.steps
+    compiled, built, refreshed, _, _, broken, _, mended, _, hooked, _, retried, empty, _, _, memory = range(16)
+    assert "diagnoses has no plan: there is no table" in ran.printed(compiled)
+    assert ran.steps[compiled]["spent"] is None
+    assert ran.steps[refreshed]["tables"] == ran.steps[built]["tables"]
+    assert ran.spent(refreshed) == ran.spent(built)
+
+    # a contract is held against the plan, so nothing was charged; retried, it is charged once
+    assert "This model has an enforced contract that failed." in ran.printed(broken)
+    assert ran.spent(broken) == ran.spent(built)
+    by_city = ran.spent(mended) - ran.spent(broken)
+    assert by_city == pytest.approx(0.00439, abs=1e-4)
+
+    # the charge stays when dbt's own transaction does not, the old table too, and the next run has it for nothing
+    assert ran.spent(hooked) == pytest.approx(ran.spent(mended) + 0.02)
+    assert ran.private(hooked) == ran.private(mended)
+    assert ran.spent(retried) == ran.spent(hooked)
+    assert ran.private(retried)["diagnoses"] != ran.private(hooked)["diagnoses"]
+    assert ran.private(retried)["visits_by_city"] == ran.private(hooked)["visits_by_city"]
+
+    assert "--empty asks for a table without rows" in ran.printed(empty)
+    assert "name one in the profile" in ran.printed(memory)
+    assert not any("Traceback" in step.get("printed", "") for step in ran.steps)
+    manifest = json.loads((ran.folder / "target" / "manifest.json").read_text(encoding="utf-8"))
+    assert "price" in manifest["nodes"]["model.clinic.diagnoses"]["description"]
+
+
+@pytest.mark.long
+def test_the_tutorial_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "dbt.md").read_text(encoding="utf-8").partition("## What is charged")[0]
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    for name, content in re.findall(
+        r"`([\w/]+\.(?:yml|sql))`[^\n]*\n```\w+\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE
+    ):
+        Path(name).write_text(content, encoding="utf-8")
+    with duckdb.connect("clinic.duckdb") as connection:
+        connection.execute(f"CREATE TABLE visits AS FROM '{ROOT / 'sample_data' / 'clinic' / 'visits.parquet'}'")
+    commands, expected = [], []
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        if language == "sh":
+            for program, *arguments in map(shlex.split, block.splitlines()):
+                if program == "dpsql":
+                    assert main(arguments) == 0
+                elif program == "dbt":
+                    commands.append(arguments)
+                    expected.append("")
+        elif language == "":
+            expected[-1] = block
+    ran = run(tmp_path, *commands)
+    assert len(commands) == 5
+    for i, block in enumerate(expected):
+        assert ran.steps[i]["success"], ran.printed(i)
+        printed = _without_numbers(ran.printed(i))
+        assert all(line in printed for line in _without_numbers(block)), (block, ran.printed(i))
+
+
+def _without_numbers(text: str) -> list[str]:
+    """Lines without the time before and the numbers in them, and of a table its frame."""
+    lines = [re.sub(r"^\d\d:\d\d:\d\d +", "", line) for line in text.splitlines()]
+    rows = [
+        re.sub(r"[\d.]+(e-\d+)?|…|s\\]$", "#", line.strip())
+        for line in lines
+        if not line.startswith("| ") or "city" in line
+    ]
+    return [re.sub(r"[ -]*\|[ -]*", "|", row) for row in rows if row]

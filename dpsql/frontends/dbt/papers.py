@@ -87,7 +87,11 @@ def price_sentence(receipt: Receipt) -> str:
 
 def brief(plan: Sequence[PlanRow]) -> list[str]:
     """The lines of a plan that say how it is noised, how well, and at which price."""
-    return [f"{_IN_BRIEF[section]}, {name}: {value}" for section, name, value in plan if section in _IN_BRIEF]
+    return [
+        f"{_IN_BRIEF[section]}, {name}: {value}"
+        for section, name, value in plan
+        if section in _IN_BRIEF and name != "query hash"
+    ]
 
 
 def as_comment(lines: Sequence[str]) -> str:
