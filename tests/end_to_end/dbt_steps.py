@@ -39,9 +39,9 @@ def run(step: Any) -> dict[str, Any]:
             connection.execute(step["sql"])
         return {}
     with dpsql.connect(DATABASE) as session:
-        result = session.sql(step["ask"], **step["options"])
-        assert result.receipt is not None
-        return {"rows": sorted(result.fetchall(), key=str), "charged_rho": result.receipt.charged_rho}
+        answer = session.sql(step["ask"], **step["options"])
+        assert answer.receipt is not None
+        return {"rows": sorted(answer.fetchall(), key=str), "charged_rho": answer.receipt.charged_rho}
 
 
 def state() -> dict[str, Any]:

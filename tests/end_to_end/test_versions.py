@@ -161,7 +161,7 @@ def test_a_rehearsal_plans_after_declarations_and_changes_nothing(session: dpsql
     def price(*declarations: str) -> str:
         rehearsed = session.rehearse(declarations, PUBLIC)
         assert rehearsed.columns == (("day", "INTEGER"), ("n", "BIGINT"))
-        return {row[:2]: row[2] for row in rehearsed.plan.fetchall()}["price", "rho"]
+        return str({row[:2]: row[2] for row in rehearsed.plan.fetchall()}["price", "rho"])
 
     assert price() == "0"
     assert price("CALL dp_new_version('visits', version := 'b')") == "1"

@@ -138,7 +138,7 @@ class Plugin(BasePlugin):
         lines = papers.brief(plan)
         papers.write_plan(_papers(), node.unique_id, plan)
         node.compiled_code = papers.as_comment(lines) + node.compiled_code
-        node.description += papers.as_markdown(lines)
+        node.description = (node.description + papers.as_markdown(lines)).lstrip()
         if node.compiled_path:
             node.write_node(_adapter().config.project_root, node.compiled_path, node.compiled_code)
         logger.info("\n    ".join([f"plan of {node.name}", *lines]))

@@ -26,9 +26,9 @@ def node(
     }
 
 
-def source(table: str, dp: object = None, of_source: object = None, **columns: object) -> Node:
+def source(table: str, dp: object = None, of_source: object = None) -> Node:
     return {
-        **node(table, dp, **columns),
+        **node(table, dp),
         "source_name": "clinic",
         "source_meta": {"dp": of_source} if of_source else {},
     }
