@@ -36,6 +36,7 @@ from dpsql.errors import (
 )
 from dpsql.frontends.copied import TEXT_FORMATS, copied
 from dpsql.frontends.dbt.project import ProjectError, write_project_files
+from dpsql.frontends.dbt.project import write_project_files
 from dpsql.frontends.demo import run_demo
 from dpsql.frontends.server.command import add_serve_arguments, add_token_arguments, make_token, run_server
 from dpsql.frontends.shell import answering
@@ -187,10 +188,7 @@ def _helper(_: argparse.Namespace) -> None:
 
 
 def _dbt_init(arguments: argparse.Namespace) -> None:
-    try:
-        written = write_project_files(arguments.project_dir, arguments.database)
-    except ProjectError as error:
-        raise _CommandError(str(error), 2) from None
+    written = write_project_files(arguments.project_dir, arguments.database)
     print(f"wrote {' and '.join(map(str, written))}; now run: dbt deps")
 
 

@@ -31,7 +31,8 @@ from dpsql.frontends.dbt import papers
 from dpsql.frontends.dbt.declared import declarations, number
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.session.declare import split_name
-from dpsql.session.session import Rehearsal, Session
+from dpsql.session.desk import Rehearsal
+from dpsql.session.session import Session
 
 NAME = "dpsql"
 MATERIALIZATION = "private_table"

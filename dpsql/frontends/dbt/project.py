@@ -6,13 +6,15 @@ import json
 import re
 from pathlib import Path
 
+from dpsql.errors import DpsqlError
+
 PACKAGE = Path(__file__).with_name("package")
 """The dbt package, wherever this Python package was installed to."""
 
 _PROFILE = re.compile(r"""^profile:\s*(['"]?)([^'"#\n]+?)\1\s*(?:#.*)?$""", re.MULTILINE)
 
 
-class ProjectError(Exception):
+class ProjectError(DpsqlError):
     """The files cannot be written; the message says why, and nothing was changed."""
 
 

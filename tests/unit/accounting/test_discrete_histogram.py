@@ -33,6 +33,7 @@ from dpsql.accounting.gaussian import delta as gaussian_delta
 from dpsql.errors import CalibrationError
 
 Law = NDArray[np.float64]
+ROUTES: tuple[DiscreteRoute, ...] = ("zcdp", "lattice")
 
 
 def law(variance: float, reach: int) -> Law:
@@ -233,7 +234,7 @@ def test_the_lattice_route_is_never_worse(k: int, variance: float, correlation: 
     assert discrete_sigma(rho, k=k, correlation=correlation) ** 2 >= variance
     by_zcdp, by_lattice = (
         discrete_counts_delta(epsilon, k=k, variance=variance, correlation=correlation, route=route)
-        for route in ("zcdp", "lattice")
+        for route in ROUTES
     )
     assert by_zcdp == zcdp.delta(epsilon, rho)
     assert 0 < by_lattice <= by_zcdp
@@ -246,7 +247,7 @@ def test_where_nothing_is_drawn_the_lattice_route_is_the_zcdp_route(
 ) -> None:
     by_zcdp, by_lattice = (
         discrete_counts_delta(epsilon, k=3, variance=variance, correlation=correlation, route=route)
-        for route in ("zcdp", "lattice")
+        for route in ROUTES
     )
     assert by_lattice == by_zcdp
     with pytest.raises(CalibrationError, match="cannot be drawn"):

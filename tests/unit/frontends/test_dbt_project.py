@@ -26,7 +26,7 @@ def test_init_writes_a_profile_and_names_the_package(tmp_path: Path, capsys: pyt
 def test_init_overwrites_nothing(tmp_path: Path, existing: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "dbt_project.yml").write_text("profile: clinic\n")
     (tmp_path / existing).write_text("mine")
-    assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 2
+    assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["dbt_project.yml", existing])
     assert (tmp_path / existing).read_text() == "mine"
     message = capsys.readouterr().err
@@ -40,6 +40,6 @@ def test_init_wants_a_project(
 ) -> None:
     if text is not None:
         (tmp_path / "dbt_project.yml").write_text(text)
-    assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 2
+    assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 1
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "profiles.yml").exists()

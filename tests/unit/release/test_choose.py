@@ -17,6 +17,7 @@ from dpsql.release.choose import Shape, choose, histogram_of, unit_noise
 from dpsql.release.histogram import Histogram, count_sigma
 from dpsql.release.listed_histogram import ListedHistogram
 
+WITHOUT_AND_WITH_COMMON_NOISE: tuple[Mechanism, ...] = ("gaussian", "correlated_gaussian")
 SUM = Statistic(kind="sum", low_steps=0, high_steps=64, lattice_exponent=0, value_sql='"x"')
 
 
@@ -69,7 +70,7 @@ def calibrated(asked: PrivateQuery) -> Calibration:
 
 @pytest.mark.parametrize(("k", "max_groups"), [(2, 1), (2, 2), (50, 3), (50, 8), (50, 50), (4000, 12), (4000, 400)])
 def test_listed_keys_get_the_noise_that_is_least(k: int, max_groups: int) -> None:
-    candidates = [frame(name, listed=k, max_groups=max_groups) for name in ("gaussian", "correlated_gaussian")]
+    candidates = [frame(name, listed=k, max_groups=max_groups) for name in WITHOUT_AND_WITH_COMMON_NOISE]
     chosen = choose(query(*candidates))
     noise = {name.mechanism: unit_noise(name) for name in candidates}
     # a thousandth of noise is not worth another mechanism
@@ -82,7 +83,7 @@ def test_common_noise_pays_from_the_root_of_the_number_of_keys() -> None:
     """Below, its best correlation still has a little less noise, above it has up to half."""
     ratios = {}
     for max_groups in (12, 62, 400, 4000):
-        candidates = [frame(name, listed=4000, max_groups=max_groups) for name in ("gaussian", "correlated_gaussian")]
+        candidates = [frame(name, listed=4000, max_groups=max_groups) for name in WITHOUT_AND_WITH_COMMON_NOISE]
         ratios[max_groups] = unit_noise(candidates[1]) / unit_noise(candidates[0])
     assert 0.99 < ratios[12] < 1.0
     assert ratios[12] > ratios[62] > ratios[400] > ratios[4000]
@@ -106,7 +107,7 @@ def test_a_bound_on_groups_helps_counts_after_top_k_but_not_in_a_sketch() -> Non
 
 def test_the_presence_counts_share_shrinks_with_its_noise() -> None:
     """The share that makes the summed relative variances least: noise after the choice is what counts."""
-    independent, correlated = (frame(name, listed=50, max_groups=50) for name in ("gaussian", "correlated_gaussian"))
+    independent, correlated = (frame(name, listed=50, max_groups=50) for name in WITHOUT_AND_WITH_COMMON_NOISE)
     before, after = choose(query(independent, sums=True)).weights, choose(query(correlated, sums=True)).weights
     assert before == (0.6, 0.4)
     ratio = unit_noise(correlated) / unit_noise(independent)
