@@ -233,8 +233,7 @@ def test_the_lattice_route_is_never_worse(k: int, variance: float, correlation: 
     assert rho == pytest.approx((k + 1 / correlation) / (8 * variance))
     assert discrete_sigma(rho, k=k, correlation=correlation) ** 2 >= variance
     by_zcdp, by_lattice = (
-        discrete_counts_delta(epsilon, k=k, variance=variance, correlation=correlation, route=route)
-        for route in ROUTES
+        discrete_counts_delta(epsilon, k=k, variance=variance, correlation=correlation, route=route) for route in ROUTES
     )
     assert by_zcdp == zcdp.delta(epsilon, rho)
     assert 0 < by_lattice <= by_zcdp
@@ -246,8 +245,7 @@ def test_where_nothing_is_drawn_the_lattice_route_is_the_zcdp_route(
     variance: float, correlation: float, epsilon: float
 ) -> None:
     by_zcdp, by_lattice = (
-        discrete_counts_delta(epsilon, k=3, variance=variance, correlation=correlation, route=route)
-        for route in ROUTES
+        discrete_counts_delta(epsilon, k=3, variance=variance, correlation=correlation, route=route) for route in ROUTES
     )
     assert by_lattice == by_zcdp
     with pytest.raises(CalibrationError, match="cannot be drawn"):
