@@ -29,6 +29,7 @@ DIAGNOSES = (
     "count(DISTINCT patient_id) AS patients FROM visits GROUP BY diagnosis"
 )
 VERSION = "models/schema.yml"
+DIAGNOSES_MODEL = "models/diagnoses.sql"
 CANARY = "CANARY-77"
 
 
@@ -93,9 +94,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         {"change": [VERSION, "version: first", "version: second"]},
         ["compile", "--select", "diagnoses"],
         ["run"],
-        {"change": ["models/diagnoses.sql", "rho = 0.02", "rho = 9"]},
+        {"change": [DIAGNOSES_MODEL, "rho = 0.02", "rho = 9"]},
         ["run", "--select", "diagnoses"],
-        {"change": ["models/diagnoses.sql", "count(distinct patient_id)", "min(cost)"]},
+        {"change": [DIAGNOSES_MODEL, "count(distinct patient_id)", "min(cost)"]},
         ["run", "--select", "diagnoses"],
         ["show", "--select", "visits_by_city"],
     )
@@ -188,59 +189,68 @@ def test_receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -
 
 @pytest.mark.long
 def test_whatever_dbt_does_it_pays_once(tmp_path: Path) -> None:
-    contract = ["models/schema.yml", "data_type: bigint", "data_type: hugeint"]
-    hook = [
-        "models/diagnoses.sql",
-        "differential_privacy",
-        "differential_privacy {{ config(post_hook='select gone') }}",
-    ]
+    folder = project(tmp_path / "clinic")
+    text = (folder / DIAGNOSES_MODEL).read_text(encoding="utf-8").partition("\n")[2]
+    contract = [VERSION, "data_type: bigint", "data_type: hugeint"]
+    hook = [DIAGNOSES_MODEL, "differential_privacy", "differential_privacy {{ config(post_hook='select gone') }}"]
+    call = [DIAGNOSES_MODEL, text, "call dp_public('visits')"]
     memory = ["profiles.yml", '"clinic.duckdb"', '":memory:"']
-    ran = run(
-        project(tmp_path / "clinic"),
-        ["compile"],
-        ["build", "--threads", "4"],
-        ["run", "--full-refresh", "--threads", "4"],
-        {"change": [VERSION, "version: first", "version: second"]},
-        {"change": contract},
-        ["run", "--select", "visits_by_city"],
-        {"change": [contract[0], *contract[:0:-1]]},
-        ["retry"],
-        {"change": hook},
-        ["run", "--select", "diagnoses"],
-        {"change": [hook[0], *hook[:0:-1]]},
-        ["retry"],
-        ["run", "--empty", "--select", "diagnoses"],
-        {"change": memory},
-        ["compile"],
-        {"change": [memory[0], *memory[:0:-1]]},
-        ["docs", "generate"],
-    )
-    steps = [step["success"] for step in ran.steps if "success" in step]
-    assert steps == [True, True, True, False, True, False, True, False, False, True], [
-        step.get("printed", "")[-900:] for step in ran.steps
-    ]
-    compiled, built, refreshed, _, _, broken, _, mended, _, hooked, _, retried, empty, _, refused, _, _ = range(17)
-    assert "diagnoses has no plan: there is no table" in ran.printed(compiled)
-    assert ran.steps[compiled]["spent"] is None
-    assert ran.steps[refreshed]["tables"] == ran.steps[built]["tables"]
-    assert ran.spent(refreshed) == ran.spent(built)
+
+    def undone(change: list[str]) -> dict[str, list[str]]:
+        return {"change": [change[0], change[2], change[1]]}
+
+    steps: dict[str, object] = {
+        "compile before anything is built": ["compile"],
+        "build": ["build", "--threads", "4"],
+        "full refresh": ["run", "--full-refresh", "--threads", "4"],
+        "version": {"change": [VERSION, "version: first", "version: second"]},
+        "contract": {"change": contract},
+        "broken contract": ["run", "--select", "visits_by_city"],
+        "no contract": undone(contract),
+        "retried with the contract": ["retry"],
+        "hook": {"change": hook},
+        "failing hook": ["run", "--select", "diagnoses"],
+        "no hook": undone(hook),
+        "retried without the hook": ["retry"],
+        "call": {"change": call},
+        "a model that is no question": ["run", "--select", "diagnoses"],
+        "no call": undone(call),
+        "compile alone": ["compile", "--no-introspect", "--select", "diagnoses"],
+        "empty": ["run", "--empty", "--select", "diagnoses"],
+        "memory": {"change": memory},
+        "no file": ["compile"],
+        "no memory": undone(memory),
+        "docs": ["docs", "generate"],
+    }
+    ran = run(folder, *steps.values())
+    at = {name: i for i, name in enumerate(steps)}
+    failed = {name for name, step in zip(steps, ran.steps, strict=True) if not step.get("success", True)}
+    assert failed == {"broken contract", "failing hook", "a model that is no question", "empty", "no file"}
+    assert not any("Traceback" in step.get("printed", "") for step in ran.steps)
+
+    assert "diagnoses has no plan: there is no table" in ran.printed(at["compile before anything is built"])
+    assert ran.steps[at["compile before anything is built"]]["spent"] is None
+    assert ran.steps[at["full refresh"]] | {"printed": ""} == ran.steps[at["build"]] | {"printed": ""}
 
     # a contract is held against the plan, so nothing was charged; retried, it is charged once
-    assert "This model has an enforced contract that failed." in ran.printed(broken)
-    assert ran.spent(broken) == ran.spent(built)
-    by_city = ran.spent(mended) - ran.spent(broken)
+    assert "This model has an enforced contract that failed." in ran.printed(at["broken contract"])
+    assert ran.spent(at["broken contract"]) == ran.spent(at["build"])
+    by_city = ran.spent(at["retried with the contract"]) - ran.spent(at["build"])
     assert by_city == pytest.approx(0.00439, abs=1e-4)
 
     # the charge stays when dbt's own transaction does not, the old table too, and the next run has it for nothing
-    assert ran.spent(hooked) == pytest.approx(ran.spent(mended) + 0.02)
-    assert ran.private(hooked) == ran.private(mended)
+    before, hooked, retried = at["retried with the contract"], at["failing hook"], at["retried without the hook"]
+    assert ran.spent(hooked) == pytest.approx(ran.spent(before) + 0.02)
+    assert ran.private(hooked) == ran.private(before)
     assert ran.spent(retried) == ran.spent(hooked)
     assert ran.private(retried)["diagnoses"] != ran.private(hooked)["diagnoses"]
     assert ran.private(retried)["visits_by_city"] == ran.private(hooked)["visits_by_city"]
 
-    assert "--empty asks for a table without rows" in ran.printed(empty)
-    assert "name one in the profile" in ran.printed(refused)
-    assert not any("Traceback" in step.get("printed", "") for step in ran.steps)
+    assert "a private_table is a SELECT" in ran.printed(at["a model that is no question"])
+    assert "dpsql:" not in ran.printed(at["compile alone"])
+    assert "--empty asks for a table without rows" in ran.printed(at["empty"])
+    assert "name one in the profile" in ran.printed(at["no file"])
+    assert ran.spent(at["docs"]) == ran.spent(retried)
     manifest = json.loads((ran.folder / "target" / "manifest.json").read_text(encoding="utf-8"))
     assert "price" in manifest["nodes"]["model.clinic.diagnoses"]["description"]
 

@@ -26,10 +26,11 @@ from dbt_common.events.event_manager_client import add_callback_to_manager, get_
 from dbt_common.exceptions import DbtRuntimeError
 
 from dpsql.engine import DuckDBEngine
-from dpsql.errors import DpsqlError, EngineError, PolicyError
+from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt import papers
 from dpsql.frontends.dbt.declared import declarations, number
 from dpsql.query.clauses import OPTION_NAMES
+from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.declare import split_name
 from dpsql.session.desk import Rehearsal
 from dpsql.session.session import Session
@@ -83,6 +84,10 @@ class Plugin(BasePlugin):
     def _release(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Declare, charge, draw and store; leave the answer where dbt's connection finds it."""
         model = call["model"]
+        if not isinstance(read_statement(model["compiled_code"]), SelectStatement):
+            raise ParseError(
+                "a private_table is a SELECT; what is declared stands in meta.dp, and books are looked at elsewhere"
+            )
         with self._session() as session:
             with self._declaring:
                 declared = declarations(call["graph"], model["depends_on"]["nodes"])
@@ -123,7 +128,7 @@ class Plugin(BasePlugin):
 
     def _watch(self, message: Any) -> None:
         """Show the plan of a private model as ``dbt compile`` and ``dbt docs generate`` have compiled it."""
-        if message.info.name != "NodeExecuting" or _command() not in ("compile", "generate"):
+        if message.info.name != "NodeExecuting" or not _only_compiles():
             return
         manifest = _adapter().get_macro_resolver()
         node = manifest.nodes.get(message.data.node_info.unique_id)
@@ -155,6 +160,8 @@ def _told_to_dbt() -> Iterator[None]:
         message = str(error)
     except duckdb.Error:
         message = str(EngineError("the database engine failed"))
+    except OSError as error:
+        message = f"{error.filename or 'the operating system'}: {error.strerror}"
     # outside the handler, so that no earlier error travels along into dbt's log
     raise DbtRuntimeError(message)
 
@@ -175,8 +182,9 @@ def _adapter() -> Any:
     return get_adapter_by_type("duckdb")  # type: ignore[no-untyped-call]
 
 
-def _command() -> str:
-    return str(get_flags().WHICH)  # type: ignore[no-untyped-call]
+def _only_compiles() -> bool:
+    flags = get_flags()  # type: ignore[no-untyped-call]
+    return flags.WHICH in ("compile", "generate") and bool(flags.INTROSPECT)
 
 
 def _connection() -> Any:
