@@ -202,7 +202,7 @@ class Desk:
                 call = read_statement(declaration)
                 if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
                     raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
-                copy.carry_out(call)
+                declare(call, copy.books, copy.engine)
             query, state, reader = copy.plan(statement, options, CURATOR)
             columns = tuple((column.name, column.type) for column in query.shown)
             return Rehearsal(explain_table(query, state, reader), columns)

@@ -81,11 +81,10 @@ def run(folder: Path, *steps: object) -> Ran:
     return Ran(json.loads(finished.stdout.splitlines()[-1]), folder)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """One dbt process, because its start is what takes time."""
-    return run(
-        project(tmp_path_factory.mktemp("dbt") / "clinic"),
+def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
+    """One dbt process and one test, because its start is what takes time."""
+    built = run(
+        project(tmp_path / "clinic"),
         ["build"],
         ["build"],
         {"sql": "DELETE FROM raw_visits WHERE visit_id % 2 = 0"},
@@ -100,12 +99,26 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         ["run", "--select", "diagnoses"],
         ["show", "--select", "visits_by_city"],
     )
+    a_build_runs_models_and_tests_and_charges_once(built)
+    a_second_build_charges_nothing_and_leaves_identical_tables(built)
+    a_rebuild_and_a_change_that_is_not_declared_charge_nothing(built)
+    the_same_question_in_python_is_paid_already(built)
+    compiling_shows_the_plan_and_spends_nothing(built)
+    a_version_that_is_declared_new_is_charged_again(built)
+    receipts_and_budgets_are_in_target_and_nothing_private_is(built)
+    cannot_be_and_leaves_the_old_table(
+        built, OVER_BUDGET, "the budget of privacy unit 'patient' does not cover this query"
+    )
+    cannot_be_and_leaves_the_old_table(built, REFUSED, "[aggregate] line 4, column 19: min() has no private form yet.")
+    cannot_be_and_leaves_the_old_table(
+        built, SHOWN, "would run the text of a private model as it stands, without noise."
+    )
 
 
 FIRST, AGAIN, UNDECLARED, ASKED, COMPILED, NEW_VERSION, OVER_BUDGET, REFUSED, SHOWN = 0, 1, 3, 4, 6, 7, 9, 11, 12
 
 
-def test_a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
+def a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
     assert built.steps[FIRST]["success"], built.printed(FIRST)
     assert "PASS=8 WARN=0 ERROR=0 SKIP=0" in built.printed(FIRST)
     assert built.spent(FIRST) == pytest.approx(0.02 + 0.00439, abs=1e-4)
@@ -114,25 +127,25 @@ def test_a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
     assert built.steps[FIRST]["tables"]["busiest_cities"]
 
 
-def test_a_second_build_charges_nothing_and_leaves_identical_tables(built: Ran) -> None:
+def a_second_build_charges_nothing_and_leaves_identical_tables(built: Ran) -> None:
     assert built.steps[AGAIN]["success"]
     assert built.spent(AGAIN) == built.spent(FIRST)
     assert built.steps[AGAIN]["tables"] == built.steps[FIRST]["tables"]
     assert built.printed(AGAIN).count("as stored, rho 0") == 2
 
 
-def test_a_rebuild_and_a_change_that_is_not_declared_charge_nothing(built: Ran) -> None:
+def a_rebuild_and_a_change_that_is_not_declared_charge_nothing(built: Ran) -> None:
     assert built.steps[UNDECLARED]["success"]
     assert built.spent(UNDECLARED) == built.spent(FIRST)
     assert built.private(UNDECLARED) == built.private(FIRST)
 
 
-def test_the_same_question_in_python_is_paid_already(built: Ran) -> None:
+def the_same_question_in_python_is_paid_already(built: Ran) -> None:
     assert built.steps[ASKED]["charged_rho"] == 0
     assert built.steps[ASKED]["rows"] == sorted(built.private(FIRST)["diagnoses"], key=lambda row: str(tuple(row)))
 
 
-def test_compiling_shows_the_plan_and_spends_nothing(built: Ran) -> None:
+def compiling_shows_the_plan_and_spends_nothing(built: Ran) -> None:
     assert built.steps[COMPILED]["success"]
     printed = built.printed(COMPILED)
     # the version is new, so it will be paid: that is said, and not yet declared
@@ -141,22 +154,14 @@ def test_compiling_shows_the_plan_and_spends_nothing(built: Ran) -> None:
     assert built.spent(COMPILED) == built.spent(FIRST)
 
 
-def test_a_version_that_is_declared_new_is_charged_again(built: Ran) -> None:
+def a_version_that_is_declared_new_is_charged_again(built: Ran) -> None:
     assert built.steps[NEW_VERSION]["success"]
     assert built.spent(NEW_VERSION) == pytest.approx(2 * built.spent(FIRST))
     after, before = (dict(built.private(step)["visits_by_city"][i][:2] for i in range(48)) for step in (NEW_VERSION, 0))
     assert sum(after.values()) == pytest.approx(0.6 * sum(before.values()), rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (OVER_BUDGET, "the budget of privacy unit 'patient' does not cover this query"),
-        (REFUSED, "[aggregate] line 4, column 19: min() has no private form yet."),
-        (SHOWN, "dbt show would run the text of a private model as it stands, without noise."),
-    ],
-)
-def test_what_cannot_be_says_so_and_leaves_the_old_table(built: Ran, step: int, message: str) -> None:
+def cannot_be_and_leaves_the_old_table(built: Ran, step: int, message: str) -> None:
     assert not built.steps[step]["success"]
     assert message in built.printed(step)
     assert "Traceback" not in built.printed(step)
@@ -164,7 +169,7 @@ def test_what_cannot_be_says_so_and_leaves_the_old_table(built: Ran, step: int, 
     assert built.steps[step]["tables"] == built.steps[NEW_VERSION]["tables"]
 
 
-def test_receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> None:
+def receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> None:
     papers = built.folder / "target" / "dpsql"
     receipt = json.loads((papers / "receipts" / "model.clinic.diagnoses.json").read_text(encoding="utf-8"))
     assert receipt["receipt"]["charged_rho"] == pytest.approx(0.02)
