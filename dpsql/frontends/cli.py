@@ -35,7 +35,6 @@ from dpsql.errors import (
     QueryError,
 )
 from dpsql.frontends.copied import TEXT_FORMATS, copied
-from dpsql.frontends.dbt.project import ProjectError, write_project_files
 from dpsql.frontends.dbt.project import write_project_files
 from dpsql.frontends.demo import run_demo
 from dpsql.frontends.server.command import add_serve_arguments, add_token_arguments, make_token, run_server
