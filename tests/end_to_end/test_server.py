@@ -353,7 +353,7 @@ def test_what_is_no_question_is_refused_and_charges_nothing(session: dpsql.Sessi
 
 def test_a_question_that_does_not_arrive_is_not_waited_for(urls: Urls) -> None:
     parts = urlsplit(urls.analysts)
-    with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+    with socket.create_connection((parts.hostname, parts.port or 0), timeout=20) as connection:
         connection.sendall(
             f"POST /v1/queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token_of('ana')}\r\n"
             "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
