@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from dpsql.engine.settings import SETTINGS
 from dpsql.errors import EngineError, SchemaError
 from dpsql.query.dialect import quote
 from dpsql.query.environment import Column
+
+_MOST_BOUND = 1024
 
 
 class Sandbox:
@@ -41,6 +44,8 @@ class Sandbox:
         self._connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
         # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
         self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
+        # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
+        self._bound = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
 
     def close(self) -> None:
         """Close the in-memory database."""
@@ -69,11 +74,14 @@ class Sandbox:
 
         """
         declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
+        return list(self._bound(name, declared, sql))
+
+    def _bind(self, name: str, declared: str, sql: str) -> tuple[tuple[str, str], ...]:
         with self._lock:
             try:
                 self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {quote(name)} ({declared})")
                 rows = self._connection.execute(f"DESCRIBE {sql}").fetchall()
-                return [(str(row[0]), str(row[1])) for row in rows]
+                return tuple((str(row[0]), str(row[1])) for row in rows)
             except duckdb.Error as error:
                 raise SchemaError(_first_line(error), hint="Check names, argument types and casts.") from None
             finally:
