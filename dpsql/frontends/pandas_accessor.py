@@ -57,13 +57,16 @@ class PandasFrame:
         Args:
             by: a column or a list of columns.
             unit: whose rows they are, as ``dpsql.unit`` says it; a text is ``dpsql.unit(text)``.
-            rho, epsilon, delta: how private the answer shall be: rho (zCDP), or epsilon at delta.
+            rho: how private the answer shall be, as zCDP.
+            epsilon: the same as epsilon at ``delta``, instead of rho.
+            delta: what may go wrong with epsilon and with the threshold for keys; has a default.
             max_groups: most groups that one unit counts in, or ``"auto"``.
             max_rows_per_group: most rows that one unit adds to a group.
             public_keys: keys that are known without the data, each of which is then shown: a list; for several keys a
                 dict of lists, a list of tuples, or a DataFrame.
             mechanism: how units are counted, as the option of SQL.
-            as_index, dropna: as in pandas.
+            as_index: whether keys become the index.
+            dropna: whether groups whose key is missing are left out of the answer.
             sort: by key; otherwise public keys come as they are listed, and others by key too, because the order in
                 which they appear is private.
             observed: False to be sure that every key is public and shown; refused where one is not.
@@ -129,7 +132,7 @@ class PolarsFrame(_TableFrame):
         dropna: bool = False,
         **options: object,
     ) -> PolarsGroupBy:
-        """As ``df.dp.groupby``, with flat answers in the order of their keys; a missing key is a group, as in polars."""
+        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as in polars."""
         level = _level(rho, epsilon, delta, max_groups, mechanism)
         return PolarsGroupBy(self._question(by, unit, level, max_rows_per_group, public_keys, dropna, options))
 
@@ -152,7 +155,7 @@ class ArrowFrame(_TableFrame):
         dropna: bool = False,
         **options: object,
     ) -> ArrowGroupBy:
-        """As ``df.dp.groupby``, with flat answers in the order of their keys; a missing key is a group, as in Arrow."""
+        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as in Arrow."""
         level = _level(rho, epsilon, delta, max_groups, mechanism)
         return ArrowGroupBy(self._question(by, unit, level, max_rows_per_group, public_keys, dropna, options))
 

@@ -17,7 +17,7 @@ from dpsql.session.declare import Books
 from dpsql.session.desk import Desk
 from dpsql.session.reader import CURATOR
 from dpsql.session.result import Result
-from dpsql.state import Domain, Policy, State
+from dpsql.state import Domain, Policy, ProtectedTable, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,7 @@ class FrameTerms:
 
     def on(self, policy: Policy) -> Policy:
         """The policy with these terms in place of its own."""
-        changes: dict[str, object] = {}
-        if self.version is not None:
-            changes["version"] = self.version
-        if self.max_rows_per_group is not None:
-            changes["max_rows_per_group"] = self.max_rows_per_group
-        tables = tuple(
-            dataclasses.replace(one, **changes) if one.table == self.table else one for one in policy.tables
-        )
+        tables = tuple(self._on_table(one) if one.table == self.table else one for one in policy.tables)
         listed = {column for column, _ in self.public_keys}
         kept = tuple(one for one in policy.domains if one.table != self.table or one.column not in listed)
         domains = []
@@ -54,6 +47,13 @@ class FrameTerms:
             before = policy.domain(self.table, column)
             domains.append(Domain(self.table, column, before.bounds if before else None, literals))
         return dataclasses.replace(policy, tables=tables, domains=(*kept, *domains))
+
+    def _on_table(self, table: ProtectedTable) -> ProtectedTable:
+        return dataclasses.replace(
+            table,
+            version=table.version if self.version is None else self.version,
+            max_rows_per_group=table.max_rows_per_group if self.max_rows_per_group is None else self.max_rows_per_group,
+        )
 
 
 class _FrameEngine(DuckDBEngine):

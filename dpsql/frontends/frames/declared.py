@@ -86,8 +86,8 @@ def _declare(unit: PrivacyUnit, source: str, frame: Frame, books: Books) -> None
         )
     column = require_column(frame, unit.column or unit.name, "the unit column")
     with contextlib.closing(open_database()) as connection:
-        names = sql_columns(frame, connection)
-        create_source(connection, without_rows(frame), names, place_of(source), None)
+        columns = sql_columns(frame, connection)
+        create_source(connection, without_rows(frame), columns, place_of(source), None)
         engine = DuckDBEngine(connection)
         if unit.epsilon_budget is not None:
             books.write().declare_unit(budgeted(unit.name, unit.epsilon_budget, unit.delta_budget))

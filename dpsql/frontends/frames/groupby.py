@@ -43,7 +43,7 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
 
     def size(self) -> AnswerT:
         """Rows of each group."""
-        return self._answer([Measure("size", None, "size")], single=True)
+        return self._single(Measure("size", None, "size"))
 
     def count(self, column: str | None = None) -> AnswerT:
         """Rows in which a column has a value; without one, those of every column but the keys."""
@@ -54,7 +54,7 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
 
     def nunique_units(self) -> AnswerT:
         """Distinct privacy units of each group."""
-        return self._answer([Measure("", None, "nunique")], single=True)
+        return self._single(Measure("", None, "nunique"))
 
     def sum(self, column: str, bounds: Bounds = None) -> AnswerT:
         """Sum of a column; ``bounds`` are of what one unit adds to one group."""
@@ -73,7 +73,7 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         return self._answer(self._measures(named))
 
     def explain(self, **named: object) -> AnswerT:
-        """Mechanism, noise, threshold and price of ``agg`` with the same arguments, or of ``size()``; spends nothing."""
+        """Mechanism, noise and price of ``agg`` with the same arguments, or of ``size()``; spends nothing."""
         measures = self._measures(named) if named else [Measure("size", None, "size")]
         return self._plan(self._question.explain(measures))
 
@@ -86,14 +86,18 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         return read_measure(name, asked, self._question.frame)
 
     def _one(self, column: str, function: str, bounds: Bounds) -> AnswerT:
-        return self._answer([self._read(str(column), (column, function, bounds))], single=True)
+        return self._single(self._read(str(column), (column, function, bounds)))
 
     def _with(self, question: Question) -> FrameGroupBy[AnswerT]:
         return type(self)(question)
 
+    def _single(self, measure: Measure) -> AnswerT:
+        """Ask for one column, which pandas gives as a Series."""
+        return self._answer([measure])
+
     @abstractmethod
-    def _answer(self, measures: Sequence[Measure], *, single: bool = False) -> AnswerT:
-        """Ask, and shape what comes; ``single`` for what pandas gives as a Series."""
+    def _answer(self, measures: Sequence[Measure]) -> AnswerT:
+        """Ask, and shape what comes."""
 
     @abstractmethod
     def _plan(self, result: Result) -> AnswerT:
@@ -101,9 +105,17 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
 
 
 class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
-    """Answers as pandas gives them: a Series or a DataFrame with keys as its index, the receipt in ``attrs['dpsql']``."""
+    """Answers as pandas gives them: keys as the index, and the receipt in ``attrs['dpsql']``."""
 
-    def _answer(self, measures: Sequence[Measure], *, single: bool = False) -> pd.Series[Any] | pd.DataFrame:
+    def _single(self, measure: Measure) -> pd.Series[Any] | pd.DataFrame:
+        answer = self._answer([measure])
+        if isinstance(answer, pd.Series) or self._question.intervals or not self._question.as_index:
+            return answer
+        series = answer.iloc[:, 0]
+        # pandas gives sizes no name
+        return series.rename(None) if measure.function == "size" else series
+
+    def _answer(self, measures: Sequence[Measure]) -> pd.Series[Any] | pd.DataFrame:
         asked = self._question
         answer = asked.ask(measures)
         empty = without_rows(asked.frame)
@@ -119,27 +131,20 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
                 for end in ("low", "high"):
                     values[f"{measure.name}_{end}"] = rows.iloc[:, place]
                     place += 1
-        order = rows_to_show(keys, asked.listed, sort=asked.sort)
-        shown = self._framed(keys.iloc[order], pd.DataFrame(values).iloc[order], single=single and not asked.intervals)
+        order = rows_to_show(keys, asked.listed, sort=asked.sort, dropna=asked.dropna)
+        shown = self._framed(keys.iloc[order], pd.DataFrame(values).iloc[order])
         if answer.result.receipt is not None:
             shown.attrs["dpsql"] = ReceiptRecord(answer.result.receipt)
         return shown
 
-    def _framed(
-        self, keys: pd.DataFrame, values: pd.DataFrame, *, single: bool
-    ) -> pd.Series[Any] | pd.DataFrame:
-        if not self._question.as_index:
-            doubled = [name for name in values.columns if name in keys.columns]
-            if doubled:
-                raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name it otherwise")
-            return pd.concat([keys, values], axis=1).reset_index(drop=True)
-        index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
-        values.index = index
-        if not single:
-            return values
-        series = values.iloc[:, 0]
-        # pandas gives sizes no name
-        return series.rename(None) if series.name == "size" else series
+    def _framed(self, keys: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
+        if self._question.as_index:
+            index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
+            return values.set_axis(index, axis=0)
+        doubled = [name for name in values.columns if name in keys.columns]
+        if doubled:
+            raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name it otherwise")
+        return pd.concat([keys, values], axis=1).reset_index(drop=True)
 
     def _plan(self, result: Result) -> pd.Series[Any] | pd.DataFrame:
         return result.df()
@@ -148,7 +153,7 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
 class TableGroupBy(FrameGroupBy[AnswerT]):
     """Answers as flat tables, keys first, in the order of the keys."""
 
-    def _answer(self, measures: Sequence[Measure], *, single: bool = False) -> AnswerT:
+    def _answer(self, measures: Sequence[Measure]) -> AnswerT:
         asked = self._question
         answer = asked.ask(measures)
         names, columns = list(asked.keys), []
@@ -159,7 +164,7 @@ class TableGroupBy(FrameGroupBy[AnswerT]):
         schema = arrow_schema(asked.frame)
         table = table_of(answer.result.arrow(), schema, asked.keys, columns).rename_columns(names)
         keys = table.select(list(asked.keys)).to_pandas()
-        table = table.take(rows_to_show(keys, asked.listed, sort=asked.sort))
+        table = table.take(rows_to_show(keys, asked.listed, sort=asked.sort, dropna=asked.dropna))
         return self._like(table)
 
     def _plan(self, result: Result) -> AnswerT:

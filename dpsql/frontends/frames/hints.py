@@ -35,9 +35,7 @@ def in_words_of_pandas() -> Iterator[None]:
     try:
         yield
     except UnsupportedQueryError as error:
-        refusals = [
-            dataclasses.replace(one, hint=_HINTS.get(one.code, one.hint), span=None) for one in error.refusals
-        ]
+        refusals = [dataclasses.replace(one, hint=_HINTS.get(one.code, one.hint), span=None) for one in error.refusals]
         raise UnsupportedQueryError(refusals) from None
     except SchemaError as error:
         place = f"{error.span}: " if error.span else ""

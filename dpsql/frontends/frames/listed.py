@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -104,7 +105,7 @@ def _plain(value: object) -> object:
         value = pd.Timestamp(value)
     elif isinstance(value, np.generic):
         value = value.item()
-    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
+    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str | bool | int | float | Decimal | dt.date):
         return value

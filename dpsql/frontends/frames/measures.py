@@ -56,7 +56,7 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
     if isinstance(asked, pd.NamedAgg):
         asked = (asked.column, asked.aggfunc)
     if not isinstance(asked, tuple) or len(asked) not in (2, 3):
-        raise PolicyError(f"write {name}=('column', 'sum', (0, 500)): a column, a function, and bounds where it takes them")
+        raise PolicyError(f"write {name}=('column', 'sum', (0, 500)): column, function, and bounds where it takes them")
     column, function, *rest = asked
     if function not in _FUNCTIONS:
         shown = repr(function) if isinstance(function, str) else "a function of Python"

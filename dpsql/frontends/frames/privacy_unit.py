@@ -117,8 +117,8 @@ class PrivacyUnit:
             return
         if self.epsilon_budget is None and not self.state.exists():
             raise PolicyError(
-                f"there is no state file {str(self.state)!r}; it stands beside the database as <database>.dpsql. To begin "
-                "one for frames alone, give epsilon_budget=3, delta_budget=1e-6 and column='patient_id'"
+                f"there is no state file {str(self.state)!r}; it stands beside the database as <database>.dpsql. To "
+                "begin one for frames alone, give epsilon_budget=3, delta_budget=1e-6 and column='patient_id'"
             )
         with contextlib.closing(StateDrawer(self.state)) as drawer:
             yield drawer
@@ -145,7 +145,8 @@ def unit(
             stored answers. Without it (and without ``state``) each frame is a source of its own.
         version: of the source, as ``CALL dp_new_version`` or ``PrivacyUnit.new_version`` declared it; by default the
             current one.
-        epsilon_budget, delta_budget: what the unit may spend in all, for one that has no budget yet.
+        epsilon_budget: what the unit may spend in all, for one that has no budget yet.
+        delta_budget: goes with it; half of it is for thresholds, half for stating rho as epsilon.
 
     Raises:
         PolicyError: the arguments do not go together.

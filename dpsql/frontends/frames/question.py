@@ -137,11 +137,5 @@ class Question:
             columns.append(f"{measure_sql(measure, column, is_unit=measure.column == owner)} AS {quote(alias)}")
             if self.intervals:
                 columns += [f"dp_interval_{end}({quote(alias)})" for end in ("low", "high")]
-        present = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-        # what is missing is left out of the answer and not of the rows: the release is the one of all groups
-        having = f" HAVING {present}" if self.dropna else ""
-        schema, table = place_of(source)
-        return (
-            f"SELECT {', '.join([*keys, *columns])} FROM {quote(schema)}.{quote(table)} "
-            f"GROUP BY {', '.join(keys)}{having}"
-        )
+        relation = ".".join(map(quote, place_of(source)))
+        return f"SELECT {', '.join([*keys, *columns])} FROM {relation} GROUP BY {', '.join(keys)}"

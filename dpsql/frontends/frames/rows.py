@@ -74,12 +74,16 @@ def without_rows(frame: Frame) -> Frame:
     """The same columns, no rows: all of a frame that a declaration looks at."""
     if isinstance(frame, pd.DataFrame):
         return frame.iloc[:0]
-    return frame.slice(0, 0)
+    if isinstance(frame, pa.Table):
+        return frame.slice(0, 0)
+    return frame.head(0)
 
 
 def arrow_schema(frame: Frame) -> pa.Schema:
-    """Names and Arrow types of a table's columns."""
+    """Names and Arrow types of a frame's columns."""
     empty = without_rows(frame)
+    if isinstance(empty, pd.DataFrame):
+        return pa.Schema.from_pandas(empty, preserve_index=False)
     return (empty if isinstance(empty, pa.Table) else empty.to_arrow()).schema
 
 
@@ -100,7 +104,7 @@ def sql_columns(frame: Frame, connection: duckdb.DuckDBPyConnection) -> list[str
     for name in column_names(frame):
         try:
             _relation(empty, [name], connection)
-        except Exception:  # noqa: BLE001, S112 — every failure means the same, and no row was there to be quoted
+        except Exception:  # noqa: S112 — every failure means the same, and no row was there to be quoted
             continue
         known.append(name)
     return known
@@ -137,7 +141,7 @@ def create_source(
     try:
         relation = _relation(frame, names, connection)
         relation.create_view(_ROWS)
-    except Exception:  # noqa: BLE001 — the text may quote a category
+    except Exception:
         unknown = sorted(set(names) - set(sql_columns(frame, connection)))
         raise SchemaError(
             f"columns {', '.join(map(repr, unknown))} have a dtype without a type in SQL.",

@@ -33,13 +33,16 @@ class ReceiptRecord(dict[str, Any]):
         return self._text
 
 
-def typed_keys(answer: pd.DataFrame, empty: pd.DataFrame, keys: Sequence[str], listed: ListedKeys | None) -> pd.DataFrame:
+def typed_keys(
+    answer: pd.DataFrame, empty: pd.DataFrame, keys: Sequence[str], listed: ListedKeys | None
+) -> pd.DataFrame:
     """The keys with the dtypes that they have in the frame; categories are those that are listed, or shown."""
     typed = {}
     for place, key in enumerate(keys):
         values, dtype = answer.iloc[:, place], empty[key].dtype
         if not isinstance(dtype, pd.CategoricalDtype):
-            typed[key] = _as_dtype(values, dtype)
+            # an index of objects has the dtype of what is in it, in pandas too
+            typed[key] = values if dtype == object else _as_dtype(values, dtype)
             continue
         values = _as_dtype(values, dtype.categories.dtype)
         columns = {} if listed is None else listed.columns
@@ -56,24 +59,23 @@ def _as_dtype(values: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
         return values
 
 
-def rows_to_show(
-    keys: pd.DataFrame, listed: ListedKeys | None, *, sort: bool
-) -> npt.NDArray[np.intp]:
-    """Which rows are shown, in which order: by key, or as they are listed. The order of first appearance is private."""
-    everything = np.arange(len(keys))
-    if sort and len(keys):
-        everything = keys.reset_index(drop=True).sort_values(list(keys.columns), kind="stable").index.to_numpy()
+def rows_to_show(keys: pd.DataFrame, listed: ListedKeys | None, *, sort: bool, dropna: bool) -> npt.NDArray[np.intp]:
+    """Which rows are shown, in which order: by key, or as they are listed. The order of first appearance is private.
+
+    Missing keys are left out of the answer and not of the rows, so the release is the one of all groups.
+    """
+    numbered = keys.reset_index(drop=True)
+    numbered = numbered.sort_values(list(keys.columns), kind="stable") if sort and len(keys) else numbered
+    rows: npt.NDArray[np.intp] = (numbered.dropna() if dropna else numbered).index.to_numpy()
     combinations = None if listed is None else listed.combinations(list(keys.columns))
-    if combinations is None or not len(keys) or (sort and listed is not None and listed.shown is None):
-        return everything
-    wanted = pd.DataFrame(combinations, columns=keys.columns).astype(object)
+    if combinations is None or not len(keys):
+        return rows
+    wanted = pd.DataFrame(combinations, columns=keys.columns, dtype=object)
     for key in keys.columns:
         wanted[key] = _as_dtype(wanted[key], keys[key].dtype)
-    places = pd.MultiIndex.from_frame(wanted).get_indexer(pd.MultiIndex.from_frame(keys))
-    if sort:
-        return everything[places[everything] >= 0]
-    order = np.argsort(places, kind="stable")
-    return order[places[order] >= 0]
+    places = pd.MultiIndex.from_frame(wanted).get_indexer(pd.MultiIndex.from_frame(keys))[rows]
+    listed_rows: npt.NDArray[np.intp] = rows[places >= 0]
+    return listed_rows if sort else listed_rows[np.argsort(places[places >= 0], kind="stable")]
 
 
 def typed_values(values: pd.Series[Any], measure: Measure, empty: pd.DataFrame, keys: Sequence[str]) -> pd.Series[Any]:
