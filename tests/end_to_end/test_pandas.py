@@ -1,4 +1,4 @@
-"""``df.dp.groupby`` beside ``df.groupby``: the same shape, index, dtypes and names, and values within their intervals."""
+"""``df.dp.groupby`` beside ``df.groupby``: the same shape, index, dtypes and names; values within intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOUNDS = {"cost": (0, 2000), "age": (0, 1800), "stay": (0, 60), "urgent": (0, 20
 """Of what one unit adds to one group, which has 20 rows at most; of one value, a twentieth."""
 
 
-def visits(rows: int = 6_000) -> pd.DataFrame:
+def visits(rows: int = 6_000) -> Any:
     """Visits of 1,500 patients, in the dtypes that frames have."""
     generator = np.random.default_rng(20)
     city = generator.choice(CITIES, rows)
@@ -35,7 +35,7 @@ def visits(rows: int = 6_000) -> pd.DataFrame:
             "age": generator.integers(0, 90, rows),
             "stay": pd.array(generator.integers(0, 3, rows), dtype="Int64"),
             "score": pd.Series(generator.random(rows) * 2, dtype=pd.ArrowDtype(pa.float64())),
-            "room": np.where(generator.random(rows) < 0.2, None, generator.choice(["a", "b"], rows)),
+            "room": generator.choice(np.array(["a", "b", None]), rows),
         }
     )
     frame.loc[::7, "stay"] = pd.NA
@@ -47,6 +47,12 @@ KEYS: list[str | list[str]] = [
     "ward", "kind", "floor", "day", "urgent", ["city"], ["kind", "ward"], ["day", "urgent", "room"],
 ]  # fmt: skip
 Asked = Callable[[Any], Any]
+
+
+def sums_of(column: str) -> tuple[Asked, Asked]:
+    return (lambda g: g.sum(column, bounds=BOUNDS[column]), lambda g: g[column].sum())
+
+
 METHODS: dict[str, tuple[Asked, Asked]] = {
     "size": (lambda g: g.size(), lambda g: g.size()),
     "units": (lambda g: g.nunique_units(), lambda g: g["patient_id"].nunique()),
@@ -61,13 +67,7 @@ METHODS: dict[str, tuple[Asked, Asked]] = {
 }
 VALUES: dict[str, tuple[Asked, Asked]] = {
     **METHODS,
-    **{
-        f"sum of {column}": (
-            lambda g, column=column: g.sum(column, bounds=BOUNDS[column]),
-            lambda g, column=column: g[column].sum(),
-        )
-        for column in ("cost", "stay", "urgent", "score")
-    },
+    **{f"sum of {column}": sums_of(column) for column in ("cost", "stay", "urgent", "score")},
     "count of a column": (lambda g: g.count("cost"), lambda g: g["cost"].count()),
     "count of Int64": (lambda g: g.count("stay"), lambda g: g["stay"].count()),
     "count of Arrow": (lambda g: g.count("score"), lambda g: g["score"].count()),
@@ -83,7 +83,7 @@ VALUES: dict[str, tuple[Asked, Asked]] = {
 }  # fmt: skip
 
 
-def asked(keys: str | list[str], frame: pd.DataFrame = FRAME, **terms: Any) -> Any:
+def asked(keys: str | list[str], frame: Any = FRAME, **terms: Any) -> Any:
     return frame.dp.groupby(keys, unit=PATIENTS, rho=2, max_groups=18, max_rows_per_group=20, **terms)
 
 

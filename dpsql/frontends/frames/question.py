@@ -73,7 +73,9 @@ class Question:
         source = source_of(self.frame, self.unit)
         with self.unit.books() as books, contextlib.closing(open_database()) as connection:
             policy = declared_policy(self.unit, source, self.frame, books)
-            remembered = next((one for one in policy.remembered if one.table == canonical(source)), None)
+            remembered = None
+            if self.unit.source is not None:
+                remembered = next((one for one in policy.remembered if one.table == canonical(source)), None)
             options = self._options(policy, source, remembered)
             owner = self._unit_column(unit_column(policy, canonical(source)))
             measures = tuple(one.of_units(owner) for one in measures)
@@ -99,28 +101,32 @@ class Question:
         return FrameTerms(canonical(source), self.unit.version, listed, self.max_rows_per_group)
 
     def _options(self, policy: Policy, source: str, remembered: RememberedTable | None) -> Mapping[str, object]:
-        """With PUBLIC_GROUPS where keys must be public, so that a key without a list is refused."""
+        """With PUBLIC_GROUPS where every key must be public, so that one without a list is refused.
+
+        Raises:
+            UnsupportedQueryError: ``observed`` is False, and keys are private.
+            PolicyError: public keys are listed in a table that a frame is without.
+
+        """
+        own = {} if self.listed is None else self.listed.columns
+        domains = {
+            key: policy.domain(canonical(source), source_column(key, remembered)) for key in self.keys if key not in own
+        }
+        private = [key for key, known in domains.items() if known is None or not (known.keys or known.keys_from)]
+        if self.listed is None and not self.observed and private:
+            message = f"observed=False shows every value of {', '.join(private)}, and categories come from the data."
+            hint = "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out."
+            raise UnsupportedQueryError([Refusal("public_keys_missing", message, hint)])
+        for key, known in domains.items():
+            if known is not None and known.keys_from is not None and not private:
+                raise PolicyError(
+                    f"the keys of {key!r} are listed in table {known.keys_from[0]!r}, which a frame is without; give "
+                    f"the same list in public_keys= for the same answer"
+                )
         if self.listed is None and self.observed:
             return self.options
         if "group_selection_strategy" in self.options:
             raise PolicyError("group_selection_strategy follows from public_keys= and observed=; leave it out")
-        own = {} if self.listed is None else self.listed.columns
-        domains = {key: policy.domain(canonical(source), source_column(key, remembered)) for key in self.keys}
-        private = [
-            key
-            for key, domain in domains.items()
-            if key not in own and (domain is None or (domain.keys is None and domain.keys_from is None))
-        ]
-        if private and self.listed is None:
-            raise UnsupportedQueryError(
-                [
-                    Refusal(
-                        "public_keys_missing",
-                        f"observed=False shows every value of {', '.join(private)}, and categories come from the data.",
-                        "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out.",
-                    )
-                ]
-            )
         return {**self.options, "group_selection_strategy": "PUBLIC_GROUPS"}
 
     def _text(self, measures: Sequence[Measure], source: str, owner: str, remembered: RememberedTable | None) -> str:

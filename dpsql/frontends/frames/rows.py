@@ -11,7 +11,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 
-from dpsql.errors import SchemaError
+from dpsql.errors import EngineError, SchemaError
 from dpsql.query.dialect import quote
 from dpsql.query.environment import folded
 from dpsql.state import RememberedTable
@@ -136,6 +136,7 @@ def create_source(
 
     Raises:
         SchemaError: a column has a type that SQL does not know, or cannot be read as the table's type.
+        EngineError: a column cannot be read.
 
     """
     try:
@@ -143,6 +144,8 @@ def create_source(
         relation.create_view(_ROWS)
     except Exception:
         unknown = sorted(set(names) - set(sql_columns(frame, connection)))
+        if not unknown:
+            raise EngineError("the engine could not read the frame") from None
         raise SchemaError(
             f"columns {', '.join(map(repr, unknown))} have a dtype without a type in SQL.",
             hint="Convert them first, as in df.astype({'month': 'str'}).",

@@ -42,7 +42,7 @@ def typed_keys(
         values, dtype = answer.iloc[:, place], empty[key].dtype
         if not isinstance(dtype, pd.CategoricalDtype):
             # an index of objects has the dtype of what is in it, in pandas too
-            typed[key] = values if dtype == object else _as_dtype(values, dtype)
+            typed[key] = values if pd.api.types.is_object_dtype(dtype) else _as_dtype(values, dtype)
             continue
         values = _as_dtype(values, dtype.categories.dtype)
         columns = {} if listed is None else listed.columns

@@ -26,7 +26,7 @@ def source_of(frame: Frame, unit: PrivacyUnit) -> str:
     with _lock:
         known = _own.get(place)
         if known is None or known[0]() is not frame:
-            known = (weakref.ref(frame), f"frame_{next(_numbers)}")
+            known = (weakref.ref(frame), f"frame #{next(_numbers)}")
             _own[place] = known
             weakref.finalize(frame, _forget, place, known[1]).atexit = False
     return known[1]
