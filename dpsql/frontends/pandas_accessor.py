@@ -111,7 +111,9 @@ class _TableFrame:
         keys = _keys(self._frame, by)
         listed = read_listed(public_keys, keys, dropna=dropna)
         options = {**level, **_further(options)}
-        return Question(self._frame, keys, _unit(unit), options, listed, max_rows_per_group, dropna=dropna)
+        return Question(
+            self._frame, keys, _unit(unit), options, listed, max_rows_per_group, dropna=dropna, as_index=False
+        )
 
 
 class PolarsFrame(_TableFrame):

@@ -278,11 +278,11 @@ def test_rows_that_the_table_could_not_hold_are_left_out(tmp_path: Path) -> None
         unit = dpsql.unit("patient", state=state, source="visits")
         with unit.books() as books:
             (remembered,) = books.read().policy().remembered
-        assert create_source(connection, loose, ["cost", "Patient_ID"], ("main", "visits"), remembered) == {
-            "cost", "Patient_ID",
-        }  # fmt: skip
+        loose["Patient_ID"] = loose["Patient_ID"] + np.where(loose.index < 20, 0.25, 0)  # no row of an integer unit
+        names = ["cost", "Patient_ID"]
+        assert create_source(connection, loose, names, ("main", "visits"), remembered, "Patient_ID") == set(names)
         assert connection.execute("SELECT count(*), typeof(any_value(cost)) FROM visits").fetchall() == [
-            (2990, "DECIMAL(8,2)")
+            (2980, "DECIMAL(8,2)")
         ]
 
 
@@ -311,6 +311,10 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     ),
     "function": (dpsql.UnsupportedQueryError, "median", lambda df: grouped(df, "city").agg(x=("paid", "max"))),
     "lambda": (dpsql.UnsupportedQueryError, "function of Python", lambda df: grouped(df, "city").agg(x=("paid", len))),
+    "doubled": (
+        dpsql.PolicyError, "two columns 'city'",
+        lambda df: grouped(df, "city", as_index=False).agg(city=("paid", "count")),
+    ),
     "form": (dpsql.PolicyError, "x=", lambda df: grouped(df, "city").agg(x="size")),
     "nothing": (dpsql.PolicyError, "named columns", lambda df: grouped(df, "city").agg()),
     "low bounds": (dpsql.PolicyError, "lower first", lambda df: grouped(df, "city").mean("paid", bounds=(5, 0))),

@@ -125,12 +125,10 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         values: dict[str, pd.Series[Any]] = {}
         place = len(asked.keys)
         for measure in answer.measures:
-            values[measure.name] = typed_values(rows.iloc[:, place], measure, empty, asked.keys)
-            place += 1
-            if asked.intervals:
-                for end in ("low", "high"):
-                    values[f"{measure.name}_{end}"] = rows.iloc[:, place]
-                    place += 1
+            name, *ends = asked.names(measure)
+            values[name] = typed_values(rows.iloc[:, place], measure, empty, asked.keys)
+            values |= {end: rows.iloc[:, place + i] for i, end in enumerate(ends, start=1)}
+            place += 1 + len(ends)
         order = rows_to_show(keys, asked.listed, sort=asked.sort, dropna=asked.dropna)
         shown = self._framed(keys.iloc[order], pd.DataFrame(values).iloc[order])
         if answer.result.receipt is not None:
@@ -141,9 +139,6 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         if self._question.as_index:
             index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
             return values.set_axis(index, axis=0)
-        doubled = [name for name in values.columns if name in keys.columns]
-        if doubled:
-            raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name it otherwise")
         return pd.concat([keys, values], axis=1).reset_index(drop=True)
 
     def _plan(self, result: Result) -> pd.Series[Any] | pd.DataFrame:
@@ -158,9 +153,9 @@ class TableGroupBy(FrameGroupBy[AnswerT]):
         answer = asked.ask(measures)
         names, columns = list(asked.keys), []
         for measure in answer.measures:
-            ends = [f"{measure.name}_low", f"{measure.name}_high"] if asked.intervals else []
-            names += [measure.name, *ends]
-            columns += [measure, *(None for _ in ends)]
+            own = asked.names(measure)
+            names += own
+            columns += [measure, *(None for _ in own[1:])]
         schema = arrow_schema(asked.frame)
         table = table_of(answer.result.arrow(), schema, asked.keys, columns).rename_columns(names)
         keys = table.select(list(asked.keys)).to_pandas()

@@ -79,12 +79,25 @@ class Question:
             options = self._options(policy, source, remembered)
             owner = self._unit_column(unit_column(policy, canonical(source)))
             measures = tuple(one.of_units(owner) for one in measures)
+            self._require_names(measures)
             names = dict.fromkeys((*self.keys, owner, *(one.column for one in measures if one.column is not None)))
-            never_null = create_source(connection, self.frame, list(names), place_of(source), remembered)
+            never_null = create_source(connection, self.frame, list(names), place_of(source), remembered, owner)
             text = self._text(measures, source, owner, remembered)
             session = FrameSession(connection, books, self._terms(source, remembered), never_null)
             with contextlib.closing(session), in_words_of_pandas():
                 return Answer(session.explain(text, options) if explain else session.sql(text, options), measures)
+
+    def names(self, measure: Measure) -> tuple[str, ...]:
+        """What the columns of a measure are called."""
+        ends = ("_low", "_high") if self.intervals else ()
+        return (measure.name, *(measure.name + end for end in ends))
+
+    def _require_names(self, measures: Sequence[Measure]) -> None:
+        names = [name for measure in measures for name in self.names(measure)]
+        names += [] if self.as_index else self.keys
+        doubled = [name for name in names if names.count(name) > 1]
+        if doubled:
+            raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name one otherwise")
 
     def _unit_column(self, declared: str) -> str:
         found = [name for name in column_names(self.frame) if folded(name) == folded(declared)]

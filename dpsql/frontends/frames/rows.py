@@ -126,13 +126,15 @@ def create_source(
     names: Sequence[str],
     place: tuple[str, str],
     remembered: RememberedTable | None,
+    owner: str | None = None,
 ) -> frozenset[str]:
     """Create the view that stands for the source; returns which of its columns hold no NULL.
 
     Where the state remembers the table, columns have its types, and hold NULL where a value is none of the type; rows
     that it could not hold, because they lack a value where it has NOT NULL, are left out. Each row is changed or left
-    out for itself, so the rows of one unit stay a function of its own. Categories are texts: the type of an ENUM would
-    list them.
+    out for itself, so the rows of one unit stay a function of its own; in the column ``owner``, which tells units
+    apart, a value that another type would change is NULL, so that no two units become one. Categories are texts: the
+    type of an ENUM would list them.
 
     Raises:
         SchemaError: a column has a type that SQL does not know, or cannot be read as the table's type.
@@ -157,6 +159,8 @@ def create_source(
         if wanted.startswith(_AS_TEXT):
             wanted = "VARCHAR"
         value = quote(name) if wanted == kind else f"TRY_CAST({quote(name)} AS {wanted})"
+        if name == owner and wanted != kind and not kind.startswith(_AS_TEXT):
+            value = f"CASE WHEN TRY_CAST({value} AS {kind}) = {quote(name)} THEN {value} END"
         columns.append(f"{value} AS {quote(spelled)}")
         if not nullable:
             never_null.append((spelled, value))
