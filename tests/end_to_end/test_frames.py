@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 from collections.abc import Callable
@@ -378,3 +379,18 @@ def people_frame() -> Any:
 def test_a_unit_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(dpsql.PolicyError):
         dpsql.unit(**arguments)
+
+
+def test_a_table_that_finds_its_unit_through_another_is_for_sql(tmp_path: Path) -> None:
+    with dpsql.connect(tmp_path / "ward.duckdb") as session:
+        session.connection.execute("CREATE TABLE visits (visit_id INTEGER PRIMARY KEY, patient_id INTEGER)")
+        session.connection.execute("CREATE TABLE meals (visit_id INTEGER, dish VARCHAR)")
+        session.sql("CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)")
+        session.sql("CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id')")
+        session.sql("CALL dp_link('meals', 'visit_id', parent := 'visits.visit_id')")
+    meals = pd.DataFrame({"visit_id": [1], "dish": ["soup"]})
+    unit = dpsql.unit("patient", state=tmp_path / "ward.duckdb.dpsql", source="meals")
+    with pytest.raises(dpsql.PolicyError, match="through another table"):
+        grouped(meals, "dish", unit=unit).size()
+    with pytest.raises(dpsql.PolicyError, match="is not protected in"):
+        grouped(meals, "dish", unit=dataclasses.replace(unit, source="dishes")).size()

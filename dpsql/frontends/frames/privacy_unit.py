@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +24,26 @@ from dpsql.state import State
 logger = logging.getLogger("dpsql")
 
 
-@functools.cache
-def _process_state() -> State:
-    """The one state of all units without a file."""
-    logger.warning("the budget of a privacy unit without state= is kept in this process and ends with it")
-    return State.open(None, create=True)
-
-
 class _ProcessBooks:
+    """The one state of all units without a file."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: State | None = None
+
     def read(self) -> State:
-        return _process_state()
+        # two threads must not begin two ledgers
+        with self._lock:
+            if self._state is None:
+                self._state = State.open(None, create=True)
+                logger.warning("the budget of a privacy unit without state= is kept in this process and ends with it")
+            return self._state
 
     def write(self) -> State:
-        return _process_state()
+        return self.read()
+
+
+_PROCESS_BOOKS = _ProcessBooks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class PrivacyUnit:
 
         """
         if self.state is None:
-            yield _ProcessBooks()
+            yield _PROCESS_BOOKS
             return
         if self.epsilon_budget is None and not self.state.exists():
             raise PolicyError(
