@@ -68,7 +68,7 @@ def test_sql_and_frames_of_any_dtype_ask_one_question_and_pay_once(tmp_path: Pat
     unit = dpsql.unit("patient", state=state, source="visits")
     with dpsql.connect(tmp_path / "clinic.duckdb") as session:
         rows = session.sql(QUESTION).fetchall()
-    loose = frame.astype({"Patient_ID": "float64", "city": "object", "age": "Float64", "kind": "str", "day": "str"})
+    loose = frame.astype({"Patient_ID": "float64", "city": "object", "age": "str", "kind": "str", "day": "str"})
     expected = {city: list(map(float, values)) for city, *values in rows}
     for other in (loose, frame.convert_dtypes(dtype_backend="pyarrow")):
         answer = summary(other, unit)
@@ -294,6 +294,7 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     "case": (dpsql.SchemaError, "Write 'city'", lambda df: grouped(df, "City")),
     "index": (dpsql.SchemaError, "reset_index", lambda df: grouped(df.set_index("city"), "city")),
     "function key": (dpsql.SchemaError, "name of a column in text", lambda df: grouped(df, len)),
+    "Series key": (dpsql.SchemaError, "of type Series, and not", lambda df: grouped(df, df["city"])),
     "measured column": (dpsql.SchemaError, "x: 'pay'", lambda df: grouped(df, "city").agg(x=("pay", "size"))),
     "unit column": (
         dpsql.SchemaError, "the unit column 'who'", lambda df: grouped(df.drop(columns="who"), "city").size(),

@@ -49,13 +49,14 @@ def require_column(frame: Frame, name: object, role: str) -> str:
     known = column_names(frame)
     if isinstance(name, str) and name in known:
         return name
-    if isinstance(frame, pd.DataFrame) and name in frame.index.names and name is not None:
-        raise SchemaError(f"{role} {name!r} is a level of the index.", hint="Write df.reset_index().dp.groupby(…).")
     if not isinstance(name, str):
+        # only its type is named: a Series would print its rows
         raise SchemaError(
-            f"{role} {name!r} is not the name of a column in text.",
-            hint="Functions, Groupers and Series are not taken: df.assign(month=…) first, and name columns by texts.",
+            f"{role} is of type {type(name).__name__}, and not the name of a column in text.",
+            hint="Several are a list. Functions, Groupers and Series are not taken: df.assign(month=…) first.",
         )
+    if isinstance(frame, pd.DataFrame) and name in frame.index.names:
+        raise SchemaError(f"{role} {name!r} is a level of the index.", hint="Write df.reset_index().dp.groupby(…).")
     alike = difflib.get_close_matches(folded(name), [folded(one) for one in known], n=1)
     near = next((one for one in known if alike and folded(one) == alike[0]), None)
     if near is not None and folded(near) == folded(name) and near != name:

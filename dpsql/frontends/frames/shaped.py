@@ -79,16 +79,31 @@ def rows_to_show(keys: pd.DataFrame, listed: ListedKeys | None, *, sort: bool, d
 
 
 def typed_values(values: pd.Series[Any], measure: Measure, empty: pd.DataFrame, keys: Sequence[str]) -> pd.Series[Any]:
-    """A column of the answer with the dtype that pandas gives it; whole numbers rounded, and never unsigned."""
+    """A column of the answer with the dtype that pandas gives it; whole numbers rounded, and never unsigned.
+
+    Where pandas computes no number of the column, because the source has numbers where the frame has texts, it is as
+    SQL has it.
+    """
+    values = values.astype("float64") if pd.api.types.is_object_dtype(values.dtype) else values
+    dtype = _dtype_in_pandas(measure, empty, keys)
+    if dtype is None:
+        return values
+    dtype = _SIGNED.get(str(dtype), dtype)
+    if pd.api.types.is_integer_dtype(dtype) and pd.api.types.is_float_dtype(values.dtype):
+        values = values.round()
+    return _as_dtype(values, dtype)
+
+
+def _dtype_in_pandas(measure: Measure, empty: pd.DataFrame, keys: Sequence[str]) -> Any:
+    """The dtype of the same number in pandas, found on no rows; None where it is none."""
     grouped = empty.groupby([empty[key].astype(object) for key in keys])
     if measure.column is None or measure.function == "size":
-        dtype: Any = grouped.size().dtype
-    else:
+        return grouped.size().dtype
+    try:
         dtype = getattr(grouped[measure.column], measure.function)().dtype
-    dtype = _SIGNED.get(str(dtype), dtype)
-    if pd.api.types.is_integer_dtype(dtype) and not values.isna().any():
-        values = values.astype("float64").round() if not pd.api.types.is_integer_dtype(values.dtype) else values
-    return _as_dtype(values, dtype)
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+    return dtype if pd.api.types.is_numeric_dtype(dtype) else None
 
 
 def table_of(answer: pa.Table, frame: pa.Schema, keys: Sequence[str], measures: Sequence[Measure | None]) -> pa.Table:
