@@ -31,6 +31,8 @@ from dpsql.errors import (
     StateError,
     UnsupportedQueryError,
 )
+from dpsql.frontends.frames.privacy_unit import PrivacyUnit, unit
+from dpsql.frontends.pandas_accessor import from_frame
 from dpsql.session import Analyst, ColumnReceipt, Receipt, Result, Session, connect
 
 __version__ = version("dpsql")
@@ -46,6 +48,7 @@ __all__ = [
     "EntropyError",
     "ParseError",
     "PolicyError",
+    "PrivacyUnit",
     "QueryError",
     "Receipt",
     "Refusal",
@@ -58,5 +61,7 @@ __all__ = [
     "StateError",
     "UnsupportedQueryError",
     "connect",
+    "from_frame",
     "remote",
+    "unit",
 ]

@@ -144,12 +144,23 @@ def _listed(argument: object) -> tuple[str, ...]:
     return tuple(names) if all(isinstance(name, str) and name for name in names) else ()
 
 
-def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
-    """A unit's budget: as rho and two deltas, or as (epsilon, delta), split in halves.
+def budgeted(name: str, epsilon: float | None, delta: float | None) -> Unit:
+    """A unit with a budget of (epsilon, delta).
 
-    ``delta_budget`` is halved between thresholds and conversion, and the rho budget is the largest that
-    ``epsilon_budget`` and the conversion half allow (optimal zCDP conversion).
+    ``delta`` is halved between thresholds and conversion, and the rho budget is the largest that ``epsilon`` and the
+    conversion half allow (optimal zCDP conversion).
+
+    Raises:
+        PolicyError: one of them is missing or out of range.
+
     """
+    if epsilon is None or delta is None or not (epsilon > 0 and 0 < delta < 1):
+        raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
+    return Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2)
+
+
+def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
+    """A unit's budget: as rho and two deltas, or as (epsilon, delta)."""
     by_epsilon = arguments.has("epsilon_budget", "delta_budget")
     by_rho = arguments.has("rho_budget", "delta_threshold", "delta_conversion")
     if by_epsilon and by_rho:
@@ -159,10 +170,7 @@ def _budget(name: str, arguments: _Arguments, before: Unit | None) -> Unit:
             return before
         raise PolicyError("a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6")
     if by_epsilon:
-        epsilon, delta = arguments.number("epsilon_budget"), arguments.number("delta_budget")
-        if epsilon is None or delta is None or not (epsilon > 0 and 0 < delta < 1):
-            raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
-        return Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2)
+        return budgeted(name, arguments.number("epsilon_budget"), arguments.number("delta_budget"))
     rho, threshold = arguments.number("rho_budget"), arguments.number("delta_threshold")
     conversion = arguments.number("delta_conversion")
     if rho is None or threshold is None or conversion is None:

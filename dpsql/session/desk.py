@@ -25,7 +25,7 @@ from dpsql.session.books import (
     policy_table,
     releases_table,
 )
-from dpsql.session.declare import declare, options_of
+from dpsql.session.declare import Books, declare, options_of
 from dpsql.session.exact import Rooms
 from dpsql.session.policy_view import environment
 from dpsql.session.reader import CURATOR, Reader
@@ -110,7 +110,7 @@ class Rehearsal:
 class Desk:
     """What curator and analysts share: reading statements, planning, answering."""
 
-    def __init__(self, books: StateDrawer, engine: Engine) -> None:
+    def __init__(self, books: Books, engine: Engine) -> None:
         self.books = books
         self.engine = engine
         self.sandbox = Sandbox()

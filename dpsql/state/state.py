@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
 import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -170,6 +172,7 @@ class State:
     def __init__(self, database: Database, *, lock_timeout_seconds: float) -> None:
         self._database = database
         self._lock_timeout_seconds = lock_timeout_seconds
+        self._terms: Callable[[Policy], Policy] | None = None
         folder = None if database.path is None else database.path.with_name(f"{database.path.name}-locks")
         self.ledger = Ledger(database)
         self.side_table = SideTable(database)
@@ -213,7 +216,14 @@ class State:
     def policy(self) -> Policy:
         """Return everything that is declared now."""
         with self._database.read() as connection:
-            return _read_policy(connection)
+            policy = _read_policy(connection)
+        return policy if self._terms is None else self._terms(policy)
+
+    def with_terms(self, terms: Callable[[Policy], Policy]) -> State:
+        """The same state, whose policy is read with what one query says in addition; declarations do not see it."""
+        state = copy.copy(self)
+        state._terms = terms
+        return state
 
     def declare_unit(self, unit: Unit) -> None:
         """Declare a privacy unit or change its budget; the same declaration again does nothing.

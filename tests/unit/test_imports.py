@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "session": BELOW_SESSION,
     "remote": {"session"} | LOWEST,
     "frontends": {"session", "remote", PACKAGE} | BELOW_SESSION,
-    PACKAGE: {"session", "remote"} | BELOW_SESSION,
+    PACKAGE: {"frontends", "session", "remote"} | BELOW_SESSION,
     "__main__": {"frontends"},
 }
 # Which rooms may import a third-party package; a package that is not listed is allowed nowhere.

@@ -1,0 +1,1 @@
+"""Private GROUP BY on data frames: pandas, polars and Arrow."""

@@ -1,0 +1,187 @@
+"""How DuckDB reads the rows of a frame in place, under the name and the column types of the table they are of."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+
+from dpsql.errors import EngineError, SchemaError
+from dpsql.query.dialect import quote
+from dpsql.query.environment import folded
+from dpsql.state import RememberedTable
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Frame: TypeAlias = "pd.DataFrame | pl.DataFrame | pa.Table"
+
+_ROWS = "dpsql rows"
+_AS_TEXT = ("ENUM(", '"NULL"')
+
+
+def is_polars(frame: object) -> TypeGuard[pl.DataFrame]:
+    """Whether it is a polars DataFrame; where polars was never imported, nothing is."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(frame, polars.DataFrame)
+
+
+def column_names(frame: Frame) -> list[str]:
+    """The columns that SQL can name: texts that are there once, whatever the case of their letters."""
+    names = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
+    texts = [name for name in names if isinstance(name, str) and name]
+    alike = [folded(name) for name in texts]
+    return [name for name, fold in zip(texts, alike, strict=True) if alike.count(fold) == 1]
+
+
+def require_column(frame: Frame, name: object, role: str) -> str:
+    """The column of this name.
+
+    Raises:
+        SchemaError: there is none, or SQL cannot tell it from another.
+
+    """
+    known = column_names(frame)
+    if isinstance(name, str) and name in known:
+        return name
+    if not isinstance(name, str):
+        # only its type is named: a Series would print its rows
+        raise SchemaError(
+            f"{role} is of type {type(name).__name__}, and not the name of a column in text.",
+            hint="Several are a list. Functions, Groupers and Series are not taken: df.assign(month=…) first.",
+        )
+    if isinstance(frame, pd.DataFrame) and name in frame.index.names:
+        raise SchemaError(f"{role} {name!r} is a level of the index.", hint="Write df.reset_index().dp.groupby(…).")
+    alike = difflib.get_close_matches(folded(name), [folded(one) for one in known], n=1)
+    near = next((one for one in known if alike and folded(one) == alike[0]), None)
+    if near is not None and folded(near) == folded(name) and near != name:
+        raise SchemaError(f"{role} {name!r} is not there.", hint=f"Write {near!r}.")
+    names = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
+    if name in names:
+        raise SchemaError(
+            f"{role} {name!r} is there twice, or differs from another column in the case of its letters only.",
+            hint="Rename one with df.rename(columns=…).",
+        )
+    hint = f"Did you mean {near!r}?" if near is not None else f"The frame has {', '.join(map(repr, known[:20]))}."
+    raise SchemaError(f"{role} {name!r} is not a column of the frame.", hint=hint)
+
+
+def without_rows(frame: Frame) -> Frame:
+    """The same columns, no rows: all of a frame that a declaration looks at."""
+    if isinstance(frame, pd.DataFrame):
+        return frame.iloc[:0]
+    if isinstance(frame, pa.Table):
+        return frame.slice(0, 0)
+    return frame.head(0)
+
+
+def arrow_schema(frame: Frame) -> pa.Schema:
+    """Names and Arrow types of a frame's columns."""
+    empty = without_rows(frame)
+    if isinstance(empty, pd.DataFrame):
+        return pa.Schema.from_pandas(empty, preserve_index=False)
+    return (empty if isinstance(empty, pa.Table) else empty.to_arrow()).schema
+
+
+def _relation(frame: Frame, names: Sequence[str], connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+    if isinstance(frame, pd.DataFrame):
+        # columns as they are: neither a copy nor a look at those that are not asked for
+        columns = pd.DataFrame({name: frame[name] for name in names}, copy=False)
+        return connection.from_df(columns)
+    if isinstance(frame, pa.Table):
+        return connection.from_arrow(frame.select(list(names)))
+    return connection.from_arrow(frame.select(names).to_arrow())
+
+
+def sql_columns(frame: Frame, connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The columns whose type SQL knows."""
+    empty = without_rows(frame)
+    known = []
+    for name in column_names(frame):
+        try:
+            _relation(empty, [name], connection)
+        except Exception:  # noqa: S112 — every failure means the same, and no row was there to be quoted
+            continue
+        known.append(name)
+    return known
+
+
+def open_database() -> duckdb.DuckDBPyConnection:
+    """An in-memory database for one question.
+
+    A column of Python objects is text: a type found by looking at some of them would depend on the data.
+    """
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET GLOBAL pandas_analyze_sample = 0")
+    return connection
+
+
+def create_source(
+    connection: duckdb.DuckDBPyConnection,
+    frame: Frame,
+    names: Sequence[str],
+    place: tuple[str, str],
+    remembered: RememberedTable | None,
+    owner: str | None = None,
+) -> frozenset[str]:
+    """Create the view that stands for the source; returns which of its columns hold no NULL.
+
+    Where the state remembers the table, columns have its types, and hold NULL where a value is none of the type; rows
+    that it could not hold, because they lack a value where it has NOT NULL, are left out. Each row is changed or left
+    out for itself, so the rows of one unit stay a function of its own; in the column ``owner``, which tells units
+    apart, a value that another type would change is NULL, so that no two units become one. Categories are texts: the
+    type of an ENUM would list them.
+
+    Raises:
+        SchemaError: a column has a type that SQL does not know, or cannot be read as the table's type.
+        EngineError: a column cannot be read.
+
+    """
+    try:
+        relation = _relation(frame, names, connection)
+        relation.create_view(_ROWS)
+    except Exception:
+        unknown = sorted(set(names) - set(sql_columns(frame, connection)))
+        if not unknown:
+            raise EngineError("the engine could not read the frame") from None
+        raise SchemaError(
+            f"columns {', '.join(map(repr, unknown))} have a dtype without a type in SQL.",
+            hint="Convert them first, as in df.astype({'month': 'str'}).",
+        ) from None
+    known = {} if remembered is None else {folded(name): (name, kind, null) for name, kind, null in remembered.columns}
+    columns, never_null = [], []
+    for name, kind in zip(names, map(str, relation.types), strict=True):
+        spelled, wanted, nullable = known.get(folded(name), (name, kind, True))
+        if wanted.startswith(_AS_TEXT):
+            wanted = "VARCHAR"
+        value = quote(name) if wanted == kind else f"TRY_CAST({quote(name)} AS {wanted})"
+        if name == owner and wanted != kind and not kind.startswith(_AS_TEXT):
+            value = f"CASE WHEN TRY_CAST({value} AS {kind}) = {quote(name)} THEN {value} END"
+        columns.append(f"{value} AS {quote(spelled)}")
+        if not nullable:
+            never_null.append((spelled, value))
+    schema, table = place
+    present = "".join(f" AND {value} IS NOT NULL" for _, value in never_null)
+    try:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
+        connection.execute(
+            f"CREATE VIEW {quote(schema)}.{quote(table)} AS "
+            f"SELECT {', '.join(columns)} FROM memory.main.{quote(_ROWS)} WHERE true{present}"
+        )
+    except duckdb.Error:
+        raise SchemaError(
+            "a column of the frame cannot be read as the type that the state file has for it.",
+            hint="Convert it first, with df.astype(…).",
+        ) from None
+    return frozenset(spelled for spelled, _ in never_null)
+
+
+def source_column(name: str, remembered: RememberedTable | None) -> str:
+    """A column as the source spells it."""
+    known = () if remembered is None else remembered.columns
+    return next((spelled for spelled, _, _ in known if folded(spelled) == folded(name)), name)

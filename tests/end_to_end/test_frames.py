@@ -1,0 +1,397 @@
+"""Frames of pandas, polars and Arrow: one ledger with SQL, no copy, public keys, and errors that say what to write."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dpsql
+from dpsql.frontends.frames.listed import read_listed
+from dpsql.frontends.frames.rows import create_source, open_database
+
+QUESTION = (
+    "SELECT city, count(*) AS n, sum(cost) AS c, avg(age) AS a, count(cost) AS k, count(fee) FROM visits GROUP BY city"
+)
+
+
+def clinic(folder: Path) -> tuple[Any, Path]:
+    """A database with a policy, and its table as a frame."""
+    path = folder / "clinic.duckdb"
+    with dpsql.connect(path) as session:
+        session.connection.execute(
+            "CREATE TABLE visits (Patient_ID INTEGER NOT NULL, city VARCHAR, cost DECIMAL(8,2) NOT NULL, day DATE, "
+            "kind ENUM('in', 'out'), age SMALLINT, fee DOUBLE)"
+        )
+        session.connection.execute(
+            "INSERT INTO visits SELECT i % 900, ['Lund', 'Oslo', NULL][1 + i % 3], (i % 77) * 1.25, "
+            "DATE '2026-11-01' + (i % 3)::INT, ['in', 'out'][1 + i % 2], i % 9, i / 3 FROM range(3000) t(i)"
+        )
+        session.sql("CALL dp_unit('patient', epsilon_budget := 30, delta_budget := 1e-5)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', default_rho := 0.1, "
+            "max_groups_contributed := 3, max_rows_per_group := 5)"
+        )
+        session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
+        session.sql("CALL dp_domain('visits', 'age', bounds := [0, 9])")
+        return session.connection.sql("FROM visits").df(), folder / "clinic.duckdb.dpsql"
+
+
+def charged(answer: Any) -> float:
+    return float(answer.attrs["dpsql"]["charged_rho"])
+
+
+MEASURES: dict[str, Any] = {
+    "n": ("Patient_ID", "size"),
+    "c": ("cost", "sum"),
+    "a": ("age", "mean"),
+    "k": ("cost", "count"),
+    "f": ("fee", "count"),
+}
+
+
+def summary(frame: Any, unit: dpsql.PrivacyUnit) -> Any:
+    return dpsql.from_frame(frame).groupby("city", unit=unit).agg(**MEASURES)
+
+
+def test_sql_and_frames_of_any_dtype_ask_one_question_and_pay_once(tmp_path: Path) -> None:
+    frame, state = clinic(tmp_path)
+    unit = dpsql.unit("patient", state=state, source="visits")
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        rows = session.sql(QUESTION).fetchall()
+    loose = frame.astype({"Patient_ID": "float64", "city": "object", "age": "str", "kind": "str", "day": "str"})
+    expected = {city: list(map(float, values)) for city, *values in rows}
+    for other in (loose, frame.convert_dtypes(dtype_backend="pyarrow")):
+        answer = summary(other, unit)
+        assert charged(answer) == 0
+        assert {city: list(map(float, row)) for city, row in answer.T.items()} == {
+            city: values for city, values in expected.items() if city is not None
+        }
+    for table in (pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        flat: Any = dpsql.from_frame(table).groupby("city", unit=unit).agg(**MEASURES)
+        flat = flat if isinstance(flat, pa.Table) else flat.to_arrow()
+        assert {row.pop("city"): list(map(float, row.values())) for row in flat.to_pylist()} == expected
+    assert unit.budget()["rho_spent"].item() == pytest.approx(0.1)
+
+
+def test_what_a_frame_asked_first_is_free_in_sql_and_at_a_lower_level(tmp_path: Path) -> None:
+    frame, state = clinic(tmp_path)
+    unit = dpsql.unit("patient", state=state, source="visits")
+    grouped = frame.dp.groupby(["day", "kind"], unit=unit, rho=0.2, max_groups=6, intervals=None)
+    plan = grouped.explain(n=("Patient_ID", "nunique"))
+    assert "0.2" in set(plan.loc[plan["name"] == "rho", "value"])
+    assert unit.budget()["rho_spent"].item() == 0
+    sharp = grouped.nunique_units()
+    assert charged(sharp) == pytest.approx(0.2)
+    assert charged(grouped.at(0.05).nunique_units()) == 0
+    assert charged(grouped.at(0.25).nunique_units()) == pytest.approx(0.05)
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        again = session.sql(
+            "SELECT kind, day, count(DISTINCT patient_id) FROM visits GROUP BY ALL", rho=0.2, max_groups_contributed=6
+        )
+    assert again.receipt is not None
+    assert again.receipt.reused
+    assert sorted(n for _, _, n in again.fetchall()) == sorted(sharp)
+
+
+def test_versions_are_those_that_are_declared(tmp_path: Path) -> None:
+    frame, state = clinic(tmp_path)
+    unit = dpsql.unit("patient", state=state, source="visits")
+    first = frame.dp.groupby("city", unit=unit).size()
+    november = unit.new_version("2026-11")
+    assert charged(frame.dp.groupby("city", unit=november).size()) == pytest.approx(0.1)
+    assert charged(frame.dp.groupby("city", unit=unit).size()) == 0  # the current one
+    before = dpsql.unit("patient", state=state, source="visits", version="1")
+    assert frame.dp.groupby("city", unit=before).size().equals(first)
+    assert charged(frame.dp.groupby("day", unit=before).size()) > 0  # rows of version 1 are at hand
+    with pytest.raises(dpsql.PolicyError, match="no version '2026-12', only '1', '2026-11'"):
+        frame.dp.groupby("city", unit=dpsql.unit("patient", state=state, source="visits", version="2026-12")).size()
+
+
+def test_a_state_file_for_frames_alone(tmp_path: Path) -> None:
+    unit = dpsql.unit(
+        "person", column="who", state=tmp_path / "new.dpsql", source="people", epsilon_budget=9, delta_budget=1e-6
+    )
+    answer = grouped(people(), "city", unit=unit).size()
+    again = dpsql.unit("person", state=tmp_path / "new.dpsql", source="people")
+    same = grouped(people(), "city", unit=again).size()
+    assert same.equals(answer)
+    assert charged(same) == 0
+
+
+LOCAL = dpsql.unit("frames test", column="who", epsilon_budget=1000, delta_budget=1e-3)
+
+
+def people(rows: int = 400) -> Any:
+    """200 persons; as Any, because type checkers know nothing of ``df.dp``."""
+    return pd.DataFrame(
+        {
+            "who": np.arange(rows) % 200,
+            "city": pd.Categorical(["Lund", "Oslo"] * (rows // 2), categories=["Oslo", "Lund", "Bern"]),
+            "shift": ["day", "day", "night", "night"] * (rows // 4),
+            "paid": np.linspace(0, 10, rows),
+        }
+    )
+
+
+def grouped(frame: Any, keys: Any, unit: Any = LOCAL, **terms: Any) -> Any:
+    return frame.dp.groupby(keys, **{"unit": unit, "rho": 1, "max_groups": 2, "max_rows_per_group": 4, **terms})
+
+
+def test_without_a_source_every_frame_is_one_of_its_own_in_one_ledger(caplog: pytest.LogCaptureFixture) -> None:
+    frame = people()
+    first = grouped(frame, "city").size()
+    assert grouped(frame, "city").size().equals(first)
+    assert charged(grouped(frame, "city").size()) == 0
+    assert charged(grouped(frame.copy(), "city").size()) == 1
+    # the name of a unit is enough once it has a budget
+    assert charged(grouped(frame, "city", unit="frames test").size()) == 0
+    del frame
+    gc.collect()
+    assert sum("ends with it" in record.message for record in caplog.records) <= 1
+    assert {"frames test"} == set(LOCAL.budget()["unit"])
+    assert (LOCAL.releases()["charged_rho"] >= 0).all()
+
+
+def test_one_source_is_one_table_whatever_frame_holds_it() -> None:
+    unit = dpsql.unit("frames test", source="people")
+    first = grouped(people(), "shift", unit=dpsql.unit("frames test", column="who", source="people")).size()
+    assert grouped(people(), "shift", unit=unit).size().equals(first)
+    other = dpsql.unit("other", column="city", source="people", epsilon_budget=1, delta_budget=1e-6)
+    with pytest.raises(dpsql.PolicyError, match="belong to privacy unit 'frames test', which never changes"):
+        grouped(people(), "shift", unit=other).size()
+    with pytest.raises(dpsql.PolicyError, match="unit column of 'people' is 'who', not 'city'"):
+        grouped(people(), "shift", unit=dpsql.unit("frames test", column="city", source="people")).size()
+
+
+def test_public_keys_are_all_shown_and_in_their_order() -> None:
+    frame = people()
+    listed = grouped(frame, "city", public_keys=["Oslo", "Bern", "Lund"], sort=False, observed=False).size()
+    assert list(listed.index) == ["Oslo", "Bern", "Lund"]
+    assert list(listed.index.categories) == ["Oslo", "Bern", "Lund"]
+    assert abs(listed["Bern"]) < 100 < listed["Lund"]  # the noise of Bern has sigma 2.9
+    assert list(grouped(frame, "shift", public_keys=["night", "x", "day"]).size().index) == ["day", "night", "x"]
+    pairs = [("Lund", "night"), ("Oslo", "day"), ("Rome", "day")]
+    few = grouped(frame, ["city", "shift"], public_keys=pairs, sort=False).nunique_units()
+    assert list(few.index) == pairs
+    assert few.name == "who"
+    arrow = dpsql.from_frame(pa.Table.from_pandas(frame)).groupby("city", unit=LOCAL, rho=1, public_keys=["Rome"])
+    assert arrow.nunique_units()["city"].to_pylist() == ["Rome"]
+
+
+def test_lists_of_keys_have_many_forms() -> None:
+    pairs = [("Lund", 1), ("Oslo", 2), ("Lund", 1)]
+    forms: list[object] = [pairs, pd.DataFrame(pairs, columns=["city", "floor"]), pd.MultiIndex.from_tuples(pairs)]
+    for form in forms:
+        read = read_listed(form, ["city", "floor"], dropna=True)
+        assert read is not None
+        assert read.literals() == (("city", ("'Lund'", "'Oslo'")), ("floor", ("'1'", "'2'")))
+        assert read.combinations(["city", "floor"]) == pairs[:2]
+    product = read_listed({"city": np.array(["Lund"]), "floor": pd.Series([1, 2])}, ["city", "floor"], dropna=True)
+    assert product is not None
+    assert product.combinations(["city", "floor"]) == [("Lund", 1), ("Lund", 2)]
+    one = read_listed([pd.Timestamp("2026-11-01"), None, np.datetime64("2026-11-02"), 0.1, True], ["k"], dropna=False)
+    assert one is not None
+    assert one.literals() == (
+        ("k", ("'2026-11-01 00:00:00'", "NULL", "'2026-11-02 00:00:00'", "'0.1'", "'True'")),
+    )  # fmt: skip
+
+
+def test_categories_that_nobody_was_shown_are_nowhere() -> None:
+    frame = people()
+    frame["city"] = frame["city"].cat.add_categories("Secret-Town")
+    answer = grouped(frame, "city").with_intervals().size()
+    assert list(answer.columns) == ["size", "size_low", "size_high"]
+    told = [answer.to_string(), repr(answer.index), str(answer.attrs["dpsql"]), repr(grouped(frame, "city").explain())]
+    assert not any("Secret" in text for text in told)
+    with pytest.raises(dpsql.UnsupportedQueryError, match="categories come from the data") as caught:
+        grouped(frame, "city", observed=False).size()
+    assert "Secret" not in str(caught.value)
+
+
+def test_keys_that_the_policy_lists_are_public(tmp_path: Path) -> None:
+    frame, state = clinic(tmp_path)
+    unit = dpsql.unit("patient", state=state, source="visits")
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        session.sql("CALL dp_domain('visits', 'kind', keys := ['in', 'out', 'never'])")
+        session.connection.execute("CREATE TABLE cities AS SELECT unnest(['Oslo', 'Rome']) AS name")
+        session.sql("CALL dp_public('cities')")
+        session.sql("CALL dp_domain('visits', 'city', keys_from := 'cities.name')")
+        session.sql("SELECT city, count(*) FROM visits GROUP BY city")
+    assert list(frame.dp.groupby("kind", unit=unit, observed=False).size().index) == ["in", "never", "out"]
+    assert charged(frame.dp.groupby("city", unit=unit, public_keys=["Rome", "Oslo"]).size()) == 0
+    with pytest.raises(dpsql.PolicyError, match=r"listed in table 'main\.cities', which a frame is without"):
+        frame.dp.groupby("city", unit=unit).size()
+
+
+def test_an_answer_is_plain_pandas_and_can_be_stored(tmp_path: Path) -> None:
+    answer = grouped(people(), "shift").agg(paid=("paid", "sum", (0, 40)), rows=("who", "size"))
+    assert type(answer) is pd.DataFrame
+    assert "privacy unit frames test" in str(answer.attrs["dpsql"])
+    answer.to_parquet(tmp_path / "answer.parquet")
+    assert pd.read_parquet(tmp_path / "answer.parquet").attrs["dpsql"]["unit"] == "frames test"
+    assert json.loads(json.dumps(answer.attrs))["dpsql"]["max_groups"] == 2
+
+
+def test_polars_and_arrow_come_back_as_they_went_in() -> None:
+    frame = people()
+    for table, kind in ((pl.from_pandas(frame), pl.DataFrame), (pa.Table.from_pandas(frame), pa.Table)):
+        grouping = dpsql.from_frame(table).groupby(["city", "shift"], unit=LOCAL, rho=1, max_groups=4)
+        answer: Any = grouping.with_intervals().agg(paid=("paid", "sum", (0, 40)), who=("who", "sum", (0, 800)))
+        assert isinstance(answer, kind)
+        names = answer.column_names if isinstance(answer, pa.Table) else answer.columns
+        assert names == ["city", "shift", "paid", "paid_low", "paid_high", "who", "who_low", "who_high"]
+        assert len(answer) == 4
+        assert str(answer["who"].type if isinstance(answer, pa.Table) else answer["who"].dtype).lower() == "int64"
+        assert len(grouping.explain(who=("who", "nunique"))) > 5
+    with pytest.raises(dpsql.PolicyError, match="collect"):
+        dpsql.from_frame(pl.from_pandas(frame).lazy())
+
+
+def test_columns_are_read_in_place_and_typed_by_their_dtype_alone() -> None:
+    paid = np.zeros(400)
+    mixed = pd.Series([1, "a", None, 2.5] * 100, dtype=object)
+    frame = pd.DataFrame({"paid": pd.Series(paid, copy=False), "mixed": mixed}, copy=False)
+    with open_database() as connection:
+        create_source(connection, frame, ["paid", "mixed"], ("main", "people"), None)
+        paid[:] = 77.0
+        assert connection.execute("SELECT DISTINCT paid FROM people").fetchall() == [(77.0,)]
+        kinds = connection.execute("SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'people'")
+        assert dict(kinds.fetchall()) == {"paid": "DOUBLE", "mixed": "VARCHAR"}
+        texts = connection.execute("SELECT DISTINCT mixed FROM people ORDER BY ALL NULLS LAST").fetchall()
+        assert texts == [("1",), ("2.5",), ("a",), (None,)]
+
+
+def test_rows_that_the_table_could_not_hold_are_left_out(tmp_path: Path) -> None:
+    frame, state = clinic(tmp_path)
+    with open_database() as connection:
+        loose = frame.astype({"cost": "str"})
+        loose.loc[:9, "cost"] = "dear"
+        unit = dpsql.unit("patient", state=state, source="visits")
+        with unit.books() as books:
+            (remembered,) = books.read().policy().remembered
+        loose["Patient_ID"] = loose["Patient_ID"] + np.where(loose.index < 20, 0.25, 0)  # no row of an integer unit
+        names = ["cost", "Patient_ID"]
+        assert create_source(connection, loose, names, ("main", "visits"), remembered, "Patient_ID") == set(names)
+        assert connection.execute("SELECT count(*), typeof(any_value(cost)) FROM visits").fetchall() == [
+            (2980, "DECIMAL(8,2)")
+        ]
+
+
+RICHER = dpsql.unit("frames test", column="who", epsilon_budget=2000, delta_budget=1e-3)
+Raising = Callable[[Any], object]
+ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
+    "column": (dpsql.SchemaError, "Did you mean 'city'", lambda df: grouped(df, "ctiy")),
+    "case": (dpsql.SchemaError, "Write 'city'", lambda df: grouped(df, "City")),
+    "index": (dpsql.SchemaError, "reset_index", lambda df: grouped(df.set_index("city"), "city")),
+    "function key": (dpsql.SchemaError, "name of a column in text", lambda df: grouped(df, len)),
+    "Series key": (dpsql.SchemaError, "of type Series, and not", lambda df: grouped(df, df["city"])),
+    "measured column": (dpsql.SchemaError, "x: 'pay'", lambda df: grouped(df, "city").agg(x=("pay", "size"))),
+    "unit column": (
+        dpsql.SchemaError, "the unit column 'who'", lambda df: grouped(df.drop(columns="who"), "city").size(),
+    ),
+    "bounds": (dpsql.UnsupportedQueryError, r"bounds=\(0, 500\)", lambda df: grouped(df, "city").sum("paid")),
+    "rows": (
+        dpsql.UnsupportedQueryError, "max_rows_per_group=5",
+        lambda df: grouped(df, "city", max_rows_per_group=None).size(),
+    ),
+    "groups": (dpsql.UnsupportedQueryError, "max_groups=4", lambda df: grouped(df, "city", max_groups=None).size()),
+    "level": (dpsql.UnsupportedQueryError, "epsilon=0.5", lambda df: grouped(df, "city", rho=None).size()),
+    "option": (dpsql.UnsupportedQueryError, "no option maxgroups", lambda df: grouped(df, "city", maxgroups=3).size()),
+    "as_of": (dpsql.PolicyError, "version=", lambda df: grouped(df, "city", as_of="1")),
+    "text": (
+        dpsql.UnsupportedQueryError, "df.astype", lambda df: grouped(df, "city").sum("shift", bounds=(0, 1)),
+    ),
+    "function": (dpsql.UnsupportedQueryError, "median", lambda df: grouped(df, "city").agg(x=("paid", "max"))),
+    "lambda": (dpsql.UnsupportedQueryError, "function of Python", lambda df: grouped(df, "city").agg(x=("paid", len))),
+    "doubled": (
+        dpsql.PolicyError, "two columns 'city'",
+        lambda df: grouped(df, "city", as_index=False).agg(city=("paid", "count")),
+    ),
+    "form": (dpsql.PolicyError, "x=", lambda df: grouped(df, "city").agg(x="size")),
+    "nothing": (dpsql.PolicyError, "named columns", lambda df: grouped(df, "city").agg()),
+    "low bounds": (dpsql.PolicyError, "lower first", lambda df: grouped(df, "city").mean("paid", bounds=(5, 0))),
+    "level of at": (dpsql.PolicyError, "rho or an epsilon", lambda df: grouped(df, "city").at()),
+    "dtype": (
+        dpsql.SchemaError, "'month' have a dtype without",
+        lambda df: grouped(df.assign(month=pd.Period("2026-11")), "month").size(),
+    ),
+    "list": (dpsql.PolicyError, "a list of values", lambda df: grouped(df, "city", public_keys="Lund")),
+    "tuples": (dpsql.PolicyError, "of 2 values", lambda df: grouped(df, ["city", "shift"], public_keys=["a"])),
+    "no list": (dpsql.PolicyError, "lists no key", lambda df: grouped(df, "city", public_keys=[None])),
+    "other list": (dpsql.PolicyError, "which is no key", lambda df: grouped(df, "city", public_keys={"town": ["a"]})),
+    "missing list": (
+        dpsql.UnsupportedQueryError, "every key in public_keys",
+        lambda df: grouped(df, ["city", "shift"], public_keys={"city": ["Lund"]}).size(),
+    ),
+    "wrong list": (
+        dpsql.SchemaError, "must be BIGINT", lambda df: grouped(df, "who", public_keys=["Lund"]).nunique_units(),
+    ),
+    "unit": (dpsql.PolicyError, "dpsql.unit", lambda df: grouped(df, "city", unit=3)),
+    "no budget": (dpsql.PolicyError, "has no budget yet", lambda df: grouped(df, "city", unit="nobody").size()),
+    "other budget": (dpsql.PolicyError, "another budget", lambda df: grouped(df, "city", unit=RICHER).size()),
+    "over budget": (
+        dpsql.BudgetError, "does not cover",
+        lambda df: grouped(df, "city", rho=2000, public_keys=["Lund"]).nunique_units(),
+    ),
+    "no file": (
+        dpsql.PolicyError, "there is no state file",
+        lambda df: grouped(df, "city", unit=dpsql.unit("patient", state="nowhere.dpsql", source="x")).size(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "message", "raising"), ERRORS.values(), ids=ERRORS.keys())
+def test_errors_say_what_to_write(
+    error: type[dpsql.DpsqlError], message: str, raising: Raising, people_frame: Any
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        raising(people_frame)
+    assert "line 1" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def people_frame() -> Any:
+    """A frame whose unit has its budget."""
+    frame = people()
+    grouped(frame, "city").explain()
+    return frame
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": ""},
+        {"name": "a", "state": "x.dpsql"},
+        {"name": "a", "version": "1"},
+        {"name": "a", "source": "a.b.c"},
+        {"name": "a", "epsilon_budget": 1},
+    ],
+)
+def test_a_unit_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(dpsql.PolicyError):
+        dpsql.unit(**arguments)
+
+
+def test_a_table_that_finds_its_unit_through_another_is_for_sql(tmp_path: Path) -> None:
+    with dpsql.connect(tmp_path / "ward.duckdb") as session:
+        session.connection.execute("CREATE TABLE visits (visit_id INTEGER PRIMARY KEY, patient_id INTEGER)")
+        session.connection.execute("CREATE TABLE meals (visit_id INTEGER, dish VARCHAR)")
+        session.sql("CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)")
+        session.sql("CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id')")
+        session.sql("CALL dp_link('meals', 'visit_id', parent := 'visits.visit_id')")
+    meals = pd.DataFrame({"visit_id": [1], "dish": ["soup"]})
+    unit = dpsql.unit("patient", state=tmp_path / "ward.duckdb.dpsql", source="meals")
+    with pytest.raises(dpsql.PolicyError, match="through another table"):
+        grouped(meals, "dish", unit=unit).size()
+    with pytest.raises(dpsql.PolicyError, match="is not protected in"):
+        grouped(meals, "dish", unit=dataclasses.replace(unit, source="dishes")).size()
