@@ -6,7 +6,7 @@ import functools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dpsql.engine import Engine, Sandbox
@@ -93,20 +93,6 @@ class StateDrawer:
             self._state = self._nothing = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """What a query would be.
-
-    Attributes:
-        plan: as ``FROM dp_explain(…)`` shows it.
-        columns: name and DuckDB type of each column of the answer.
-
-    """
-
-    plan: Result
-    columns: tuple[tuple[str, str], ...]
-
-
 class Desk:
     """What curator and analysts share: reading statements, planning, answering."""
 
@@ -190,25 +176,6 @@ class Desk:
         if call.name == "dp_policy":
             return policy_table(state)
         return releases_table(state, None if reader == CURATOR else reader)
-
-    def rehearse(self, declarations: Sequence[str], text: str, options: Mapping[str, object]) -> Rehearsal:
-        """Plan a SELECT as it would be after declarations, which are carried out on a copy of the books."""
-        statement = read_statement(text)
-        if not isinstance(statement, SelectStatement):
-            raise ParseError("only a SELECT has a plan")
-        copy = Desk(self.books.copied(), self.engine)
-        try:
-            for declaration in declarations:
-                call = read_statement(declaration)
-                if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
-                    raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
-                declare(call, copy.books, copy.engine)
-            query, state, reader = copy.plan(statement, options, CURATOR)
-            columns = tuple((column.name, column.type) for column in query.shown)
-            return Rehearsal(explain_table(query, state, reader), columns)
-        finally:
-            copy.books.close()
-            copy.sandbox.close()
 
     def _budget(self, call: FunctionCall, names: list[str], reader: str) -> Result:
         analysts = call.named.get("analysts")

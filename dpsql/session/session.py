@@ -11,8 +11,9 @@ import duckdb
 from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, PolicyError
-from dpsql.session.desk import Desk, Parameters, Rehearsal, StateDrawer
+from dpsql.session.desk import Desk, Parameters, StateDrawer
 from dpsql.session.reader import CURATOR
+from dpsql.session.rehearsal import Rehearsal, rehearse
 from dpsql.session.result import Result
 
 
@@ -101,7 +102,7 @@ class Session:
             DpsqlError: as the statements themselves would.
 
         """
-        return self._desk.rehearse(declarations, text, options)
+        return rehearse(self._books, self._desk.engine, declarations, text, options)
 
     def as_analyst(self, name: str) -> Analyst:
         """A handle without the connection, on which only private answers can be had."""

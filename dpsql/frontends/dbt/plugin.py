@@ -32,7 +32,7 @@ from dpsql.frontends.dbt.declared import declarations, number
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.declare import split_name
-from dpsql.session.desk import Rehearsal
+from dpsql.session.rehearsal import Rehearsal
 from dpsql.session.session import Session
 
 NAME = "dpsql"
