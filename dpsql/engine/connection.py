@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,12 +91,26 @@ class LocalConnection:
         Only for its aggregate: for the shell it would hold connections, and with them the database open.
         """
         if self._native_library is not None:
-            os.environ[_AGGREGATE_ONLY] = "1"
-            try:
-                with contextlib.suppress(duckdb.Error), contextlib.closing(self._connection.cursor()) as cursor:
-                    cursor.load_extension(str(self._native_library))
-            finally:
-                del os.environ[_AGGREGATE_ONLY]
+            with (
+                _set_while_loading(),
+                contextlib.suppress(duckdb.Error),
+                contextlib.closing(self._connection.cursor()) as cursor,
+            ):
+                cursor.load_extension(str(self._native_library))
+
+
+_LOADING = threading.Lock()
+
+
+@contextlib.contextmanager
+def _set_while_loading() -> Iterator[None]:
+    # the environment is one for all threads
+    with _LOADING:
+        os.environ[_AGGREGATE_ONLY] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[_AGGREGATE_ONLY]
 
 
 class _LocalCursor:

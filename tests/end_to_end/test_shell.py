@@ -62,6 +62,7 @@ def test_functions_and_their_arguments_are_those_of_the_session() -> None:
     assert arguments["dp_unit"] == budget
     assert arguments["dp_protect"] == rules | budget
     assert arguments["dp_link"] == {"parent", *rules} - {"unit", "privacy_unit_column"}
+    assert arguments["dp_public"] == arguments["dp_new_version"] == {"version"}
 
 
 def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ typedef struct {
 	    "as_of", "refresh", "buckets", "bounding", "other_group"
 #define TABLE_RULES                                                                                                    \
 	"max_groups_contributed", "max_rows_per_group", "default_rho", "default_epsilon", "default_delta",                  \
-	    "min_privacy_units_per_group", "rho_window", "rho_ceiling"
+	    "min_privacy_units_per_group", "rho_window", "rho_ceiling", "version"
 #define BUDGET "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion"
 
 static const Signature signatures[] = {
@@ -42,7 +42,7 @@ static const Signature signatures[] = {
     {"dp_protect", 1, {"unit", "privacy_unit_column", TABLE_RULES, BUDGET}},
     {"dp_link", 2, {"parent", TABLE_RULES}},
     {"dp_domain", 2, {"bounds", "keys", "keys_from"}},
-    {"dp_public", 1, {0}},
+    {"dp_public", 1, {"version"}},
     {"dp_analyst", 1, {"rho_limit"}},
     {"dp_new_version", 1, {"version"}},
     {"dp_server", 1, {"token", "ca_file"}},

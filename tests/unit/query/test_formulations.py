@@ -7,6 +7,7 @@ could come apart between them, the choice, and the native aggregate by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,6 +270,17 @@ def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False
         assert len(result) > 0
     (sql,) = seen
     return sql
+
+
+@needs_native
+def test_threads_may_load_the_library_at_once() -> None:
+    """The environment that tells it to bring its aggregate alone is one for all threads."""
+    connections = [duckdb.connect(config={"allow_unsigned_extensions": True}) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda one: DuckDBEngine(one, native_library()).has_native(), connections))
+    for connection in connections:
+        assert not connection.execute("FROM duckdb_functions() WHERE function_name = 'dp_query'").fetchall()
+        connection.close()
 
 
 @needs_native
