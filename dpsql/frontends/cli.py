@@ -408,7 +408,7 @@ def _logging_to_stderr(verbose: bool, *, times: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(doing: str, share_done: Callable[[], float | None] | None) -> Iterator[None]:
-    """A line on the terminal with the seconds so far, from the first second on, and how much is done where that is known."""
+    """A line on the terminal with the seconds so far, from the first second on, and how much is done where known."""
     if not sys.stderr.isatty():
         yield
         return

@@ -40,7 +40,8 @@ def sections_of(curator: Session, flights: tuple[str, Result], visits: tuple[str
 
     Args:
         curator: who looks at the books.
-        flights, visits: Ana's two questions, with their answers.
+        flights: Ana's first question, with its answer.
+        visits: her second.
 
     Raises:
         MissingPackageError: matplotlib is not installed.

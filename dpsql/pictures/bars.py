@@ -28,7 +28,7 @@ class Bars:
         names: one a group, as the reader knows them.
         values: NaN where a group has none.
         low, high: ends of the 95 % intervals, NaN where a number has none.
-        threshold: the number that a group must exceed to be shown, in the units of the values; None where there is none.
+        threshold: what a group must exceed to be shown, in the units of the values; None where nothing.
         is_along: whether the groups lie along an axis, as days do.
         remark: a sentence under the picture.
 
@@ -88,9 +88,10 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
 
 def _name_along(axes: Axes, places: npt.NDArray[np.intp], names: Sequence[str]) -> None:
     step = max(1, -(-len(names) // _MOST_NAMES))
-    turned = any(len(name) > 4 for name in names[::step])
-    place = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-    axes.set_xticks(places[::step], names[::step], parse_math=False, **place)
+    axes.set_xticks(places[::step], names[::step], parse_math=False)
+    if any(len(name) > 4 for name in names[::step]):
+        for label in axes.get_xticklabels():
+            label.set(rotation=60, ha="right", rotation_mode="anchor")
 
 
 def _draw_threshold(axes: Axes, threshold: float, *, along: bool) -> None:

@@ -65,7 +65,9 @@ def _draw_points(axes: Axes, stored: Mapping[str, Sequence[StoredPoint]]) -> Non
         )  # fmt: skip
         cut = [(point.rho, point.tau) for point in ordered if point.tau is not None]
         if cut:
-            axes.plot(*zip(*cut, strict=True), "s--", color=FREE, ms=5, lw=1, label=f"threshold (tau) of {statistic[:8]}")
+            axes.plot(
+                *zip(*cut, strict=True), "s--", color=FREE, ms=5, lw=1, label=f"threshold (tau) of {statistic[:8]}"
+            )
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.6g}")

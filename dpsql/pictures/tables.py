@@ -27,7 +27,8 @@ def html_table(columns: Sequence[TableColumn], count: int, summary: str, details
     Args:
         columns: of one length; their first rows are enough.
         count: how many rows there are.
-        summary, details: plain text; no summary, no fold.
+        summary: plain text; where it is empty, nothing is below.
+        details: plain text.
 
     """
     head = "".join(f"<th>{escape(column.name)}</th>" for column in columns)

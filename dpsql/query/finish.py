@@ -13,7 +13,8 @@ NOISY = "dpsql_noisy"
 def finish_sql(query: PrivateQuery) -> str:
     """SQL from the noisy table to the result, with every column in its planned type.
 
-    After the columns stand the ends of the 95 % interval of each that is one aggregate, low before high. An expression that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
+    After the columns stand the ends of the 95 % interval of each that is one aggregate, low before high. An expression
+    that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
     """
     finish = query.finish
     typed = [f"CAST({_key(query, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(query.keys)]

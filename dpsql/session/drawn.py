@@ -59,7 +59,7 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
 
 
 def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
-    """All columns with the intervals that are known of them; columns that a reader asked for as ends stay as they are."""
+    """All columns with the intervals that are known of them."""
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         ends = None if layout is None else layout.interval(name)
@@ -88,7 +88,7 @@ def _number(table: pa.Table, keys: Sequence[str]) -> str:
 def _names(table: pa.Table, keys: Sequence[str]) -> list[object]:
     if not keys:
         return [""] * table.num_rows
-    columns = [readable(table.column(key)).to_pylist() for key in keys]
+    columns: list[list[object]] = [readable(table.column(key)).to_pylist() for key in keys]
     if len(columns) == 1:
         return columns[0]
     return [" · ".join("NULL" if part is None else str(part) for part in parts) for parts in zip(*columns, strict=True)]

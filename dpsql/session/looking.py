@@ -34,7 +34,9 @@ def plot_budget(books: Session | Analyst | str | Path, unit: str | None = None, 
 
     """
     with _opened(books) as handle:
-        answer = handle.sql(f"FROM dp_budget({'' if unit is None else '$unit'})", {} if unit is None else {"unit": unit})
+        answer = handle.sql(
+            f"FROM dp_budget({'' if unit is None else '$unit'})", {} if unit is None else {"unit": unit}
+        )
     budgets = [
         UnitBudget(
             unit=row["unit"],

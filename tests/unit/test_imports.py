@@ -45,7 +45,7 @@ MAY_USE: dict[str, set[str]] = {
     "dbt_common": {"frontends"},
     "duckdb": {"engine", "session", "frontends"},
     "filelock": {"state"},
-    "matplotlib": {"pictures", "session"},
+    "matplotlib": {"pictures", "session", "frontends"},
     "numpy": EVERY_ROOM - {"query"},
     "pandas": {"session", "frontends"},
     "polars": {"session", "frontends"},
