@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import textwrap
 import threading
 import time

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import AccessError, PolicyError, StateError
 from dpsql.pictures.budget import UnitBudget, draw_budgets
 from dpsql.pictures.cascade import Asked, StoredPoint, draw_cascade
-from dpsql.session.session import Analyst, Session, connect
+from dpsql.session.desk import Parameters
+from dpsql.session.result import Result
+from dpsql.session.session import connect
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
 _FEWEST_LETTERS = 6
 
 
-def plot_budget(books: Session | Analyst | str | Path, unit: str | None = None, *, ax: Axes | None = None) -> Axes:
+class Reader(Protocol):
+    """A session, or a handle of an analyst, here or at a server."""
+
+    def sql(self, text: str, params: Parameters = None) -> Result:
+        """Run one statement."""
+
+
+def plot_budget(books: Reader | str | Path, unit: str | None = None, *, ax: Axes | None = None) -> Axes:
     """Draw what privacy units may spend and have spent, and what an analyst who asks holds of it.
 
     Args:
@@ -54,7 +63,7 @@ def plot_budget(books: Session | Analyst | str | Path, unit: str | None = None, 
     return draw_budgets(budgets, ax)
 
 
-def plot_cascade(books: Session | Analyst | str | Path, query_hash: str, *, figure: Figure | None = None) -> Figure:
+def plot_cascade(books: Reader | str | Path, query_hash: str, *, figure: Figure | None = None) -> Figure:
     """Draw what each asking of one question cost and, for the curator, noise and threshold of its stored points.
 
     An analyst's handle draws the askings that were theirs, and no points.
@@ -88,8 +97,8 @@ def plot_cascade(books: Session | Analyst | str | Path, query_hash: str, *, figu
 
 
 @contextlib.contextmanager
-def _opened(books: Session | Analyst | str | Path) -> Iterator[Session | Analyst]:
-    if isinstance(books, Session | Analyst):
+def _opened(books: Reader | str | Path) -> Iterator[Reader]:
+    if not isinstance(books, str | Path):
         yield books
         return
     if not Path(books).is_file():
