@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.frontends import cli
+from dpsql.query.allowed import FUNCTION_EXAMPLES
+from tests.documents import reference
 from tests.documents.pages import ROOT, Block, Page, commands, pages, read_page, statements, without_numbers
 
 # Commands that a page may show and no test of pages runs, with the reason.
@@ -105,6 +108,31 @@ def _begins(words: list[str], known: tuple[str, ...]) -> bool:
     return len(words) >= len(known) and all(
         word == part or word.startswith(f"{part}.") for word, part in zip(words, known, strict=False)
     )
+
+
+def test_the_reference_is_what_is_generated() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run: python -m tests.documents.reference"
+
+
+def test_the_page_of_sql_lists_the_functions_that_are_allowed() -> None:
+    text = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
+    section = text[text.index("### Row expressions") : text.index("Other names of the same functions")]
+    listed = set(re.findall(r"`(\w+)`", section[section.index("- numbers") :]))
+    casts = {"cast", "try_cast"}
+    assert listed | casts == {reference.name_of(example) for example in FUNCTION_EXAMPLES}
+
+
+def test_every_page_is_found_from_the_front_page() -> None:
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages_of_front = {name for name in PAGES if name.count("/") == 1 and not name.startswith("docs/errata")}
+    assert {name for name in pages_of_front if f"({name})" not in front} == set()
+
+
+def test_no_page_points_to_a_page_that_is_not_there() -> None:
+    for name in PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
+            assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
 
 
 def test_every_reason_not_to_run_a_command_is_needed() -> None:
