@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_HIDING = ("gshm", "csh")
+"""Mechanisms of private keys."""
+
 _WIDTH = 240
 """Widest box, in characters: a sentence of a plan is shown whole."""
 
@@ -120,7 +123,9 @@ class Receipt:
             f"privacy  rho = {self.rho:.6g}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
         ]
         if self.threshold is not None:
-            above = "" if self.max_keys is None else "the largest group left out by more than "
+            # a list bounds the number of keys, too, but leaves none of them out
+            is_relative = self.max_keys is not None and self.mechanism in _HIDING
+            above = "the largest group left out by more than " if is_relative else ""
             lines.append(f"keys     shown where the noisy count of units exceeds {above}{self.threshold:.9g}")
         for one in self.sets:
             keys, own = ", ".join(one.keys), one.receipt
