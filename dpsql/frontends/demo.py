@@ -75,6 +75,8 @@ def run_demo(out: TextIO, page: Path | None = None) -> None:
     """
     if page is not None:
         matplotlib_module("matplotlib")
+        # found out now, and not at the end of the tour
+        page.touch()
     with tempfile.TemporaryDirectory(prefix="dpsql-demo-") as folder, connect(Path(folder, "demo.duckdb")) as curator:
         tour = _Tour(curator, out)
         tour.run()

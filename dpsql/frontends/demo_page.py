@@ -17,7 +17,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 52rem; margin: 2rem auto;
        padding: 0 1rem }
 pre { background: #f4f6f8; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem }
-svg { width: 100%; height: auto }
+figure { margin: 0 } svg { width: 100%; height: auto }
 table { border-collapse: collapse; font-size: .9rem } th, td { padding: .1rem .7rem; text-align: left }
 summary { cursor: pointer; color: #0072b2 }
 """
@@ -101,8 +101,9 @@ def page_of(sections: Sequence[Section]) -> str:
     for section in sections:
         code = f"<pre>{escape(section.sql)}</pre>" if section.sql else ""
         table = f"<details><summary>the numbers</summary>{section.table}</details>" if section.table else ""
+        picture = f'<figure role="img" aria-label="{escape(section.title)}">{section.picture}</figure>'
         parts.append(
-            f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{code}{section.picture}{table}</section>"
+            f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{code}{picture}{table}</section>"
         )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>dpsql: a tour</title>'

@@ -27,9 +27,11 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
         rows: how many groups, from the first on.
 
     Raises:
-        SchemaError: there is no such column, or it holds no numbers.
+        SchemaError: there is no such column, it holds no numbers, or no row is to be drawn.
 
     """
+    if rows < 1:
+        raise SchemaError("a picture has one row or more.", hint="Write plot(rows=40).")
     keys = _keys(table, layout)
     column = _number(table, keys) if column is None else column
     if column not in table.column_names:
@@ -41,6 +43,8 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
     low, high = _ends(layout, column, table.num_rows)
     along = len(keys) == 1 and _is_ordered(table.schema.field(keys[0]).type)
     sentences = [f"First {rows} of {count:,} groups."] if count > rows else []
+    if not count:
+        sentences.append("There is no group.")
     is_cut = layout is not None and layout.is_cut and threshold is not None
     on_axis = layout is not None and layout.is_cut and layout.units == column
     if is_cut and not on_axis:

@@ -148,6 +148,17 @@ def test_the_books_can_be_drawn_as_any_table(session: dpsql.Session, answer: dps
     assert [label.get_text() for label in axes.get_yticklabels()] == ["patient"]
 
 
+def test_an_answer_without_groups_is_a_picture_too(session: dpsql.Session) -> None:
+    axes = session.sql(
+        "SELECT ward, count(DISTINCT patient) AS n FROM visits WHERE cost > 99 GROUP BY ward", rho=0.1, delta=1e-7
+    ).plot()
+    assert "There is no group" in axes.texts[0].get_text()
+    assert len(axes.containers[0]) == 0
+    svg_of(plt.gcf())
+    with pytest.raises(dpsql.SchemaError, match="one row or more"):
+        session.sql("FROM dp_budget()").plot(rows=0)
+
+
 @pytest.mark.parametrize(
     ("column", "said"), [("nothing", "no column 'nothing'. It has ward, patients"), ("ward", "holds no numbers")]
 )
