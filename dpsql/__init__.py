@@ -20,6 +20,7 @@ from dpsql.errors import (
     DpsqlError,
     EngineError,
     EntropyError,
+    MissingPackageError,
     ParseError,
     PolicyError,
     QueryError,
@@ -33,7 +34,7 @@ from dpsql.errors import (
 )
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit, unit
 from dpsql.frontends.pandas_accessor import from_frame
-from dpsql.session import Analyst, ColumnReceipt, Receipt, Result, Session, connect
+from dpsql.session import Analyst, ColumnReceipt, Receipt, Result, Session, connect, plot_budget, plot_cascade
 
 __version__ = version("dpsql")
 
@@ -46,6 +47,7 @@ __all__ = [
     "DpsqlError",
     "EngineError",
     "EntropyError",
+    "MissingPackageError",
     "ParseError",
     "PolicyError",
     "PrivacyUnit",
@@ -62,6 +64,8 @@ __all__ = [
     "UnsupportedQueryError",
     "connect",
     "from_frame",
+    "plot_budget",
+    "plot_cascade",
     "remote",
     "unit",
 ]

@@ -12,6 +12,7 @@
     ├── ReleaseError               a point could not be drawn, stored or shown
     ├── StateError                 the state file is missing, newer, damaged or busy
     ├── EntropyError               the operating system gave no randomness
+    ├── MissingPackageError        what was asked for needs an optional package that is not installed
     ├── AccessError                an analyst asked for something only the curator may do
     └── RemoteError                a server cannot be reached, is stopping, or answered what cannot be read
 
@@ -164,6 +165,21 @@ class StateError(DpsqlError):
 
 class EntropyError(DpsqlError):
     """The operating system gave no randomness; nothing was drawn."""
+
+
+class MissingPackageError(DpsqlError):
+    """What was asked for needs an optional package that is not installed.
+
+    Attributes:
+        package: what is missing.
+        extra: the extra of dpsql that brings it.
+
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(f"this needs {package}, which is not installed; run: pip install 'dpsql[{extra}]'")
 
 
 class AccessError(DpsqlError):

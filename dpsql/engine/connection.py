@@ -26,6 +26,14 @@ PINNED = (
 """What every cursor of an engine sets before it reads."""
 
 
+_HERE = (
+    "SET python_enable_replacements = false",
+    # counted, for `Cursor.progress`, and never printed
+    "SET enable_progress_bar = true",
+    "SET enable_progress_bar_print = false",
+)
+
+
 class Cursor(Protocol):
     """One connection with pinned settings."""
 
@@ -46,6 +54,9 @@ class Cursor(Protocol):
 
     def interrupt(self) -> None:
         """End the query that runs, from another thread."""
+
+    def progress(self) -> float | None:
+        """How much of the query that runs is done, 0 to 1, from another thread; None where that is not known."""
 
 
 class Connection(Protocol):
@@ -79,7 +90,7 @@ class LocalConnection:
         """A cursor for some queries."""
         cursor = self._connection.cursor()
         try:
-            for statement in (*PINNED, "SET python_enable_replacements = false"):
+            for statement in (*PINNED, *_HERE):
                 cursor.execute(statement)
             yield _LocalCursor(cursor)
         finally:
@@ -137,3 +148,10 @@ class _LocalCursor:
 
     def interrupt(self) -> None:
         self._cursor.interrupt()
+
+    def progress(self) -> float | None:
+        done = -1.0
+        # the cursor may be closed by now
+        with contextlib.suppress(duckdb.Error):
+            done = self._cursor.query_progress()
+        return done / 100 if 0 <= done <= 100 else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.engine.catalog import CatalogRow, canonical_name, named, table_schema
-from dpsql.engine.connection import Connection, LocalConnection
+from dpsql.engine.connection import Connection, Cursor, LocalConnection
 from dpsql.engine.interrupts import interrupt_after
 from dpsql.engine.settings import BYTEWISE, SETTINGS
 from dpsql.errors import EngineError, SchemaError
@@ -92,6 +92,12 @@ class Engine(Protocol):
     def has_native(self) -> bool:
         """Whether the native aggregate can be called."""
 
+    def progress(self) -> float | None:
+        """How much of the reading that began last is done, 0 to 1; None where nothing is read, or it is not known.
+
+        It follows the rows: for the curator alone.
+        """
+
 
 class DuckDBEngine:
     """The curator's own database, read through cursors with pinned settings."""
@@ -101,6 +107,7 @@ class DuckDBEngine:
             connection = LocalConnection(connection, native_library)
         self._connection = connection
         self._has_native: bool | None = None
+        self._reading_cursors: list[Cursor] = []
 
     def settings(self) -> tuple[tuple[str, str], ...]:
         """The pinned settings, and the instance's default collation."""
@@ -284,9 +291,25 @@ class DuckDBEngine:
             self._has_native = found == [expected]
         return self._has_native
 
+    def progress(self) -> float | None:
+        """How much of the reading that began last is done; from another thread."""
+        # a copy, for others come and go
+        last = self._reading_cursors[-1:]
+        return last[0].progress() if last else None
+
+    @contextlib.contextmanager
+    def _reading(self, timeout_seconds: float | None) -> Iterator[tuple[Cursor, threading.Event]]:
+        """A cursor whose progress can be asked for, and whether its time ran out."""
+        with self._connection.pinned() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+            self._reading_cursors.append(cursor)
+            try:
+                yield cursor, expired
+            finally:
+                self._reading_cursors.remove(cursor)
+
     def _run(self, sql: str, listed_keys: pa.Table | None, timeout_seconds: float | None) -> pa.Table:
         failed = False
-        with self._connection.pinned() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+        with self._reading(timeout_seconds) as (cursor, expired):
             try:
                 if listed_keys is not None:
                     cursor.offer(LISTED_KEYS, listed_keys)
@@ -310,7 +333,7 @@ class DuckDBEngine:
 
         """
         failed = False
-        with self._connection.pinned() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+        with self._reading(timeout_seconds) as (cursor, expired):
             pieces = cursor.pieces(sql, _ROWS_OF_A_PIECE)
             while True:
                 try:

@@ -14,9 +14,11 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import textwrap
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
     (AccessError, 2),
     (DpsqlError, 1),
 )
+_TICK_SECONDS = 1.0
 _LOCK_HOLDER = re.compile(r"\(PID (\d+)\)")
 
 
@@ -117,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run)
         return made
 
-    command("demo", _demo, "a tour on sample data in a temporary folder: counts, sums, intervals, prices")
+    demo = command("demo", _demo, "a tour on sample data in a temporary folder: counts, sums, intervals, prices")
+    demo.add_argument("--open", action="store_true", help="also show its pictures in the browser")
+    demo.add_argument("--html", type=Path, metavar="FILE", help="also write its pictures into this file")
     query = command("query", _query, "answer a private SELECT, or carry out a CALL dp_…(…) or FROM dp_…(…)")
     _add_database(query)
     query.add_argument("sql", metavar="SQL", help="one statement, in quotes")
@@ -191,13 +196,20 @@ def _dbt_init(arguments: argparse.Namespace) -> None:
     print(f"wrote {' and '.join(map(str, written))}; now run: dbt deps")
 
 
-def _demo(_: argparse.Namespace) -> None:
-    run_demo(sys.stdout)
+def _demo(arguments: argparse.Namespace) -> None:
+    page: Path | None = arguments.html
+    if page is None and arguments.open:
+        page = Path(tempfile.mkdtemp(prefix="dpsql-demo-"), "demo.html")
+    run_demo(sys.stdout, page)
+    if page is not None:
+        shown = arguments.open and webbrowser.open(page.resolve().as_uri())
+        print(f"\nThe pictures are {'shown, and ' if shown else ''}in {page}")
 
 
 def _query(arguments: argparse.Namespace) -> None:
     with _writable(arguments), _session(arguments) as session:
-        with _progress("answering"):
+        # how far the reading is follows the rows, which an analyst is not to know
+        with _progress("answering", session.progress if arguments.analyst is None else None):
             result = _reader(session, arguments).sql(
                 arguments.sql, timeout_seconds=arguments.timeout, **_privacy(arguments)
             )
@@ -396,8 +408,8 @@ def _logging_to_stderr(verbose: bool, *, times: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(doing: str) -> Iterator[None]:
-    """A line on the terminal with the seconds so far, from the first second on."""
+def _progress(doing: str, share_done: Callable[[], float | None] | None) -> Iterator[None]:
+    """A line on the terminal with the seconds so far, from the first second on, and how much is done where known."""
     if not sys.stderr.isatty():
         yield
         return
@@ -405,8 +417,10 @@ def _progress(doing: str) -> Iterator[None]:
     began = time.monotonic()
 
     def tick() -> None:
-        while not done.wait(1.0):
-            sys.stderr.write(f"\r{doing} … {time.monotonic() - began:.0f} s ")
+        while not done.wait(_TICK_SECONDS):
+            share = None if share_done is None else share_done()
+            done_so_far = "" if share is None else f", {share:4.0%}"
+            sys.stderr.write(f"\r{doing} … {time.monotonic() - began:.0f} s{done_so_far}\x1b[K ")
             sys.stderr.flush()
 
     ticker = threading.Thread(target=tick, daemon=True)

@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 from dpsql.assets import asset
 from dpsql.errors import BudgetError, QueryError
+from dpsql.frontends.demo_page import Section, page_of, sections_of
+from dpsql.pictures.paper import matplotlib_module
 from dpsql.session import Receipt, Result, Session, connect
 
 WIDTH = 98
@@ -60,10 +62,26 @@ def bounded_counts(table: str, key: str, unit: str, max_groups: int, max_rows: i
         ) GROUP BY {key}"""
 
 
-def run_demo(out: TextIO) -> None:
-    """Take the tour, in a temporary folder that is removed at its end."""
+def run_demo(out: TextIO, page: Path | None = None) -> None:
+    """Take the tour, in a temporary folder that is removed at its end.
+
+    Args:
+        out: where it is told.
+        page: a file that gets its pictures as one page of HTML.
+
+    Raises:
+        MissingPackageError: pictures are wanted and matplotlib is not installed; nothing was told.
+
+    """
+    if page is not None:
+        matplotlib_module("matplotlib")
+        # found out now, and not at the end of the tour
+        page.touch()
     with tempfile.TemporaryDirectory(prefix="dpsql-demo-") as folder, connect(Path(folder, "demo.duckdb")) as curator:
-        _Tour(curator, out).run()
+        tour = _Tour(curator, out)
+        tour.run()
+        if page is not None:
+            page.write_text(page_of(tour.sections()), encoding="utf-8")
 
 
 class _Tour:
@@ -78,9 +96,9 @@ class _Tour:
     def run(self) -> None:
         """All steps in order."""
         self._protect()
-        answer = self._ask_for_flights()
-        self._ask_for_visits()
-        self._ask_again(answer)
+        self._flights = self._ask_for_flights()
+        self._visits = self._ask_for_visits()
+        self._ask_again(self._flights)
         self._be_refused()
         self._title("Where to go from here")
         self._say(
@@ -88,6 +106,13 @@ class _Tour:
             '"SELECT …" shows noise and price and spends nothing; dpsql budget DB shows what is left; dpsql --help '
             "lists the rest. In Python: dpsql.connect('my.duckdb').sql('SELECT …')."
         )
+
+    def sections(self) -> list[Section]:
+        """What can be seen of the tour, once it was taken."""
+        # lower levels of the first question, for nothing, so that there are several to be seen
+        for epsilon in (1.0, 0.5):
+            self._ben.sql(FLIGHTS, epsilon=epsilon, delta=DELTA)
+        return sections_of(self._curator, (FLIGHTS, self._flights), (VISITS, self._visits))
 
     def _protect(self) -> None:
         self._title("1. The curator protects two tables")
@@ -146,7 +171,7 @@ class _Tour:
         self._say("(Budgets are kept in rho, because rho simply adds up from query to query, and epsilon does not.)")
         return answer
 
-    def _ask_for_visits(self) -> None:
+    def _ask_for_visits(self) -> Result:
         self._title("3. Ana asks: how many visits per diagnosis, and what did they cost?")
         self._code(VISITS)
         answer = self._ana.sql(VISITS, epsilon=EPSILON, delta=DELTA)
@@ -177,6 +202,7 @@ class _Tour:
             f"{len(rows)} of {len(true):,} diagnoses are shown; the rare ones, which would point at somebody, are not."
         )
         self._price(answer, "patient")
+        return answer
 
     def _explain_bounding(self, noun: str, true: Mapping[Any, Row], bounded: Mapping[Any, Row], limits: str) -> None:
         kept = sum(row[0] for row in bounded.values()) / sum(row[0] for row in true.values())

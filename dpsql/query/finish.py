@@ -13,16 +13,17 @@ NOISY = "dpsql_noisy"
 def finish_sql(query: PrivateQuery) -> str:
     """SQL from the noisy table to the result, with every column in its planned type.
 
-    An expression that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
+    After the columns stand the ends of the 95 % interval of each that is one aggregate, low before high. An expression
+    that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
     """
     finish = query.finish
     typed = [f"CAST({_key(query, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(query.keys)]
     for i, estimate in enumerate(query.estimates):
         typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
-    columns = ", ".join(
-        f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns
-    )
+    shown = [f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns]
+    numbered = [column.estimate for column in finish.columns if column.estimate is not None]
+    columns = ", ".join(shown + [f"agg_{i}_{end}" for i in numbered for end in ("low", "high")])
     having = f" WHERE {guarded(finish.having)}" if finish.having else ""
     if finish.windows:
         windows = ", ".join(f"{sql} AS window_{i}" for i, sql in enumerate(finish.windows))

@@ -19,6 +19,7 @@ import pyarrow as pa
 from dpsql import errors
 from dpsql.errors import DpsqlError, Refusal, RemoteError, Span
 from dpsql.session import ColumnReceipt, Receipt, Result
+from dpsql.session.layout import Layout
 from dpsql.session.result import SetReceipt
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -26,7 +27,8 @@ PARQUET = "application/vnd.apache.parquet"
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 
-_RECEIPT = b"dpsql.receipt"
+_RECEIPT, _LAYOUT, _ENDS = b"dpsql.receipt", b"dpsql.layout", b"dpsql.interval_ends"
+_LAYOUT_NAMES = ("keys", "is_cut", "units")
 _ATTRIBUTES = (
     "span", "hint", "refusals", "unit", "requested_rho", "remaining_rho", "requested_delta", "remaining_delta",
 )  # fmt: skip
@@ -116,15 +118,26 @@ def _plain(value: object) -> object:
 
 
 def to_arrow(result: Result) -> bytes:
-    """An Arrow stream of the table, with the receipt in its schema."""
+    """An Arrow stream of the table, with the receipt and what is known of the columns in its schema."""
     table = result.arrow()
-    receipt = json.dumps(to_json(result.receipt), allow_nan=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _RECEIPT: receipt.encode()})
+    told = {_RECEIPT: json.dumps(to_json(result.receipt), allow_nan=False).encode()}
+    if result.layout is not None:
+        names = {name: getattr(result.layout, name) for name in _LAYOUT_NAMES}
+        told |= {_LAYOUT: json.dumps(to_json(names)).encode(), _ENDS: _stream_of(result.layout.ends)}
+    return _stream_of(table.replace_schema_metadata({**(table.schema.metadata or {}), **told}))
+
+
+def _stream_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _table_of(content: bytes) -> pa.Table:
+    with pa.ipc.open_stream(content) as reader:
+        return reader.read_all()
 
 
 def result_of(content: bytes) -> Result:
@@ -135,14 +148,20 @@ def result_of(content: bytes) -> Result:
 
     """
     try:
-        with pa.ipc.open_stream(content) as reader:
-            table = reader.read_all()
+        table = _table_of(content)
         metadata = dict(table.schema.metadata or {})
         found = json.loads(metadata.pop(_RECEIPT))
         receipt = None if found is None else receipt_of(found)
+        names, ends = metadata.pop(_LAYOUT, None), metadata.pop(_ENDS, None)
+        layout = None if names is None or ends is None else _layout_of(json.loads(names), _table_of(ends))
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
         raise RemoteError("the server answered with a result that cannot be read; is it of another version?") from None
-    return Result(table.replace_schema_metadata(metadata or None), receipt)
+    return Result(table.replace_schema_metadata(metadata or None), receipt, layout)
+
+
+def _layout_of(data: Mapping[str, Any], ends: pa.Table) -> Layout:
+    units = data["units"]
+    return Layout(tuple(map(str, data["keys"])), bool(data["is_cut"]), None if units is None else str(units), ends)
 
 
 def error_to_json(error: DpsqlError) -> dict[str, Any]:

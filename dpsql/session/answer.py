@@ -18,6 +18,7 @@ from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import After, PrivateQuery
 from dpsql.session.exact import Rooms
 from dpsql.session.frame_release import reading_of, release_frame
+from dpsql.session.layout import laid_out
 from dpsql.session.other import Shown, require_other, with_other
 from dpsql.session.prepared import current, parts_of, prepare
 from dpsql.session.reader import Reader
@@ -85,10 +86,10 @@ def answer(
             shown = Shown(joint_table(query, prepared, stored), joint_price(joint, prepared, charged))
         if query.other is not None:
             shown = with_other(query, prepared[0], shown, charged, rooms, reader, timeout_seconds)
-    table = rooms.sandbox.run(finish_sql(query), {NOISY: shown.table})
+    table, layout = laid_out(query, rooms.sandbox.run(finish_sql(query), {NOISY: shown.table}))
     for step in query.after:
         table = _computed(step, table, rooms)
-    return Result(table, shown.receipt)
+    return Result(table, shown.receipt, None if query.after else layout)
 
 
 def _computed(step: After, shown: pa.Table, rooms: Rooms) -> pa.Table:

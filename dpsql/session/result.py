@@ -12,9 +12,19 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 
+from dpsql.pictures.bars import draw_bars
+from dpsql.pictures.tables import MOST_ROWS, html_table
+from dpsql.session.drawn import bars_of, table_columns
+from dpsql.session.layout import Layout
+from dpsql.session.readable import readable
+
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axes import Axes
 
+
+_HIDING = ("gshm", "csh")
+"""Mechanisms of private keys."""
 
 _WIDTH = 240
 """Widest box, in characters: a sentence of a plan is shown whole."""
@@ -99,19 +109,23 @@ class Receipt:
     notes: tuple[str, ...]
     sets: tuple[SetReceipt, ...] = ()
 
+    @property
+    def price(self) -> str:
+        """What was charged, in words."""
+        if self.reused:
+            return "nothing (served as stored)"
+        return f"rho = {self.charged_rho:.6g}, delta = {self.charged_delta:.3g}"
+
     def __str__(self) -> str:
-        price = (
-            "nothing (served as stored)"
-            if self.reused
-            else f"rho = {self.charged_rho:.6g}, delta = {self.charged_delta:.3g}"
-        )
         lines = [
             f"{self.mechanism} on {self.table} (version {self.version}), privacy unit {self.unit}",
-            f"price    {price}",
+            f"price    {self.price}",
             f"privacy  rho = {self.rho:.6g}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
         ]
         if self.threshold is not None:
-            above = "" if self.max_keys is None else "the largest group left out by more than "
+            # a list bounds the number of keys, too, but leaves none of them out
+            is_relative = self.max_keys is not None and self.mechanism in _HIDING
+            above = "the largest group left out by more than " if is_relative else ""
             lines.append(f"keys     shown where the noisy count of units exceeds {above}{self.threshold:.9g}")
         for one in self.sets:
             keys, own = ", ".join(one.keys), one.receipt
@@ -124,11 +138,18 @@ class Receipt:
 
 
 class Result:
-    """A table that was computed once; reading it again costs nothing and changes nothing."""
+    """A table that was computed once; reading it again costs nothing and changes nothing.
 
-    def __init__(self, table: pa.Table, receipt: Receipt | None = None) -> None:
+    Attributes:
+        receipt: of a private answer.
+        layout: what the columns of a private answer are; None for the books, and for what is computed around one.
+
+    """
+
+    def __init__(self, table: pa.Table, receipt: Receipt | None = None, layout: Layout | None = None) -> None:
         self._table = table
         self.receipt = receipt
+        self.layout = layout
 
     @classmethod
     def of_sentence(cls, sentence: str) -> Result:
@@ -149,7 +170,7 @@ class Result:
 
     def df(self) -> pd.DataFrame:
         """The table as a pandas DataFrame; dates that Python cannot hold become text."""
-        columns = [_readable(column) for column in self._table.columns]
+        columns = [readable(column) for column in self._table.columns]
         frame: pd.DataFrame = pa.table(columns, self._table.column_names).to_pandas()
         return frame
 
@@ -163,7 +184,7 @@ class Result:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as Python tuples; dates that Python cannot hold become text."""
-        return list(zip(*(_readable(column).to_pylist() for column in self._table.columns), strict=True))
+        return list(zip(*(readable(column).to_pylist() for column in self._table.columns), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as one Parquet file."""
@@ -183,23 +204,31 @@ class Result:
     def __repr__(self) -> str:
         return str(self)
 
+    def plot(self, column: str | None = None, *, ax: Axes | None = None, rows: int = 40) -> Axes:
+        """Draw one column: a bar a group with its 95 % interval; of the count of units also what is not shown.
+
+        Args:
+            column: its name; by default the first number that is no key.
+            ax: where to draw; by default a figure of its own.
+            rows: how many groups, from the first on.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed (``pip install 'dpsql[plot]'``).
+            SchemaError: there is no such column, or it holds no numbers.
+
+        """
+        threshold = None if self.receipt is None else self.receipt.threshold
+        return draw_bars(bars_of(self._table, self.layout, threshold, column, rows), ax)
+
     def _repr_html_(self) -> str:
-        html = self.df().to_html(index=False, max_rows=40)
-        return html + (f"<pre>{self.receipt}</pre>" if self.receipt is not None else "")
+        """For notebooks: intervals beside the numbers, the receipt folded, every text escaped."""
+        columns = table_columns(self._table.slice(0, MOST_ROWS), self.layout)
+        if self.receipt is None:
+            return html_table(columns, len(self), "", "")
+        return html_table(columns, len(self), _summary(self.receipt), str(self.receipt))
 
 
-def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column itself, or as text where it holds an infinite date, or one outside the years 1 to 9999."""
-    innermost = column.type
-    while pa.types.is_list(innermost) or pa.types.is_fixed_size_list(innermost):
-        innermost = innermost.value_type
-    if not pa.types.is_temporal(innermost):
-        return column
-    try:
-        column.to_pylist()
-        column.to_pandas()
-    except (OverflowError, ValueError, NotImplementedError):
-        with duckdb.connect(":memory:") as connection:
-            text = connection.from_arrow(pa.table({"value": column})).project("CAST(value AS VARCHAR) AS value")
-            return text.to_arrow_table().column("value")
-    return column
+def _summary(receipt: Receipt) -> str:
+    return (
+        f"{receipt.mechanism} · epsilon = {receipt.epsilon:.4g} at delta = {receipt.delta:.3g} · price: {receipt.price}"
+    )

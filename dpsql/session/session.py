@@ -104,6 +104,14 @@ class Session:
         """
         return rehearse(self._books, self._desk.engine, declarations, text, options)
 
+    def progress(self) -> float | None:
+        """How much of the rows of the query that began last has been read, 0 to 1; asked from another thread.
+
+        None where nothing is read at the moment, or DuckDB cannot say. It follows the rows, so it is for the curator:
+        an analyst's handle has nothing like it.
+        """
+        return self._desk.engine.progress()
+
     def as_analyst(self, name: str) -> Analyst:
         """A handle without the connection, on which only private answers can be had."""
         if not name or name == CURATOR:

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
+from dpsql.frontends import cli
 from dpsql.frontends.cli import main
 
 RARE = "canary-of-one-patient"
@@ -83,6 +86,19 @@ def files_below(folder: Path) -> set[str]:
 
 
 # What is printed
+
+
+def test_a_long_query_says_how_far_it_is_to_the_curator_alone(
+    database: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr.__class__, "isatty", lambda _: True, raising=False)
+    monkeypatch.setattr(cli, "_TICK_SECONDS", 0.001)
+    monkeypatch.setattr(dpsql.Session, "progress", lambda _: 0.5)
+    _, _, shown = run("query", database, COUNTS, "--rho", "0.01")
+    assert re.search(r"answering … 0 s,  50%", shown)
+    _, _, shown = run("query", database, COUNTS, "--rho", "0.02", "--analyst", "ana")
+    assert "answering … 0 s" in shown
+    assert "%" not in shown
 
 
 def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: Path) -> None:
@@ -380,9 +396,23 @@ def test_help_and_version(command: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fits the screen, leaves nothing, asks again for free, and shows both refusals."""
     monkeypatch.chdir(tmp_path)
-    code, text, message = run("demo")
+    opened: list[str] = []
+
+    def open_in_browser(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_in_browser)
+    code, text, message = run("demo", "--html", "tour.html", "--open")
     assert (code, message) == (0, "")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "tour.html"]
+    assert opened == [(tmp_path / "tour.html").as_uri()]
+    page = (tmp_path / "tour.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == page.count("<h2>") == 5
+    # one page alone: nothing is fetched, nothing runs, and no true number is in it
+    assert not re.search(r"<script|<link|<img|(src|href)=\"(?!#)", page)
+    assert "17,283" not in page
+    assert "The pictures are shown, and in tour.html" in text
     assert max(len(line) for line in text.splitlines()) <= 100
     assert "Identical numbers: yes. Price: rho = 0, delta = 0." in text
     assert "no private answer is defined for this query" in text

@@ -48,6 +48,7 @@ from dpsql.release.estimates import _added_up
 from dpsql.release.quantiles import quantile_value
 from dpsql.release.spreads import spread_value
 from dpsql.session.exact import cell_values
+from dpsql.session.layout import laid_out
 from dpsql.session.other import _appended
 from dpsql.session.policy_view import SchemaView, environment
 from dpsql.session.reader import CURATOR, Reader
@@ -219,7 +220,7 @@ class Clinic:
             noisy = self._exact_with_other(query, query.other)
         else:
             noisy = self._exact_table(query) if query.grouping is None else self._exact_sets(query, query.grouping)
-        shown = self.sandbox.run(finish_sql(query), {NOISY: noisy})
+        shown, _ = laid_out(query, self.sandbox.run(finish_sql(query), {NOISY: noisy}))
         for step in query.after:
             shown = self.sandbox.run(step.sql, {RESULT: shown})
         return shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,14 +95,3 @@ def test_refusals_of_a_record_are_known() -> None:
         if record.directive == "refuse":
             codes = {word.partition("@")[0] for word in record.expected[0].split()[1:]}
             assert codes <= {*CODES, ""}, record
-
-
-def test_texts_of_the_page_that_are_marked_as_queries_are_answered() -> None:
-    """Those with buckets take a public list of days."""
-    blocks = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    queries = [sql for block in blocks for sql in re.split(r";\n", block) if "FROM visits" in sql and "$$" not in sql]
-    assert len(queries) >= 6
-    with_days = "CALL dp_domain('visits', 'day', keys := [DATE '2026-02-03', DATE '2026-02-04'])"
-    with contextlib.closing(Clinic()) as clinic, contextlib.closing(Clinic(with_days)) as listed:
-        for sql in queries:
-            (listed if "buckets" in sql else clinic).plan(Record("sql.md", 0, "plan", sql, None, {}, ()))

@@ -31,9 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"query"} | LOWEST,
     "release": {"query"} | MATHEMATICS | LOWEST,
     "state": MATHEMATICS | LOWEST,
-    "session": BELOW_SESSION,
+    "pictures": LOWEST,
+    "session": BELOW_SESSION | {"pictures"},
     "remote": {"session"} | LOWEST,
-    "frontends": {"session", "remote", PACKAGE} | BELOW_SESSION,
+    "frontends": {"session", "remote", "pictures", PACKAGE} | BELOW_SESSION,
     PACKAGE: {"frontends", "session", "remote"} | BELOW_SESSION,
     "__main__": {"frontends"},
 }
@@ -44,6 +45,7 @@ MAY_USE: dict[str, set[str]] = {
     "dbt_common": {"frontends"},
     "duckdb": {"engine", "session", "frontends"},
     "filelock": {"state"},
+    "matplotlib": {"pictures", "session", "frontends"},
     "numpy": EVERY_ROOM - {"query"},
     "pandas": {"session", "frontends"},
     "polars": {"session", "frontends"},
@@ -160,7 +162,8 @@ def test_every_package_used_is_declared(package: dict[str, str]) -> None:
     with (ROOT / "pyproject.toml").open("rb") as text:
         project = tomllib.load(text)["project"]
     # polars is the reader's own: Result.pl() needs it only where it is asked for. dbt loads its plugin itself.
-    lines = [*project["dependencies"], *project["optional-dependencies"]["server"]]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["server"], *extras["plot"]]
     declared = {re.split(r"[<>=!~ \[]", line)[0].replace("-", "_") for line in lines} | {"polars", "dbt", "dbt_common"}
     used = {target.split(".")[0] for source in package.values() for target in imports_of(source, set())}
     assert used - set(sys.stdlib_module_names) - {PACKAGE, ""} <= declared

@@ -151,6 +151,10 @@ class _ShellCursor:
     def interrupt(self) -> None:
         """Nothing: a question from the shell has no limit of time, and its reading ends with its query."""
 
+    def progress(self) -> float | None:
+        """Not known here: the shell's own bar is that of the query around."""
+        return None
+
     def close(self) -> None:
         for name in self._offered:
             self._connection.drop(name)

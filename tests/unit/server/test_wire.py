@@ -14,6 +14,7 @@ from dpsql import errors
 from dpsql.errors import BudgetError, DpsqlError, ParseError, Refusal, RemoteError, Span, UnsupportedQueryError
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, result_of, scalar_of, to_arrow, to_json
 from dpsql.session import ColumnReceipt, Receipt, Result
+from dpsql.session.layout import Layout
 from dpsql.session.result import SetReceipt
 
 COLUMN = ColumnReceipt("n", "count(*)", (0.0, math.inf), 1.0, 2.0, 0.1 + 0.2, None, 2.0**-20)
@@ -80,6 +81,19 @@ def test_a_table_arrives_with_its_types_and_its_receipt(receipt: Receipt | None)
     assert arrived.receipt == receipt
     assert arrived.arrow().schema.equals(table.schema, check_metadata=True)
     assert arrived.arrow().drop(["x"]).equals(table.drop(["x"]))
+
+
+def test_what_is_known_of_the_columns_arrives() -> None:
+    ends = pa.table({"low n": [0.5, math.nan], "high n": [1.5, math.nan]})
+    table = pa.table({"city": ["Lund", None], "n": [1, 2]})
+    for layout in (Layout(("city",), True, "n", ends), Layout((), False, None, ends)):
+        arrived = result_of(to_arrow(Result(table, WHOLE, layout)))
+        assert arrived.layout is not None
+        assert (arrived.layout.keys, arrived.layout.is_cut, arrived.layout.units) == (
+            layout.keys, layout.is_cut, layout.units
+        )  # fmt: skip
+        assert str(arrived.layout.ends) == str(ends)
+        assert arrived.arrow().schema.equals(table.schema, check_metadata=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"not arrow", to_arrow(Result(pa.table({"n": [1]})))[:40]])

@@ -34,6 +34,13 @@ def duckdb_types(table: pa.Table) -> list[str]:
         return [str(kind) for kind in connection.from_arrow(table).types]
 
 
+def test_a_minimum_of_units_is_a_number_of_units_where_keys_are_listed(session: dpsql.Session) -> None:
+    listed = session.sql("SELECT city, count(*) FROM visits GROUP BY city", min_privacy_units_per_group=10)
+    assert "noisy count of units exceeds 10\n" in str(listed.receipt)
+    top = session.sql("SELECT diagnosis, count(*) FROM visits GROUP BY diagnosis", top_k=3)
+    assert "exceeds the largest group left out by more than" in str(top.receipt)
+
+
 def test_types_are_fixed_by_the_query(session: dpsql.Session) -> None:
     some = session.sql(SQL)
     none = session.sql(SQL, group_selection_strategy="GAUSSIAN_THRESHOLD", min_privacy_units_per_group=10**6)

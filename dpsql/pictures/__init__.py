@@ -1,0 +1,1 @@
+"""Pictures and tables for people: what was released, drawn. Nothing here reads anything but what it is given."""

@@ -1,0 +1,79 @@
+"""A released table as HTML for notebooks: intervals beside the numbers, the receipt folded, every text escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+MOST_ROWS = 40
+_STYLE = "text-align:right;font-variant-numeric:tabular-nums"
+_MUTED = "color:gray;font-size:85%"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column: its name, its values, and the ends of their 95 % intervals where it has any."""
+
+    name: str
+    values: Sequence[object]
+    intervals: Sequence[tuple[float | None, float | None]] | None = None
+
+
+def html_table(columns: Sequence[TableColumn], count: int, summary: str, details: str) -> str:
+    """The first rows, and below them a summary that unfolds to the details.
+
+    Args:
+        columns: of one length; their first rows are enough.
+        count: how many rows there are.
+        summary: plain text; where it is empty, nothing is below.
+        details: plain text.
+
+    """
+    head = "".join(f"<th>{escape(column.name)}</th>" for column in columns)
+    rows = [
+        "<tr>" + "".join(_cell(column, row) for column in columns) + "</tr>" for row in range(min(count, MOST_ROWS))
+    ]
+    if count > MOST_ROWS:
+        rows.append(f'<tr><td colspan="{len(columns)}" style="{_MUTED}">… {count - MOST_ROWS:,} rows more</td></tr>')
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    fold = f"<details><summary>{escape(summary)}</summary><pre>{escape(details)}</pre></details>" if summary else ""
+    return f"<div>{table}{fold}</div>"
+
+
+def _cell(column: TableColumn, row: int) -> str:
+    value = column.values[row]
+    low, high = column.intervals[row] if column.intervals is not None else (None, None)
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        text = escape(_written(value, None))
+        return f'<td style="{_STYLE}">{text}</td>' if _is_number(value) else f"<td>{text}</td>"
+    digits = _digits((high - low) / 2)
+    ends = f"{low:,.{digits}f} … {high:,.{digits}f}"
+    number = escape(_written(value, digits))
+    return f'<td style="{_STYLE}">{number} <span style="{_MUTED}">{escape(ends)}</span></td>'
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__round__") and not isinstance(value, bool)
+
+
+def _digits(half_width: float) -> int:
+    """Digits after the point that show two of the half width."""
+    return max(0, min(12, 1 - math.floor(math.log10(half_width)))) if half_width > 0 else 6
+
+
+def _written(value: object, digits: int | None) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return "".join(f"\\x{byte:02X}" for byte in value)
+        case bool() | str():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.10g}" if digits is None else f"{value:,.{digits}f}"
+        case _:
+            return str(value)

@@ -1,0 +1,121 @@
+"""docs/reference.md, generated from the allow-list and the options: python -m tests.documents.reference writes it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+
+from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
+from dpsql.query.allowed import _CAST_TARGETS, FUNCTION_EXAMPLES
+from dpsql.query.clauses import OPTION_NAMES, _check_option
+from dpsql.query.refusals import CODES, Refusals
+from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
+from dpsql.query.windows import RESULT_FUNCTIONS
+from dpsql.session.declare import BUDGET, TABLE_RULES
+from tests.documents.pages import ROOT
+
+PAGE = ROOT / "docs" / "reference.md"
+ROW = {
+    "x": "12", "y": "3", "z": "5", "s": "'Malmö'", "t": "'m'", "c": "true", "d": "DATE '2026-11-21'",
+    "e": "DATE '2026-12-24'", "ts": "TIMESTAMP '2026-11-21 10:30:00'",
+}  # fmt: skip
+
+
+def page() -> str:
+    """The page as it has to be."""
+    return "\n".join([_HEAD, *_functions(), *_casts(), *_options(), *_calls(), *_refusals()]) + "\n"
+
+
+_HEAD = """# What exactly may be written?
+
+Lists, generated from what the program checks (`python -m tests.documents.reference`); [sql.md](sql.md) explains them.
+"""
+
+
+def _functions() -> list[str]:
+    row = ", ".join(f"`{name}` = {value}" for name, value in ROW.items())
+    lines = [
+        "## Functions of a row",
+        "In row expressions (WHERE, GROUP BY, arguments of aggregates) and over the noisy result. "
+        "Other names that DuckDB has for them work too.",
+        f"Examples on the row {row}:",
+        "",
+        "| function | example | gives |",
+        "| --- | --- | --- |",
+    ]
+    columns = ", ".join(f"{value} AS {name}" for name, value in ROW.items())
+    with duckdb.connect() as connection:
+        for example in sorted(FUNCTION_EXAMPLES, key=name_of):
+            ((value,),) = connection.execute(f"SELECT {example} FROM (SELECT {columns})").fetchall()
+            shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+            shown = shown.lower() if isinstance(value, bool) else shown
+            lines.append(f"| `{name_of(example)}` | `{example}` | {shown} |")
+    return [*lines, ""]
+
+
+def name_of(example: str) -> str:
+    """The function that an example calls."""
+    found = re.match(r"\w+", example)
+    assert found is not None
+    return found[0]
+
+
+def _casts() -> list[str]:
+    # what the parser calls a type, and what people do
+    names = {
+        "INT": "INTEGER", "INT128": "HUGEINT", "UINT128": "UHUGEINT", "UINT": "UINTEGER", "TIMESTAMPNTZ": "TIMESTAMP",
+    }  # fmt: skip
+    types = sorted({names.get(name, name) for name in _CAST_TARGETS})
+    return ["## Types to cast to", ", ".join(f"`{name}`" for name in types) + ".", ""]
+
+
+def _options() -> list[str]:
+    lines = [
+        "## Options",
+        "In `OPTIONS (name = value, …)`, as keywords of `sql(…)`, and as arguments of `dp_query` and `dp_explain`. "
+        "What each means: [sql.md](sql.md#options).",
+        "",
+        "| option | takes |",
+        "| --- | --- |",
+    ]
+    return [*lines, *(f"| `{name}` | {_wanted(name)} |" for name in OPTION_NAMES), ""]
+
+
+def _wanted(option: str) -> str:
+    """What the check of an option says that it takes, when it is given something that nothing takes."""
+    refusals = Refusals("")
+    assert not _check_option(option, object(), None, refusals)
+    (refusal,) = refusals.found
+    return refusal.hint.removeprefix("Give ").removesuffix(".")
+
+
+def _calls() -> list[str]:
+    def listed(names: tuple[str, ...]) -> str:
+        return ", ".join(f"`{name}`" for name in names)
+
+    return [
+        "## Statements",
+        f"- **Declarations**, as `CALL …`: {listed(DECLARATIONS)}. A budget is said by {listed(BUDGET)}; "
+        f"rules of a table by {listed(TABLE_RULES)}.",
+        f"- **The books**, as `FROM …` or `CALL …`: {listed(TABLE_FUNCTIONS)}.",
+        f"- **Private aggregate functions**: {listed(PRIVATE_AGGREGATES)}. "
+        f"**Ends of intervals**: {listed(INTERVAL_FUNCTIONS)}.",
+        f"- **Windows over the result**: {listed(tuple(dict.fromkeys(RESULT_FUNCTIONS.values())))}.",
+        "",
+    ]
+
+
+def _refusals() -> list[str]:
+    lines = ["## Codes of refusals", "", "| code | for |", "| --- | --- |"]
+    return [*lines, *(f"| `{code}` | {meaning} |" for code, meaning in sorted(CODES.items()))]
+
+
+def main() -> None:
+    """Write the page."""
+    Path(PAGE).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
