@@ -42,7 +42,7 @@ from dpsql.frontends.demo import run_demo
 from dpsql.frontends.server.command import add_serve_arguments, add_token_arguments, make_token, run_server
 from dpsql.frontends.shell import answering
 from dpsql.frontends.shell.launch import install_extension, run_shell
-from dpsql.session import Analyst, Result, Session, connect
+from dpsql.session import Analyst, Result, Session, connect, state_beside
 
 _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
     (BudgetError, 3),
@@ -258,8 +258,10 @@ def _reader(session: Session, arguments: argparse.Namespace) -> Session | Analys
 
 
 def _state_path(arguments: argparse.Namespace) -> Path:
-    given: Path | None = arguments.state
-    return given if given is not None else Path(f"{arguments.database}.dpsql")
+    given: Path | None = arguments.state or state_beside(arguments.database)
+    if given is None:
+        raise _CommandError("a database in memory has no state file")
+    return given
 
 
 @contextlib.contextmanager

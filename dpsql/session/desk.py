@@ -46,6 +46,17 @@ def _say_that_the_budget_ends() -> None:
     logger.warning("the budget of a database in memory ends with this process; name a state file to keep it")
 
 
+def state_beside(database: str | Path) -> Path | None:
+    """The state file of a database, unless another is named; None for one in memory.
+
+    It lies beside the file itself, whatever links lead there: two ways to one file would have two budgets for its rows.
+    """
+    name = str(database)
+    if not name or name.startswith(":memory:"):
+        return None
+    return Path(f"{Path(name).expanduser().resolve()}.dpsql")
+
+
 class StateDrawer:
     """The state behind a session: opened when it exists, created by the first declaration.
 

@@ -11,7 +11,7 @@ import duckdb
 from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, PolicyError
-from dpsql.session.desk import Desk, Parameters, StateDrawer
+from dpsql.session.desk import Desk, Parameters, StateDrawer, state_beside
 from dpsql.session.reader import CURATOR
 from dpsql.session.rehearsal import Rehearsal, rehearse
 from dpsql.session.result import Result
@@ -141,8 +141,8 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
 
     Args:
         path: a DuckDB file, or ``:memory:``.
-        state: the state file (policy, ledger, side table); by default ``<path>.dpsql`` beside the database, and in
-            memory for ``:memory:``.
+        state: the state file (policy, ledger, side table); by default ``<path>.dpsql`` beside the database, where
+            links lead to it, and in memory for ``:memory:``.
         duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
             it use the native aggregate that ``make native`` builds, for the same results in less time.
 
@@ -155,6 +155,4 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
         read_only=read_only,
         config={name: str(value) for name, value in duckdb_config.items()},
     )
-    if state is not None:
-        return Session(connection, Path(state))
-    return Session(connection, None if str(path) == ":memory:" else Path(f"{path}.dpsql"))
+    return Session(connection, state_beside(path) if state is None else Path(state))

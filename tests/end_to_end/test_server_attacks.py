@@ -6,8 +6,10 @@ The probes are those of test_canary.py, with a canary in every column; here ever
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,7 +20,7 @@ from dpsql.frontends.server.running import Urls
 from dpsql.remote.wire import ARROW, JSON, PARQUET, error_of
 from tests.end_to_end import test_canary
 from tests.end_to_end.test_canary import ANSWERED, FAILING, REFUSED, broken, holds_canary
-from tests.serving import ask, door, in_background, request
+from tests.serving import ask, door, in_background, request, token_of
 
 session = test_canary.session
 logged = test_canary.logged
@@ -93,6 +95,33 @@ def test_other_addresses_lead_nowhere(session: dpsql.Session, urls: Urls) -> Non
             assert reply.status in (404, 405), path
             assert not holds_canary(reply.everything)
     assert session.sql("FROM dp_budget()").df()["rho_spent"][0] == 0
+
+
+def test_no_reply_sends_a_reader_elsewhere(urls: Urls) -> None:
+    """A redirect would go where the Host header says, and to http where a proxy speaks TLS."""
+    for path in ("/v1/me/", "/v1/queries/", "/metrics/"):
+        for url in (urls.analysts, urls.curator or ""):
+            reply = request(url, "GET", path, name="ana", headers={"Host": "evil.example"})
+            assert reply.status == 404
+            assert "evil" not in reply.everything
+
+
+def test_a_body_of_two_lengths_is_refused_and_ends_the_connection(urls: Urls) -> None:
+    """Else what a proxy takes for the rest of the first request would be the beginning of the next reader's."""
+    token = f"Authorization: Bearer {token_of('ana')}"
+    second = f"GET /v1/me HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n"
+    for path in ("/v1/queries", "/nowhere"):
+        first = f"POST {path} HTTP/1.1\r\nHost: x\r\n{token}\r\nTransfer-Encoding: chunked\r\n"
+        with socket.create_connection((urlsplit(urls.analysts).hostname, urlsplit(urls.analysts).port), 60) as line:
+            line.sendall(f"{first}Content-Length: {5 + len(second)}\r\n\r\n0\r\n\r\n{second}".encode())
+            replies = b"".join(iter(lambda: line.recv(65536), b""))
+        assert replies.startswith(b"HTTP/1.1 400 ")
+        assert replies.count(b"HTTP/1.1") == 1
+
+
+def test_a_method_that_a_stranger_makes_up_is_no_counter(urls: Urls) -> None:
+    assert request(urls.analysts, "MADEUP", "/v1/me").status == 405
+    assert "MADEUP" not in request(urls.curator or "", "GET", "/metrics", name="curator").everything
 
 
 @pytest.mark.parametrize(

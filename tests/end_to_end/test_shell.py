@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -92,14 +93,14 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_type_of_key_reaches_the_prompt() -> None:
-    """Types that are not flat are texts there; NULL, empty texts and letters beyond ASCII come through."""
+    """Types that are not flat are texts there; NULL, empty texts, letters beyond ASCII and odd names come through."""
     out, err = in_shell(
-        "CREATE TABLE t AS SELECT i AS p, ['', 'å🜂', NULL][1 + i % 3] AS name, "
+        "CREATE TABLE t AS SELECT i AS \"p?\", ['', 'å🜂', NULL][1 + i % 3] AS name, "
         "'00000000-0000-0000-0000-00000000000a'::UUID AS id, [1, i % 2] AS list, INTERVAL 3 DAY AS gap, "
         "'\\xAA'::BLOB AS raw, TIMESTAMPTZ '2026-01-02 03:04:05+00' AS at FROM range(3000) r(i);\n"
         "CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5);\n"
-        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
-        "SELECT * EXCLUDE n FROM dp_query($$ SELECT name, id, list, gap, raw, at, count(DISTINCT p) AS n FROM t "
+        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p?', max_groups_contributed := 1);\n"
+        'SELECT * EXCLUDE n FROM dp_query($$ SELECT name, id, list, gap, raw, at, count(DISTINCT "p?") AS n FROM t '
         "GROUP BY ALL $$, epsilon := 3, delta := 1e-6) WHERE list = '[1, 0]' ORDER BY ALL;\n"
     )
     assert not re.search("[Ee]rror", err)
@@ -230,6 +231,27 @@ def test_no_helper_is_one_sentence(tmp_path: Path, program: str, said: str) -> N
         program = str(old)
     _, err = in_shell("FROM dp_policy();\n", environment={"DPSQL_HELPER": program})
     assert said in err
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [b"\xff\xff\xff\xff" + 7 * b"\0", b"\1\0\0\0\1\0\0\0c\xff\0\0", b"\1\0\0\0\1\0\0\0c\x13\x63\0", b"\1\0\0\0\1\0"],
+    ids=["more columns than bytes", "no type", "no decimal", "cut off"],
+)
+def test_what_is_no_table_is_one_sentence(tmp_path: Path, columns: bytes) -> None:
+    program = tmp_path / "confused"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import os\n"
+        "os.write(0, b'V\\4\\0\\0\\0\\1\\0\\0\\0')\n"
+        "os.read(0, 65536)\n"
+        f"os.write(0, b'S' + len({columns!r}).to_bytes(4, 'little') + {columns!r})\n"
+        "os.read(0, 65536)\n"
+    )
+    program.chmod(0o755)
+    out, err = in_shell("FROM dp_policy();\nSELECT 42;\n", environment={"DPSQL_HELPER": str(program)})
+    assert "dpsql's helper sent what is no table" in err
+    assert out.endswith("42\n")
 
 
 def test_an_installed_extension_finds_its_helper(tmp_path: Path) -> None:

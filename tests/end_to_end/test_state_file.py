@@ -197,6 +197,19 @@ def test_the_state_can_live_elsewhere(tmp_path: Path) -> None:
         session.sql(QUERY)
 
 
+def test_every_way_to_a_file_leads_to_one_budget(clinic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = clinic.parent / "folder"
+    folder.symlink_to(clinic.parent)
+    link = clinic.with_name("link.duckdb")
+    link.symlink_to(clinic.name)
+    monkeypatch.chdir(clinic.parent)
+    monkeypatch.setenv("HOME", str(clinic.parent))
+    for way in (link, folder / clinic.name, Path(clinic.name), f"~/{clinic.name}"):
+        with dpsql.connect(way) as session:
+            assert len(session.sql("FROM dp_budget()")) == 1, way
+    assert not list(clinic.parent.glob("link.duckdb.*"))
+
+
 def test_a_database_in_memory_says_once_that_its_budget_ends(caplog: pytest.LogCaptureFixture) -> None:
     desk._say_that_the_budget_ends.cache_clear()
     for _ in range(2):

@@ -13,6 +13,8 @@
 
 enum { MOST_NAMED = 24 };
 
+static const char NO_TABLE[] = "dpsql's helper sent what is no table";
+
 /* Arguments of a function: how many names in quotes come first, and the names of the others, which take any value.
  * What values make sense is for the helper to say. In step with dpsql (tests/end_to_end/shell/test_extension.py). */
 typedef struct {
@@ -158,16 +160,14 @@ static char *error_of(const Frame *answer) {
 	return take_text(&reader);
 }
 
-/* Promises the columns of a frame S; false where it is none. */
+/* Promises the columns of a frame S; false where it is none. A fault of the helper must not become one of the shell. */
 static bool promise(duckdb_bind_info info, Bound *bound, const Frame *answer) {
 	Reader reader = {answer->body.data, answer->body.size, false};
-	bound->columns = take_u32(&reader);
-	bound->types = calloc(bound->columns + 1, sizeof(*bound->types));
+	bound->columns = take_count(&reader, sizeof(uint32_t) + sizeof(Type));
+	bound->types = calloc((size_t)bound->columns + 1, sizeof(*bound->types));
 	for (uint32_t i = 0; bound->types && i < bound->columns; i++) {
 		char *name = take_text(&reader);
-		const char *type = take(&reader, sizeof(bound->types[i]));
-		if (name && type) {
-			memcpy(&bound->types[i], type, sizeof(bound->types[i]));
+		if (name && take_type(&reader, &bound->types[i])) {
 			duckdb_logical_type logical = logical_type(bound->types[i]);
 			duckdb_bind_add_result_column(info, name, logical);
 			duckdb_destroy_logical_type(&logical);
@@ -192,9 +192,8 @@ static void bind(duckdb_bind_info info) {
 		duckdb_bind_set_error(info, "a private query cannot read what dpsql's functions give");
 		return;
 	}
-	if (helper_ask(function->helper, 'B', &bound->request, &answer, &error) &&
-	    (answer.kind != 'S' || !promise(info, bound, &answer))) {
-		error = error_of(&answer);
+	if (helper_ask(function->helper, 'B', &bound->request, &answer, &error)) {
+		error = answer.kind == 'E' ? error_of(&answer) : promise(info, bound, &answer) ? NULL : strdup(NO_TABLE);
 	}
 	helper_end(function->helper);
 	if (error) {
@@ -276,7 +275,7 @@ static void emit(duckdb_function_info info, duckdb_data_chunk output) {
 	Bytes *chunk = &rows->chunks[rows->next++];
 	Reader reader = {chunk->data, chunk->size, false};
 	if (!take_chunk(&reader, output, bound->types, bound->columns)) {
-		duckdb_function_set_error(info, "dpsql's helper sent what is no table");
+		duckdb_function_set_error(info, NO_TABLE);
 	}
 	bytes_free(chunk);
 }

@@ -301,14 +301,12 @@ static bool run_query(Helper *helper, Reader *reader) {
 }
 
 static bool append(duckdb_appender appender, Reader *reader) {
-	const uint32_t columns = take_u32(reader);
-	Type *types = calloc(columns + 1, sizeof(*types));
-	duckdb_logical_type *logical = calloc(columns + 1, sizeof(*logical));
+	const uint32_t columns = take_count(reader, sizeof(Type));
+	Type *types = calloc((size_t)columns + 1, sizeof(*types));
+	duckdb_logical_type *logical = calloc((size_t)columns + 1, sizeof(*logical));
 	bool done = types && logical;
 	for (uint32_t i = 0; done && i < columns; i++) {
-		const char *type = take(reader, sizeof(types[i]));
-		if ((done = type != NULL)) {
-			memcpy(&types[i], type, sizeof(types[i]));
+		if ((done = take_type(reader, &types[i]))) {
 			logical[i] = logical_type(types[i]);
 		}
 	}

@@ -48,6 +48,8 @@ typedef struct {
 const char *take(Reader *reader, size_t size);
 uint8_t take_u8(Reader *reader);
 uint32_t take_u32(Reader *reader);
+/* How many things of at least so many bytes follow; a failure where there is no room for them. */
+uint32_t take_count(Reader *reader, size_t least);
 /* A text with an end, to be freed with `free`; NULL where memory is short. */
 char *take_text(Reader *reader);
 
@@ -60,6 +62,8 @@ typedef struct {
 
 /* Whether rows of such a column can be put on the wire. */
 bool is_flat(Type type);
+/* A type of which rows can be; false where what follows is none. */
+bool take_type(Reader *reader, Type *type);
 Type type_of(duckdb_logical_type type);
 duckdb_logical_type logical_type(Type type);
 /* Rows of a chunk whose columns are all flat. */

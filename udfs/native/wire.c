@@ -87,6 +87,15 @@ uint32_t take_u32(Reader *reader) {
 	return value;
 }
 
+uint32_t take_count(Reader *reader, size_t least) {
+	const uint32_t count = take_u32(reader);
+	if (count > reader->size / least) {
+		reader->failed = true;
+		return 0;
+	}
+	return count;
+}
+
 char *take_text(Reader *reader) {
 	const uint32_t size = take_u32(reader);
 	const char *taken = take(reader, size);
@@ -134,7 +143,19 @@ static bool is_text(Type type) {
 }
 
 bool is_flat(Type type) {
+	if (type.id == DUCKDB_TYPE_DECIMAL && (!type.width || type.width > 38 || type.scale > type.width)) {
+		return false;
+	}
 	return is_text(type) || value_size(type);
+}
+
+bool take_type(Reader *reader, Type *type) {
+	const char *taken = take(reader, sizeof(*type));
+	if (taken) {
+		memcpy(type, taken, sizeof(*type));
+	}
+	reader->failed = reader->failed || !is_flat(*type);
+	return !reader->failed;
 }
 
 Type type_of(duckdb_logical_type type) {

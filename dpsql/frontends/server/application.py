@@ -12,12 +12,14 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dpsql.errors import DpsqlError, EngineError, RemoteError
-from dpsql.frontends.server.problems import Problem, not_found, problem_of
+from dpsql.frontends.server.problems import Problem, bad_request, not_found, problem_of
 
 logger = logging.getLogger("dpsql.server")
 
@@ -54,10 +56,28 @@ Count = Callable[[str, str, int], None]
 
 def application(routes: Sequence[Described], count: Count) -> Starlette:
     """The application; ``count`` gets method, route and status of each request."""
-    return Starlette(
+    found = Starlette(
         routes=[Route(one.path, _endpoint(one, count), methods=[one.method]) for one in routes],
         exception_handlers={HTTPException: _unrouted(count)},
+        middleware=[Middleware(_OneLength)],
     )
+    # to an address that the Host header names, and by http where a proxy speaks TLS: a token would follow
+    found.router.redirect_slashes = False
+    return found
+
+
+class _OneLength:
+    """Refuses a body of two lengths: a proxy may believe the other one, and give its rest to the next reader."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp = self._app
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            problem = bad_request("the request says twice how long it is")
+            answer = Problem(problem.status, problem.error, {"Connection": "close"}).response()
+        await answer(scope, receive, send)
 
 
 def _endpoint(route: Described, count: Count) -> Callable[[Request], Awaitable[Response]]:
@@ -81,10 +101,11 @@ def _endpoint(route: Described, count: Count) -> Callable[[Request], Awaitable[R
 
 
 def _unrouted(count: Count) -> Callable[[Request, Exception], Response]:
-    def handle(request: Request, error: Exception) -> Response:
+    def handle(_: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-        count(request.method if status == 405 else "any", "unknown", status)
+        # a method is any word that a stranger sends; each would be a counter of its own
+        count("any", "unknown", status)
         if status == 405:
             return Problem(405, RemoteError("this address does not take that method"), headers).response()
         return not_found("there is nothing at this address; /openapi.json lists what there is").response()

@@ -22,7 +22,7 @@ from dpsql.frontends.shell.columns import WireType, chunks, header, sql_name, wi
 from dpsql.frontends.shell.connection import ShellConnection
 from dpsql.frontends.shell.frames import PROTOCOL, BodyReader, Channel, number, text
 from dpsql.query.statements import DECLARATIONS
-from dpsql.session import Desk, Result, StateDrawer
+from dpsql.session import Desk, Result, StateDrawer, state_beside
 from dpsql.session.reader import CURATOR
 
 STATE_VARIABLE = "DPSQL_STATE"
@@ -120,7 +120,7 @@ class Helper:
         if self._own is None:
             named = os.environ.get(STATE_VARIABLE)
             path = self._connection.path()
-            state = Path(named) if named else None if path is None else Path(f"{path}.dpsql")
+            state = Path(named) if named else state_beside(path or "")
             desk = Desk(StateDrawer(state), DuckDBEngine(self._connection))
             self._own = lambda asked: desk.run(asked, None, {}, reader=CURATOR, timeout_seconds=None)
         return self._own(statement)

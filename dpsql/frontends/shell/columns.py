@@ -38,7 +38,8 @@ _FIXED: dict[str, tuple[int, str, pa.DataType]] = {
 _VARIABLE = {"BOOLEAN": _BOOLEAN, "VARCHAR": _VARCHAR, "BLOB": _BLOB}
 _BY_ID = {number_of: (dtype, arrow) for number_of, dtype, arrow in _FIXED.values()}
 _DECIMAL_TYPE = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_WORD = 8
+_MOST_BYTES = 2**31 - 1
+"""What the offsets of an Arrow column of texts reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,11 @@ def _read_column(reader: BodyReader, kind: WireType, rows: int) -> pa.Array:
     bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if kind.id in (_VARCHAR, _BLOB):
         sizes = np.frombuffer(reader.raw(4 * rows), "<u4")
-        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int32)
-        data = reader.raw(int(offsets[-1]))
+        ends = np.cumsum(sizes, dtype=np.int64)
+        data = reader.raw(int(ends[-1]) if rows else 0)
+        if len(data) > _MOST_BYTES:
+            raise ValueError("the texts of a chunk are too long")
+        offsets = np.concatenate(([0], ends)).astype(np.int32)
         buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
     elif kind.id == _DECIMAL:
         dtype = np.dtype(_decimal_dtype(kind))

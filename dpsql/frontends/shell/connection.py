@@ -127,6 +127,9 @@ class _ShellCursor:
         self._offered: list[str] = []
 
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        if not parameters:
+            # a question mark is then part of a name
+            return [tuple(row.values()) for row in self.table(sql).to_pylist()]
         first, *rest = sql.split("?")
         quoted = ["'" + value.replace("'", "''") + "'" for value in parameters]
         filled = first + "".join(value + part for value, part in zip(quoted, rest, strict=True))

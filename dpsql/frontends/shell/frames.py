@@ -46,7 +46,14 @@ class BodyReader:
         self._body = memoryview(body)
 
     def raw(self, size: int) -> memoryview:
-        """Bytes as they are."""
+        """Bytes as they are.
+
+        Raises:
+            ValueError: there are fewer.
+
+        """
+        if size > len(self._body):
+            raise ValueError("a frame ends early")
         taken, self._body = self._body[:size], self._body[size:]
         return taken
 
