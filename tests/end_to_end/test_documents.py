@@ -37,6 +37,8 @@ def test_a_page_runs_as_it_is_written(
         return
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
+    # lists of the command line are as wide as the screen
+    monkeypatch.setenv("COLUMNS", "100")
     run_page(page, capsys)
 
 
