@@ -121,6 +121,17 @@ static inline int64_t *group_of(State *state, const Shape *shape, uint64_t its_p
 	return group;
 }
 
+static const char SEVERAL[] = "the number of groups to keep must be the same in all rows";
+
+/* False where the state holds groups under another number, for which its places are not made. */
+static inline bool set_most(State *state, uint32_t most) {
+	if (state->held && state->most != most) {
+		return false;
+	}
+	state->most = most;
+	return true;
+}
+
 static inline void add(Sum *sum, uint64_t count, uint64_t low, int64_t high) {
 	sum->count += count;
 	sum->low += low;
@@ -161,7 +172,10 @@ static void update(duckdb_function_info info, duckdb_data_chunk input, duckdb_ag
 			return;
 		}
 		State *state = (State *)states[row];
-		state->most = (uint32_t)most;
+		if (!set_most(state, (uint32_t)most)) {
+			duckdb_aggregate_function_set_error(info, SEVERAL);
+			return;
+		}
 		int64_t *group = group_of(state, shape, ((uint64_t *)data[1])[row], ((int64_t *)data[2])[row]);
 		if (!group) {
 			continue;
@@ -185,8 +199,9 @@ static void combine(duckdb_function_info info, duckdb_aggregate_state *sources, 
 	const Shape *shape = duckdb_aggregate_function_get_extra_info(info);
 	for (idx_t i = 0; i < count; i++) {
 		State *source = (State *)sources[i], *target = (State *)targets[i];
-		if (source->held) {
-			target->most = source->most;
+		if (source->held && !set_most(target, source->most)) {
+			duckdb_aggregate_function_set_error(info, SEVERAL);
+			return;
 		}
 		for (uint32_t from = 0; from < source->held; from++) {
 			int64_t *one = group_at(source, shape, from);

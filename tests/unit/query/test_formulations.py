@@ -337,6 +337,16 @@ def test_the_native_aggregate_refuses_what_it_cannot_keep(native: duckdb.DuckDBP
         native.execute(f"SELECT dpsql_keep_2({most}::INTEGER, 1::UBIGINT, 1::BIGINT)").fetchall()
 
 
+@needs_native
+def test_the_native_aggregate_keeps_one_number_of_groups_a_state(native: duckdb.DuckDBPyConnection) -> None:
+    """With fewer of them after more, groups would be written behind the last place."""
+    for most in ("CASE WHEN i < 4 THEN 4 ELSE 1 END", "1 + i % 4"):
+        with pytest.raises(duckdb.Error, match="must be the same in all rows"):
+            native.execute(
+                f"SELECT dpsql_keep_4(({most})::INTEGER, hash(i), i) FROM range(100000) r(i) GROUP BY i % 7"
+            ).fetchall()
+
+
 def test_presence_alone_needs_no_arguments(laboratory: Laboratory) -> None:
     query = _planned(laboratory, "count(DISTINCT pid)", 4)
     sql = bounded_sql(query.frame, (PRESENCE,), SALT, formulation="native")
