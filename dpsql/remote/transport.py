@@ -88,7 +88,7 @@ class Transport:
             reply = connection.getresponse()
             names = {name.lower(): value for name, value in reply.getheaders()}
             return Reply(reply.status, names, reply.read())
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
             raise RemoteError(
                 f"no answer from {self._host}:{self._port} ({why}); asking the same again pays nothing twice"

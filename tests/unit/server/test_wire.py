@@ -102,6 +102,19 @@ def test_what_is_no_result_says_so(content: bytes) -> None:
         result_of(content)
 
 
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [(pa.time64("us"), b"\xff" * 7 + b"\x7f"), (pa.string(), b"\0\0\0\0\4\0\0\0")],
+    ids=["a time of day after the last", "a text that is no UTF-8"],
+)
+def test_values_that_are_none_of_their_type_are_no_result(kind: pa.DataType, content: bytes) -> None:
+    """A reader would believe them: DuckDB's shell ends on such a time."""
+    buffers = [None, pa.py_buffer(content), *([pa.py_buffer(b"\xff\xfe\xc3(")] if kind == pa.string() else [])]
+    table = pa.table({"x": pa.Array.from_buffers(kind, 1, buffers)})
+    with pytest.raises(RemoteError, match="cannot be read"):
+        result_of(to_arrow(Result(table, None)))
+
+
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_an_error_arrives_whole(error: DpsqlError) -> None:
     received = error_of(json.loads(json.dumps(error_to_json(error), allow_nan=False)))
