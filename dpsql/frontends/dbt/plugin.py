@@ -32,6 +32,7 @@ from dpsql.frontends.dbt.declared import declarations, number
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.declare import split_name
+from dpsql.session.desk import state_beside
 from dpsql.session.rehearsal import Rehearsal
 from dpsql.session.session import Session
 
@@ -170,12 +171,14 @@ def _state_path(creds: Any, plugin_config: Mapping[str, Any]) -> Path:
     given = plugin_config.get("state")
     if given is not None:
         return Path(str(given))
-    if creds is None or creds.path == ":memory:" or "://" in creds.path or creds.path.startswith("md:"):
+    remote = creds is not None and ("://" in creds.path or creds.path.startswith("md:"))
+    path = None if creds is None or remote else state_beside(creds.path)
+    if path is None:
         raise DbtRuntimeError(
             "dpsql keeps policy, budget and releases in a file beside the database, and this one is not a file: name "
             "one in the profile, as in plugins: [{module: dpsql.frontends.dbt.plugin, config: {state: clinic.dpsql}}]"
         )
-    return Path(f"{creds.path}.dpsql")
+    return path
 
 
 def _adapter() -> Any:
