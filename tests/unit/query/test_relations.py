@@ -168,9 +168,11 @@ class Look:
             return fetched(connection, self._rewrite(sql), frame, listed)
 
         whole = exact(self._world.full, "groups_first")
-        other = ways[-1] if self._chance.random() < 0.6 else self._chance.choice(ways)
+        # the same number of draws however many ways there are: with the library or without, examples are the same
+        often, which, last = (self._chance.random() for _ in range(3))
+        other = ways[-1] if often < 0.6 else ways[int(which * len(ways))]
         assert whole == exact(self._world.shuffled, other), f"the order of rows counts, or {other} is another way"
-        return whole, exact(self._world.neighbour, self._chance.choice(ways))
+        return whole, exact(self._world.neighbour, ways[int(last * len(ways))])
 
     def _check_row(self, plan: PrivateQuery, row: Prepared, groups: Exact, expected: Numbers | None) -> None:
         """The row beside some shown groups, those of the removed unit among them."""
@@ -410,16 +412,16 @@ def _less_noise_than_is_paid_for(patch: pytest.MonkeyPatch) -> None:
 FAULTS = (
     Fault("a join without the unit", "another unit", 11, _joined_without_the_unit),
     Fault("a group without the unit", "otherwise", 0, _grouped_without_the_unit),
-    Fault("rows of nobody kept", "otherwise", 7, rewrite=lambda sql: sql.replace("WHERE unit IS NOT NULL ", "")),
+    Fault("rows of nobody kept", "otherwise", 54, rewrite=lambda sql: sql.replace("WHERE unit IS NOT NULL ", "")),
     Fault("NOT IN as SQL has it", "otherwise", 21, _not_in_as_sql_has_it),
-    Fault("DISTINCT without the unit", "another unit|otherwise", 6, _distinct_without_the_unit),
-    Fault("an outer join names the kept side", "another unit", 100, _outer_join_names_the_kept_side),
-    Fault("keys as they come", "order of rows", 61, _spelled_as_they_come(bound)),
+    Fault("DISTINCT without the unit", "another unit|otherwise", 1, _distinct_without_the_unit),
+    Fault("an outer join names the kept side", "another unit", 61, _outer_join_names_the_kept_side),
+    Fault("keys as they come", "order of rows", 534, _spelled_as_they_come(bound)),
     Fault("sums bounded as groups", "l0|l2", 35, _sums_bounded_as_groups),
-    Fault("less noise than is paid for", "more than is paid", 1, _less_noise_than_is_paid_for),
-    Fault("the row without collations", "the row holds otherwise", 61, _spelled_as_they_come(outside)),
+    Fault("less noise than is paid for", "more than is paid", 7, _less_noise_than_is_paid_for),
+    Fault("the row without collations", "the row holds otherwise", 306, _spelled_as_they_come(outside)),
     Fault(
-        "NULL is never shown", "the row holds otherwise", 61,
+        "NULL is never shown", "the row holds otherwise", 1,
         rewrite=lambda sql: sql.replace('" IS NOT DISTINCT FROM listed', '" = listed'),
     ),
     Fault(
