@@ -24,6 +24,7 @@ class Query:
         unit: whose rows are private.
         max_groups: groups that one unit may touch.
         max_rows: rows of one unit in one group.
+        joined: the plain query's FROM, where its own does not reach the unit.
 
     """
 
@@ -34,6 +35,7 @@ class Query:
     unit: str = "customer"
     max_groups: int = 4
     max_rows: int = 16
+    joined: str = ""
 
 
 QUERIES = (
@@ -48,6 +50,7 @@ GROUP BY l_returnflag, l_linestatus
 ORDER BY l_returnflag, l_linestatus""",
         keys=2,
         max_rows=64,
+        joined="lineitem JOIN orders ON l_orderkey = o_orderkey",
     ),
     Query(
         2,
