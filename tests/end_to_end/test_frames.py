@@ -19,6 +19,7 @@ import dpsql
 from dpsql.frontends.frames.listed import read_listed
 from dpsql.frontends.frames.rows import create_source, open_database
 from dpsql.frontends.frames.shaped import typed_keys
+from dpsql.state import RememberedTable
 
 QUESTION = (
     "SELECT city, count(*) AS n, sum(cost) AS c, avg(age) AS a, count(cost) AS k, count(fee) FROM visits GROUP BY city"
@@ -324,6 +325,19 @@ def test_no_single_value_makes_an_error_or_another_type(name: str) -> None:
             kinds.add("VARCHAR" if kind.startswith("ENUM") else kind)
     assert len(kinds) == 1
     assert [one for (one,) in read] == expected
+
+
+@pytest.mark.parametrize("kind", ["M8[s]", "M8[ms]", pa.time64("us"), pa.time64("ns"), pa.time32("s")])
+@pytest.mark.parametrize("wanted", ["VARCHAR", "TIMESTAMP WITH TIME ZONE", "TIME_NS", "TIMESTAMP_S", "TIMESTAMP"])
+def test_no_single_value_makes_an_error_in_a_cast(kind: Any, wanted: str) -> None:
+    far = pa.array([NEAR - 1, 2**31 - 1], pa.int32()) if kind == pa.time32("s") else pa.array([NEAR - 1, FAR])
+    frame: Any = pa.table({"x": far.view(kind)}) if isinstance(kind, pa.DataType) else None
+    frame = pd.DataFrame({"x": far.to_numpy().view(kind)}) if frame is None else frame
+    for owner in (None, "x"):
+        with open_database() as connection:
+            remembered = RememberedTable("people", (("x", wanted, True),))
+            create_source(connection, frame, ["x"], ("main", "people"), remembered, owner)
+            assert connection.execute("SELECT count(x) FROM people").fetchall()[0][0] <= 2
 
 
 def test_the_text_false_is_not_true() -> None:

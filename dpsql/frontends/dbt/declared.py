@@ -102,7 +102,7 @@ def deferred(graph: Mapping[str, Any], is_elsewhere: Callable[[str, str], bool])
     nodes = {}
     for unique_id, node in graph["nodes"].items():
         other = (node.get("defer_relation") or {}).get("relation_name")
-        moved = other and is_elsewhere(unique_id, node["relation_name"])
+        moved = other and node["relation_name"] and is_elsewhere(unique_id, node["relation_name"])
         nodes[unique_id] = {**node, "relation_name": other} if moved else node
     return {**graph, "nodes": nodes}
 

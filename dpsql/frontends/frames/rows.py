@@ -188,7 +188,7 @@ def create_source(
         spelled, wanted, nullable = known.get(folded(name), (name, kind, True))
         if wanted.startswith(_AS_TEXT):
             wanted = "VARCHAR"
-        value = quote(name) if wanted == kind else f"TRY_CAST({quote(name)} AS {wanted})"
+        value = quote(name) if wanted == kind else f"TRY_CAST({_castable(name, kind)} AS {wanted})"
         if name == owner and wanted != kind:
             read = "VARCHAR" if kind.startswith(_AS_TEXT) else kind
             value = f"CASE WHEN TRY_CAST({value} AS {read}) = CAST({quote(name)} AS {read}) THEN {value} END"
@@ -209,6 +209,18 @@ def create_source(
             hint="Convert it first, with df.astype(…).",
         ) from None
     return frozenset(spelled for spelled, _ in never_null)
+
+
+def _castable(name: str, kind: str) -> str:
+    """A column without the values on which DuckDB raises an error inside TRY_CAST, too."""
+    column = quote(name)
+    if kind in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+        return f"TRY_CAST({column} AS TIMESTAMP)"
+    if kind in ("TIME", "TIME_NS"):
+        # Arrow holds times of day beyond the day
+        ends = [f"CAST(TIME '{end}' AS {kind})" for end in ("00:00:00", "23:59:59.999999")]
+        return f"CASE WHEN {column} BETWEEN {' AND '.join(ends)} THEN {column} END"
+    return column
 
 
 def source_column(name: str, remembered: RememberedTable | None) -> str:
