@@ -13,7 +13,7 @@ from dpsql.frontends.frames.groupby import ArrowGroupBy, PandasGroupBy, PolarsGr
 from dpsql.frontends.frames.listed import read_listed
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit
 from dpsql.frontends.frames.question import Question
-from dpsql.frontends.frames.rows import Frame, is_polars, require_column
+from dpsql.frontends.frames.rows import Frame, is_polars, require_key
 
 if TYPE_CHECKING:
     import polars as pl
@@ -190,7 +190,7 @@ def _keys(frame: Frame, by: Keys) -> tuple[str, ...]:
     listed = list(by) if isinstance(by, list) else [by]
     if not listed:
         raise PolicyError("groupby takes a column or a list of columns")
-    keys = tuple(require_column(frame, key, "the key") for key in listed)
+    keys = tuple(require_key(frame, key) for key in listed)
     if len(set(keys)) != len(keys):
         raise PolicyError("a key stands twice")
     return keys

@@ -36,6 +36,8 @@ _SCALAR = re.compile(
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?"
 )
 """Types that row expressions may compute with, and whose values are counted."""
+_COARSE = ("TIMESTAMP_S", "TIMESTAMP_MS")
+"""Timestamps beyond the range of others: DuckDB's casts of these to texts and zoned ones fail outside TRY."""
 _UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
 _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
 
@@ -129,6 +131,11 @@ def check_private_parts(
                 "row_type", node, f"{written(node)} has a type that can only be grouped by, counted or compared with "
                 "NULL.", "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",
             )  # fmt: skip
+        elif kind in _COARSE and not (any(node is root for root in roots) or _is_refined(node)):
+            refusals.add(
+                "row_type", node, f"{written(node)} is of type {kind}, which is only grouped by, counted or cast.",
+                "Write CAST(s AS TIMESTAMP).",
+            )  # fmt: skip
     _check_uses(roots, columns, refusals)
     for root in roots:
         if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
@@ -174,6 +181,14 @@ def _arguments(call: exp.Expr) -> list[exp.Expr]:
 
 def _is_untyped(node: exp.Expr) -> bool:
     return isinstance(node, _UNTYPED)
+
+
+def _is_refined(node: exp.Expr) -> bool:
+    """Whether a part is what is cast, by a cast that TRY catches."""
+    above = node.parent
+    while isinstance(above, exp.Paren):
+        above = above.parent
+    return isinstance(above, exp.Cast) and above.to.is_type("timestamp", "timestampntz", "date")
 
 
 def _has_type(node: exp.Expr, root: exp.Expr) -> bool:

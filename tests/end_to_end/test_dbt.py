@@ -226,6 +226,8 @@ def test_whatever_dbt_does_it_pays_once(tmp_path: Path) -> None:
         "no file": ["compile"],
         "no memory": undone(memory),
         "docs": ["docs", "generate"],
+        "schema": {"change": ["profiles.yml", 'path: "clinic.duckdb"', 'path: "clinic.duckdb"\n      schema: other']},
+        "deferred": ["run", "--select", "diagnoses", "--defer", "--state", "target", "--target-path", "elsewhere"],
     }
     ran = run(folder, *steps.values())
     at = {name: i for i, name in enumerate(steps)}
@@ -258,6 +260,10 @@ def test_whatever_dbt_does_it_pays_once(tmp_path: Path) -> None:
     assert ran.spent(at["docs"]) == ran.spent(retried)
     manifest = json.loads((ran.folder / "target" / "manifest.json").read_text(encoding="utf-8"))
     assert "price" in manifest["nodes"]["model.clinic.diagnoses"]["description"]
+
+    # the other schema has no visits, so those of the first are read, and their answer is stored
+    assert ran.spent(at["deferred"]) == ran.spent(retried)
+    assert "other.diagnoses" in ran.printed(at["deferred"])
 
 
 @pytest.mark.long

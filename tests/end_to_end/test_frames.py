@@ -18,6 +18,8 @@ import pytest
 import dpsql
 from dpsql.frontends.frames.listed import read_listed
 from dpsql.frontends.frames.rows import create_source, open_database
+from dpsql.frontends.frames.shaped import typed_keys
+from dpsql.state import RememberedTable
 
 QUESTION = (
     "SELECT city, count(*) AS n, sum(cost) AS c, avg(age) AS a, count(cost) AS k, count(fee) FROM visits GROUP BY city"
@@ -271,6 +273,89 @@ def test_columns_are_read_in_place_and_typed_by_their_dtype_alone() -> None:
         assert texts == [("1",), ("2.5",), ("a",), (None,)]
 
 
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+FAR, NEAR = 2**61, 86_400
+
+
+def zoned(unit: str, *ticks: int) -> Any:
+    return pd.Series(np.array(ticks, dtype=f"M8[{unit}]")).dt.tz_localize("UTC")
+
+
+ONE_VALUE: dict[str, tuple[Any, Any, list[Any]]] = {
+    "half a character": (pd.Series(["a", "b"], dtype=object), pd.Series(["a", "\ud800"], dtype=object), ["a", None]),
+    "no text": (pd.Series(["a", "b"], dtype=object), pd.Series(["a", Mute()], dtype=object), ["a", None]),
+    "NaT": (pd.Series(["a", "b"], dtype=object), pd.Series(["a", pd.NaT], dtype=object), ["a", None]),
+    "number": (pd.Categorical([1, 2]), pd.Categorical([1, None], [1, 2]), [1, None]),
+    "truth": (pd.Categorical([True, False]), pd.Categorical([True, None], [True, False]), [True, None]),
+    "member": (
+        pd.Categorical(["a", "b"]),
+        pd.Categorical.from_codes([0, 1], pd.Index(["a", Mute()], dtype=object)),
+        ["a", None],
+    ),
+    "seconds": (zoned("s", NEAR, NEAR), zoned("s", NEAR, FAR), [NEAR * 10**6, None]),
+    "ms": (zoned("ms", NEAR, NEAR), zoned("ms", NEAR, FAR), [NEAR * 1000, None]),
+    "Arrow": (
+        pa.array([NEAR, NEAR]).view(pa.timestamp("s", "UTC")),
+        pa.array([NEAR, FAR]).view(pa.timestamp("s", "UTC")),
+        [NEAR * 10**6, None],
+    ),
+    "Arrow dictionary": (
+        pa.array([NEAR, NEAR]).view(pa.duration("ms")).dictionary_encode(),
+        pa.array([NEAR, -FAR]).view(pa.duration("ms")).dictionary_encode(),
+        [NEAR * 1000, None],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_VALUE)
+def test_no_single_value_makes_an_error_or_another_type(name: str) -> None:
+    *both, expected = ONE_VALUE[name]
+    kinds = set()
+    for column in both:
+        frame: Any = pa.table({"x": column}) if isinstance(column, pa.Array) else pd.DataFrame({"x": column})
+        with open_database() as connection:
+            create_source(connection, frame, ["x"], ("main", "people"), None)
+            kind = str(connection.table("people").types[0])
+            value = "epoch_us(x)" if kind.startswith(("TIMESTAMP", "INTERVAL")) else "x"
+            read = connection.execute(f"SELECT {value} FROM people").fetchall()
+            kinds.add("VARCHAR" if kind.startswith("ENUM") else kind)
+    assert len(kinds) == 1
+    assert [one for (one,) in read] == expected
+
+
+@pytest.mark.parametrize("kind", ["M8[s]", "M8[ms]", pa.time64("us"), pa.time64("ns"), pa.time32("s")])
+@pytest.mark.parametrize("wanted", ["VARCHAR", "TIMESTAMP WITH TIME ZONE", "TIME_NS", "TIMESTAMP_S", "TIMESTAMP"])
+def test_no_single_value_makes_an_error_in_a_cast(kind: Any, wanted: str) -> None:
+    far = pa.array([NEAR - 1, 2**31 - 1], pa.int32()) if kind == pa.time32("s") else pa.array([NEAR - 1, FAR])
+    frame: Any = pa.table({"x": far.view(kind)}) if isinstance(kind, pa.DataType) else None
+    frame = pd.DataFrame({"x": far.to_numpy().view(kind)}) if frame is None else frame
+    for owner in (None, "x"):
+        with open_database() as connection:
+            remembered = RememberedTable("people", (("x", wanted, True),))
+            create_source(connection, frame, ["x"], ("main", "people"), remembered, owner)
+            assert connection.execute("SELECT count(x) FROM people").fetchall()[0][0] <= 2
+
+
+def test_the_text_false_is_not_true() -> None:
+    frame = pd.DataFrame({"sure": pd.Categorical([True, False])})
+    keys = typed_keys(pd.DataFrame({"sure": ["true", "false"]}), frame, ["sure"], None)
+    assert list(keys["sure"]) == ["true", "false"]
+
+
+@pytest.mark.parametrize("kind", [pa.time64("ns"), pa.string_view(), pa.float64()])
+def test_keys_of_types_that_arrow_cannot_order_are_shown(kind: pa.DataType) -> None:
+    values = (
+        pa.array([1] * 400, pa.int64()).view(kind) if pa.types.is_time(kind) else pa.array([1] * 400).cast("string")
+    )
+    table = pa.table({"who": range(400), "key": values.cast(kind)})
+    unit = dpsql.unit("kinds of keys", column="who", epsilon_budget=50, delta_budget=1e-6)
+    assert dpsql.from_frame(table).groupby("key", unit=unit, rho=1, max_groups=1).nunique_units().num_rows == 1
+
+
 def test_rows_that_the_table_could_not_hold_are_left_out(tmp_path: Path) -> None:
     frame, state = clinic(tmp_path)
     with open_database() as connection:
@@ -285,6 +370,11 @@ def test_rows_that_the_table_could_not_hold_are_left_out(tmp_path: Path) -> None
         assert connection.execute("SELECT count(*), typeof(any_value(cost)) FROM visits").fetchall() == [
             (2980, "DECIMAL(8,2)")
         ]
+        # two units as texts, and one as a number, are no unit
+        alike = pd.DataFrame({"cost": 1.0, "Patient_ID": pd.Categorical(["1", "01"])})
+        connection.execute('DROP VIEW visits; DROP VIEW "dpsql rows"')
+        create_source(connection, alike, names, ("main", "visits"), remembered, "Patient_ID")
+        assert connection.execute("SELECT Patient_ID FROM visits").fetchall() == [(1,)]
 
 
 RICHER = dpsql.unit("frames test", column="who", epsilon_budget=2000, delta_budget=1e-3)
@@ -296,6 +386,15 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     "function key": (dpsql.SchemaError, "name of a column in text", lambda df: grouped(df, len)),
     "Series key": (dpsql.SchemaError, "of type Series, and not", lambda df: grouped(df, df["city"])),
     "measured column": (dpsql.SchemaError, "x: 'pay'", lambda df: grouped(df, "city").agg(x=("pay", "size"))),
+    "span of time": (
+        dpsql.SchemaError, "spans of time", lambda df: grouped(df.assign(span=pd.Timedelta(1)), "span"),
+    ),
+    "Series function": (
+        dpsql.UnsupportedQueryError, "no private form", lambda df: grouped(df, "city").agg(x=("who", df["who"])),
+    ),
+    "long bounds": (
+        dpsql.PolicyError, "two finite numbers", lambda df: grouped(df, "city").sum("who", bounds=(0, 10**400)),
+    ),
     "unit column": (
         dpsql.SchemaError, "the unit column 'who'", lambda df: grouped(df.drop(columns="who"), "city").size(),
     ),

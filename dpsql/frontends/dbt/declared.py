@@ -91,6 +91,22 @@ def declarations(graph: Mapping[str, Any], depends_on: list[str]) -> Declaration
     return Declarations(_units(nodes), tuple(found.values()))
 
 
+def deferred(graph: Mapping[str, Any], is_elsewhere: Callable[[str, str], bool]) -> Mapping[str, Any]:
+    """The graph with the tables that ``--defer`` has put in place of the project's own.
+
+    Args:
+        graph: dbt's.
+        is_elsewhere: whether a node, by id and name of its own table, is read from the table of the other state.
+
+    """
+    nodes = {}
+    for unique_id, node in graph["nodes"].items():
+        other = (node.get("defer_relation") or {}).get("relation_name")
+        moved = other and node["relation_name"] and is_elsewhere(unique_id, node["relation_name"])
+        nodes[unique_id] = {**node, "relation_name": other} if moved else node
+    return {**graph, "nodes": nodes}
+
+
 def literal(value: object) -> str:
     """SQL for a value from YAML.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from dbt import selected_resources
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckdb.utils import TargetConfig
 from dbt.adapters.events.logging import AdapterLogger
@@ -28,7 +29,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt import papers
-from dpsql.frontends.dbt.declared import declarations, number
+from dpsql.frontends.dbt.declared import Declarations, declarations, deferred, number
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.declare import split_name
@@ -91,7 +92,7 @@ class Plugin(BasePlugin):
             )
         with self._session() as session:
             with self._declaring:
-                declared = declarations(call["graph"], model["depends_on"]["nodes"])
+                declared = _declared(session, call["graph"], model)
                 for statement in declared.statements(_version_of(session)):
                     session.sql(statement)
             result = session.sql(model["compiled_code"], **_options(model["config"]))
@@ -109,7 +110,7 @@ class Plugin(BasePlugin):
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
         with self._session() as session:
-            declared = declarations(graph, model["depends_on"]["nodes"])
+            declared = _declared(session, graph, model)
             statements = list(declared.statements(_version_of(session)))
             return session.rehearse(statements, model["compiled_code"], **_options(model["config"]))
 
@@ -197,6 +198,20 @@ def _connection() -> Any:
 
 def _papers() -> Path:
     return Path(_adapter().config.project_target_path, NAME)
+
+
+def _declared(session: Session, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Declarations:
+    """What a model needs, of the tables from which dbt lets it read: with ``--defer`` by dbt's own rule."""
+    flags = get_flags()  # type: ignore[no-untyped-call]
+    if flags.DEFER:
+        engine = DuckDBEngine(session.connection)
+
+        def is_elsewhere(unique_id: str, name: str) -> bool:
+            preferred = flags.FAVOR_STATE and unique_id not in selected_resources.SELECTED_RESOURCES
+            return preferred or engine.resolve(split_name(name)) is None
+
+        graph = deferred(graph, is_elsewhere)
+    return declarations(graph, model["depends_on"]["nodes"])
 
 
 def _version_of(session: Session) -> Callable[[str], str | None]:

@@ -14,7 +14,7 @@ from dpsql.errors import PolicyError
 from dpsql.frontends.frames.measures import Bounds, Measure, read_measure
 from dpsql.frontends.frames.question import Question
 from dpsql.frontends.frames.rows import arrow_schema, column_names, without_rows
-from dpsql.frontends.frames.shaped import ReceiptRecord, rows_to_show, table_of, typed_keys, typed_values
+from dpsql.frontends.frames.shaped import ReceiptRecord, ordered_keys, rows_to_show, table_of, typed_keys, typed_values
 from dpsql.session import Result
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class TableGroupBy(FrameGroupBy[AnswerT]):
             columns += [measure, *(None for _ in own[1:])]
         schema = arrow_schema(asked.frame)
         table = table_of(answer.result.arrow(), schema, asked.keys, columns).rename_columns(names)
-        keys = table.select(list(asked.keys)).to_pandas()
+        keys = ordered_keys(table.select(list(asked.keys)))
         table = table.take(rows_to_show(keys, asked.listed, sort=asked.sort, dropna=asked.dropna))
         return self._like(table)
 

@@ -58,10 +58,10 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
     if not isinstance(asked, tuple) or len(asked) not in (2, 3):
         raise PolicyError(f"write {name}=('column', 'sum', (0, 500)): column, function, and bounds where it takes them")
     column, function, *rest = asked
-    if function not in _FUNCTIONS:
+    if not isinstance(function, str) or function not in _FUNCTIONS:
         shown = repr(function) if isinstance(function, str) else "a function of Python"
         hint = "Take one of " + ", ".join(map(repr, _FUNCTIONS)) + "."
-        if function in ("min", "max"):
+        if isinstance(function, str) and function in ("min", "max"):
             hint = "One row decides it: ask for 'median', or in SQL for quantile_cont(x, 0.01)."
         raise UnsupportedQueryError([Refusal("aggregate", f"{name}: {shown} has no private form.", hint)])
     if function == "size" and column is None:
@@ -70,8 +70,8 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
 
 
 def _read_bounds(name: str, bounds: object = None) -> Bounds:
-    if bounds is None or bounds == "auto":
-        return None if bounds is None else "auto"
+    if bounds is None or (isinstance(bounds, str) and bounds == "auto"):
+        return bounds
     pair = tuple(bounds) if isinstance(bounds, Iterable) and not isinstance(bounds, str) else ()
     numbers = [float(end) for end in pair if _is_number(end)]
     if len(numbers) != 2 or len(pair) != 2 or not numbers[0] <= numbers[1]:
@@ -82,7 +82,7 @@ def _read_bounds(name: str, bounds: object = None) -> Bounds:
 def _is_number(value: Any) -> bool:
     try:
         return not isinstance(value, str | bool) and math.isfinite(value)
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

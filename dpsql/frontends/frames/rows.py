@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dpsql.errors import EngineError, SchemaError
+from dpsql.frontends.frames.readable import readable_series, readable_table
 from dpsql.query.dialect import quote
 from dpsql.query.environment import folded
 from dpsql.state import RememberedTable
@@ -71,6 +72,35 @@ def require_column(frame: Frame, name: object, role: str) -> str:
     raise SchemaError(f"{role} {name!r} is not a column of the frame.", hint=hint)
 
 
+def require_key(frame: Frame, name: object) -> str:
+    """The column to group by.
+
+    Raises:
+        SchemaError: there is none, or its values cannot be put in order.
+
+    """
+    key = require_column(frame, name, "the key")
+    try:
+        kind = _arrow_type(without_rows(frame), key)
+    except (TypeError, ValueError, NotImplementedError):
+        # without a type in Arrow; what reads it says so
+        return key
+    if pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_nested(kind):
+        raise SchemaError(
+            f"the key {key!r} holds spans of time or lists, which have no order in an answer.",
+            hint="Convert it first, as in df.assign(days=df['span'].dt.days).",
+        )
+    return key
+
+
+def _arrow_type(empty: Frame, name: str) -> pa.DataType:
+    if isinstance(empty, pd.DataFrame):
+        return pa.array(empty[name], from_pandas=True).type
+    return arrow_schema(empty.select([name])).field(0).type
+
+
 def without_rows(frame: Frame) -> Frame:
     """The same columns, no rows: all of a frame that a declaration looks at."""
     if isinstance(frame, pd.DataFrame):
@@ -91,11 +121,10 @@ def arrow_schema(frame: Frame) -> pa.Schema:
 def _relation(frame: Frame, names: Sequence[str], connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
     if isinstance(frame, pd.DataFrame):
         # columns as they are: neither a copy nor a look at those that are not asked for
-        columns = pd.DataFrame({name: frame[name] for name in names}, copy=False)
-        return connection.from_df(columns)
-    if isinstance(frame, pa.Table):
-        return connection.from_arrow(frame.select(list(names)))
-    return connection.from_arrow(frame.select(names).to_arrow())
+        columns = {name: readable_series(frame[name]).array for name in names}
+        return connection.from_df(pd.DataFrame(columns, copy=False))
+    table = frame.select(list(names)) if isinstance(frame, pa.Table) else frame.select(names).to_arrow()
+    return connection.from_arrow(readable_table(table))
 
 
 def sql_columns(frame: Frame, connection: duckdb.DuckDBPyConnection) -> list[str]:
@@ -159,9 +188,10 @@ def create_source(
         spelled, wanted, nullable = known.get(folded(name), (name, kind, True))
         if wanted.startswith(_AS_TEXT):
             wanted = "VARCHAR"
-        value = quote(name) if wanted == kind else f"TRY_CAST({quote(name)} AS {wanted})"
-        if name == owner and wanted != kind and not kind.startswith(_AS_TEXT):
-            value = f"CASE WHEN TRY_CAST({value} AS {kind}) = {quote(name)} THEN {value} END"
+        value = quote(name) if wanted == kind else f"TRY_CAST({_castable(name, kind)} AS {wanted})"
+        if name == owner and wanted != kind:
+            read = "VARCHAR" if kind.startswith(_AS_TEXT) else kind
+            value = f"CASE WHEN TRY_CAST({value} AS {read}) = CAST({quote(name)} AS {read}) THEN {value} END"
         columns.append(f"{value} AS {quote(spelled)}")
         if not nullable:
             never_null.append((spelled, value))
@@ -179,6 +209,18 @@ def create_source(
             hint="Convert it first, with df.astype(…).",
         ) from None
     return frozenset(spelled for spelled, _ in never_null)
+
+
+def _castable(name: str, kind: str) -> str:
+    """A column without the values on which DuckDB raises an error inside TRY_CAST, too."""
+    column = quote(name)
+    if kind in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+        return f"TRY_CAST({column} AS TIMESTAMP)"
+    if kind in ("TIME", "TIME_NS"):
+        # Arrow holds times of day beyond the day
+        ends = [f"CAST(TIME '{end}' AS {kind})" for end in ("00:00:00", "23:59:59.999999")]
+        return f"CASE WHEN {column} BETWEEN {' AND '.join(ends)} THEN {column} END"
+    return column
 
 
 def source_column(name: str, remembered: RememberedTable | None) -> str:

@@ -53,10 +53,24 @@ def typed_keys(
 
 def _as_dtype(values: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     """With this dtype, or as they are where a key has no place in it."""
+    if pd.api.types.is_bool_dtype(dtype) and not pd.api.types.is_bool_dtype(values.dropna().infer_objects().dtype):
+        # the text 'false' is true to astype
+        return values
+    if dtype == "float16" or (isinstance(dtype, pd.ArrowDtype) and _has_no_order(dtype.pyarrow_dtype)):
+        return values
     try:
         return values.astype(dtype)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
         return values
+
+
+def _has_no_order(kind: pa.DataType) -> bool:
+    """Whether Arrow cannot put such values in order."""
+    return isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind) or _is_view(kind)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 def rows_to_show(keys: pd.DataFrame, listed: ListedKeys | None, *, sort: bool, dropna: bool) -> npt.NDArray[np.intp]:
@@ -130,11 +144,23 @@ def table_of(answer: pa.Table, frame: pa.Schema, keys: Sequence[str], measures: 
     return pa.table(columns, names=answer.column_names)
 
 
+def ordered_keys(keys: pa.Table) -> pd.DataFrame:
+    """Keys as pandas can put them in order; its times of day have no nanoseconds."""
+    for place, field in enumerate(keys.schema):
+        if field.type == pa.time64("ns"):
+            keys = keys.set_column(place, field.name, keys.column(place).cast(pa.time64("us"), safe=False))
+    ordered: pd.DataFrame = keys.to_pandas()
+    return ordered
+
+
 def _is_whole(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if _is_view(kind):
+        # Arrow has no order of views
+        return column
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import PolicyError
-from dpsql.frontends.dbt.declared import declarations
+from dpsql.frontends.dbt.declared import declarations, deferred
 
 Node = dict[str, Any]
 
@@ -152,3 +152,13 @@ def test_an_ephemeral_model_cannot_be_protected() -> None:
     nodes = {"m.visits": {**node("visits", VISITS, materialized="ephemeral"), "relation_name": None}}
     with pytest.raises(PolicyError, match="ephemeral"):
         statements(nodes, "m.visits")
+
+
+def test_deferred_tables_are_declared_where_they_are_read() -> None:
+    other = {"relation_name": '"clinic"."prod"."visits"'}
+    nodes = {"m.visits": node("visits", VISITS) | {"defer_relation": other}, "m.cities": node("cities", VISITS)}
+    graph = {"nodes": nodes, "sources": {}}
+    for elsewhere, schema in ((True, "prod"), (False, "main")):
+        moved = deferred(graph, lambda *_, elsewhere=elsewhere: elsewhere)
+        found = declarations(moved, ["m.visits", "m.cities"]).tables
+        assert [table.name for table in found] == [f'"clinic"."{schema}"."visits"', '"clinic"."main"."cities"']

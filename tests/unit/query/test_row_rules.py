@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import dpsql
@@ -265,3 +267,27 @@ def test_what_the_optimizer_computes_from_statistics_never_fails_aloud(condition
             f"SELECT {condition} AS key, count(*) FROM t GROUP BY ALL",
         ):
             analyst.sql(text, rho=1e-4)
+
+
+COARSE = f"c{list(EXTREMES).index('TIMESTAMP_S')}"
+ZONED = f"c{list(EXTREMES).index('TIMESTAMP WITH TIME ZONE')}"
+
+
+@pytest.mark.parametrize("form", ["CAST({} AS VARCHAR)", "CAST({} AS TIMESTAMPTZ)", "{} || 'x'", "{} < " + ZONED])
+def test_timestamps_beyond_the_range_of_others_are_cast_by_a_cast_that_try_catches(
+    session: dpsql.Session, form: str
+) -> None:
+    with pytest.raises(UnsupportedQueryError, match="Write CAST"):
+        session.sql(f"SELECT {form.format(COARSE)} AS k, count(*) FROM t GROUP BY k")
+    session.sql(f"SELECT {form.format(f'CAST({COARSE} AS TIMESTAMP)')} AS k, count(*) FROM t GROUP BY k")
+
+
+def test_duckdb_raises_inside_try_where_a_timestamp_is_out_of_range() -> None:
+    far = pa.table({"s": pa.array([2**61]).view(pa.timestamp("s"))})
+    for cast, expected in (("VARCHAR", None), ("TIMESTAMP", [(None,)])):
+        with duckdb.connect() as connection:
+            connection.register("far", far)
+            raised = contextlib.nullcontext() if expected else pytest.raises(duckdb.Error)
+            with raised:
+                found = connection.sql(f"SELECT TRY(CAST(s AS {cast})) FROM far").fetchall()
+                assert found == expected
