@@ -15,6 +15,8 @@ import pytest
 
 import dpsql
 from dpsql.assets import native_library
+from dpsql.errors import EngineError
+from dpsql.frontends.shell import launch
 from dpsql.frontends.shell.launch import install_extension
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
@@ -276,6 +278,19 @@ def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
     assert not re.search("[Ee]rror", err)
     assert out.count("Aarhus,") == 3
     assert "mechanism" in out
+
+
+def test_without_a_compiler_the_extension_cannot_be_built_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "native_library", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(EngineError, match="needs a C compiler"):
+        install_extension(tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+    with pytest.raises(EngineError, match="is not built: dpsql install-extension"):
+        launch.run_shell(None, None, ())
 
 
 def test_arguments_of_every_kind_arrive() -> None:
