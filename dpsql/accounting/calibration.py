@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 
-from scipy.optimize import brentq
+import scipy
 
 from dpsql.errors import CalibrationError
 
@@ -100,7 +100,7 @@ def smallest_at_most(function: Callable[[float], float], target: float, lowest: 
         unsafe, step = safe, 4.0 * step
         if not step < math.inf:
             raise CalibrationError("no number in the floating-point range meets the request")
-    found: float = brentq(excess, unsafe, safe, xtol=sys.float_info.min, rtol=max(resolution, 2.0**-50))
+    found: float = scipy.optimize.brentq(excess, unsafe, safe, xtol=sys.float_info.min, rtol=max(resolution, 2.0**-50))
     growth = resolution
     while excess(found) > 0.0:
         # The function may be rough below the resolution, so a step may have to grow.

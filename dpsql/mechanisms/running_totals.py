@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from dpsql.accounting.calibration import require_max_groups
 from dpsql.errors import CalibrationError, ReleaseError
@@ -131,7 +131,7 @@ class FractionalSum:
     def values(self, noisy: Floats) -> Floats:
         """Return R^-1 noisy: the buckets' own values, in the unit of `noisy`. *Shapes*: (..., length), the same."""
         column = _coefficients(self) * 2.0**-FRACTION_BITS
-        return np.asarray(lfilter([1.0], column, noisy, axis=-1), dtype=np.float64)
+        return np.asarray(scipy.signal.lfilter([1.0], column, noisy, axis=-1), dtype=np.float64)
 
     def totals(self, noisy: Floats, span: int | None = None) -> Floats:
         """Return sums of `values` over the last `span` buckets up to each; None: from the first. *Shapes*: the same."""

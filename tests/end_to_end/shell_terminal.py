@@ -82,6 +82,14 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # the launcher, and the shell that it started: who opens the file next must find it unlocked
+        os.killpg(self.process, signal.SIGKILL)
         os.close(self._end)
-        os.kill(self.process, signal.SIGKILL)
         os.waitpid(self.process, 0)
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < ends:
+            try:
+                os.killpg(self.process, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.01)

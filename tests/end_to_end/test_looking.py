@@ -311,7 +311,7 @@ def test_progress_is_the_curators_and_ends_with_the_reading(session: dpsql.Sessi
     looking = threading.Thread(target=look)
     looking.start()
     began = time.monotonic()
-    session.sql("SELECT ward, count(DISTINCT patient) FROM stays GROUP BY ward", rho=0.05, delta=1e-7)
+    session.sql("SELECT ward, count(DISTINCT patient) FROM stays GROUP BY ward", rho=0.001, delta=1e-9)
     took = time.monotonic() - began
     done.set()
     looking.join()
