@@ -110,9 +110,10 @@ def test_a_body_of_two_lengths_is_refused_and_ends_the_connection(urls: Urls) ->
     """Else what a proxy takes for the rest of the first request would be the beginning of the next reader's."""
     token = f"Authorization: Bearer {token_of('ana')}"
     second = f"GET /v1/me HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n"
+    address = urlsplit(urls.analysts)
     for path in ("/v1/queries", "/nowhere"):
         first = f"POST {path} HTTP/1.1\r\nHost: x\r\n{token}\r\nTransfer-Encoding: chunked\r\n"
-        with socket.create_connection((urlsplit(urls.analysts).hostname, urlsplit(urls.analysts).port), 60) as line:
+        with socket.create_connection((str(address.hostname), address.port or 0), 60) as line:
             line.sendall(f"{first}Content-Length: {5 + len(second)}\r\n\r\n0\r\n\r\n{second}".encode())
             replies = b"".join(iter(lambda: line.recv(65536), b""))
         assert replies.startswith(b"HTTP/1.1 400 ")

@@ -26,9 +26,9 @@ def source_of(frame: Frame, unit: PrivacyUnit) -> str:
     with _lock:
         known = _own.get(place)
         if known is None or known[0]() is not frame:
-            known = (weakref.ref(frame), f"frame #{next(_numbers)}")
+            source = f"frame #{next(_numbers)}"
+            known = (weakref.ref(frame, lambda _: _forget(place, source)), source)
             _own[place] = known
-            weakref.finalize(frame, _forget, place, known[1]).atexit = False
     return known[1]
 
 

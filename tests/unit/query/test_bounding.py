@@ -13,7 +13,7 @@ from tests.unit.query.query_descriptions import Case
 from tests.unit.query.random_cases import cases
 
 _SHORT = settings(
-    max_examples=60,
+    max_examples=30,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

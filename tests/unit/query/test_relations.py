@@ -36,7 +36,7 @@ from tests.unit.query.random_relations import Query, Value, Writer, database, mu
 from tests.unit.query.relation_worlds import Exact, Planned, World, as_value, fetched
 
 SALT = bytes(range(16))
-_EXAMPLES = 25
+_EXAMPLES = 15
 _SHORT = settings(
     max_examples=_EXAMPLES,
     derandomize=True,
