@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsql.query.dialect import text_literal
 from dpsql.session import Result
 
 TEXT_FORMATS = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true"}
@@ -34,5 +35,4 @@ def _write_text(table: pa.Table, path: Path, copy_options: str) -> None:
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("result", table)
-        quoted = str(path).replace("'", "''")
-        connection.execute(f"COPY (FROM result) TO '{quoted}' ({copy_options})")
+        connection.execute(f"COPY (FROM result) TO {text_literal(str(path))} ({copy_options})")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import pandas as pd
 import pyarrow as pa
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Keys = Hashable | Sequence[Hashable]
+GroupByT = TypeVar("GroupByT")
 
 _ELSEWHERE = {
     "as_of": "name the version in dpsql.unit(…, version=…)",
@@ -94,72 +96,53 @@ class PandasFrame:
         )
 
 
-class _TableFrame:
+class TableFrame(ABC, Generic[GroupByT]):
+    """The private view of a table without an index."""
+
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
 
-    def _question(
+    def groupby(
         self,
         by: Keys,
+        *,
         unit: PrivacyUnit | str,
-        level: dict[str, object],
-        max_rows_per_group: int | None,
-        public_keys: object,
-        dropna: bool,
-        options: dict[str, object],
-    ) -> Question:
+        rho: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        max_groups: int | str | None = None,
+        max_rows_per_group: int | None = None,
+        public_keys: object = None,
+        mechanism: str | None = None,
+        dropna: bool = False,
+        **options: object,
+    ) -> GroupByT:
+        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as elsewhere there."""
+        level = _level(rho, epsilon, delta, max_groups, mechanism)
         keys = _keys(self._frame, by)
         listed = read_listed(public_keys, keys, dropna=dropna)
         options = {**level, **_further(options)}
-        return Question(
-            self._frame, keys, _unit(unit), options, listed, max_rows_per_group, dropna=dropna, as_index=False
+        return self._of(
+            Question(self._frame, keys, _unit(unit), options, listed, max_rows_per_group, dropna=dropna, as_index=False)
         )
 
+    @abstractmethod
+    def _of(self, question: Question) -> GroupByT:
+        """What answers a question in the kind of the frame."""
 
-class PolarsFrame(_TableFrame):
+
+class PolarsFrame(TableFrame[PolarsGroupBy]):
     """The private view of a polars DataFrame."""
 
-    def groupby(
-        self,
-        by: Keys,
-        *,
-        unit: PrivacyUnit | str,
-        rho: float | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        max_groups: int | str | None = None,
-        max_rows_per_group: int | None = None,
-        public_keys: object = None,
-        mechanism: str | None = None,
-        dropna: bool = False,
-        **options: object,
-    ) -> PolarsGroupBy:
-        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as in polars."""
-        level = _level(rho, epsilon, delta, max_groups, mechanism)
-        return PolarsGroupBy(self._question(by, unit, level, max_rows_per_group, public_keys, dropna, options))
+    def _of(self, question: Question) -> PolarsGroupBy:
+        return PolarsGroupBy(question)
 
 
-class ArrowFrame(_TableFrame):
+class ArrowFrame(TableFrame[ArrowGroupBy]):
     """The private view of an Arrow table."""
 
-    def groupby(
-        self,
-        by: Keys,
-        *,
-        unit: PrivacyUnit | str,
-        rho: float | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        max_groups: int | str | None = None,
-        max_rows_per_group: int | None = None,
-        public_keys: object = None,
-        mechanism: str | None = None,
-        dropna: bool = False,
-        **options: object,
-    ) -> ArrowGroupBy:
-        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as in Arrow."""
-        level = _level(rho, epsilon, delta, max_groups, mechanism)
-        return ArrowGroupBy(self._question(by, unit, level, max_rows_per_group, public_keys, dropna, options))
+    def _of(self, question: Question) -> ArrowGroupBy:
+        return ArrowGroupBy(question)
 
 
 @overload

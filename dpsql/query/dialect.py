@@ -284,3 +284,8 @@ def written(node: exp.Expr) -> str:
 def quote(identifier: str) -> str:
     """An identifier as quoted DuckDB text."""
     return '"' + identifier.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """A text as DuckDB reads it, in single quotes."""
+    return "'" + text.replace("'", "''") + "'"

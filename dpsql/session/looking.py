@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _FEWEST_LETTERS = 6
 
 
-class Reader(Protocol):
+class Handle(Protocol):
     """A session, or a handle of an analyst, here or at a server."""
 
     def sql(self, text: str, params: Parameters = None) -> Result:
         """Run one statement."""
 
 
-def plot_budget(books: Reader | str | Path, unit: str | None = None, *, ax: Axes | None = None) -> Axes:
+def plot_budget(books: Handle | str | Path, unit: str | None = None, *, ax: Axes | None = None) -> Axes:
     """Draw what privacy units may spend and have spent, and what an analyst who asks holds of it.
 
     Args:
@@ -63,7 +63,7 @@ def plot_budget(books: Reader | str | Path, unit: str | None = None, *, ax: Axes
     return draw_budgets(budgets, ax)
 
 
-def plot_cascade(books: Reader | str | Path, query_hash: str, *, figure: Figure | None = None) -> Figure:
+def plot_cascade(books: Handle | str | Path, query_hash: str, *, figure: Figure | None = None) -> Figure:
     """Draw what each asking of one question cost and, for the curator, noise and threshold of its stored points.
 
     An analyst's handle draws the askings that were theirs, and no points.
@@ -97,7 +97,7 @@ def plot_cascade(books: Reader | str | Path, query_hash: str, *, figure: Figure 
 
 
 @contextlib.contextmanager
-def _opened(books: Reader | str | Path) -> Iterator[Reader]:
+def _opened(books: Handle | str | Path) -> Iterator[Handle]:
     if not isinstance(books, str | Path):
         yield books
         return

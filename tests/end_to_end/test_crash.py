@@ -26,14 +26,9 @@ from dpsql.state import ledger as ledger_module
 ROOT = Path(__file__).parents[2]
 RHO = 0.25
 
-# One process that has imported everything and forks a child for each query: a child can be killed, and starts at once.
-ASKER = """
-import json, os, signal, sys
-import dpsql, duckdb, pandas, pyarrow.parquet
-from dpsql import engine
-from dpsql.release import noise
-from dpsql.session import points, shown
-from dpsql.state import Ledger, SideTable
+# For a process that is to die once a method of a class or a module has done its work.
+DYING = """
+import os, signal
 
 
 def die_after(holder, name):
@@ -44,6 +39,18 @@ def die_after(holder, name):
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(holder, name, dying)
+"""
+
+# One process that has imported everything and forks a child for each query: a child can be killed, and starts at once.
+ASKER = (
+    DYING
+    + """
+import json, sys
+import dpsql, duckdb, pandas, pyarrow.parquet
+from dpsql import engine
+from dpsql.release import noise
+from dpsql.session import points, shown
+from dpsql.state import Ledger, SideTable
 
 
 def die_before(holder, name):
@@ -71,6 +78,7 @@ for line in sys.stdin:
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
+)
 
 
 class Asker:

@@ -21,7 +21,7 @@ import pytest
 
 import dpsql
 from dpsql.frontends.server.tokens import hash_of
-from tests.end_to_end.test_crash import ROOT, Asker, assert_paid, ledger
+from tests.end_to_end.test_crash import DYING, ROOT, Asker, assert_paid, ledger
 from tests.serving import ask, token_of
 
 RHO = 0.25
@@ -29,21 +29,13 @@ QUESTIONS = 3
 MOMENTS = ("charged", "stored")
 
 # One process that has imported everything and forks a server for each round.
-MOTHER = """
-import json, os, signal, sys
+MOTHER = (
+    DYING
+    + """
+import json, sys
 from dpsql.frontends import cli
 from dpsql.frontends.server import running
 from dpsql.state import Ledger, SideTable
-
-
-def die_after(holder, name):
-    whole = getattr(holder, name)
-
-    def dying(*arguments, **named):
-        whole(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(holder, name, dying)
 
 
 MOMENTS = {
@@ -61,6 +53,7 @@ for line in sys.stdin:
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
+)
 
 
 class Mother:

@@ -380,17 +380,11 @@ static duckdb_state add_reminder(duckdb_aggregate_function_set set, const char *
 bool register_reminders(duckdb_connection connection) {
 	for (uint32_t i = 0; i < sizeof(REMINDERS) / sizeof(REMINDERS[0]); i++) {
 		duckdb_aggregate_function_set set = duckdb_create_aggregate_function_set(REMINDERS[i][0]);
-		duckdb_state done = DuckDBSuccess;
+		bool whole = true;
 		for (uint32_t arguments = 0; arguments <= MOST_ARGUMENTS; arguments++) {
-			if (add_reminder(set, REMINDERS[i], arguments) == DuckDBError) {
-				done = DuckDBError;
-			}
+			whole = add_reminder(set, REMINDERS[i], arguments) == DuckDBSuccess && whole;
 		}
-		if (done == DuckDBSuccess) {
-			done = duckdb_register_aggregate_function_set(connection, set);
-		}
-		duckdb_destroy_aggregate_function_set(&set);
-		if (done == DuckDBError) {
+		if (!finish_set(connection, set, whole)) {
 			return false;
 		}
 	}

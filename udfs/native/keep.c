@@ -325,26 +325,26 @@ static duckdb_state add_overload(duckdb_aggregate_function_set set, const char *
 	return added;
 }
 
+bool finish_set(duckdb_connection connection, duckdb_aggregate_function_set set, bool whole) {
+	const bool done = whole && duckdb_register_aggregate_function_set(connection, set) == DuckDBSuccess;
+	duckdb_destroy_aggregate_function_set(&set);
+	return done;
+}
+
 bool register_keep(duckdb_connection connection) {
 	for (uint32_t i = 0; i < MOST_CAPACITIES; i++) {
 		char name[32];
 		snprintf(name, sizeof(name), "dpsql_keep_%u", CAPACITIES[i]);
 		duckdb_aggregate_function_set set = duckdb_create_aggregate_function_set(name);
-		duckdb_state done = DuckDBSuccess;
+		bool whole = true;
 		for (uint32_t flags = 0; flags <= MOST_FLAGS; flags++) {
 			for (uint32_t sums = 0; sums <= MOST_SUMS; sums++) {
 				Shape *shape = &shapes[i][flags][sums];
 				*shape = (Shape) {CAPACITIES[i], flags, sums};
-				if (add_overload(set, name, shape) == DuckDBError) {
-					done = DuckDBError;
-				}
+				whole = add_overload(set, name, shape) == DuckDBSuccess && whole;
 			}
 		}
-		if (done == DuckDBSuccess) {
-			done = duckdb_register_aggregate_function_set(connection, set);
-		}
-		duckdb_destroy_aggregate_function_set(&set);
-		if (done == DuckDBError) {
+		if (!finish_set(connection, set, whole)) {
 			return false;
 		}
 	}

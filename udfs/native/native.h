@@ -21,6 +21,8 @@
 DUCKDB_EXTENSION_EXTERN
 
 bool register_keep(duckdb_connection connection);
+/* Registers a set of which all overloads were added, and frees it in any case. */
+bool finish_set(duckdb_connection connection, duckdb_aggregate_function_set set, bool whole);
 
 /* ---- wire.c ---- */
 

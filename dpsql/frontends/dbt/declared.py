@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.errors import PolicyError
-from dpsql.query.dialect import quote
+from dpsql.query.dialect import quote, text_literal
 from dpsql.session.declare import split_name
 
 Node = Mapping[str, Any]
@@ -123,7 +123,7 @@ def literal(value: object) -> str:
         case dt.date():
             return literal(value.isoformat())
         case _:
-            return "'" + str(value).replace("'", "''") + "'"
+            return text_literal(str(value))
 
 
 def number(value: object) -> object:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dpsql.errors import PolicyError
+from dpsql.query.dialect import text_literal
 
 _FORMS = (
     "public_keys is a list of values for one key; for several a dict of such lists, a list of tuples, or a DataFrame"
@@ -122,4 +123,4 @@ def _literal(value: object) -> str:
         text = repr(value)
     else:
         text = str(value)
-    return "'" + text.replace("'", "''") + "'"
+    return text_literal(text)

@@ -16,11 +16,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpsql import remote
-from dpsql.engine import DuckDBEngine, Sandbox
+from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, DpsqlError, EngineError
-from dpsql.frontends.shell.columns import WireType, chunks, header, sql_name, wire_type
+from dpsql.frontends.shell.columns import WireType, chunks, header, wire_type
 from dpsql.frontends.shell.connection import ShellConnection
 from dpsql.frontends.shell.frames import PROTOCOL, BodyReader, Channel, number, text
+from dpsql.query.dialect import text_literal
 from dpsql.query.statements import DECLARATIONS
 from dpsql.session import Desk, Result, StateDrawer, state_beside
 from dpsql.session.reader import CURATOR
@@ -30,7 +31,6 @@ STATE_VARIABLE = "DPSQL_STATE"
 
 Door = Callable[[str], Result]
 """Where statements are answered."""
-
 
 TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 — a name, not a token
 """Environment variable with the token for a server, which a statement would leave in the shell's history."""
@@ -56,7 +56,6 @@ class Helper:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = ShellConnection(channel)
-        self._sandbox = Sandbox()
         self._own: Door | None = None
         self._server: Door | None = None
 
@@ -83,7 +82,7 @@ class Helper:
         types = [WireType(*body.raw(3)) for _ in range(body.number())]
         call = read_call(body)
         answer = self._move(call) if call.name == "dp_server" else self._ask(call.statement).arrow()
-        for chunk in chunks(_typed(answer, types, self._sandbox), types):
+        for chunk in chunks(self._connection.typed(answer, types), types):
             self._channel.send("C", chunk)
         self._channel.send("Z")
 
@@ -151,14 +150,7 @@ def _value(body: BodyReader) -> tuple[str, str | None]:
     if kind == "l":
         return f"[{', '.join(_value(body)[0] for _ in range(body.number()))}]", None
     said = body.text()
-    return ("'" + said.replace("'", "''") + "'", said) if kind == "s" else (said, None)
-
-
-def _typed(table: pa.Table, types: list[WireType], sandbox: Sandbox) -> pa.Table:
-    """The answer in the types that were promised."""
-    names = [f"c{i}" for i in range(len(types))]
-    casts = ", ".join(f"CAST({name} AS {sql_name(kind)}) AS {name}" for name, kind in zip(names, types, strict=True))
-    return sandbox.run(f"SELECT {casts} FROM answer", {"answer": table.rename_columns(names)})
+    return (text_literal(said), said) if kind == "s" else (said, None)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from dpsql.engine import PINNED
 from dpsql.frontends.shell.columns import WireType, chunks, read_chunks, read_header, sql_name, wire_type
 from dpsql.frontends.shell.frames import BodyReader, Channel, number, text
+from dpsql.query.dialect import quote, text_literal
 
 _HOME, _PINNED = 0, 1
 
@@ -28,13 +29,13 @@ class ShellConnection:
 
     def home(self) -> tuple[str, str]:
         """Database and schema that the shell began with."""
-        ((database, schema),) = self._rows(_HOME, "SELECT current_database(), current_schema()")
+        ((database, schema),) = self.rows(_HOME, "SELECT current_database(), current_schema()")
         return str(database), str(schema)
 
     def path(self) -> str | None:
         """The file of the shell's database; None for one in memory."""
         sql = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
-        ((path,),) = self._rows(_HOME, sql)
+        ((path,),) = self.rows(_HOME, sql)
         return path or None
 
     @contextlib.contextmanager
@@ -63,7 +64,8 @@ class ShellConnection:
         table = self._flat(place, sql)
         return self._described(place, sql) if table is None else table
 
-    def _rows(self, place: int, sql: str) -> list[tuple[Any, ...]]:
+    def rows(self, place: int, sql: str) -> list[tuple[Any, ...]]:
+        """The same as tuples."""
         return [tuple(row.values()) for row in self.run(place, sql).to_pylist()]
 
     def _flat(self, place: int, sql: str) -> pa.Table | None:
@@ -84,14 +86,22 @@ class ShellConnection:
         """Rows of a query with columns that are not flat, which travel as texts and are cast back."""
         columns = [
             (str(row[0]), str(row[1]))
-            for row in self._rows(place, f"SELECT column_name, column_type FROM (DESCRIBE {sql})")
+            for row in self.rows(place, f"SELECT column_name, column_type FROM (DESCRIBE {sql})")
         ]
         listed = ", ".join(f"c{i}" for i in range(len(columns)))
         texts = ", ".join(f"CAST(c{i} AS {sql_name(wire_type(kind))}) AS c{i}" for i, (_, kind) in enumerate(columns))
         flat = self._flat(place, f"SELECT {texts} FROM ({sql}) AS described({listed})")
-        casts = ", ".join(f"CAST(c{i} AS {kind}) AS c{i}" for i, (_, kind) in enumerate(columns))
-        table = self._local.from_arrow(flat).project(casts).to_arrow_table()
-        return table.rename_columns([name for name, _ in columns])
+        return self._cast(flat, [kind for _, kind in columns]).rename_columns([name for name, _ in columns])
+
+    def _cast(self, table: pa.Table, kinds: Sequence[str]) -> pa.Table:
+        """The columns in these types, called c0, c1, …."""
+        numbered = table.rename_columns([f"c{i}" for i in range(len(kinds))])
+        casts = ", ".join(f"CAST(c{i} AS {kind}) AS c{i}" for i, kind in enumerate(kinds))
+        return self._local.from_arrow(numbered).project(casts).to_arrow_table()
+
+    def typed(self, table: pa.Table, types: Sequence[WireType]) -> pa.Table:
+        """The columns of a table in the types in which they travel."""
+        return self._cast(table, [sql_name(kind) for kind in types])
 
     def types(self, table: pa.Table) -> list[WireType]:
         """The types in which a table's columns travel."""
@@ -100,16 +110,11 @@ class ShellConnection:
     def put(self, name: str, table: pa.Table) -> None:
         """Make a temporary table of the pinned connection."""
         types = self.types(table)
-        casts = ", ".join(
-            f'CAST("{column}" AS {sql_name(kind)}) AS "{column}"'
-            for column, kind in zip(table.column_names, types, strict=True)
-        )
-        flat = self._local.from_arrow(table).project(casts).to_arrow_table()
         declared = ", ".join(
-            f'"{column}" {sql_name(kind)}' for column, kind in zip(table.column_names, types, strict=True)
+            f"{quote(column)} {sql_name(kind)}" for column, kind in zip(table.column_names, types, strict=True)
         )
         self.run(_PINNED, f"CREATE OR REPLACE TEMP TABLE temp.main.{name} ({declared})")
-        rows = chunks(flat, types)
+        rows = chunks(self.typed(table, types), types)
         kinds = b"".join(kind.packed() for kind in types)
         self._channel.send("A", text(name) + number(len(types)) + kinds + number(len(rows)) + b"".join(rows))
         kind, body = self._channel.receive()
@@ -127,13 +132,11 @@ class _ShellCursor:
         self._offered: list[str] = []
 
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-        if not parameters:
-            # a question mark is then part of a name
-            return [tuple(row.values()) for row in self.table(sql).to_pylist()]
-        first, *rest = sql.split("?")
-        quoted = ["'" + value.replace("'", "''") + "'" for value in parameters]
-        filled = first + "".join(value + part for value, part in zip(quoted, rest, strict=True))
-        return [tuple(row.values()) for row in self.table(filled).to_pylist()]
+        # without parameters a question mark is part of a name
+        if parameters:
+            first, *rest = sql.split("?")
+            sql = first + "".join(text_literal(value) + part for value, part in zip(parameters, rest, strict=True))
+        return self._connection.rows(_PINNED, sql)
 
     def bind(self, sql: str) -> None:
         self.table(f"DESCRIBE {sql}")

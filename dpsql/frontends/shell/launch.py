@@ -12,6 +12,7 @@ from pathlib import Path
 from dpsql.assets import asset, native_library
 from dpsql.errors import EngineError
 from dpsql.frontends.shell.answering import STATE_VARIABLE
+from dpsql.query.dialect import text_literal
 
 HELPER_VARIABLE = "DPSQL_HELPER"
 """Environment variable that names the program which the extension starts; read by ``udfs/native/helper.c``."""
@@ -35,7 +36,7 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
     environment = os.environ | {HELPER_VARIABLE: _program()}
     if state is not None:
         environment[STATE_VARIABLE] = str(state.absolute())
-    started = ["-unsigned", "-cmd", f"LOAD {_quoted(library)}", "-cmd", _MACRO]
+    started = ["-unsigned", "-cmd", f"LOAD {text_literal(str(library))}", "-cmd", _MACRO]
     sys.stdout.flush()
     os.execve(shell, [shell, *started, *([database] if database else []), *arguments], environment)  # noqa: S606
 
@@ -56,7 +57,7 @@ def install_extension(folder: Path) -> str:
     # in one step, so that no shell loads half a library
     fresh.replace(library)
     Path(f"{library}.helper").write_text(f"{_program()}\n", encoding="utf-8")
-    return f"LOAD {_quoted(library)}; {_MACRO};"
+    return f"LOAD {text_literal(str(library))}; {_MACRO};"
 
 
 def _built() -> Path:
@@ -80,7 +81,3 @@ def _program() -> str:
 
 def _beside_python(name: str) -> str | None:
     return shutil.which(name, path=str(Path(sys.executable).parent))
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
