@@ -69,8 +69,21 @@ def _add_clearances(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+_FORMAT_4_TABLES = """
+"""
+
+_FORMAT_4_COLUMNS: tuple[str, ...] = ()
+"""Columns that format 4 adds to tables of format 3, as ALTER TABLE statements."""
+
+
+def _add_lasting_answers(connection: sqlite3.Connection) -> None:
+    """Format 4."""
+    for statement in (*_FORMAT_4_COLUMNS, *_FORMAT_4_TABLES.split(";")):
+        connection.execute(statement)
+
+
 # MIGRATIONS[i] lifts format i + 1 to i + 2 in its caller's transaction; TABLES is always the newest format.
-MIGRATIONS: tuple[Migration, ...] = (_add_shapes, _add_clearances)
+MIGRATIONS: tuple[Migration, ...] = (_add_shapes, _add_clearances, _add_lasting_answers)
 
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 TABLES = (
@@ -140,6 +153,7 @@ CREATE TABLE release (
 """
     + _SNAPSHOT
     + _CLEARANCES
+    + _FORMAT_4_TABLES
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
