@@ -1,6 +1,6 @@
 """The picture of docs/cascade.md: python -m benchmarks.cascade_picture --svg docs/pictures/cascade.svg.
 
-Patients per city of the sample clinic, asked for at four levels, then at as many lower ones as are stored. Claim: the
+Patients per city of the sample clinic, asked for at four levels, then at all lower ones of the free grid. Claim: the
 requests cost what the highest alone costs, and the noise of a city at all levels is one random walk, which ends at the
 noise of the highest level: a lower level only adds to it, and is no fresh look at the data. Noise is seeded, so the
 picture is the same each time; it needs matplotlib (the extra `plot`), the printed numbers do not.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import dpsql
 from dpsql.assets import asset
-from dpsql.session.servings import MOST_POINTS
+from dpsql.release.free_levels import FREE_LEVELS
 from tests.deterministic_entropy import SeededEntropy
 
 REQUESTS = (0.05, 0.5, 0.2, 1.0)
@@ -57,6 +57,11 @@ class Run:
     sizes: dict[str, int]
 
 
+def free_levels() -> list[float]:
+    """Levels below the highest that nobody pays for."""
+    return [rho_nano / 1e9 for rho_nano in FREE_LEVELS if LOWEST * 1e9 <= rho_nano < REQUESTS[-1] * 1e9]
+
+
 def run() -> Run:
     """Ask for the four levels, then for lower ones in random order, and collect the noise of each city."""
     with dpsql.connect() as session:
@@ -69,7 +74,7 @@ def run() -> Run:
         )
         session._desk.entropy = SeededEntropy(SEED)
         sizes = dict(session.connection.execute(TRUTH).fetchall())
-        path_levels = np.geomspace(LOWEST, REQUESTS[-1], MOST_POINTS - len(REQUESTS) + 1)[:-1].round(6)
+        path_levels = [rho for rho in free_levels() if rho not in REQUESTS]
         prices, errors = [], Errors()
         for rho in (*REQUESTS, *np.random.default_rng(SEED).permutation(path_levels).tolist()):
             answer = session.sql(QUERY, rho=rho)
@@ -86,7 +91,8 @@ def print_run(shown: Run, cities: list[str]) -> None:
     print(f"{'request':<10}{'rho':>6}{'costs':>8}  " + "".join(f"{city:>14}" for city in cities))
     for number, (rho, price) in enumerate(zip(REQUESTS, shown.prices, strict=True), start=1):
         print(f"{number:<10}{rho:>6}{price:>8.2f}  " + "".join(f"{shown.errors[city][rho]:>14.2f}" for city in cities))
-    print(f"all together cost {sum(shown.prices):.2f}; {MOST_POINTS - len(REQUESTS)} lower levels more cost nothing")
+    levels = len(shown.errors[cities[0]]) - len(REQUESTS)
+    print(f"all together cost {sum(shown.prices):.2f}; {levels} lower levels more cost nothing")
 
 
 def marker(axis: Any, x: float, y: float, number: int, *, charged: bool) -> None:
@@ -162,8 +168,9 @@ def main() -> None:
     parser.add_argument("--svg", type=Path, help="also draw the picture into this file (needs matplotlib)")
     arguments = parser.parse_args()
     shown = run()
+    most = max(map(len, shown.errors.values()))
     # not a choice: the first by name
-    cities = sorted(city for city in shown.errors if len(shown.errors[city]) == MOST_POINTS)[:CITIES_SHOWN]
+    cities = sorted(city for city in shown.errors if len(shown.errors[city]) == most)[:CITIES_SHOWN]
     print_run(shown, cities)
     if arguments.svg and importlib.util.find_spec("matplotlib") is None:
         print("matplotlib is not installed: no picture")

@@ -8,7 +8,7 @@
     ├── PolicyError                a declaration by the curator is wrong or contradicts an earlier one
     ├── BudgetError                the privacy unit's budget does not cover the price
     ├── CalibrationError           no noise scale or threshold meets the request
-    ├── EngineError                DuckDB failed while it read raw data (opaque on purpose)
+    ├── EngineError                no answer in time, or DuckDB failed while it read raw data (opaque on purpose)
     ├── ReleaseError               a point could not be drawn, stored or shown
     ├── StateError                 the state file is missing, newer, damaged or busy
     ├── EntropyError               the operating system gave no randomness
@@ -142,16 +142,40 @@ class CalibrationError(DpsqlError):
 
 
 class EngineError(DpsqlError):
-    """DuckDB failed while it read raw data.
+    """DuckDB failed while it read raw data, or did not end in time.
 
     The message is constant: DuckDB's own texts quote row values. A charge that was made stays, and asking the
     same query again uses it up.
+
+    Args:
+        reason: what could not be done.
+        withheld: DuckDB said something about it that is not passed on.
+        charged: there may have been a charge before.
+
     """
 
-    def __init__(self, reason: str = "the engine could not run the bounded query") -> None:
-        super().__init__(
-            f"{reason}; its message is withheld because it may quote personal data. "
-            "Any charge stays and pays for asking the same query again."
+    def __init__(
+        self,
+        reason: str = "the engine could not run the bounded query",
+        *,
+        withheld: bool = True,
+        charged: bool = True,
+    ) -> None:
+        hidden = "; its message is withheld because it may quote personal data" if withheld else ""
+        paid = " Any charge stays and pays for asking the same query again." if charged else ""
+        super().__init__(f"{reason}{hidden}.{paid}")
+
+    @classmethod
+    def out_of_time(cls) -> EngineError:
+        """The curator's error where a limit of time ran out; DuckDB had nothing to say."""
+        return cls("the query ran out of time", withheld=False)
+
+    @classmethod
+    def unanswered(cls) -> EngineError:
+        """The analysts' error for a time-out, a failure of the engine and a bug alike: rows may decide between them."""
+        return cls(
+            "the query has no answer: it ran out of time or could not be run, and which of the two is not told",
+            withheld=False,
         )
 
 

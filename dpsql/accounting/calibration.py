@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import wraps
 from numbers import Integral, Real
+from typing import ParamSpec, TypeVar
 
+import numpy as np
 import scipy
 
 from dpsql.errors import CalibrationError
 
 # Two ends of a bracket closer than this (relative) are taken as one number.
 RESOLUTION = 2.0**-47
+# Smaller targets are met by no logarithm of a float that is not lost to underflow, and mean nothing.
+LEAST_DELTA = 1e-280
 # More groups per unit than this are a mistake, and arrays of that length would not fit.
 MOST_GROUPS = 10**6
 # The doubling search leaves the floating-point range after about this many steps.
@@ -37,10 +43,10 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_delta(value: object) -> float:
-    """Return a target delta as a float, or raise CalibrationError unless it lies strictly between 0 and 1."""
+    """Return a target delta as a float, or raise CalibrationError unless it is at least 1e-280 and below 1."""
     number = require_positive("delta", value)
-    if number >= 1.0:
-        raise CalibrationError(f"delta must be below 1, got {value!r}")
+    if not LEAST_DELTA <= number < 1.0:
+        raise CalibrationError(f"delta must be from {LEAST_DELTA:g} to below 1, got {value!r}")
     return number
 
 
@@ -49,6 +55,40 @@ def require_max_groups(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST_GROUPS:
         raise CalibrationError(f"max_groups must be a whole number from 1 to {MOST_GROUPS}, got {value!r}")
     return int(value)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def within_floats(function: Callable[P, T]) -> Callable[P, T]:
+    """Refuse, with a CalibrationError, a request whose computation leaves the floating-point range.
+
+    Numbers that overflow to infinity or underflow to 0 on the way are no warnings: each formula is written so that they
+    end on the safe side. A division by 0, and a result that is no finite number, are refused here.
+    """
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with np.errstate(all="ignore"):
+                result = function(*args, **kwargs)
+        except (ArithmeticError, ValueError):
+            result = None
+        if result is None or not all(math.isfinite(number) for number in _numbers(result)):
+            raise CalibrationError(
+                f"{function.__name__} leaves the floating-point range for these inputs: one of them is far too small, "
+                "or too large"
+            ) from None
+        return result
+
+    return guarded
+
+
+def _numbers(result: object) -> list[float]:
+    if is_dataclass(result):
+        return [number for field in fields(result) for number in _numbers(getattr(result, field.name))]
+    return [result] if isinstance(result, float) else []
 
 
 def smallest_safe(is_safe: Callable[[float], bool], start: float) -> float:

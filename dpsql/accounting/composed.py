@@ -11,11 +11,19 @@ import math
 from functools import lru_cache
 
 from dpsql.accounting import gaussian
-from dpsql.accounting.calibration import largest_safe, require_delta, require_finite, require_positive, smallest_safe
+from dpsql.accounting.calibration import (
+    largest_safe,
+    require_delta,
+    require_finite,
+    require_positive,
+    smallest_safe,
+    within_floats,
+)
 from dpsql.accounting.gaussian import log_delta_up, round_delta_up
 from dpsql.errors import CalibrationError
 
 
+@within_floats
 def composed_delta(epsilon: float, *, rho: float, threshold_delta: float) -> float:
     """Delta of both releases together.
 
@@ -41,6 +49,7 @@ def composed_delta(epsilon: float, *, rho: float, threshold_delta: float) -> flo
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def composed_rho(epsilon: float, delta: float) -> float:
     """Largest zCDP level of both Gaussian parts that costs delta without a threshold, rounded down.
 
@@ -51,6 +60,7 @@ def composed_rho(epsilon: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def composed_threshold_delta(epsilon: float, delta: float, *, rho: float) -> float:
     """Largest threshold_delta for which both together are (epsilon, delta)-private, rounded down.
 
@@ -68,6 +78,7 @@ def composed_threshold_delta(epsilon: float, delta: float, *, rho: float) -> flo
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def composed_epsilon(delta: float, *, rho: float, threshold_delta: float) -> float:
     """Smallest epsilon for which both together are (epsilon, delta)-private, rounded up.
 

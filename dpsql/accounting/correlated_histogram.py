@@ -27,6 +27,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_safe,
+    within_floats,
 )
 from dpsql.accounting.correlated_pair import Noise, worst_shift_squared
 from dpsql.accounting.exceedance import FAR, FINE, shown_probabilities, shown_probability, shown_quantile
@@ -44,6 +45,7 @@ _MOST_REFINED = 256
 _UP = 1.0 + 2.0**-40
 
 
+@within_floats
 def csh_delta(
     epsilon: float,
     *,
@@ -118,6 +120,7 @@ def csh_delta(
     return min(1.0, max([least, *(bound for _, bound in splits)]))
 
 
+@within_floats
 def csh_threshold_delta(
     *, k: int, sigma: float, tau: float, correlation: float | None = None, max_groups: int | None = None
 ) -> float:
@@ -139,6 +142,7 @@ def csh_threshold_delta(
     return shown_probability(unit_keys, require_finite("tau", tau, least=0.0) / sigma, noise.correlation)
 
 
+@within_floats
 def csh_rho(
     *,
     k: int,
@@ -162,6 +166,7 @@ def csh_rho(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def csh_sigma(rho: float, *, k: int, correlation: float | None = None, max_groups: int | None = None) -> float:
     """Smallest sigma at which the counts spend at most rho.
 
@@ -181,6 +186,7 @@ def csh_sigma(rho: float, *, k: int, correlation: float | None = None, max_group
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def csh_threshold(
     epsilon: float,
     delta: float,
@@ -235,6 +241,7 @@ def csh_threshold(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def csh_epsilon(
     delta: float,
     *,
@@ -280,6 +287,7 @@ def csh_epsilon(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def quietest_correlation(k: int, max_groups: int | None = None) -> float:
     """Correlation of the correlated stability histogram on a public list of k keys with the least noise.
 

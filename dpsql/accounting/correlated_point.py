@@ -16,6 +16,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_safe,
+    within_floats,
 )
 from dpsql.accounting.correlated_histogram import (
     correlation_or_default,
@@ -62,6 +63,7 @@ class CshPoint:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def best_csh(
     epsilon: float,
     delta: float,

@@ -25,6 +25,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_safe,
+    within_floats,
 )
 from dpsql.accounting.gaussian import Floats
 from dpsql.errors import CalibrationError
@@ -108,6 +109,7 @@ def _tails(variance: float) -> _Tails:
     return _Tails(variance)
 
 
+@within_floats
 def discrete_shown_probability(
     k: int, variance: float | Rational, correlation: float | Rational, tau: float | Rational
 ) -> float:
@@ -143,6 +145,7 @@ def discrete_shown_probability(
     return float(min(1.0, total * _UP + (k + 2) * _CUT))
 
 
+@within_floats
 def discrete_rho(k: int, variance: float | Rational, correlation: float | Rational) -> float:
     """Rho of the counts of k public keys.
 
@@ -160,6 +163,7 @@ def discrete_rho(k: int, variance: float | Rational, correlation: float | Ration
     return _one_step_rho(k, correlation) / require_positive("variance", variance) * _UP
 
 
+@within_floats
 def discrete_sigma(rho: float, *, k: int, correlation: float | Rational) -> float:
     """Smallest sigma at which the counts of k public keys spend at most rho.
 
@@ -176,6 +180,7 @@ def discrete_sigma(rho: float, *, k: int, correlation: float | Rational) -> floa
     return math.sqrt(_one_step_rho(k, correlation) / require_positive("rho", rho)) * _UP
 
 
+@within_floats
 def discrete_counts_delta(
     epsilon: float,
     *,
@@ -213,6 +218,7 @@ def discrete_counts_delta(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def discrete_counts_epsilon(
     delta: float, *, k: int, variance: float | Rational, correlation: float | Rational
 ) -> float:
@@ -235,6 +241,7 @@ def discrete_counts_epsilon(
     return 0.0 if is_safe(0.0) else smallest_safe(is_safe, by_zcdp)
 
 
+@within_floats
 def discrete_delta(
     epsilon: float,
     *,
@@ -265,6 +272,7 @@ def discrete_delta(
     return min(1.0, (shown + counts) * _UP)
 
 
+@within_floats
 def discrete_threshold(
     epsilon: float,
     delta: float,

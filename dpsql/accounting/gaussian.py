@@ -23,6 +23,7 @@ from dpsql.accounting.calibration import (
     require_finite,
     require_positive,
     smallest_safe,
+    within_floats,
 )
 from dpsql.errors import CalibrationError
 
@@ -117,6 +118,7 @@ def shift_deltas(epsilon: float, squared: Floats) -> Floats:
     return np.where(measured, np.minimum(1.0, np.exp(np.minimum(log_values, 0.0)) * _UP), 1.0)
 
 
+@within_floats
 def delta(epsilon: float, sensitivity_l2: float, sigma: float) -> float:
     """Smallest delta for which Gaussian noise gives (epsilon, delta)-differential privacy.
 
@@ -152,6 +154,7 @@ def delta(epsilon: float, sensitivity_l2: float, sigma: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def sigma(epsilon: float, delta: float, sensitivity_l2: float) -> float:
     """Smallest Gaussian noise that is (epsilon, delta)-differentially private.
 
@@ -176,6 +179,7 @@ def sigma(epsilon: float, delta: float, sensitivity_l2: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def epsilon(delta: float, sensitivity_l2: float, sigma: float) -> float:
     """Smallest epsilon for which Gaussian noise is (epsilon, delta)-differentially private.
 

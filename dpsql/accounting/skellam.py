@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dpsql.accounting.calibration import require_finite, require_positive
+from dpsql.accounting.calibration import require_finite, require_positive, within_floats
 from dpsql.errors import CalibrationError
 
 # Raised by more than the rounding errors of the sums below, at most 2**-40 where variance and orders are in range.
@@ -24,6 +24,7 @@ _LARGEST_ORDER = 512.0
 _FLOOR = 2.0**-36
 
 
+@within_floats
 def skellam_renyi_bound(order: int, variance: float, *, sensitivity_l1: float, sensitivity_l2: float) -> float:
     """Return a bound on the Rényi divergence of a Skellam release, any number of coordinates.
 
@@ -50,6 +51,7 @@ def skellam_renyi_bound(order: int, variance: float, *, sensitivity_l1: float, s
     return (order * square / (2 * mu) + excess) * _ROUND_UP
 
 
+@within_floats
 def skellam_renyi(order: float, variance: float, *, shift: int) -> float:
     """Return the Rényi divergence of one Skellam coordinate that moves by `shift` steps.
 

@@ -26,6 +26,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_safe,
+    within_floats,
 )
 from dpsql.accounting.correlated_histogram import (
     CorrelatedAnalysis,
@@ -94,6 +95,7 @@ class GshmPoint:
     threshold_delta: float
 
 
+@within_floats
 def gshm_delta(
     epsilon: float,
     *,
@@ -148,6 +150,7 @@ def gshm_delta(
     return max(only_new, round_delta_up(worst))
 
 
+@within_floats
 def threshold_delta(*, max_groups: int, sigma: float, tau: float) -> float:
     """Probability that a unit alone in max_groups keys has any of them shown: 1 - Phi(tau/sigma)^max_groups.
 
@@ -175,6 +178,7 @@ def threshold_delta(*, max_groups: int, sigma: float, tau: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def threshold(delta: float, *, max_groups: int, sigma: float) -> float:
     """Smallest tau whose threshold part is at most delta.
 
@@ -202,6 +206,7 @@ def threshold(delta: float, *, max_groups: int, sigma: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def gshm_threshold(
     epsilon: float,
     delta: float,
@@ -249,6 +254,7 @@ def gshm_threshold(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def gshm_epsilon(delta: float, *, max_groups: int, sigma: float, tau: float, aggregate_precision: float = 0.0) -> float:
     """Smallest epsilon for which the Gaussian sparse histogram is (epsilon, delta)-differentially private.
 
@@ -283,6 +289,7 @@ def gshm_epsilon(delta: float, *, max_groups: int, sigma: float, tau: float, agg
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def best_gshm(epsilon: float, delta: float, *, max_groups: int, presence_share: float = 1.0) -> GshmPoint:
     """Noise and threshold of the (epsilon, delta)-private sparse histogram with the smallest threshold.
 

@@ -18,6 +18,7 @@ from dpsql.accounting.calibration import (
     require_finite,
     require_max_groups,
     require_positive,
+    within_floats,
 )
 from dpsql.accounting.correlated_histogram import correlation_or_default
 from dpsql.accounting.exceedance import shown_quantile
@@ -79,6 +80,7 @@ class TopKPoint:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def quietest_top_k_correlation(k: int, max_groups: int | None = None) -> float:
     """Correlation of keys and floor, the same for both, with which the top-k histogram has the least noise.
 
@@ -139,6 +141,7 @@ class _Request:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def best_top_k(
     epsilon: float,
     delta: float,

@@ -25,6 +25,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_at_most,
+    within_floats,
 )
 from dpsql.accounting.correlated_histogram import correlation_or_default, csh_threshold_delta
 from dpsql.accounting.exceedance import FAR, shown_quantile
@@ -38,6 +39,7 @@ _RESOLUTION = 2.0**-20
 _UP, _DOWN = 1.0 + 2.0**-40, 1.0 - 2.0**-38
 
 
+@within_floats
 def top_k_delta(
     epsilon: float,
     *,
@@ -84,6 +86,7 @@ def top_k_delta(
     return release.delta(epsilon, require_finite("tau", tau, least=0.0))
 
 
+@within_floats
 def top_k_threshold_delta(*, k: int, sigma: float, tau: float, correlation: float | None = None) -> float:
     """Probability that any of k keys with nothing but the unit in them is shown.
 
@@ -102,6 +105,7 @@ def top_k_threshold_delta(*, k: int, sigma: float, tau: float, correlation: floa
     return csh_threshold_delta(k=k, sigma=sigma, tau=tau, correlation=correlation)
 
 
+@within_floats
 def top_k_rho(
     *,
     k: int,
@@ -129,6 +133,7 @@ def top_k_rho(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def top_k_sigma(
     rho: float,
     *,
@@ -157,6 +162,7 @@ def top_k_sigma(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def top_k_threshold(
     epsilon: float,
     delta: float,
@@ -201,6 +207,7 @@ def top_k_threshold(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def top_k_epsilon(
     delta: float,
     *,

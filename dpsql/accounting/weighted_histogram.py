@@ -21,6 +21,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_safe,
+    within_floats,
 )
 from dpsql.accounting.gaussian import Floats, log_delta_up, round_delta_up
 from dpsql.accounting.sparse_histogram import GshmPoint
@@ -37,6 +38,7 @@ _FAR = 40.0
 _SLACKS = (2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 0.5)
 
 
+@within_floats
 def weighted_delta(
     epsilon: float,
     *,
@@ -78,6 +80,7 @@ def weighted_delta(
     return _delta_of(epsilon, hazard, squared)
 
 
+@within_floats
 def weighted_threshold_delta(*, max_groups: int, counted_groups: int, sigma: float, tau: float) -> float:
     """Probability that a unit alone in all of its keys has any of them shown, for the worst number of keys.
 
@@ -97,6 +100,7 @@ def weighted_threshold_delta(*, max_groups: int, counted_groups: int, sigma: flo
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def weighted_threshold(delta: float, *, max_groups: int, counted_groups: int, sigma: float) -> float:
     """Smallest tau whose threshold part is at most delta.
 
@@ -125,6 +129,7 @@ def weighted_threshold(delta: float, *, max_groups: int, counted_groups: int, si
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def weighted_query_threshold(
     epsilon: float,
     delta: float,
@@ -164,6 +169,7 @@ def weighted_query_threshold(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def weighted_epsilon(
     delta: float,
     *,
@@ -201,6 +207,7 @@ def weighted_epsilon(
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def best_weighted(
     epsilon: float, delta: float, *, max_groups: int, counted_groups: int, presence_share: float = 1.0
 ) -> GshmPoint:

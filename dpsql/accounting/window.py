@@ -29,6 +29,7 @@ from dpsql.accounting.calibration import (
     require_max_groups,
     require_positive,
     smallest_at_most,
+    within_floats,
 )
 from dpsql.accounting.correlated_histogram import csh_sigma, csh_threshold_delta
 from dpsql.accounting.gaussian import Floats
@@ -53,15 +54,16 @@ _RESOLUTION = 2.0**-32
 _SMALLEST = math.nextafter(0.0, 1.0)
 
 
+@within_floats
 def window_delta(
     rhos: Sequence[float], taus: Sequence[float], *, max_groups: int, sensitivity_l2: float | None = None
 ) -> float:
     """Probability that a unit alone in max_groups keys has any of them shown at any level of the grid.
 
-    Guarantee: showing, at any levels of the grid and in any order, the keys of one cascade whose noisy count exceeds
-        1 + tau_r at level r, is window_delta-approximate (largest rho)-zCDP when all rows of one unit are added or
-        removed; the ledger adds that rho and this delta, once.
-    Source: docs/proofs/window.md, Theorem 1; for a single level `threshold_delta`.
+    Guarantee: showing, at any levels of the grid and in any order, chosen and stopped by what was shown, the keys of
+        one cascade whose noisy count exceeds 1 + tau_r at level r, costs the ledger this delta, once, and the rho of
+        the cascade's rises, when all rows of one unit are added or removed.
+    Source: docs/proofs/window.md, Theorem 1, and docs/proofs/ledger.md; for a single level `threshold_delta`.
     Symbols: notes on Algorithm 6 call the probability of being first shown at level r q_r; this is 1 - (1 - sum of
         q_r)^max_groups.
 
@@ -91,6 +93,7 @@ def window_delta(
     return _any_shown(max_groups, tuple(rho for rho, _ in levels), tuple(scores))
 
 
+@within_floats
 def window_threshold(delta: float, rhos: Sequence[float], *, max_groups: int) -> float:
     """Smallest z such that the thresholds tau_r = z sigma_r, one per level of the grid, cost at most delta together.
 
@@ -109,6 +112,7 @@ def window_threshold(delta: float, rhos: Sequence[float], *, max_groups: int) ->
     return _threshold(delta, tuple(rho for rho, _ in _merged(rhos, [0.0] * len(rhos))), max_groups)
 
 
+@within_floats
 def union_window_delta(
     rhos: Sequence[float],
     taus: Sequence[float],
@@ -121,8 +125,10 @@ def union_window_delta(
     """Bound on the probability that a unit alone in its keys has any of them shown at any level: the sum over levels.
 
     Guarantee: as `window_delta`, for the correlated stability histogram, and with `max_groups` None for the top-k
-        histogram. Its keys share one noise term, which shown counts betray, so no joint law of levels is used.
-    Source: union bound over `csh_threshold_delta` (`top_k_threshold_delta`) at each level; docs/proofs/window.md.
+        histogram. Its keys share one noise term, which shown counts betray, so no joint law of levels is used, and a
+        window is no approximate zCDP by itself: the ledger's sum holds under its caps (docs/proofs/ledger.md).
+    Source: union bound over `csh_threshold_delta` (`top_k_threshold_delta`) at each level; docs/proofs/window.md,
+        Theorem 2.
     Args: rhos and taus as `window_delta`; k, correlation and max_groups as `csh_threshold_delta`; sigmas, the own
         noise of a key at each level, None for `csh_sigma` of the level.
     Returns: a probability, rounded up.

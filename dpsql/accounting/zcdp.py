@@ -16,10 +16,12 @@ from dpsql.accounting.calibration import (
     require_delta,
     require_finite,
     smallest_safe,
+    within_floats,
 )
 from dpsql.accounting.gaussian import round_delta_up
 
 
+@within_floats
 def delta(epsilon: float, rho: float) -> float:
     """Smallest delta that the optimal conversion proves for a rho-zCDP mechanism.
 
@@ -54,6 +56,7 @@ def delta(epsilon: float, rho: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def epsilon(delta: float, rho: float) -> float:
     """Smallest epsilon that the optimal conversion proves for a rho-zCDP mechanism.
 
@@ -78,6 +81,7 @@ def epsilon(delta: float, rho: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+@within_floats
 def rho(epsilon: float, delta: float) -> float:
     """Largest rho for which every rho-zCDP mechanism is (epsilon, delta)-differentially private.
 

@@ -6,6 +6,7 @@ from dpsql.engine.catalog import identity
 from dpsql.engine.connection import PINNED
 from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
 from dpsql.engine.interrupts import stopped_by
+from dpsql.engine.marks import Mark
 from dpsql.engine.sandbox import Sandbox, digest
 from dpsql.engine.settings import BYTEWISE, SETTINGS
 
@@ -16,6 +17,7 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "ExactTable",
+    "Mark",
     "Sandbox",
     "digest",
     "identity",

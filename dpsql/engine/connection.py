@@ -26,8 +26,7 @@ PINNED = (
 """What every cursor of an engine sets before it reads."""
 
 
-_HERE = (
-    "SET python_enable_replacements = false",
+_COUNTED = (
     # counted, for `Cursor.progress`, and never printed
     "SET enable_progress_bar = true",
     "SET enable_progress_bar_print = false",
@@ -40,9 +39,6 @@ class Cursor(Protocol):
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         """Rows of a small query, with texts for its question marks."""
 
-    def bind(self, sql: str) -> None:
-        """Find out that a query has names and types; the optimizer, which knows of rows, has no word in it."""
-
     def table(self, sql: str) -> pa.Table:
         """Rows of a query as one table."""
 
@@ -51,6 +47,9 @@ class Cursor(Protocol):
 
     def offer(self, name: str, table: pa.Table) -> None:
         """Make a table readable as ``temp.main.name`` for as long as the cursor is open."""
+
+    def count_progress(self) -> None:
+        """Count from now on how much of each query is done, where that can be known."""
 
     def interrupt(self) -> None:
         """End the query that runs, from another thread."""
@@ -90,7 +89,7 @@ class LocalConnection:
         """A cursor for some queries."""
         cursor = self._connection.cursor()
         try:
-            for statement in (*PINNED, *_HERE):
+            for statement in (*PINNED, "SET python_enable_replacements = false"):
                 cursor.execute(statement)
             yield _LocalCursor(cursor)
         finally:
@@ -131,9 +130,6 @@ class _LocalCursor:
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         return self._cursor.execute(sql, list(parameters)).fetchall()
 
-    def bind(self, sql: str) -> None:
-        self._cursor.sql(sql)
-
     def table(self, sql: str) -> pa.Table:
         return self._cursor.sql(sql).to_arrow_table()
 
@@ -145,6 +141,10 @@ class _LocalCursor:
 
     def offer(self, name: str, table: pa.Table) -> None:
         self._cursor.register(name, table)
+
+    def count_progress(self) -> None:
+        for statement in _COUNTED:
+            self._cursor.execute(statement)
 
     def interrupt(self) -> None:
         self._cursor.interrupt()

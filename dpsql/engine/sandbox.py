@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import re
 import threading
 from collections.abc import Sequence
 
@@ -18,6 +19,18 @@ from dpsql.query.dialect import quote
 from dpsql.query.environment import Column
 
 _MOST_BOUND = 1024
+_SAMPLES = ("1", "2000-01-01", "00:00:00", "1 day", "00000000-0000-0000-0000-000000000001")
+"""Texts, one of which every scalar type can be cast from."""
+_NO_CAST = "Unimplemented type for cast"
+_WRITTEN_NUMBER = re.compile(r"-?[0-9.]")
+_EXACT = re.compile(r"(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|DECIMAL\(\d+,\d+\))$")
+_OF_A_CURSOR = (
+    *(f"SET {name} = '{value}'" for name, value in SETTINGS),
+    "SET python_enable_replacements = false",
+    # whether a subquery has one row is a fact of an answer that is paid for: the others are left out, not an error
+    "SET scalar_subquery_error_on_multiple_rows = false",
+)
+"""Every cursor of the database begins with these anew."""
 
 
 class Sandbox:
@@ -37,15 +50,13 @@ class Sandbox:
                 "threads": "1",
             },
         )
-        for name, value in SETTINGS:
-            self._connection.execute(f"SET {name} = '{value}'")
-        self._connection.execute("SET python_enable_replacements = false")
-        # whether a subquery has one row is a fact of an answer that is paid for: the others are left out, not an error
-        self._connection.execute("SET scalar_subquery_error_on_multiple_rows = false")
+        for statement in _OF_A_CURSOR:
+            self._connection.execute(statement)
         # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
         self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
         self._bound = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
+        self.has_cast = functools.lru_cache(maxsize=_MOST_BOUND)(self._has_cast)
 
     def close(self) -> None:
         """Close the in-memory database."""
@@ -87,6 +98,20 @@ class Sandbox:
             finally:
                 self._connection.execute(f"DROP TABLE IF EXISTS {quote(name)}")
 
+    def _has_cast(self, before: str, after: str) -> bool:
+        """Whether there is a cast from one type to another; the binder takes any, and TRY_CAST makes NULL of it."""
+        with self._lock:
+            for sample in _SAMPLES:
+                value = f"CAST('{sample}' AS {before})"
+                try:
+                    if self._connection.execute(f"SELECT TRY({value}) IS NULL").fetchall()[0][0]:
+                        continue
+                    self._connection.execute(f"SELECT CAST({value} AS {after})").fetchall()
+                except duckdb.Error as error:
+                    return _NO_CAST not in str(error)
+                break
+        return True
+
     def literals(self, texts: Sequence[str], key_type: str) -> pa.Array:
         """Distinct values of SQL literals as ``key_type``, in the order given.
 
@@ -105,24 +130,52 @@ class Sandbox:
                 raise SchemaError(_first_line(error), hint=f"Public keys must be {key_type} values.") from None
         return table.column("key").combine_chunks()
 
+    def misfit(self, texts: Sequence[str], key_type: str) -> str | None:
+        """The first of some SQL literals that is no value of a type; None where all are.
+
+        A number that another number would have to stand for is none: 1.5 of an INTEGER, 2 of a BOOLEAN.
+        """
+        with self._lock:
+            for some in (texts, *((text,) for text in texts)):
+                faults = ", ".join(_misfits(text, key_type) for text in some)
+                try:
+                    ((found,),) = self._connection.execute(f"SELECT list_position([{faults}], true)").fetchall()
+                except duckdb.Error:
+                    # there is no cast between the types; which literal it is, is found one by one
+                    found = 1 if len(some) == 1 else None
+                    if found is None:
+                        continue
+                if found:
+                    return some[int(found) - 1]
+                if some is texts:
+                    return None
+        return None
+
     def run(self, sql: str, tables: dict[str, pa.Table], *, seconds: float | None = None) -> pa.Table:
-        """Run SQL over the given tables, for no longer than this: what runs here keeps all others waiting.
+        """Run SQL over the given tables, for no longer than this; nobody else waits for it.
 
         Raises:
             EngineError: the SQL failed, or ran out of time.
 
         """
-        with self._lock, interrupt_after(seconds, self._connection.interrupt):
-            try:
-                with contextlib.suppress(Exception):
-                    for name, table in tables.items():
-                        self._connection.register(name, table)
-                    return self._connection.sql(sql).to_arrow_table()
-            finally:
-                for name in tables:
-                    self._connection.unregister(name)
+        with contextlib.suppress(Exception), contextlib.closing(self._connection.cursor()) as cursor:
+            for statement in _OF_A_CURSOR:
+                cursor.execute(statement)
+            with interrupt_after(seconds, cursor.interrupt):
+                for name, table in tables.items():
+                    cursor.register(name, table)
+                return cursor.sql(sql).to_arrow_table()
         # outside a handler, as in DuckDBEngine.aggregate: exact tables pass through here when keys are lined up
         raise EngineError("post-processing failed")
+
+
+def _misfits(text: str, key_type: str) -> str:
+    """Whether a literal is no value of a type, as SQL."""
+    cast = f"TRY_CAST({text} AS {key_type})"
+    misfits = f"{cast} IS NULL AND {text} IS NOT NULL"
+    if _WRITTEN_NUMBER.match(text) and _EXACT.match(key_type):
+        misfits = f"({misfits}) OR coalesce(CAST({cast} AS DOUBLE) <> CAST({text} AS DOUBLE), false)"
+    return f"({misfits})"
 
 
 def digest(values: pa.Table) -> str:

@@ -184,7 +184,10 @@ def _shell(arguments: argparse.Namespace) -> None:
 
 def _install(arguments: argparse.Namespace) -> None:
     print(install_extension(arguments.folder))
-    print("Write this line into ~/.duckdbrc, and start the shell with: duckdb -unsigned", file=sys.stderr)
+    print(
+        "Write this line into ~/.duckdbrc, in place of an older one, and start the shell with: duckdb -unsigned",
+        file=sys.stderr,
+    )
 
 
 def _helper(_: argparse.Namespace) -> None:

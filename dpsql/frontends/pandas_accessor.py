@@ -117,7 +117,7 @@ class TableFrame(ABC, Generic[GroupByT]):
         dropna: bool = False,
         **options: object,
     ) -> GroupByT:
-        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as elsewhere there."""
+        """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as it is there."""
         level = _level(rho, epsilon, delta, max_groups, mechanism)
         keys = _keys(self._frame, by)
         listed = read_listed(public_keys, keys, dropna=dropna)

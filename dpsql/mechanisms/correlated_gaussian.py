@@ -22,7 +22,7 @@ from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 GRID_BITS = 20
 # Noise and threshold enter the accounting divided by this much.
 GRID_ALLOWANCE = 1 + 2.0**-23
-# How often a point may rise, and what its roundings cost a threshold, in counts.
+# How often a point may rise, and what its roundings and those of what is made of it cost a threshold, in counts.
 MOST_RISES = 96
 TAU_LOSS = 2.0**-12
 
@@ -130,9 +130,9 @@ def effective_tau(tau: float, correlation: float) -> float:
     """Return the threshold to account with, if a count is shown where it exceeds 1 + tau, strictly.
 
     *Guarantee*: a key with one unit is shown no more often than if its noise Z_i + F were continuous and had to
-    exceed tau - TAU_LOSS; divided by GRID_ALLOWANCE, as `effective_sigma` is. That covers points that rose or
-    were made of others: each of up to MOST_RISES points adds at most three half grid steps to what rounding moved.
-    *Source*: docs/proofs/correlated-gaussian.md, Lemma 1.
+    exceed tau - TAU_LOSS; divided by GRID_ALLOWANCE, as `effective_sigma` is. That covers points that rose up to
+    MOST_RISES times, and points that were made of them, as far as `rounding_loss` is no more.
+    *Source*: docs/proofs/correlated-gaussian.md, Lemmas 1, 3 and 4.
     *Args*: `tau` in counts, at least TAU_LOSS; `correlation`, at least 0.
     *Returns*: counts, rounded down.
     *Raises*: CalibrationError for any other.
@@ -144,6 +144,24 @@ def effective_tau(tau: float, correlation: float) -> float:
     shared = require_finite("correlation", correlation, least=0.0) > 0
     # lowered by more than the roundings of a large threshold
     return (tau - TAU_LOSS) / (GRID_ALLOWANCE if shared else 1.0) * (1 - 2.0**-50)
+
+
+def rounding_loss(drawn: int, lowered: int, lowered_elsewhere: int, *, shared: bool) -> float:
+    """Return how far a point may be from its continuous average, in counts.
+
+    *Guarantee*: holds for every point of a statistic that was drawn or rose `drawn` times, and of which other points
+    were made: `lowered` at levels of a grid on which the inverse square roots of the levels add up to at most 14 times
+    the largest, and `lowered_elsewhere` at any others.
+    *Source*: docs/proofs/correlated-gaussian.md, Lemma 4.
+    *Args*: three numbers, at least 0; `shared`, whether there is a common term.
+    *Returns*: counts, exactly.
+
+    >>> rounding_loss(96, 145, 0, shared=False) < TAU_LOSS < rounding_loss(96, 155, 0, shared=False)
+    True
+    """
+    if shared:
+        return (1 + 1.5 * (drawn + lowered) + 2.5 * lowered_elsewhere + 12) / _GRID_STEPS
+    return (1 + drawn + lowered + 1.5 * lowered_elsewhere + 6) / _GRID_STEPS
 
 
 def threshold_to_compare(tau: float, correlation: float) -> float:

@@ -27,6 +27,11 @@ _MAX_SIGMA_STEPS = 2.0**45
 _BLOCK = 1 << 15
 # Final float64 results are raised by this much, more than their own rounding error.
 _ROUND_UP = 1 + 2.0**-40
+# Up to here the slack of a release is that of Theorem 5, as it was always charged; what is beyond matters.
+_SMALL_SLACK = 2.0**-50
+# A normal variate exceeds this with a probability above 2**-117; shifts up to the second number are covered.
+_SCORE = 12.461963
+_LARGEST_SHIFT = 12.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,30 +132,50 @@ def slack_delta(draws: int, epsilon: float) -> float:
 
 
 def slack_delta_zcdp(draws: int, rho: float) -> float:
-    """Return what imperfect draws add to the delta of a delta-approximate rho-zCDP guarantee, rho unchanged.
+    """Return what imperfect draws add to the delta that the ledger charges for a release at rho, rho unchanged.
 
-    *Guarantee*: if the mechanism with perfect noise is delta-approximate rho-zCDP with delta <= 1/2, for
-    neighbours that differ in all rows of one unit (add or remove), the real one is (delta +
-    slack)-approximate rho-zCDP.
-    *Source*: Bun and Steinke 2016, Definition 8.1; docs/proofs/rounded-gaussian.md, Theorem 5: the slack is
-    u / (e^-rho / 2 - u) with t = 2 * draws * total_variation and u = t + exp(-(sqrt(ln 1/t) - sqrt(rho))^2).
+    *Guarantee*: in the ledger's sum, for neighbours that differ in all rows of one unit (add or remove), a release with
+    these draws costs no more than one with perfect noise and this delta beside it. Up to `_SMALL_SLACK` the real
+    mechanism is also (delta + slack)-approximate rho-zCDP where the one with perfect noise is delta-approximate
+    rho-zCDP with delta <= 1/2.
+    *Source*: docs/proofs/rounded-gaussian.md, Theorem 5 up to `_SMALL_SLACK`: u / (e^-rho / 2 - u) with
+    t = 2 * draws * total_variation and u = t + exp(-(sqrt(ln 1/t) - sqrt(rho))^2); beyond it Theorem 6, which is less.
     *Args*: `draws` as in `slack_delta`, `rho` >= 0, the level of the one release that these draws belong to.
     *Returns*: a probability, rounded up, at most 1 (also where the bound says nothing).
     *Raises*: CalibrationError for a negative, NaN or infinite argument.
 
-    >>> slack_delta_zcdp(10, 0.1) < 1e-27
-    True
+    >>> slack_delta_zcdp(10, 0.1) < 1e-27, slack_delta_zcdp(10, 20.0) < 1e-8
+    (True, True)
     """
-    distance = 2 * _distance(draws)
+    distance = _distance(draws)
     _require_finite("rho", rho)
     if distance == 0:
         return 0.0
+    mixed = _mixture_slack(2 * distance, rho)
+    return mixed if mixed <= _SMALL_SLACK else max(_SMALL_SLACK, _ledger_slack(distance, rho))
+
+
+def _mixture_slack(distance: float, rho: float) -> float:
+    """Theorem 5, for draws that are within half of `distance`."""
     if distance >= 1 or -math.log(distance) <= rho:
         return 1.0
     gap = math.sqrt(-math.log(distance)) - math.sqrt(rho)
     moved = (distance + math.exp(-gap * gap)) * _ROUND_UP
     overlap = math.exp(-rho) / 2 - moved
     return min(1.0, moved / overlap * _ROUND_UP) if overlap > 0 else 1.0
+
+
+def _ledger_slack(distance: float, rho: float) -> float:
+    """Theorem 6, for draws that are within `distance` together, each within `total_variation`."""
+    shift = math.sqrt(2 * rho)
+    if shift > _LARGEST_SHIFT:
+        return 1.0
+    moved = _normal_tail(_SCORE - shift)
+    return min(1.0, (4 * distance + moved) * _ROUND_UP)
+
+
+def _normal_tail(score: float) -> float:
+    return 0.5 * math.erfc(score * math.sqrt(0.5))
 
 
 def _distance(draws: int) -> float:

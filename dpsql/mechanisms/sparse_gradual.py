@@ -58,8 +58,8 @@ class SparseGradual:
 
     *Guarantee*: the rounds up to level rho_nano together are (rho_nano / 1e9)-zCDP for counts of whole numbers of
     which one unit moves at most max_groups, by 1 each, under a domain that is public; neighbours differ in all rows
-    of one unit (add or remove). What the simulation adds to delta: `slack_delta` or `slack_delta_zcdp` (of
-    rounded_gaussian) of `slack_draws`.
+    of one unit (add or remove). What the simulation adds to delta: `slack_delta` (of rounded_gaussian) of
+    `slack_draws`.
     *Source*: Andersson, Retschmeier, Nelson and Pagh 2025, Algorithms 3 and 6. Algorithm 6 is made right here: as
     printed it has the wrong law from round 2 on and does not divide by rho (docs/proofs/sparse-gradual.md).
     *Symbols*: domain_size is d, max_groups is l = Delta_2^2, noise is 1e9 rho_r Z^(r), bars are floor(1e9 rho_r

@@ -21,6 +21,11 @@ _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUB
 FLOATING = ("FLOAT", "DOUBLE")
 
 
+def is_number(value_type: str) -> bool:
+    """Whether values of a DuckDB type are added up, each within bounds; BOOLEAN ones count as 0 and 1."""
+    return _NUMERIC.match(value_type) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """What one aggregate call needs: an estimate, its statistics, and the weight asked for them."""
@@ -61,7 +66,7 @@ class AggregateSource:
     def number_type(self, node: exp.Expr, value: exp.Expr, function: str) -> str | None:
         """Type of a value that is a number; None after noting that it is none."""
         value_type = self.type_of(value)
-        if _NUMERIC.match(value_type):
+        if is_number(value_type):
             return value_type
         self.refusals.add(
             "value_type", node, f"{function} takes numbers, not {type_name(value_type)}.",

@@ -84,12 +84,15 @@ def with_max_groups(query: PrivateQuery, auto: AutoGroups, max_groups: int) -> P
     return replace(query, frame=frame, alternatives=tuple(others), auto=auto)
 
 
-def group_counts_sql(frame: Frame) -> str:
-    """SQL for the number of units by their number of groups: columns groups and units (BIGINT), in no order."""
+def group_counts_sql(frame: Frame, salt: bytes) -> str:
+    """SQL for the number of units by their number of groups: columns groups and units (BIGINT), in no order.
+
+    The salt is that by which joins cut rows.
+    """
     keys = ", ".join(f"key_{i}" for i in range(len(frame.keys)))
     rows = listed_sql("rows", frame) if frame.public_keys is not None else "rows"
     return (
-        f"WITH source AS ({source_sql(frame, [])}),\n"
+        f"WITH source AS ({source_sql(frame, [], salt)}),\n"
         f"rows AS ({rows_sql(frame, [])}),\n"
         f"per_group AS (SELECT unit, {keys} FROM {rows} WHERE unit IS NOT NULL GROUP BY unit, {keys}),\n"
         "per_unit AS (SELECT count(*) AS groups FROM per_group GROUP BY unit)\n"
@@ -97,7 +100,7 @@ def group_counts_sql(frame: Frame) -> str:
     )
 
 
-def extremes_sql(frame: Frame, statistic: Statistic) -> str:
+def extremes_sql(frame: Frame, statistic: Statistic, salt: bytes) -> str:
     """SQL for the units by the places of their largest and smallest values: columns upper, place and units (BIGINT).
 
     A value is a sum over a unit's rows in a group, or a row's. It is rounded to steps of 2**VALUE_EXPONENT and added up
@@ -116,7 +119,7 @@ def extremes_sql(frame: Frame, statistic: Statistic) -> str:
         value = f"SELECT unit, sum(step) AS v FROM ({value}) GROUP BY unit{keys}"
     size = f"least(CAST(ceil(log2(CAST(greatest(abs(v), 1) AS DOUBLE))) AS INTEGER), {VALUE_BITS}) + 1"
     return (
-        f"WITH source AS ({source_sql(frame, [(1, statistic)])}),\n"
+        f"WITH source AS ({source_sql(frame, [(1, statistic)], salt)}),\n"
         f"rows AS ({rows_sql(frame, [(1, statistic)])}),\n"
         f"valued AS ({value}),\n"
         f"placed AS (SELECT unit, CAST(sign(v) AS INTEGER) * ({size}) AS place FROM valued),\n"

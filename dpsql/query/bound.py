@@ -26,6 +26,7 @@ from dpsql.query.distinct_sql import distinct_ctes, distinct_steps, matches
 from dpsql.query.frame import PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.query.histogram_sql import cell_columns, cell_sql, histogram_ctes
 from dpsql.query.kept import Formulation, has_native_form, kept_ctes, sizes_sql
+from dpsql.query.salt import with_salt
 from dpsql.query.shielded import computed_condition, one_spelling, shielded, without_statistics
 from dpsql.query.total import total_condition_sql
 
@@ -116,7 +117,7 @@ def bounded_sql(
     as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
     listed = ",\n".join(ctes)
     return (
-        f"WITH source {as_read} ({source_sql(frame, others)}),\n"
+        f"WITH source {as_read} ({source_sql(frame, others, salt)}),\n"
         f"rows {as_read} ({rows_sql(frame, others)}),\n"
         f"{listed},\n"
         f"grouped AS MATERIALIZED ({grouped})\n"
@@ -124,10 +125,10 @@ def bounded_sql(
     )
 
 
-def approximate_sizes_sql(frame: Frame, most_rows: int | None = None) -> str:
+def approximate_sizes_sql(frame: Frame, salt: bytes, most_rows: int | None = None) -> str:
     """SQL for the ``Sizes`` by which a formulation is chosen, of at most so many rows: one row of four numbers."""
     return (
-        f"WITH source AS ({source_sql(frame, [])}),\nrows AS ({rows_sql(frame, [])})\n"
+        f"WITH source AS ({source_sql(frame, [], salt)}),\nrows AS ({rows_sql(frame, [])})\n"
         f"{sizes_sql(frame, _per_row(frame), most_rows)}"
     )
 
@@ -215,20 +216,24 @@ def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bo
     )
 
 
-def source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
-    """Body of ``source``; ``others`` are the numbered statistics beside the presence count."""
+def source_sql(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes) -> str:
+    """Body of ``source``; ``others`` are the numbered statistics beside the presence count.
+
+    The one place where the rows of a frame are read: the salt that joins cut rows by comes into them here.
+    """
     unit = frame.unit_column.sql
     columns = [f"{unit} AS unit"]
-    columns += [f"{shielded(key.sql, unit)} AS key_{i}" for i, key in enumerate(frame.keys)]
+    columns += [f"{shielded(key.sql, unit, frame.types)} AS key_{i}" for i, key in enumerate(frame.keys)]
     for i, statistic in others:
         if statistic.value_sql:
-            columns.append(f"{shielded(statistic.value_sql, unit)} AS x_{i}")
+            columns.append(f"{shielded(statistic.value_sql, unit, frame.types)} AS x_{i}")
         if statistic.filter_sql:
-            columns.append(f"{computed_condition(statistic.filter_sql, unit)} AS f_{i}")
+            columns.append(f"{computed_condition(statistic.filter_sql, unit, frame.types)} AS f_{i}")
     expressions = [*frame.filters, *(key.sql for key in frame.keys)]
     expressions += [sql for _, statistic in others for sql in (statistic.value_sql, statistic.filter_sql) if sql]
-    where = "".join(f" AND {total_condition_sql(sql)}" for sql in frame.filters)
-    return f"SELECT {', '.join(columns)} FROM {without_statistics(frame.relation, expressions)} WHERE true{where}"
+    where = "".join(f" AND {total_condition_sql(sql, frame.types)}" for sql in frame.filters)
+    relation = without_statistics(with_salt(frame.relation, salt), expressions)
+    return f"SELECT {', '.join(columns)} FROM {relation} WHERE true{where}"
 
 
 def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:

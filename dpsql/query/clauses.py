@@ -41,7 +41,7 @@ MECHANISMS = (
 BOUNDINGS = ("L0", "L2")
 _WORDS = {"group_selection_strategy": GROUP_SELECTION, "mechanism": MECHANISMS, "bounding": BOUNDINGS}
 _TEXTS = {
-    "as_of": "the name of a version of the table, or a date, in quotes",
+    "as_of": "a version's name, a date or time, or what dp_releases shows under versions, in quotes",
     "buckets": "the name of a column with a public list of keys",
     "other_group": "what the row of all other groups is called, in quotes",
     "privacy_unit_column": "the column that the policy names",

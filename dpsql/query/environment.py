@@ -106,6 +106,11 @@ class TableSchema:
         """The columns that a query can name."""
         return self.names or tuple(JoinedName("", column.name, column.name, False) for column in self.columns)
 
+    @property
+    def types(self) -> tuple[tuple[str, str], ...]:
+        """Each column with its type."""
+        return tuple((column.name, column.type) for column in self.columns)
+
     def origin(self, name: str) -> tuple[str, str]:
         """Table and column that a column of this name is of."""
         column = self.column(name)
@@ -155,6 +160,14 @@ class TableRules:
     links: tuple[LinkStep, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredVersion:
+    """A version that a table has or had, and since when (UTC)."""
+
+    name: str
+    since: dt.datetime
+
+
 class Rules(Protocol):
     """The policy as the planner reads it."""
 
@@ -164,8 +177,8 @@ class Rules(Protocol):
     def current_version(self, canonical: str) -> str:
         """The declared version of a protected or public table."""
 
-    def version_at(self, canonical: str, as_of: str) -> str | None:
-        """The version of a table that ``as_of`` names, or that it had at that time (UTC); None where there is none."""
+    def versions(self, canonical: str) -> tuple[DeclaredVersion, ...]:
+        """All versions of a protected or public table, oldest first."""
 
     def is_public(self, canonical: str) -> bool:
         """Whether the curator declared the table public."""
@@ -182,6 +195,15 @@ class Schemas(Protocol):
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that ``[catalog.][schema.]table`` names for the curator's connection."""
+
+    def identify(self, parts: Sequence[str]) -> str | None:
+        """Canonical name of what ``resolve`` finds; also where what leads to its unit is gone."""
+
+    def earlier(self, parts: Sequence[str], version: str) -> TableSchema | None:
+        """The same as ``resolve`` where rows are not those of now: the columns of a version, and no rows."""
+
+    def has_cast(self, before: str, after: str) -> bool:
+        """Whether DuckDB has a cast from one type to another."""
 
     def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
         """DuckDB types of expressions over an empty table with these columns.
@@ -205,11 +227,17 @@ class Schemas(Protocol):
     def view_text(self, schema: TableSchema) -> str | None:
         """The statement that made a view; None for what is no view."""
 
-    def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
-        """Most rows of a public table that agree on some columns."""
+    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+        """Sets of columns that a constraint keeps unique, each together, where none of them is NULL."""
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
+        """Most rows of a public table that agree on some columns, or of other public rows, which have no version."""
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the public lists of columns, each with its table, as it is now."""
+
+    def lists_at(self, moment: dt.datetime) -> Schemas:
+        """The same, with the public lists of keys that releases were made by at a moment."""
 
     def bucket_groups(
         self,

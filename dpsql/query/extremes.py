@@ -36,4 +36,4 @@ class Extremes:
             filter_sql=to_sql(arguments.filter) if arguments.filter is not None else "",
         )
         self.asked.setdefault(asked, name)
-        return self._told[asked][0] if asked in self._told else (-1.0, 1.0)
+        return self._told.get(asked, (-1.0, 1.0))

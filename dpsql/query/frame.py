@@ -119,6 +119,8 @@ class Frame:
             its own groups.
         outside: where rows are those outside the shown groups of another frame, which frame and groups these are; else
             empty.
+        cuts: sentences about rows of one unit that joins leave out; no part of the hash, as ``source`` is.
+        types: columns of ``relation`` with their types, by which expressions are computed; no part of the hash.
 
     """
 
@@ -145,6 +147,8 @@ class Frame:
     counted_groups: int | None = None
     finer: Frame | None = None
     outside: str = ""
+    cuts: tuple[str, ...] = ()
+    types: tuple[tuple[str, str], ...] = ()
 
     @property
     def table_versions(self) -> tuple[tuple[str, str], ...]:

@@ -82,6 +82,8 @@ def base_frame(
         links=links if relation.is_table else (),
         source="" if relation.is_table else relation.identity,
         reads=() if relation.is_table else relation.reads,
+        cuts=relation.cuts,
+        types=schema.types,
     )
 
 

@@ -8,7 +8,7 @@ then whatever it multiplies is the unit's own, and is bounded as ever. docs/proo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dpsql.query.dialect import quote
@@ -26,6 +26,8 @@ from dpsql.query.relation import (
     together,
     with_columns_of,
 )  # fmt: skip
+from dpsql.query.row_cut import cut
+from dpsql.query.row_growth import MOST_DEGREE, growth, is_unique, unique_after
 
 MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
@@ -38,17 +40,20 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         UnsupportedQueryError: rows of two units, or of nobody knows whom, would come together.
 
     """
-    parts = joins.parts
     before = len(refusals.found)
-    owner = _owner_of(parts[0], joins.columns, 0)
+    owner = _owner_of(joins.parts[0], joins.columns, 0)
+    unique = _unique_of_first(joins)
     extra: list[tuple[str, str, str]] = []
-    for place in range(1, len(parts)):
-        owner, unit = _step_owner(place, owner, joins, extra, refusals)
+    for place in range(1, len(joins.parts)):
+        left, (owner, unit) = owner, _step_owner(place, owner, joins, extra, refusals)
         extra += [unit] if unit else []
+        unique = _step_unique(place, unique, left, joins)
     refusals.raise_if_any(before)
+    joins, ties = _without_growth(joins, refusals)
+    parts = joins.parts
     matches = _check_matches(joins, environment, refusals)
     refusals.raise_if_any(before)
-    source = _from(joins, [part.relation.schema.relation for part in parts])
+    source = _from(joins, [_apart(part.relation.schema.relation) for part in parts], ties)
     # after RIGHT JOIN … USING a column has two names
     seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
     selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
@@ -68,16 +73,79 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         ),
     )
     reads = tuple(dict.fromkeys(read for part in parts for read in part.relation.reads))
-    return Relation(schema, owner, f"({_from(joins, [part.relation.identity for part in parts])})", reads, matches)
+    return Relation(
+        schema,
+        owner,
+        f"({_from(joins, [part.relation.identity for part in parts])})",
+        reads,
+        matches,
+        unique=unique,
+        cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.cuts)),
+    )
 
 
-def _from(joins: Joins, texts: Sequence[str]) -> str:
+def _unique_of_first(joins: Joins) -> frozenset[frozenset[str]]:
+    outputs = {seen.name: seen.output.name for seen in joins.columns if seen.place == 0}
+    found = joins.parts[0].relation.unique
+    return frozenset(frozenset(outputs[name] for name in names) for names in found if names <= set(outputs))
+
+
+def _step_unique(
+    place: int, unique: frozenset[frozenset[str]], left: Owner | None, joins: Joins
+) -> frozenset[frozenset[str]]:
+    step, part = joins.steps[place], joins.parts[place]
+    right = part.relation.owner
+    if step.kind in FILTERING:
+        return unique
+    # where rows of both are one unit's, both hold it
+    known = (left.always, right.always) if left is not None and right is not None else ((), ())
+    return unique_after(step, part, unique, known, joins.columns, place)
+
+
+def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, list[str]]]:
+    """The joins with so many rows of a unit that they do not multiply without bound, and what else is compared."""
+    found = growth(joins)
+    if found.degree > MOST_DEGREE:
+        refusals.refuse(
+            "source", joins.parts[0].node,
+            f"more than {MOST_DEGREE} joined tables would each multiply the rows of a person by those of the others.",
+            "Join on columns that a constraint keeps unique, or group each in a subquery by the unit first.",
+        )  # fmt: skip
+    parts = list(joins.parts)
+    for place in found.places:
+        parts[place] = replace(
+            parts[place], relation=cut(parts[place].relation, found.degree, (found.keys or {}).get(place, ()))
+        )
+    ties: dict[int, list[str]] = {}
+    for a, b in found.ties:
+        (left, kind), (right, _) = (_unit_of(parts[place], place) for place in (a, b))
+        ties.setdefault(b, []).append(comparison(left, "=", right, kind))
+    return replace(joins, parts=tuple(parts)), ties
+
+
+def _unit_of(part: Part, place: int) -> tuple[str, str]:
+    owner = part.relation.owner
+    column = None if owner is None else part.relation.schema.column(owner.unit)
+    if column is None:
+        raise AssertionError("a relation has the column that names its unit")
+    return f"join_{place}.{quote(column.name)}", column.type
+
+
+def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
     steps = []
     for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
-        equal = sorted({comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal})
+        equal = sorted({
+            *(comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal),
+            *(ties or {}).get(place, ()),
+        })  # fmt: skip
         condition = f" ON {' AND '.join(equal)}" if equal else ""
         steps.append(f"{step.kind} {text} AS join_{place}{condition}".strip())
     return " ".join(steps)
+
+
+def _apart(text: str) -> str:
+    """The rows of a side; a join inside it stays one side, of which the optimizer joins no table with others first."""
+    return f"(SELECT * FROM {text} OFFSET 0)" if " JOIN " in text else text
 
 
 def comparison(left: str, sign: str, right: str, kind: str) -> str:
@@ -206,5 +274,8 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
 
 def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
     """Most rows of public ones that agree on some columns."""
-    # what is gone is not read
-    return environment.schemas.most_matches(relation.schema, names) if relation.schema.relation else 1
+    # what is gone is not read, nor what a constraint answers
+    if not relation.schema.relation or is_unique(relation, names):
+        return 1
+    version = relation.reads[0][1] if relation.is_table else None
+    return environment.schemas.most_matches(relation.schema, names, version)

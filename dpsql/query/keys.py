@@ -18,6 +18,8 @@ class Key:
 class PublicKeys:
     """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
 
+    Each list has a digest of its own, by which the books know it.
+
     Keys are all combinations, in the order of their values, the last column's changing fastest.
     """
 
@@ -25,6 +27,7 @@ class PublicKeys:
     lengths: tuple[int, ...]
     digest: str
     with_null: tuple[bool, ...]
+    list_digests: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:

@@ -1,11 +1,11 @@
-"""At which levels, and of which version, a frame is released: the request, its window and ceiling, ``as_of``."""
+"""At which levels a frame is released: the request, its window and ceiling."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
 from dpsql.query.clauses import Clauses, QueryOptions
-from dpsql.query.environment import Environment, TableRules, TableSchema
+from dpsql.query.environment import TableRules
 from dpsql.query.frame import NANO, Window
 from dpsql.query.private_query import Request
 from dpsql.query.refusals import Refusals
@@ -59,27 +59,6 @@ def read_ceiling(options: QueryOptions, rules: TableRules, hint: exp.Expr | None
             f"Write at most rho_ceiling = {most:.9g}, or leave it out.",
         )  # fmt: skip
     return None if level is None else max(1, round(level * NANO))
-
-
-def read_version(
-    options: QueryOptions, rules: TableRules, schema: TableSchema, environment: Environment,
-    hint: exp.Expr | None, refusals: Refusals,
-) -> str:  # fmt: skip
-    """The version of the table that is asked for: the current one without ``as_of``."""
-    if options.as_of is None:
-        return rules.version
-    version = environment.policy.version_at(schema.canonical, options.as_of)
-    if version is None:
-        refusals.add(
-            "option", hint, "the table has no version of this name, and had none at this time.",
-            f"Leave as_of out for version {rules.version}.",
-        )  # fmt: skip
-        return rules.version
-    if version != rules.version and options.refresh:
-        refusals.add(
-            "option", hint, "an earlier version cannot be refreshed: its rows are gone.", "Leave refresh or as_of out.",
-        )  # fmt: skip
-    return version
 
 
 def check_threshold(options: QueryOptions, *, private_keys: bool, hint: exp.Expr | None, refusals: Refusals) -> None:

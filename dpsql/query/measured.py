@@ -82,9 +82,7 @@ def auto_bounds(
     if not frames:
         return ()
     frame = asked_frame(frames[0])
-    found = tuple(
-        AutoBounds(name, statistic, frame, *told.get(statistic, (None, None))) for statistic, name in asked.items()
-    )
+    found = tuple(AutoBounds(name, statistic, frame, told.get(statistic)) for statistic, name in asked.items())
     if len(found) > _MOST_EXTREMES:
         refusals.add(
             "bounds_invalid", clauses.select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",

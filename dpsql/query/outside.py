@@ -104,7 +104,7 @@ def _rows_outside(grouped: Frame) -> str:
     unit = grouped.unit_column.sql
     names = [quote(f"privacy key {i}") for i in range(len(grouped.keys))]
     pairs = list(zip(names, grouped.keys, strict=True))
-    keys = ", ".join(f"{shielded(key.sql, unit)} AS {name}" for name, key in pairs)
+    keys = ", ".join(f"{shielded(key.sql, unit, grouped.types)} AS {name}" for name, key in pairs)
     spelled = ", ".join(f"{one_spelling(name, key.type)} AS {name}" for name, key in pairs)
     rows = without_statistics(grouped.relation, [key.sql for key in grouped.keys])
     join = listed_join("keyed", names, grouped, "ANTI")

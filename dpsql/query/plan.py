@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.after import PrivateInside, read_after, split
+from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.buckets import read_buckets, take_apart
-from dpsql.query.clauses import QueryOptions, read_clauses
+from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
 from dpsql.query.dialect import TOO_DEEP, to_sql
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
+from dpsql.query.frame import Frame, Statistic
 from dpsql.query.grouped_source import GroupedSource, base_frame, by_one_set, by_sets
-from dpsql.query.grouping_sets import read_grouping
+from dpsql.query.grouping_sets import GroupedSelect, read_grouping
 from dpsql.query.levels import read_ceiling, read_request
+from dpsql.query.limits import check_size, check_statistics
 from dpsql.query.measured import auto_bounds, check_weights, read_aggregates, statistics_of
 from dpsql.query.names import ResolvedSelect, resolve_names
 from dpsql.query.outputs import Finisher, check_outputs
@@ -27,11 +30,12 @@ from dpsql.query.read_keys import read_keys, read_public_keys, unlisted_keys
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
 from dpsql.query.row_rules import check_private_parts
-from dpsql.query.set_frames import check_beside_sets, query_of_sets
+from dpsql.query.set_frames import check_beside_sets, distinct_sets, query_of_sets
 from dpsql.query.shielded import as_condition
-from dpsql.query.sources import SourceReader
+from dpsql.query.sources import read_sources
 from dpsql.query.statements import SelectStatement
 from dpsql.query.totals import TotalsReader
+from dpsql.query.unit_groups import check_single_units
 from dpsql.query.windows import mark_windows
 
 
@@ -59,6 +63,7 @@ def plan_query(
 
     """
     refusals = Refusals(statement.text)
+    check_size(statement.tree, refusals)
     try:
         return _plan(statement, environment, keywords or {}, told or {}, refusals)
     except PrivateInside as inside:
@@ -96,7 +101,7 @@ def _plan(
 ) -> PrivateQuery:
     clauses = read_clauses(statement.tree, keywords, refusals)
     hint = statement.tree.args.get("hint")
-    clauses, relation, owner = SourceReader(environment, clauses.options, hint, refusals).read(clauses)
+    clauses, relation, owner, environment = read_sources(statement.tree, clauses, environment, refusals)
     schema, rules = relation.schema, owner.rules
     resolved = resolve_names(clauses, schema, environment, refusals)
     several = len(resolved.sets) > 1
@@ -142,6 +147,7 @@ def _plan(
     extremes = auto_bounds(reader.asked_extremes, frames, told, clauses, refusals, several=several)
     if has_other and frames:
         check_outside(frames[0], reader.asked_extremes, clauses.select[0], refusals)
+    _check_groups(by_set, grouped, inner, owner, options, refusals)
     refusals.raise_if_any()
     check_private_parts((*resolved.filters, *resolved.keys), resolved.outputs, schema.columns, environment, refusals)
     refusals.raise_if_any()
@@ -149,17 +155,18 @@ def _plan(
     types_of(
         environment, schema.columns, [(part, as_condition(to_sql(part))) for part in resolved.filters], statement.text
     )
-    statistics, weights = statistics_of(list(aggregates.values()))
+    statistics, weights = _statistics(aggregates, clauses, refusals)
     estimates = tuple(aggregate.estimate for aggregate in aggregates.values())
     result_keys = (*(keys if buckets is None else buckets.keys), *grouped.flag_keys())
-    outputs = Finisher(clauses, grouped.outer, result_keys, list(aggregates), estimates, environment, statement.text)
     query = PrivateQuery(
         frame=frames[0],
         alternatives=frames[1:],
         statistics=statistics,
         weights=weights,
         estimates=estimates,
-        finish=outputs.finish(),
+        finish=Finisher(
+            clauses, grouped.outer, result_keys, list(aggregates), estimates, environment, statement.text
+        ).finish(),
         request=request,
         min_units=source.min_units,
         refresh=bool(options.refresh),
@@ -172,6 +179,26 @@ def _plan(
         outside = _outside(query, source, resolved, owner, schema, environment)
         return replace(query, other=OtherGroup(options.other_group, outside))
     return query_of_sets(query, by_set, resolved, result_keys, options) if several else query
+
+
+def _check_groups(
+    by_set: Sequence[tuple[Frame, ...]], grouped: GroupedSelect, inner: ResolvedSelect, owner: Owner,
+    options: QueryOptions, refusals: Refusals,
+) -> None:  # fmt: skip
+    """Note a refusal where no group could be shown, and no row for the groups that are not."""
+    if options.other_group is None:
+        sets = grouped.select.sets
+        selects = [grouped.of_set(places) for places in distinct_sets(sets)] if len(sets) > 1 else [inner]
+        check_single_units(by_set, [select.keys for select in selects], owner, refusals)
+
+
+def _statistics(
+    aggregates: Mapping[str, Aggregate], clauses: Clauses, refusals: Refusals
+) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:
+    """The statistics that the aggregates share, with their weights."""
+    found = statistics_of(list(aggregates.values()))
+    check_statistics(found[0], clauses.select[0], refusals)
+    return found
 
 
 def _outside(

@@ -21,9 +21,13 @@ from dpsql.query.joins import own_columns
 from dpsql.query.names import named_columns
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Relation, are_one_unit, together
+from dpsql.query.row_cut import cut
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _TURNED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+
+_SEVERAL = 2
+"""Further comparisons of so many columns are not decided by extremes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +199,21 @@ def restricted(
         )  # fmt: skip
     else:
         owner = replace(owner, rules=together(owner.rules, inner.owner.rules))
+        inner = _of_few_rows(inner, compared)
     refusals.raise_if_any(before)
-    # of one public column NOT IN is what SQL says it is
-    listed = len(predicate.compared) == len(compared) == 1 and inner.owner is None
     known = predicate.negated and bool(predicate.compared)
-    texts = [(outer.schema.relation, inner.schema.relation), (outer.identity, inner.identity)]
-    if known and listed:
-        text, identity = (_not_in(*pair, compared[0]) for pair in texts)
+    text, identity = outer.schema.relation, outer.identity
+    if known and _is_as_written(inner, predicate, compared):
+        text = _not_in(text, inner.schema.relation, compared[0])
+        identity = _not_in(identity, inner.identity, compared[0])
     else:
         # what the subquery's WHERE compares may be NULL, and then matches nothing
         known_columns = tuple(one.outer for one in compared[: len(predicate.compared)]) if known else ()
-        text, identity = (_kept(*pair, compared, negated=predicate.negated, known=known_columns) for pair in texts)
+        deciding, conditions = inner.schema.relation, sorted({_condition(one) for one in compared})
+        extreme = None if inner.owner is None else _by_extremes(deciding, compared)
+        negated = predicate.negated
+        identity = _kept(identity, inner.identity, conditions, negated=negated, known=known_columns)
+        text = _kept(text, *(extreme or (deciding, conditions)), negated=negated, known=known_columns)
     readable = bool(outer.schema.relation and inner.schema.relation)
     return replace(
         outer,
@@ -214,6 +222,7 @@ def restricted(
         identity=identity,
         reads=tuple(dict.fromkeys((*outer.reads, *inner.reads))),
         is_table=False,
+        cuts=tuple(dict.fromkeys((*outer.cuts, *inner.cuts))),
     )
 
 
@@ -229,6 +238,11 @@ def _check_matches(
         )  # fmt: skip
 
 
+def _is_as_written(inner: Relation, predicate: Predicate, compared: Sequence[Comparison]) -> bool:
+    """Whether NOT IN is what SQL says it is: of one column, and public."""
+    return len(predicate.compared) == len(compared) == 1 and inner.owner is None
+
+
 def _not_in(outer: str, inner: str, one: Comparison) -> str:
     """As SQL has it, where a NULL in a public list leaves nothing."""
     bytewise = ' COLLATE "binary"' if one.outer.type == "VARCHAR" else ""
@@ -236,8 +250,51 @@ def _not_in(outer: str, inner: str, one: Comparison) -> str:
     return f"(SELECT decided.* FROM {outer} AS decided WHERE {left} NOT IN (SELECT {right} FROM {inner}))"
 
 
-def _kept(outer: str, inner: str, compared: Sequence[Comparison], *, negated: bool, known: Sequence[Column]) -> str:
-    conditions = " AND ".join(sorted({_condition(one) for one in compared}))
+def _of_few_rows(inner: Relation, compared: Sequence[Comparison]) -> Relation:
+    """So few rows of a unit that each of its rows is compared with few, where more than their extremes decide."""
+    if len(_unequal(compared)) < _SEVERAL or inner.owner is None:
+        return inner
+    equal = {one.inner.name for one in compared if one.operator is exp.EQ}
+    return cut(inner, _SEVERAL, sorted(equal - inner.owner.names_unit))
+
+
+def _unequal(compared: Sequence[Comparison]) -> list[Comparison]:
+    return [one for one in compared if one.operator is not exp.EQ]
+
+
+def _by_extremes(inner: str, compared: Sequence[Comparison]) -> tuple[str, list[str]] | None:
+    """Rows and conditions that decide the same, one row for all that agree on what is equal; None where none do.
+
+    Some value is less than x where the least one is, and is not x where the least or the greatest one is not. The rows
+    of a unit would else be compared with each other, each with each.
+    """
+    others = _unequal(compared)
+    if len(others) != 1:
+        return None
+    (other,) = others
+    equal = sorted({(one.outer.name, one.inner.name, one.inner.type) for one in compared if one.operator is exp.EQ})
+    keys = [f"{_bytewise(quote(name), kind)}" for _, name, kind in equal]
+    value = _bytewise(quote(other.inner.name), other.inner.type)
+    listed = [f"{key} AS key_{i}" for i, key in enumerate(keys)] + [f"min({value}) AS least", f"max({value}) AS most"]
+    grouped = f"(SELECT {', '.join(listed)} FROM {inner} GROUP BY {', '.join(dict.fromkeys(keys))})"
+    outer, sign, kind = f"decided.{quote(other.outer.name)}", _SIGNS[other.operator], other.outer.type
+    ends: dict[type[exp.Expr], list[str]] = {exp.GT: ["least"], exp.GTE: ["least"], exp.LT: ["most"], exp.LTE: ["most"]}
+    meets = [comparison(outer, sign, f"deciding.{end}", kind) for end in ends.get(other.operator, ["least", "most"])]
+    return grouped, [
+        *(
+            comparison(f"decided.{quote(name)}", "=", f"deciding.key_{i}", kind)
+            for i, (name, _, kind) in enumerate(equal)
+        ),
+        f"({' OR '.join(meets)})",
+    ]
+
+
+def _bytewise(sql: str, kind: str) -> str:
+    return f'{sql} COLLATE "binary"' if kind == "VARCHAR" else sql
+
+
+def _kept(outer: str, inner: str, compared: Sequence[str], *, negated: bool, known: Sequence[Column]) -> str:
+    conditions = " AND ".join(compared)
     where = " AND ".join(f"decided.{quote(column.name)} IS NOT NULL" for column in known)
     return (
         f"(SELECT decided.* FROM {outer} AS decided {'ANTI' if negated else 'SEMI'} JOIN {inner} AS deciding "

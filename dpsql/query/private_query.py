@@ -170,6 +170,26 @@ class Grouping:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoLevel:
+    """Where one reader stands with what AUTO asks, at the level of one query; all levels in nano-rho.
+
+    Attributes:
+        share_nano: what the query leaves for it.
+        rho_nano: level of the histogram that it chooses by, or is to choose by.
+        due_nano: what is to be drawn and paid for that histogram.
+        is_stored: whether the histogram is there.
+        is_sure: whether what it says holds for later queries, at higher levels too.
+
+    """
+
+    share_nano: int
+    rho_nano: int
+    due_nano: int = 0
+    is_stored: bool = True
+    is_sure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AutoGroups:
     """What ``max_groups_contributed = AUTO`` asks of the data before the frame is known.
 
@@ -177,14 +197,14 @@ class AutoGroups:
         frame: whose units are counted by their number of groups; the same whatever is asked of these groups.
         candidates: numbers that may be chosen, and the ends of the places of the histogram.
         weighted: whether units in more groups than that count with a weight.
-        rho_nano: level at which the histogram was drawn, in nano-rho; None before.
+        level: where the reader stands; None in a plan that nobody looked into the books for.
 
     """
 
     frame: Frame
     candidates: tuple[int, ...]
     weighted: bool
-    rho_nano: int | None = None
+    level: AutoLevel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +216,7 @@ class AutoBounds:
         statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows.
         frame: whose units are looked at.
         bounds: what was found; None before.
-        rho_nano: level at which the histograms were drawn, in nano-rho; None before.
+        level: where the reader stands; None in a plan that nobody looked into the books for.
 
     """
 
@@ -204,11 +224,11 @@ class AutoBounds:
     statistic: Statistic
     frame: Frame
     bounds: tuple[float, float] | None = None
-    rho_nano: int | None = None
+    level: AutoLevel | None = None
 
 
-ToldBounds = Mapping[Statistic, tuple[tuple[float, float], int]]
-"""Bounds that AUTO found, and the level in nano-rho at which it was told."""
+ToldBounds = Mapping[Statistic, tuple[float, float]]
+"""Bounds that AUTO found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +282,9 @@ class PrivateQuery:
 
     @property
     def told(self) -> tuple[int | None, ...]:
-        """Levels in nano-rho at which AUTO was told what this query asks of it; None for what it is yet to be told."""
-        groups = () if self.auto is None else (self.auto.rho_nano,)
-        return (*groups, *(bounds.rho_nano for bounds in self.auto_bounds))
+        """Levels in nano-rho of what AUTO chooses by, for each thing that is left to it; None where nobody looked."""
+        levels = (asked.level for asked in ((self.auto,) if self.auto else ()) + self.auto_bounds)
+        return tuple(None if level is None else level.rho_nano for level in levels)
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -7,8 +7,9 @@ can fail on a row: what would is NULL there (``total``), as in the query above i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, product
 
 from sqlglot import exp
 
@@ -23,6 +24,9 @@ from dpsql.query.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, t
 from dpsql.query.row_rules import check_private_parts, uses_of
 from dpsql.query.shielded import as_condition, computed, is_plain, without_statistics
 from dpsql.query.total import total_condition_sql
+
+_MOST_NAMES = 8
+"""Ways to name one set of unique columns that are kept track of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def filtered(relation: Relation, filters: Sequence[exp.Expr], environment: Envir
     check_expressions(filters, relation.schema.columns, environment, refusals)
     conditions = checked_conditions(filters, relation.schema.columns, environment, refusals)
     source = without_statistics(relation.schema.relation, conditions)
-    text = f"(SELECT * FROM {source}{_where(map(total_condition_sql, conditions))})"
+    text = f"(SELECT * FROM {source}{_where(total_condition_sql(sql, relation.schema.types) for sql in conditions)})"
     return replace(
         relation,
         schema=replace(relation.schema, relation=text if relation.schema.relation else ""),
@@ -146,7 +150,7 @@ def selected(relation: Relation, shown: Sequence[Shown], conditions: Sequence[st
         if is_plain(one.sql) and one.sql in by_quoted:
             outputs[by_quoted[one.sql]].append(one.column.name)
     columns = [one.column for one in shown]
-    listed = [f"{computed(one.sql, held_by)} AS {quote(one.column.name)}" for one in shown]
+    listed = [f"{computed(one.sql, held_by, relation.schema.types)} AS {quote(one.column.name)}" for one in shown]
     if owner is not None:
         units = [name for source_name in sorted(owner.always) for name in outputs[source_name]]
         unit = units[0] if units else fresh(HIDDEN_UNIT, [column.name for column in columns])
@@ -154,10 +158,11 @@ def selected(relation: Relation, shown: Sequence[Shown], conditions: Sequence[st
             kind = relation.schema.column(owner.unit)
             columns.append(Column(unit, kind.type if kind else "", True, relation.schema.origin(owner.unit)))
             listed.append(f"{held_by} AS {quote(unit)}")
-        owner = renamed(owner, outputs, unit)
+        held, owner = owner.unit, renamed(owner, outputs, unit)
+        outputs[held] += [] if units else [unit]
     plain = len(columns) == len(shown) and all(one.name == one.column.name for one in shown)
     source = without_statistics(relation.schema.relation, [*(one.sql for one in shown), *conditions])
-    where = _where(map(total_condition_sql, conditions))
+    where = _where(total_condition_sql(sql, relation.schema.types) for sql in conditions)
     schema = replace(
         relation.schema,
         relation=f"(SELECT {', '.join(listed)} FROM {source}{where})" if relation.schema.relation else "",
@@ -167,7 +172,17 @@ def selected(relation: Relation, shown: Sequence[Shown], conditions: Sequence[st
     )  # fmt: skip
     meant = ", ".join(f"{one.sql} AS {quote(one.column.name)}" for one in shown)
     identity = f"(SELECT {meant} FROM {relation.identity}{_where(conditions)})"
-    return replace(relation, schema=schema, owner=owner, identity=identity, is_table=False)
+    return replace(
+        relation, schema=schema, owner=owner, identity=identity, is_table=False,
+        unique=shown_unique(relation.unique, outputs),
+    )  # fmt: skip
+
+
+def shown_unique(unique: Iterable[Collection[str]], outputs: Mapping[str, Sequence[str]]) -> frozenset[frozenset[str]]:
+    """What is unique of columns that are shown under other names, some of them several times."""
+    found = (names for names in unique if all(outputs.get(name) for name in names))
+    called = (islice(product(*(outputs[name] for name in sorted(names))), _MOST_NAMES) for names in found)
+    return frozenset(frozenset(names) for several in called for names in several)
 
 
 def _where(conditions: Iterable[str]) -> str:
@@ -254,6 +269,7 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
         identity=f"({' UNION ALL '.join(part.identity for part in alike)})",
         reads=tuple(dict.fromkeys(read for part in parts for read in part.reads)),
         matches=sum(part.matches for part in parts),
+        cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.cuts)),
     )
 
 

@@ -36,6 +36,8 @@ CODES: dict[str, str] = {
     "row_syntax": "syntax that is not allowed inside a row expression",
     "source": "a source, or a join of sources, whose rows are not each one unit's",
     "running_total": "a window over aggregates that is no running total along public keys",
+    "single_units": "private groups of one unit each, of which hardly any could ever be shown",
+    "size": "more values, parts or statistics than a query may have",
     "star": "a star in the select list",
     "window": "a window over the noisy result that has no form",
     "value_type": "an aggregate over a type that it does not take",

@@ -52,6 +52,8 @@ class Relation:
         reads: every table in it, with its version.
         matches: most rows that public tables make of one protected row.
         is_table: whether it is one table by itself.
+        unique: sets of columns; no two rows have the same values, none of them NULL, in all columns of one.
+        cuts: sentences about rows of one unit that joins leave out.
 
     """
 
@@ -61,6 +63,8 @@ class Relation:
     reads: tuple[tuple[str, str], ...]
     matches: int = 1
     is_table: bool = False
+    unique: frozenset[frozenset[str]] = frozenset()
+    cuts: tuple[str, ...] = ()
 
 
 def renamed(owner: Owner, outputs: Mapping[str, Collection[str]], unit: str) -> Owner:

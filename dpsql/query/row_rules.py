@@ -8,13 +8,14 @@ nested TRY or concat. Each would tell of a single row, by an error, a value or a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.dialect import to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
+from dpsql.query.limits import MOST_TYPED_NODES
 from dpsql.query.refusals import Refusals
 from dpsql.query.total import columns_of, try_depth
 
@@ -39,6 +40,8 @@ _SCALAR = re.compile(
 _COARSE = ("TIMESTAMP_S", "TIMESTAMP_MS")
 """Timestamps beyond the range of others: DuckDB's casts of these to texts and zoned ones fail outside TRY."""
 _UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
+_BOOLEAN = (exp.Predicate, exp.And, exp.Or, exp.Not)
+"""What is a BOOLEAN where it binds; it binds where what it stands in does."""
 _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
 
 
@@ -124,8 +127,12 @@ def check_private_parts(
     """
     calls = [node for output in outputs for node in output.walk(prune=is_aggregate_call) if is_aggregate_call(node)]
     roots = [*conditions, *(argument for call in calls for argument in _arguments(call))]
-    parts = [(node, to_sql(node)) for root in roots for node in root.walk(prune=_is_untyped) if _has_type(node, root)]
-    for (node, _), kind in zip(parts, types_of(environment, columns, parts, refusals.text), strict=True):
+    typed = [(root, node) for root in roots for node in root.walk(prune=_is_untyped) if _has_type(node, root)]
+    _check_typed(typed, refusals)
+    parts = [(node, to_sql(node)) for _, node in typed]
+    kinds = types_of(environment, columns, parts, refusals.text)
+    _check_casts({id(node): kind for (node, _), kind in zip(parts, kinds, strict=True)}, parts, environment, refusals)
+    for (node, _), kind in zip(parts, kinds, strict=True):
         if not is_scalar(kind):
             refusals.add(
                 "row_type", node, f"{written(node)} has a type that can only be grouped by, counted or compared with "
@@ -142,6 +149,43 @@ def check_private_parts(
             refusals.add(
                 "row_syntax", root, "conditions, CASE and coalesce are nested too deeply.",
                 f"At most {MAX_TRY_DEPTH} of them may stand inside one another where a part can fail.",
+            )  # fmt: skip
+
+
+def _check_casts(
+    kinds: Mapping[int, str], parts: Sequence[tuple[exp.Expr, str]], environment: Environment, refusals: Refusals
+) -> None:
+    """Note a refusal for each cast that DuckDB does not have: every row would be NULL there, and nothing would say so.
+
+    Args:
+        kinds: types of the parts, by the identity of their nodes.
+        parts: nodes with their texts.
+        environment: knows the casts.
+        refusals: collects.
+
+    """
+    for node, _ in parts:
+        if not isinstance(node, exp.Cast):
+            continue
+        before, after = kinds.get(id(node.this.unnest())), kinds[id(node)]
+        if before is None or isinstance(node.this.unnest(), exp.Null) or environment.schemas.has_cast(before, after):
+            continue
+        refusals.add(
+            "row_type", node, f"{written(node)}: there is no cast from {before} to {after}.",
+            "Compute it in another way: epoch(t) is the seconds of a timestamp, and texts can be cast to every type.",
+        )  # fmt: skip
+
+
+def _check_typed(typed: Sequence[tuple[exp.Expr, exp.Expr]], refusals: Refusals) -> None:
+    """Refuse an expression whose parts are too long, all together, to be bound each by itself."""
+    count = 0
+    for root, node in typed:
+        count += sum(1 for _ in node.walk())
+        if count > MOST_TYPED_NODES:
+            refusals.refuse(
+                "size", root, f"the parts of the expressions of a query, which stand in one another, have at most "
+                f"{MOST_TYPED_NODES:,} columns, literals, calls and operators.",
+                "Compute less in a chain: in columns of a subquery, in a view, or in several conditions.",
             )  # fmt: skip
 
 
@@ -193,6 +237,8 @@ def _is_refined(node: exp.Expr) -> bool:
 
 def _has_type(node: exp.Expr, root: exp.Expr) -> bool:
     if _is_untyped(node) or isinstance(node, exp.Paren | exp.Escape | exp.If):
+        return False
+    if node is not root and isinstance(node, _BOOLEAN):
         return False
     alone = node is root or isinstance(node.parent, exp.Is)
     return not (isinstance(node, exp.Column) and alone)

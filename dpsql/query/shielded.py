@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from dpsql.query.dialect import quote
-from dpsql.query.total import columns_of, total_condition_sql, total_sql
+from dpsql.query.total import Types, columns_of, total_condition_sql, total_sql
 
 _PLAIN_COLUMN = re.compile(r'^"(?:[^"]|"")*"$')
 _NESTED_TYPE = re.compile(r"^(.*)\[\d*\]$")
@@ -39,24 +39,24 @@ def without_statistics(relation: str, expressions: Iterable[str]) -> str:
     return f"(SELECT * REPLACE ({replaced}) FROM {relation})"
 
 
-def shielded(sql: str, unit: str) -> str:
+def shielded(sql: str, unit: str, types: Types) -> str:
     """A total expression of which nothing is computed outside TRY.
 
     Two expressions that share a part (a cast that DuckDB adds by itself, say) would have it computed once, before and
     outside TRY, where it fails aloud; the optimizer does not look for shared parts inside CASE. Rows without a unit are
     dropped anyway.
     """
-    return sql if is_plain(sql) else f"CASE WHEN {unit} IS NOT NULL THEN {total_sql(sql)} END"
+    return sql if is_plain(sql) else f"CASE WHEN {unit} IS NOT NULL THEN {total_sql(sql, types)} END"
 
 
-def computed(sql: str, unit: str | None) -> str:
+def computed(sql: str, unit: str | None, types: Types) -> str:
     """What an expression is computed by, on rows with a unit column or on public ones."""
-    return total_sql(sql) if unit is None else shielded(sql, unit)
+    return total_sql(sql, types) if unit is None else shielded(sql, unit, types)
 
 
-def computed_condition(sql: str, unit: str | None) -> str:
+def computed_condition(sql: str, unit: str | None, types: Types) -> str:
     """The same of a condition, as BOOLEAN."""
-    total = total_condition_sql(sql)
+    total = total_condition_sql(sql, types)
     return total if unit is None else f"CASE WHEN {unit} IS NOT NULL THEN {total} END"
 
 

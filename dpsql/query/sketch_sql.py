@@ -44,7 +44,7 @@ def sketch_sql(frame: Frame, salt: bytes) -> str:
     # as for the priority of groups, one hash of two arguments would mix them weakly
     shard = f"CAST(hash(hash(unit, '{salt.hex()}')) % {SHARDS} AS UTINYINT)"
     return (
-        f"WITH source AS ({source_sql(frame, [])}),\n"
+        f"WITH source AS ({source_sql(frame, [], salt)}),\n"
         f"rows AS ({rows_sql(frame, [])}),\n"
         f"per_group AS (SELECT unit, {keys} FROM rows WHERE unit IS NOT NULL GROUP BY unit, {keys}),\n"
         f"kept AS ({kept_sql(names, frame.max_groups, salt)})\n"

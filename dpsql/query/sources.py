@@ -5,8 +5,7 @@ Every part is made by a rule that keeps the invariant of ``relation``; this modu
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -14,6 +13,7 @@ from sqlglot import exp
 from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
 from dpsql.query.after import PrivateInside
 from dpsql.query.aggregate_calls import is_aggregate_call
+from dpsql.query.as_of import MOST_DEPTH, read_as_of
 from dpsql.query.clauses import (
     Clauses,
     QueryOptions,
@@ -23,10 +23,10 @@ from dpsql.query.clauses import (
     read_clauses,
 )  # fmt: skip
 from dpsql.query.dialect import parse_statement, quote, span_of
-from dpsql.query.environment import Environment, JoinedName, TableSchema, folded
+from dpsql.query.early_filters import early_filters
+from dpsql.query.environment import Environment, JoinedName, TableRules, TableSchema, folded
 from dpsql.query.joined_rows import joined
-from dpsql.query.joins import MOST_TABLES, Part, read_joins
-from dpsql.query.levels import read_version
+from dpsql.query.joins import MOST_TABLES, Joins, Part, read_joins
 from dpsql.query.names import resolve_names
 from dpsql.query.predicates import (
     Predicate,
@@ -38,11 +38,11 @@ from dpsql.query.predicates import (
 from dpsql.query.projections import called, filtered, projected, stacked
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
+from dpsql.query.row_growth import growth
 from dpsql.query.unit_groups import are_of_one_unit, distinct, grouped
 from dpsql.query.written_sets import has_sets
 
 _MOST_SOURCES = 32
-_MOST_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +64,43 @@ class _Scope:
         return _Scope(queries, self.depth)
 
 
-class SourceReader:
+def read_sources(
+    statement: exp.Expr, clauses: Clauses, environment: Environment, refusals: Refusals
+) -> tuple[Clauses, Relation, Owner, Environment]:
+    """What a statement reads, and whose it is; the rest of its clauses, and the environment that ``as_of`` asks for.
+
+    Raises:
+        SchemaError: a table or a column is not there for this reader, or nothing of it is protected.
+        UnsupportedQueryError: a source has no private form; nothing more can be said then.
+
+    """
+    reader = _SourceReader(statement, clauses.options, environment, refusals)
+    return (*reader.read(clauses), reader.environment)
+
+
+class _SourceReader:
     """Reads the sources of one statement."""
 
     def __init__(
-        self, environment: Environment, options: QueryOptions, hint: exp.Expr | None, refusals: Refusals
+        self, statement: exp.Expr, options: QueryOptions, environment: Environment, refusals: Refusals
     ) -> None:
-        self._environment = environment
-        self._options = options
-        self._hint = hint
+        self._as_of = None if options.as_of is None else read_as_of(options.as_of, statement, environment)
+        moment = None if self._as_of is None else self._as_of.moment
+        if moment is not None and moment < environment.now:
+            environment = replace(environment, schemas=environment.schemas.lists_at(moment))
+        self.environment = environment
         self._refusals = refusals
+        self._hint = statement.args.get("hint")
+        self._refresh = bool(options.refresh)
         self._read = 0
+        self._constraints: dict[str, tuple[tuple[str, ...], ...]] = {}
+        self._unmet: dict[tuple[str, str], None] = {}
 
     def read(self, clauses: Clauses) -> tuple[Clauses, Relation, Owner]:
-        """What the statement reads, and whose it is; the clauses without what of WHERE became part of it.
-
-        Raises:
-            SchemaError: a table or a column is not there for this reader, or nothing of it is protected.
-            UnsupportedQueryError: a source has no private form; nothing more can be said then.
-
-        """
+        """What the statement reads, whose it is, and what is left of the clauses."""
         clauses, relation = self._from(clauses, _Scope({}, 0))
+        for message, cure in self._unmet:
+            self._refusals.add("option", self._hint, message, cure)
         if relation.owner is None:
             raise self._not_protected(clauses.source)
         return clauses, relation, relation.owner
@@ -100,11 +116,21 @@ class SourceReader:
                 replace(part, relation=self._own_rows(part, step.own))
                 for part, step in zip(joins.parts, joins.steps, strict=True)
             )
-            relation = joined(replace(joins, parts=own), self._environment, self._refusals)
+            clauses, joins = self._filtered_early(clauses, replace(joins, parts=own))
+            relation = joined(joins, self.environment, self._refusals)
         predicates, where = take_predicates(clauses.where)
         for predicate in predicates:
             relation = self._restricted(relation, predicate, qualifier_of(clauses.source), scope)
         return replace(clauses, where=where), relation
+
+    def _filtered_early(self, clauses: Clauses, joins: Joins) -> tuple[Clauses, Joins]:
+        """The sides that a join cuts, without the rows that WHERE drops anyway."""
+        where, early = early_filters(clauses.where, joins, growth(joins).places)
+        parts = tuple(
+            replace(part, relation=self._own_rows(part, tuple(early.get(place, ()))))
+            for place, part in enumerate(joins.parts)
+        )
+        return replace(clauses, where=where), replace(joins, parts=parts)
 
     def _parts(self, clauses: Clauses, scope: _Scope) -> list[Part]:
         parts: list[Part] = []
@@ -130,8 +156,8 @@ class SourceReader:
         # the conditions are resolved as those of a query over this part alone
         tree = exp.select("*").from_(part.node.copy()).where(*conditions)
         clauses = read_clauses(tree, {}, self._refusals, inside=True)
-        resolved = resolve_names(clauses, named, self._environment, self._refusals, inside=True)
-        return filtered(part.relation, resolved.filters, self._environment, self._refusals)
+        resolved = resolve_names(clauses, named, self.environment, self._refusals, inside=True)
+        return filtered(part.relation, resolved.filters, self.environment, self._refusals)
 
     def _relation(self, node: exp.Expr, scope: _Scope, *, alone: bool = False) -> Relation:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
@@ -155,11 +181,11 @@ class SourceReader:
         return self._table(node, scope, alone=alone)
 
     def _table(self, node: exp.Table, scope: _Scope, *, alone: bool) -> Relation:
-        environment, policy = self._environment, self._environment.policy
-        schema = environment.schemas.resolve([part.name for part in node.parts])
+        environment, policy = self.environment, self.environment.policy
+        schema = self._schema([part.name for part in node.parts])
         rules = None if schema is None else policy.rules(schema.canonical)
         if schema is not None and rules is not None:
-            return self._protected(schema, rules.privacy_unit_column)
+            return self._protected(schema, rules, alone=alone and not scope.depth)
         if schema is None:
             raise self._not_protected(node)
         if not policy.is_public(schema.canonical):
@@ -169,44 +195,82 @@ class SourceReader:
             return self._view(view, node, scope)
         if alone and not scope.depth:
             raise self._not_protected(node)
-        if not environment.schemas.is_base_table(schema):
+        if schema.relation and not environment.schemas.is_base_table(schema):
             raise SchemaError(
                 f"the public table {schema.canonical!r} is a view now.", hint="A view may reach a protected table.",
                 span=span_of(node, self._refusals.text),
             )  # fmt: skip
-        version = self._public_version(schema)
-        if version != policy.current_version(schema.canonical):
-            schema = replace(schema, relation="")
-        return Relation(schema, None, _identity(schema, version), ((schema.canonical, version),), is_table=True)
+        version = self._version(schema.canonical, is_named=False)
+        unique, reads = self._unique(schema, alone=alone and not scope.depth), ((schema.canonical, version),)
+        return Relation(schema, None, _identity(*reads[0]), reads, is_table=True, unique=unique)
 
-    def _protected(self, schema: TableSchema, unit_name: str) -> Relation:
-        rules = self._environment.policy.rules(schema.canonical)
-        unit = schema.column(unit_name)
-        if rules is None or unit is None:
+    def _schema(self, parts: Sequence[str]) -> TableSchema | None:
+        """What a name means; without rows where it, or a parent of it, is asked for in an earlier version."""
+        schemas, policy = self.environment.schemas, self.environment.policy
+        table = None if self._as_of is None else schemas.identify(parts)
+        if table is None:
+            return schemas.resolve(parts)
+        rules = policy.rules(table)
+        named = [(table, rules is not None)] if rules is not None or policy.is_public(table) else []
+        parents = [] if rules is None else [(step.parent, False) for step in rules.links]
+        if all(
+            self._version(one, is_named=is_named) == policy.current_version(one) for one, is_named in named + parents
+        ):
+            return schemas.resolve(parts)
+        return schemas.earlier(parts, self._version(table, is_named=rules is not None))
+
+    def _protected(self, schema: TableSchema, rules: TableRules, *, alone: bool) -> Relation:
+        unit = schema.column(rules.privacy_unit_column)
+        if unit is None:
             raise SchemaError(
-                f"the protected table has lost its privacy unit column {unit_name!r}.",
+                f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
                 hint="The curator repeats CALL dp_protect(…) with the column's new name.",
             )
-        version = read_version(self._options, rules, schema, self._environment, self._hint, self._refusals)
-        if version != rules.version:
-            schema = replace(schema, relation="")
+        unique = self._unique(schema, alone=alone)
+        version = self._version(schema.canonical, is_named=True)
+        links = tuple(replace(step, version=self._version(step.parent, is_named=False)) for step in rules.links)
         steps = "".join(
-            f" -> {_identity_text(step.parent, step.version)} ({', '.join(map(quote, step.columns))}) = "
+            f" -> {_identity(step.parent, step.version)} ({', '.join(map(quote, step.columns))}) = "
             f"({', '.join(map(quote, step.parent_columns))})"
-            for step in rules.links
+            for step in links
         )
-        identity = f"({_identity(schema, version)}{steps})" if steps else _identity(schema, version)
-        reads = ((schema.canonical, version), *((step.parent, step.version) for step in rules.links))
-        owner = Owner(replace(rules, version=version), unit.name, frozenset({unit.name}), frozenset(), schema.paths)
-        return Relation(schema, owner, identity, reads, is_table=True)
+        identity = _identity(schema.canonical, version)
+        reads = ((schema.canonical, version), *((step.parent, step.version) for step in links))
+        owner = Owner(
+            replace(rules, version=version, links=links), unit.name, frozenset({unit.name}), frozenset(), schema.paths
+        )
+        identity = f"({identity}{steps})" if steps else identity
+        return Relation(schema, owner, identity, reads, is_table=True, unique=unique)
 
-    def _public_version(self, schema: TableSchema) -> str:
-        """The current version; with ``as_of`` a date, the one of that date."""
-        policy, as_of = self._environment.policy, self._options.as_of
-        current = policy.current_version(schema.canonical)
-        if as_of is None or not _is_date(as_of):
+    def _unique(self, schema: TableSchema, *, alone: bool) -> frozenset[frozenset[str]]:
+        """What constraints keep unique; of a table that is joined with nothing, nobody asks."""
+        if alone:
+            return frozenset()
+        if schema.canonical not in self._constraints:
+            self._constraints[schema.canonical] = self.environment.schemas.unique_columns(schema)
+        found = []
+        for names in self._constraints[schema.canonical]:
+            columns = [schema.column(name) for name in names]
+            found += [frozenset(column.name for column in columns if column is not None)] if all(columns) else []
+        return frozenset(found)
+
+    def _version(self, table: str, *, is_named: bool) -> str:
+        """The version in which a table is read: the current one without ``as_of``."""
+        current = self.environment.policy.current_version(table)
+        if self._as_of is None:
             return current
-        return policy.version_at(schema.canonical, as_of) or current
+        version = self._as_of.version(table, self.environment.policy.versions(table), is_named=is_named)
+        # said in the end: what is refused inside a view is said of the view
+        if version is None:
+            self._unmet[
+                f"as_of names no version of {table}, and no time at which it had one.",
+                f"Leave as_of out for version {current}, or write what dp_releases shows under versions.",
+            ] = None
+        elif version != current and self._refresh:
+            self._unmet["an earlier version cannot be refreshed: its rows are gone.", "Leave refresh or as_of out."] = (
+                None
+            )
+        return version or current
 
     def _view(self, text: str, node: exp.Table, scope: _Scope) -> Relation:
         """A view as the subquery that it is; refusals speak of the place where it is named."""
@@ -242,9 +306,9 @@ class SourceReader:
         return called(relation, qualifier_of(node), names, self._refusals.text)
 
     def _query(self, query: exp.Query, scope: _Scope) -> Relation:
-        if scope.depth > _MOST_DEPTH:
+        if scope.depth > MOST_DEPTH:
             self._refusals.refuse(
-                "source", query, f"subqueries and views are nested at most {_MOST_DEPTH} deep.",
+                "source", query, f"subqueries and views are nested at most {MOST_DEPTH} deep.",
                 "Let the curator put some of them into a table.",
             )  # fmt: skip
         if isinstance(query, exp.Subquery) and not query.args.get("joins") and isinstance(query.this, exp.Query):
@@ -277,7 +341,7 @@ class SourceReader:
         clauses, relation = self._from(clauses, scope)
         if relation.owner is not None and clauses.group is not None and has_sets(clauses.group):
             raise self._private(tree, scope)
-        resolved = resolve_names(clauses, relation.schema, self._environment, self._refusals, inside=True)
+        resolved = resolve_names(clauses, relation.schema, self.environment, self._refusals, inside=True)
         self._refusals.raise_if_any(before)
         has_groups = clauses.group is not None or any(
             is_aggregate_call(node) for root in resolved.outputs for node in root.walk()
@@ -285,9 +349,9 @@ class SourceReader:
         if has_groups or resolved.having is not None:
             if not are_of_one_unit(resolved.keys, relation.owner):
                 raise self._private(tree, scope)
-            relation = grouped(resolved, relation, self._environment, self._refusals)
+            relation = grouped(resolved, relation, self.environment, self._refusals)
         else:
-            relation = projected(resolved.items, resolved.filters, relation, self._environment, self._refusals)
+            relation = projected(resolved.items, resolved.filters, relation, self.environment, self._refusals)
         return distinct(relation, tree, self._refusals) if clauses.distinct else relation
 
     def _private(self, tree: exp.Select, scope: _Scope) -> PrivateInside:
@@ -309,7 +373,7 @@ class SourceReader:
             compared = compared_columns(
                 predicate, [column for column in columns if column is not None], named, self._refusals
             )
-            return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
+            return restricted(outer, inner, compared, predicate, self.environment, self._refusals)
         return self._correlated(outer, named, predicate, scope)
 
     def _correlated(self, outer: Relation, named: TableSchema, predicate: Predicate, scope: _Scope) -> Relation:
@@ -324,8 +388,8 @@ class SourceReader:
         select = clauses.select if predicate.compared else ()
         clauses = replace(clauses, where=own, select=select, order=())
         schema = replace(inner.schema, names=own_names)
-        resolved = resolve_names(clauses, schema, self._environment, self._refusals, inside=True)
-        inner = filtered(inner, resolved.filters, self._environment, self._refusals)
+        resolved = resolve_names(clauses, schema, self.environment, self._refusals, inside=True)
+        inner = filtered(inner, resolved.filters, self.environment, self._refusals)
         if predicate.compared:
             shown = [item.expression for item in resolved.items]
             columns = [schema.column(node.name) if isinstance(node, exp.Column) else None for node in shown]
@@ -336,7 +400,7 @@ class SourceReader:
                 )  # fmt: skip
             found = [column for column in columns if column is not None]
             compared = (*compared_columns(predicate, found, named, self._refusals), *compared)
-        return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
+        return restricted(outer, inner, compared, predicate, self.environment, self._refusals)
 
     def _not_protected(self, node: exp.Expr) -> SchemaError:
         if not isinstance(node, exp.Table):
@@ -345,8 +409,8 @@ class SourceReader:
                 hint="Public tables need no dpsql.",
             )  # fmt: skip
         parts = [part.name for part in node.parts]
-        schema = self._environment.schemas.resolve(parts)
-        public = schema is not None and self._environment.policy.is_public(schema.canonical)
+        schema = self.environment.schemas.resolve(parts)
+        public = schema is not None and self.environment.policy.is_public(schema.canonical)
         return SchemaError(
             f"table {'.'.join(parts)!r} is "
             + ("public, not protected." if public else "not protected, so it cannot be queried."),
@@ -359,17 +423,5 @@ def _qualified(schema: TableSchema, qualifier: str) -> tuple[JoinedName, ...]:
     return tuple(JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)
 
 
-def _identity(schema: TableSchema, version: str) -> str:
-    return _identity_text(schema.canonical, version)
-
-
-def _identity_text(canonical: str, version: str) -> str:
+def _identity(canonical: str, version: str) -> str:
     return f"{quote(canonical)}@{quote(version)}"
-
-
-def _is_date(text: str) -> bool:
-    try:
-        dt.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True

@@ -18,6 +18,7 @@ from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.allowed import check_grouped, check_row_expression
 from dpsql.query.dialect import quote, to_sql, written
 from dpsql.query.environment import Column, Environment, types_of
+from dpsql.query.frame import Frame
 from dpsql.query.names import ResolvedSelect, SelectItem
 from dpsql.query.projections import checked_conditions, selected, shown_columns
 from dpsql.query.refusals import Refusals
@@ -113,6 +114,7 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
         owner=owner,
         identity=f"(SELECT DISTINCT {', '.join(quote(column.name) for column in columns)} FROM {relation.identity})",
         is_table=False,
+        unique=frozenset({*(names for names in relation.unique if names <= visible), frozenset(visible)}),
     )
 
 
@@ -132,6 +134,28 @@ def _check(resolved: ResolvedSelect, keys: dict[str, exp.Expr], refusals: Refusa
 def are_of_one_unit(keys: Sequence[exp.Expr], owner: Owner | None) -> bool:
     """Whether groups by these keys hold rows of one unit each, or public ones."""
     return owner is None or _leads_to_unit({to_sql(key) for key in keys}, owner)
+
+
+def check_single_units(
+    by_set: Sequence[tuple[Frame, ...]], keys_of_sets: Sequence[Sequence[exp.Expr]], owner: Owner, refusals: Refusals
+) -> None:
+    """Note a refusal for private groups of one unit each: no threshold that keeps a unit secret lets them pass.
+
+    Args:
+        by_set: of each grouping set its frames; none where it was refused.
+        keys_of_sets: the keys of each.
+        owner: whose the rows are.
+        refusals: collects.
+
+    """
+    for frames, keys in zip(by_set, keys_of_sets, strict=True):
+        if frames and frames[0].has_private_keys and are_of_one_unit(keys, owner):
+            refusals.add(
+                "single_units", keys[0], "every group here holds one privacy unit, and a group is shown only where its "
+                "units are more than its noise could make of one: hardly any could ever be, at any price.",
+                "Group by something that units share; a subquery that groups by the unit may stand below, and groups "
+                "by its columns above.",
+            )  # fmt: skip
 
 
 def _leads_to_unit(keys: Collection[str], owner: Owner) -> bool:
@@ -276,7 +300,11 @@ class _GroupedRows:
             relation=f"({self._sql()})" if relation.schema.relation else "",
             columns=tuple(columns), names=(), paths=(),
         )  # fmt: skip
-        return replace(relation, schema=schema, owner=owner, identity=self._identity(), is_table=False)
+        keys = {self._names[text] for text in self._keys} | ({self._unit} if owner is not None else set())
+        return replace(
+            relation, schema=schema, owner=owner, identity=self._identity(), is_table=False,
+            unique=frozenset({frozenset(keys)}),
+        )  # fmt: skip
 
     def _uses(self, sql: str) -> int:
         return uses_of(sql, self._relation.schema.columns) if sql else 1
@@ -295,8 +323,9 @@ class _GroupedRows:
     def _sql(self) -> str:
         owner = self._relation.owner
         unit = None if owner is None else quote(owner.unit)
+        types = self._relation.schema.types
 
-        read = [f"{computed(text, unit)} AS {self._names[text]}" for text in self._keys]
+        read = [f"{computed(text, unit, types)} AS {self._names[text]}" for text in self._keys]
         spelled = [
             f"{one_spelling(f'source.{self._names[text]}', kind)} AS {self._names[text]}"
             for text, kind in self._keys.items()
@@ -304,14 +333,14 @@ class _GroupedRows:
         aggregated = [self._names[text] for text in self._keys]
         for i, (text, call) in enumerate(self._calls.items()):
             if call.value:
-                read.append(f"{computed(call.value, unit)} AS x_{i}")
+                read.append(f"{computed(call.value, unit, types)} AS x_{i}")
                 spelled.append(f"{one_spelling(f'source.x_{i}', call.kind)} AS x_{i}")
             if call.condition:
-                read.append(f"{computed_condition(call.condition, unit)} AS f_{i}")
+                read.append(f"{computed_condition(call.condition, unit, types)} AS f_{i}")
                 spelled.append(f"coalesce(source.f_{i}, false) AS f_{i}")
             aggregated.append(f"{_aggregated(call, i)} AS {self._names[text]}")
         where = [] if unit is None else [f"{unit} IS NOT NULL"]
-        where += map(total_condition_sql, self._conditions)
+        where += [total_condition_sql(sql, types) for sql in self._conditions]
         keys = [self._names[text] for text in self._keys]
         if unit is not None and self._unit == "unit":
             read.append(f"{unit} AS unit")

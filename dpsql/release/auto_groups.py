@@ -13,7 +13,8 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, slack_delta_zcdp
 from dpsql.query.auto import counted_groups
 from dpsql.query.frame import NANO, NOISE_GRID_EXPONENT
-from dpsql.release.histogram import FLOAT_SLACK
+from dpsql.release.auto_evidence import holds_most, sure_places
+from dpsql.release.histogram import FLOAT_SLACK, NoisyHistogram
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -58,6 +59,22 @@ def noisy_histogram(exact: Integers, rho_nano: int, l2: float, entropy: Entropy)
     """
     noise = RoundedGaussian(auto_sigma(rho_nano, l2) * 2.0**-NOISE_GRID_EXPONENT).draw(len(exact), entropy)
     return (exact << -NOISE_GRID_EXPONENT) + noise
+
+
+def histogram_noise(entropy: Entropy) -> Callable[[int, float], NoisyHistogram]:
+    """Noise alone, for so many places, at a standard deviation in units: it reads no data and costs nothing."""
+    return lambda places, sigma: NoisyHistogram(
+        RoundedGaussian(sigma * 2.0**-NOISE_GRID_EXPONENT).draw(places, entropy), 0
+    )
+
+
+def sure_groups(noisy: Floats, sigma: float) -> bool:
+    """Whether the places that surely hold units hold three quarters of all of them.
+
+    A histogram of noise alone does with probability at most `FALSE_POSITIVE`.
+    """
+    sure = sure_places(noisy, sigma, len(noisy))
+    return bool(sure.any()) and holds_most(noisy[sure], noisy[~sure], sigma)
 
 
 def chosen_groups(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpsql.accounting import composed, zcdp
 from dpsql.errors import CalibrationError
@@ -20,12 +20,12 @@ from dpsql.release.histogram import FLOAT_SLACK, Histogram, unit_l2
 from dpsql.release.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 
 AUTO_PARTS = 32
-"""AUTO gets one part in so many of the rho of the query that asks first."""
+"""AUTO gets one part in so many of a query's rho."""
 MOST_TOLD = 16
 """Most draws of what AUTO is told that one unit touches in one query."""
 MOST_DRAWN = 128
 """Draws that a point may be an average of."""
-# what imprecise draws add to approximate zCDP is proved up to here (docs/proofs/rounded-gaussian.md, Theorem 5)
+# what imprecise draws add is charged by a formula that is proved up to here: docs/proofs/rounded-gaussian.md, Theorem 5
 _LARGEST_DELTA = 0.5
 
 
@@ -71,8 +71,7 @@ class Calibration:
         threshold_delta: probability that a unit's own groups make any new key pass, at any level of the frame's window
             if it has one, rounded up; 0 with public keys.
         epsilon, delta: guarantee of this query alone, exact joint analysis, both rounded up.
-        auto_nano: levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO.
-        auto_share_nano: level at which each thing is told that AUTO was not told before.
+        auto_nano: levels in nano-rho of what AUTO chooses by, added up; 0 where the query has no AUTO.
 
     """
 
@@ -83,7 +82,6 @@ class Calibration:
     epsilon: float
     delta: float
     auto_nano: int = 0
-    auto_share_nano: int = 0
 
     @property
     def rho_nano(self) -> int:
@@ -137,11 +135,24 @@ def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float
     return histogram.sum_l2(statistic) / math.sqrt(2.0 * rho) * FLOAT_SLACK
 
 
-def auto_share(total_nano: int) -> int:
-    """What AUTO gets of a query's level in nano-rho; the statistics share the rest, whether it is drawn already or not.
+def auto_share(query: PrivateQuery, histogram: Histogram) -> int:
+    """Level in nano-rho that a query leaves for each thing that AUTO asks, whether it is drawn already or not.
 
-    So that one text at one level asks for the same points before and after.
+    The statistics share the rest, so that one text at one level asks for the same points before and after.
+
+    Raises:
+        CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
+
     """
+    rho, epsilon, delta = query.request.rho, query.request.epsilon, query.request.delta
+    if rho is None:
+        if epsilon is None:
+            raise CalibrationError("a query needs rho or epsilon")
+        rho = _rho_with_auto(histogram, epsilon, _after_imprecision(query, histogram, epsilon, delta))
+    return _part_for_auto(_whole_nano(rho))
+
+
+def _part_for_auto(total_nano: int) -> int:
     return max(1, total_nano // AUTO_PARTS)
 
 
@@ -175,13 +186,26 @@ def window_guarantee(
 ) -> tuple[float, float]:
     """(epsilon, delta) of these levels with all that a window may show up to them, both rounded up.
 
-    *Guarantee*: docs/proofs/window.md, Theorems 1 and 2: whatever other levels of the grid were asked for, what is
-    shown is approximate zCDP at the sum of these levels, with the window's whole threshold delta. The conversion to
-    epsilon takes its delta once more.
+    *Guarantee*: docs/proofs/window.md, Theorems 1 and 2, and docs/proofs/ledger.md: whatever other levels of the grid
+    up to these were asked for, what is shown costs the window's whole threshold delta beside the conversion of the sum
+    of these levels to epsilon, which takes the window's delta once more.
     """
     epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
     noise = slack_delta(MOST_DRAWN * (draws_of(histogram, _statistics(levels)) + MOST_TOLD * bool(auto_nano)), epsilon)
     return epsilon, min(1.0, (window.delta + charged_delta(histogram, window) + noise) * (1.0 + 2.0**-51))
+
+
+def independent_guarantee(
+    histogram: Histogram, levels: tuple[Level, ...], rho_nano: int, threshold_delta: float, delta: float
+) -> tuple[float, float]:
+    """(epsilon, delta) of independent releases of one count and of sums beside it, both rounded up.
+
+    *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases): approximate zCDP at the sum of all levels, with
+    the deltas of all thresholds. The conversion to epsilon takes ``delta``.
+    """
+    epsilon = zcdp.epsilon(delta, rho_nano / NANO * FLOAT_SLACK)
+    noise = slack_delta(MOST_DRAWN * (draws_of(histogram, _statistics(levels)) + MOST_TOLD), epsilon)
+    return epsilon, min(1.0, (delta + threshold_delta + noise) * (1.0 + 2.0**-51))
 
 
 def aggregate_precision(levels: tuple[Level, ...]) -> float:
@@ -227,7 +251,7 @@ def _whole_nano(rho: float) -> int:
 
 def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
     total = _whole_nano(rho)
-    total -= len(query.told) * auto_share(total)
+    total -= len(query.told) * _part_for_auto(total)
     shares = [math.floor(weight * total) for weight in query.weights]
     shares[0] += total - sum(shares)
     if min(shares) < 1:
@@ -242,11 +266,6 @@ def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Leve
 
 
 def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
-    found = _with_levels(query, histogram, rho, delta)
-    return replace(found, auto_share_nano=auto_share(_whole_nano(rho))) if query.told else found
-
-
-def _with_levels(query: PrivateQuery, histogram: Histogram, rho: float, delta: float) -> Calibration:
     levels, auto_nano = _levels(query, histogram, rho), _told_nano(query, rho)
     if not histogram.hides:
         return _guaranteed(histogram, levels, None, delta, auto_nano)
@@ -256,8 +275,8 @@ def _with_levels(query: PrivateQuery, histogram: Histogram, rho: float, delta: f
 
 
 def _told_nano(query: PrivateQuery, rho: float) -> int:
-    """Levels in nano-rho at which AUTO is told, or was, added up; 0 where the query has no AUTO."""
-    share = auto_share(_whole_nano(rho))
+    """Levels in nano-rho of what AUTO chooses by, added up; 0 where the query has no AUTO."""
+    share = _part_for_auto(_whole_nano(rho))
     return sum(share if level is None else level for level in query.told)
 
 
@@ -292,11 +311,7 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, 
 def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    draws = draws_of(histogram, query.statistics) + MOST_TOLD * bool(query.told)
-    target = delta - 1.01 * slack_delta(draws, epsilon)
-    if target <= 0.0:
-        too_large = delta > 1.01 * slack_delta(draws, 0.0)
-        raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
+    target = _after_imprecision(query, histogram, epsilon, delta)
     if query.told:
         return _after_auto(query, histogram, epsilon, delta, target)
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
@@ -309,18 +324,32 @@ def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta
 
 def _after_auto(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float, target: float) -> Calibration:
     """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
-    rho = composed.composed_rho(epsilon, target / 2.0 if histogram.hides else target)
+    rho = _rho_with_auto(histogram, epsilon, target)
     levels, auto_nano = _levels(query, histogram, rho), _told_nano(query, rho)
     tau = None
     if histogram.hides:
         shown = composed.composed_threshold_delta(epsilon, target, rho=rho)
         tau = histogram.threshold(shown, levels[0].sigma)
-    share = auto_share(_whole_nano(rho))
     if sum(level.rho_nano for level in levels) + auto_nano > rho * NANO:
-        # it was told at a higher level than this query's
-        return replace(_guaranteed(histogram, levels, tau, delta, auto_nano), auto_share_nano=share)
+        # what it chooses by is of a higher level than this query leaves for it
+        return _guaranteed(histogram, levels, tau, delta, auto_nano)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
-    return Calibration(histogram, levels, tau, shown, epsilon, delta, auto_nano, share)
+    return Calibration(histogram, levels, tau, shown, epsilon, delta, auto_nano)
+
+
+def _after_imprecision(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> float:
+    """What of delta is left for noise and threshold."""
+    draws = draws_of(histogram, query.statistics) + MOST_TOLD * bool(query.told)
+    target = delta - 1.01 * slack_delta(draws, epsilon)
+    if target <= 0.0:
+        too_large = delta > 1.01 * slack_delta(draws, 0.0)
+        raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
+    return target
+
+
+def _rho_with_auto(histogram: Histogram, epsilon: float, target: float) -> float:
+    """Level of all that a query by epsilon releases."""
+    return composed.composed_rho(epsilon, target / 2.0 if histogram.hides else target)
 
 
 def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:

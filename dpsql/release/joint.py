@@ -1,9 +1,10 @@
 """Several frames released as one: how a request is shared among them, and what they guarantee together.
 
 *Guarantee*: levels of zCDP add up, whatever each statistic is about; Gaussian noise at levels that add up to rho is one
-Gaussian release at rho, and a threshold that lets a new key pass with probability delta brings the whole release within
-delta of one that shows none. docs/proofs/grouping-sets.md, Theorem 2; of one frame
-that is chosen by what another one shows, docs/proofs/other-group.md, Theorem 2.
+Gaussian release at rho, and a threshold that lets a new key pass with probability delta adds that delta in both
+directions (docs/proofs/ledger.md; distance in total variation alone would give e^epsilon times as much in one).
+docs/proofs/grouping-sets.md, Theorem 2; of one frame that is chosen by what another one shows,
+docs/proofs/other-group.md, Theorem 2.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Shown:
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether it is within the thresholds' delta of a Gaussian release.
+        """Whether the profile of the Gaussian is stated for it, beside the thresholds' delta.
 
-        Where shown counts share noise with hidden ones, or with a floor, it is approximate zCDP and no more than that
-        is proved (docs/proofs/csh-zcdp.md, docs/proofs/top-k.md).
+        Where shown counts share noise with hidden ones, or with a floor, the conversion of zCDP is stated, which is no
+        less (docs/proofs/ledger.md, Theorem 2).
         """
         return self.histogram.is_gaussian and not (
             self.histogram.hides and self.histogram.floor_correlation is not None

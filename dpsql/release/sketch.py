@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dpsql.errors import ReleaseError
+from dpsql.errors import EngineError
 from dpsql.release.align import Run
 
 MOST_UNITS = 2**62 - 1
@@ -106,13 +106,13 @@ def sketched(size: int, pieces: Iterable[pa.Table], run: Run) -> Sketch:
         run: runs SQL over in-memory tables (the sandbox).
 
     Raises:
-        ReleaseError: there is no piece, or the shards are not in order; the message is constant.
+        EngineError: there is no piece, or the shards are not in order; the message is constant.
 
     """
     remaining = iter(pieces)
     first = next(remaining, None)
     if first is None:
-        raise ReleaseError("the engine returned no columns to sketch")
+        raise EngineError("the engine returned no columns to sketch", withheld=False)
     sketch = empty_sketch(size, first.select(_key_names(first)).schema)
     for shard in _shards(itertools.chain([first], remaining)):
         sketch = absorb(sketch, shard, run)
@@ -127,7 +127,7 @@ def _shards(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         numbers = piece.column("shard").to_numpy().astype(np.int64)
         steps = np.diff(numbers, prepend=current)
         if np.any(steps < 0):
-            raise ReleaseError("the shards of a sketch are out of order")
+            raise EngineError("the engine returned the shards of a sketch out of order", withheld=False)
         counts = piece.drop_columns("shard")
         edges: list[int] = np.unique([0, *np.flatnonzero(steps), len(numbers)]).tolist()
         for start, end in itertools.pairwise(edges):

@@ -16,10 +16,11 @@ from dpsql.errors import EngineError, ReleaseError
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.private_query import After, PrivateQuery
+from dpsql.session.auto import choices_of, is_open, prepare_histograms
 from dpsql.session.exact import Rooms
 from dpsql.session.frame_release import reading_of, release_frame
 from dpsql.session.layout import laid_out
-from dpsql.session.other import Shown, require_other, with_other
+from dpsql.session.other import Shown, require_other, require_other_runs, with_other
 from dpsql.session.prepared import current, parts_of, prepare
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import make_receipt, with_price
@@ -29,7 +30,7 @@ from dpsql.session.shown import Stored, noisy_table
 from dpsql.state import Charged
 
 _AFTER_SECONDS = 20.0
-"""What is computed of an answer may take this long, while every other query of the session waits."""
+"""What is computed of an answer may take this long."""
 
 
 def answer(
@@ -77,6 +78,7 @@ def answer(
             release_frame(
                 part, reading, receipt, charged.part(part.items), rooms,
                 told=told, analyst=reader.name, query_hash=query.query_hash, timeout_seconds=timeout_seconds,
+                choices=choices_of(query, reader),
             )  # fmt: skip
         stored = [Stored(part.query.frame, rooms.state.side_table) for part in prepared]
         if joint is None:
@@ -90,6 +92,24 @@ def answer(
     for step in query.after:
         table = _computed(step, table, rooms)
     return Result(table, shown.receipt, None if query.after else layout)
+
+
+def require_runs(query: PrivateQuery, rooms: Rooms, reader: Reader) -> None:
+    """Refuse what `answer` would refuse because the database cannot run it, or its rows are gone; charges nothing.
+
+    Raises:
+        AccessError, CalibrationError, ReleaseError, SchemaError: as `answer`.
+
+    """
+    if is_open(query):
+        prepare_histograms(query, rooms)
+        return
+    query = current(query, rooms.state, reader)
+    prepared = prepare(query, rooms.state, reader)
+    for part in prepared:
+        reading_of(part, rooms)
+    if query.other is not None:
+        require_other_runs(query, prepared[0], rooms, reader)
 
 
 def _computed(step: After, shown: pa.Table, rooms: Rooms) -> pa.Table:

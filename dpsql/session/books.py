@@ -14,14 +14,16 @@ from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
 from dpsql.release.histogram import Histogram
-from dpsql.session.auto import is_open, may_come, open_price
+from dpsql.session.auto import asked_nano, is_open, may_come, open_price
+from dpsql.session.auto_level import origin_sentence
 from dpsql.session.considered import mechanism_sentence, not_chosen, threshold_sentence
+from dpsql.session.marks import change_note
 from dpsql.session.other import joint_terms, other_notes, prepare_other
 from dpsql.session.prepared import Prepared, current, held_histogram, prepare
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import column_receipts, notes
 from dpsql.session.result import ColumnReceipt, Result
-from dpsql.session.servings import Serving
+from dpsql.session.serving import Serving
 from dpsql.session.sets import joint_columns, joint_guarantee_of, joint_notes
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
@@ -59,10 +61,11 @@ def policy_table(state: State) -> Result:
             min_privacy_units_per_group=table.min_units,
             rho_window=None if table.rho_window is None else [level / NANO_PER_RHO for level in table.rho_window],
             rho_ceiling=None if table.rho_ceiling is None else table.rho_ceiling / NANO_PER_RHO,
+            separate_people=table.separate_people or None,
             version=table.version,
         )
     for public in policy.public:
-        rows += _settings("public table", public.table, version=public.version)
+        rows += _settings("public table", public.table, public_by_decision=public.decision, version=public.version)
     for domain in policy.domains:
         name = f"{domain.table}.{domain.column}"
         keys = ", ".join(domain.keys) if domain.keys else None
@@ -155,7 +158,10 @@ def _epsilon(delta: float, rho_nano: int) -> float:
 
 
 def releases_table(state: State, reader: str | None) -> Result:
-    """FROM dp_releases(): what was released, to one reader or (for the curator) to all."""
+    """FROM dp_releases(): what was released, to one reader or (for the curator) to all.
+
+    The curator alone is told which releases read rows that changed within their version.
+    """
     rows = [
         {
             "at": release.at,
@@ -169,10 +175,12 @@ def releases_table(state: State, reader: str | None) -> Result:
             "charged_delta": release.charged_delta_units / DELTA_UNITS_PER_ONE,
             "reused": release.reused,
             "versions": ", ".join(f"{table} @ {version}" for table, version in release.table_versions),
+            "warning": change_note(release),
         }
         for release in state.side_table.releases(reader)
     ]
-    return Result(pa.Table.from_pylist(rows, schema=_RELEASES_SCHEMA))
+    schema = _RELEASES_SCHEMA if reader is not None else _RELEASES_SCHEMA.append(pa.field("warning", pa.string()))
+    return Result(pa.Table.from_pylist(rows, schema=schema))
 
 
 def cascade_table(state: State, query_hash: str | None) -> Result:
@@ -325,16 +333,15 @@ def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     first = calibrations[0]
-    rho_nano, delta_units = open_price(query, first)
-    reader.require(first.rho_nano + first.auto_nano)
-    share = f"to be drawn once at rho = {first.auto_share_nano / NANO_PER_RHO:.9g}"
+    items = open_price(query)
+    reader.require(asked_nano(query, first))
     rows = _frame_rows(query.frame)
     if query.auto is not None:
         numbers = query.auto.candidates
         rows.append((
             "frame", "max_groups",
             f"AUTO: one of {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}, chosen from a noisy histogram of "
-            f"units by their number of groups, {_when(query.auto.rho_nano, share)}",
+            f"units by their number of groups, {origin_sentence(query.auto.level)}",
         ))  # fmt: skip
     else:
         rows.append(("frame", "max_groups", _groups_sentence(query.frame)))
@@ -342,7 +349,7 @@ def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         (
             "bounds", asked.name,
             "AUTO: found in noisy histograms of units by their largest and smallest values, "
-            + _when(asked.rho_nano, share),
+            + origin_sentence(asked.level),
         )
         for asked in query.auto_bounds
     ]  # fmt: skip
@@ -356,16 +363,14 @@ def _open_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
         groups = f"max_groups = {option.frame.max_groups}"
         rows.append((f"with {groups}", "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
     noise = sum(delta_units_up(level.noise_delta) for level in first.levels)
+    delta_units = sum(item.delta_units for item in items)
+    rho_nano = first.rho_nano + sum(item.rho_nano for item in items)
     price_delta = (delta_units + noise + delta_units_up(first.threshold_delta)) / DELTA_UNITS_PER_ONE
     rows += [
-        ("price", "rho", f"{(first.rho_nano + rho_nano) / NANO_PER_RHO:.9g}, or less where an answer is stored"),
+        ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}, or less where an answer is stored"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
     ]
     return _table(("section", "name", "value"), rows)
-
-
-def _when(rho_nano: int | None, share: str) -> str:
-    return share if rho_nano is None else f"drawn at rho = {rho_nano / NANO_PER_RHO:.9g}"
 
 
 def _groups_sentence(frame: Frame) -> str:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpsql.engine import Engine, Sandbox
-from dpsql.errors import AccessError, ParseError, PolicyError
+from dpsql.errors import AccessError, ParseError, PolicyError, StateError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.query.environment import folded
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.session.answer import answer
-from dpsql.session.auto import draw, is_open, settled, told_bounds
+from dpsql.session.answer import answer, require_runs
+from dpsql.session.auto import auto_levels, draw, is_open, settled, told_bounds
 from dpsql.session.books import (
     budget_table,
     cascade_table,
@@ -30,7 +31,7 @@ from dpsql.session.exact import Rooms
 from dpsql.session.policy_view import environment
 from dpsql.session.reader import CURATOR, Reader
 from dpsql.session.result import Result
-from dpsql.state import State
+from dpsql.state import Charged, State
 
 logger = logging.getLogger("dpsql")
 
@@ -39,6 +40,10 @@ _FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_budget", "dp_relea
 _ARGUMENTS = {"dp_cascade": "one query hash"}
 _BY_NAME = {"dp_budget": "unit", "dp_cascade": "query_hash"}
 """Functions of one argument that may be left out; the shell's take it by name alone."""
+
+
+_MOST_PLANS = 8
+"""A query with AUTO is planned once more for each histogram; others may store the same ones at the same moment."""
 
 
 @functools.cache
@@ -50,11 +55,23 @@ def state_beside(database: str | Path) -> Path | None:
     """The state file of a database, unless another is named; None for one in memory.
 
     It lies beside the file itself, whatever links lead there: two ways to one file would have two budgets for its rows.
+
+    Raises:
+        StateError: the file has several names (hard links) and no state file lies beside this one; it may lie beside
+            another, which the file does not tell.
+
     """
     name = str(database)
     if not name or name.startswith(":memory:"):
         return None
-    return Path(f"{Path(name).expanduser().resolve()}.dpsql")
+    path = Path(name).expanduser().resolve()
+    state = Path(f"{path}.dpsql")
+    if not state.exists() and path.is_file() and path.stat().st_nlink > 1:
+        raise StateError(
+            f"{path} has {path.stat().st_nlink} names (hard links), and its state file may lie beside another of them: "
+            "name the state file, as in state='clinic.dpsql'"
+        )
+    return state
 
 
 class StateDrawer:
@@ -107,11 +124,12 @@ class StateDrawer:
 class Desk:
     """What curator and analysts share: reading statements, planning, answering."""
 
-    def __init__(self, books: Books, engine: Engine) -> None:
+    def __init__(self, books: Books, engine: Engine, *, logs_changes: bool = True) -> None:
         self.books = books
         self.engine = engine
         self.sandbox = Sandbox()
         self.entropy: Entropy = SystemEntropy()
+        self._logs_changes = logs_changes
 
     def plan(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
@@ -120,11 +138,20 @@ class Desk:
         state = self.books.read()
         policy = state.policy()
         cleared = Reader.of(reader, policy)
-        outside = environment(policy, self.engine, self.sandbox, cleared)
+        outside = environment(policy, self.engine, self.sandbox, cleared, state)
         query = plan_query(statement, outside, options)
+        levels = auto_levels(query, state, cleared)
         if query.auto_bounds:
-            query = plan_query(statement, outside, options, told_bounds(query, state, cleared))
-        return settled(query, state, cleared), state, cleared
+            query = plan_query(statement, outside, options, told_bounds(query, levels, state))
+        return settled(query, levels, state), state, cleared
+
+    def answerable(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """The same of a SELECT that the database can run; one that it cannot is refused as it would be if it ran."""
+        query, state, cleared = self.plan(statement, options, reader)
+        require_runs(query, Rooms(state, self.engine, self.sandbox, self.entropy), cleared)
+        return query, state, cleared
 
     def answer(
         self,
@@ -136,10 +163,15 @@ class Desk:
         """Answer a SELECT."""
         query, state, cleared = self.plan(statement, options, reader)
         logger.info("private query %s for %s", query.query_hash[:12], reader)
-        rooms = Rooms(state, self.engine, self.sandbox, self.entropy)
-        told = draw(query, rooms, cleared, timeout_seconds)
-        if is_open(query):
-            query, _, _ = self.plan(statement, options, reader)
+        rooms = Rooms(state, self.engine, self.sandbox, self.entropy, logs_changes=self._logs_changes)
+        told = Charged.nothing()
+        for _ in range(_MOST_PLANS):
+            if not is_open(query):
+                break
+            told = told.beside(draw(query, rooms, cleared, timeout_seconds))
+            query, _, cleared = self.plan(statement, options, reader)
+        else:
+            raise StateError("others change what AUTO chooses by at this moment; ask again")
         return answer(query, rooms, reader=cleared, timeout_seconds=timeout_seconds, told=told)
 
     def run(
@@ -155,6 +187,9 @@ class Desk:
         if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
             raise PolicyError("timeout_seconds takes a positive number")
         statement = read_statement(text, parameters)
+        if reader != CURATOR:
+            # whoever asks is known by one name, however it was written
+            reader = Reader.of(reader, self.books.read().policy()).name
         if isinstance(statement, SelectStatement):
             return self.answer(statement, options, reader, timeout_seconds)
         if options:
@@ -170,9 +205,9 @@ class Desk:
         if call.name == "dp_query":
             return self.answer(*_asked(call), reader, timeout_seconds)
         if call.name == "dp_explain":
-            return explain_table(*self.plan(*_asked(call), reader))
+            return explain_table(*self.answerable(*_asked(call), reader))
         if call.name == "dp_describe":
-            query, _, _ = self.plan(*_asked(call), reader)
+            query, _, _ = self.answerable(*_asked(call), reader)
             return describe_table(query)
         call = _by_place(call)
         names = [name for name in call.positional if isinstance(name, str)]
@@ -192,9 +227,10 @@ class Desk:
         analysts = call.named.get("analysts")
         listed = tuple(name for name in analysts if isinstance(name, str)) if isinstance(analysts, tuple) else None
         wrong = analysts is not None and (listed is None or listed != analysts)
+        listed = None if listed is None else tuple(name.strip() for name in listed)
         if wrong or set(call.named) - {"analysts"} or len(names) != len(call.positional) or len(names) > 1:
             raise PolicyError("dp_budget takes at most the name of one unit, and analysts := ['ana', 'bob']")
-        if reader != CURATOR and listed not in (None, (reader,)):
+        if reader != CURATOR and listed is not None and {folded(name) for name in listed} != {folded(reader)}:
             raise AccessError("what others hold is for the curator; leave analysts out")
         coalition = listed if reader == CURATOR else (reader,)
         return budget_table(self.books.read(), names[0] if names else None, coalition)

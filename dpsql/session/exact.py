@@ -27,13 +27,14 @@ from dpsql.query.bound import approximate_sizes_sql
 from dpsql.query.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.histogram_sql import cell_columns
 from dpsql.query.kept import Formulation, chooses_groups, fastest, fastest_in_the_end
+from dpsql.query.salt import STAND_IN_SALT
 from dpsql.query.sketch_sql import sketch_sql
 from dpsql.release.align import align_groups
 from dpsql.release.sketch import sketched
 from dpsql.session.policy_view import SchemaView
+from dpsql.session.trial import require_runs
 from dpsql.state import Snapshot, State
 
-_STAND_IN_SALT = bytes(16)
 _FIRST_ROWS = 500_000
 """Looked at before all rows are, to choose a formulation: counting what all rows hold can take a fifth of the query."""
 
@@ -46,6 +47,7 @@ class Rooms:
         state, engine, sandbox, entropy: the rooms themselves.
         asked_at: to the second; the time that its releases have in the books. That of their end would tell their
             reader how long the rows took.
+        logs_changes: whether the log is told where rows changed within a version; not where others read it.
 
     """
 
@@ -54,6 +56,7 @@ class Rooms:
     sandbox: Sandbox
     entropy: Entropy
     asked_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC).replace(microsecond=0))
+    logs_changes: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,11 @@ class Reading:
 def prepare_reading(
     frame: Frame, due: tuple[Statistic, ...], rooms: Rooms, shown_keys: pa.Table | None = None
 ) -> Reading:
-    """Find out where the values come from, and that the bounded query can be made; reads no raw row.
+    """Find out where the values come from, and that the bounded query runs on empty tables; reads no raw row.
 
     Raises:
         ReleaseError: the list of public keys changed since the plan, or the rows that are needed are gone.
+        SchemaError: the database cannot run the bounded query, whatever the rows are.
 
     """
     held = rooms.state.side_table.frame_keys(frame.frame_hash)
@@ -142,12 +146,15 @@ def prepare_reading(
     finer_keys = None if frame.finer is None else public_key_table(frame.finer, rooms)
     reading = Reading(frame, due, public_key_table(frame, rooms), finer_keys, shown_keys, held, snapshot)
     if reading.needs_data and not frame.relation:
+        others = ", ".join(f"{table} @ {version}" for table, version in frame.table_versions[1:])
+        beside = f" (with {others})" if others else ""
         raise ReleaseError(
-            f"the rows of {frame.table} in version {frame.version} are gone; what was released of them can be asked "
-            "for at the same or lower levels, and nothing else"
+            f"the rows of {frame.table} in version {frame.version}{beside} are gone; what was released of them can be "
+            "asked for at the same or lower levels, and nothing else"
         )
     if reading.needs_data:
-        rooms.engine.bind(reading.sql(_STAND_IN_SALT), listed_keys=reading.listed)
+        # of the formulations one is tried: all that a text writes stands in what they share
+        require_runs(frame, due, [reading.sql(STAND_IN_SALT)], reading.listed, rooms)
     return reading
 
 
@@ -212,7 +219,7 @@ def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: 
         exact = _aggregate(reading, salt, rooms, timeout_seconds)
         new_keys, values = _aligned(reading, exact, reading.held, rooms)
         if new_keys is not None:
-            raise ReleaseError("the keys that a frame holds do not match themselves; nothing was released")
+            raise EngineError("the keys that a frame holds do not match themselves", withheld=False)
     if reading.snapshot is None:
         return Exact(None, values, 0, None)
     return Exact(None, values | {PRESENCE: reading.snapshot.values}, reading.snapshot.floor, None)
@@ -220,11 +227,11 @@ def _on_held_keys(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: 
 
 def _aggregate(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> pa.Table:
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    sql = reading.sql(salt, _fastest(reading, rooms, deadline))
+    sql = reading.sql(salt, _fastest(reading, salt, rooms, deadline))
     return rooms.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline)).reveal()
 
 
-def _fastest(reading: Reading, rooms: Rooms, deadline: float | None) -> Formulation:
+def _fastest(reading: Reading, salt: bytes, rooms: Rooms, deadline: float | None) -> Formulation:
     """How the bounded query is written: all ways have one result, and none fails for want of sizes."""
     frame = reading.frame.finer or reading.frame
     if not chooses_groups(frame):
@@ -233,7 +240,7 @@ def _fastest(reading: Reading, rooms: Rooms, deadline: float | None) -> Formulat
     has_native = rooms.engine.has_native()
     with contextlib.suppress(EngineError):
         for most_rows in (_FIRST_ROWS, None):
-            sql = approximate_sizes_sql(frame, most_rows)
+            sql = approximate_sizes_sql(frame, salt, most_rows)
             sizes = rooms.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline))
             chosen = fastest(frame, others, sizes, has_native=has_native)
             if sizes.rows < _FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
+from dpsql.query.frame import Frame
 from dpsql.session.auto import told_levels
 from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
+from dpsql.session.marks import changed_tables, log_changes, read_marks
 from dpsql.session.points import new_points
+from dpsql.session.policy_view import SchemaView
 from dpsql.session.prepared import Prepared
 from dpsql.session.receipt import with_price
 from dpsql.session.result import Receipt
-from dpsql.state import Charged, Release
+from dpsql.state import AutoChoice, Charged, KeyList, Release, TableMark
 
 
 def reading_of(part: Prepared, rooms: Rooms, shown_keys: pa.Table | None = None) -> Reading | None:
@@ -37,6 +43,7 @@ def release_frame(
     analyst: str,
     query_hash: str,
     timeout_seconds: float | None,
+    choices: tuple[AutoChoice, ...] = (),
 ) -> None:
     """Draw and make what is not stored, and store it with its release, under the name of the whole query.
 
@@ -50,15 +57,25 @@ def release_frame(
         analyst: who asks.
         query_hash: of the whole query.
         timeout_seconds: limit on reading raw data.
+        choices: which histograms AUTO chose by.
 
     Raises:
         EngineError: the charge stays and pays for asking again.
+        ReleaseError: AUTO chose otherwise for the same reader and level meanwhile; the charge stays.
 
     """
-    exact = None if reading is None else read_exact(reading, _salt(part, rooms), rooms, timeout_seconds)
+    exact: Exact | None = None
+    marks: tuple[TableMark, ...] = ()
+    if reading is not None:
+        exact = read_exact(reading, _salt(part, rooms), rooms, timeout_seconds)
+        if reading.needs_data:
+            marks = read_marks(part.query.frame.table_versions, rooms.engine)
     paid = told.beside(charged)
     release = _release(part, with_price(receipt, paid), paid, analyst, query_hash, rooms.asked_at)
-    _store(part, exact, release, charged, rooms)
+    release = replace(release, changed=changed_tables(marks, rooms.state))
+    _store(part, exact, release, charged, choices, marks, rooms)
+    if rooms.logs_changes:
+        log_changes(release)
 
 
 def _salt(part: Prepared, rooms: Rooms) -> bytes:
@@ -74,7 +91,10 @@ def _salt(part: Prepared, rooms: Rooms) -> bytes:
     return kept[-1].salt
 
 
-def _store(part: Prepared, exact: Exact | None, release: Release, charged: Charged, rooms: Rooms) -> None:
+def _store(
+    part: Prepared, exact: Exact | None, release: Release, charged: Charged, choices: Sequence[AutoChoice],
+    marks: Sequence[TableMark], rooms: Rooms,
+) -> None:  # fmt: skip
     """Draw and make what is not stored, and store it with its release."""
     frame, table = part.query.frame, rooms.state.side_table
     made = new_points(frame, part.histogram, part.servings, exact, table, rooms.entropy)
@@ -86,7 +106,31 @@ def _store(part: Prepared, exact: Exact | None, release: Release, charged: Charg
         release,
         exact.snapshot if exact else None,
         made.thresholds,
+        choices,
+        marks,
+        _new_lists(frame, rooms),
+        tuple(serving.pin for serving in part.servings),
     )
+
+
+def _new_lists(frame: Frame, rooms: Rooms) -> list[KeyList]:
+    """The public lists of the frame's keys that are others than those that the books know last."""
+    found: list[KeyList] = []
+    for one in (frame, frame.finer):
+        # an earlier version has the lists of its time
+        if one is None or one.public_keys is None or not one.relation:
+            continue
+        public, types = one.public_keys, [key.type for key in one.keys]
+        listed = list(zip(public.columns, types, public.list_digests, strict=True))
+        if all(rooms.state.key_lists.is_last(*column, kind, digest) for column, kind, digest in listed):
+            continue
+        blobs = SchemaView(rooms.state.policy(), rooms.engine, rooms.sandbox).list_blobs(public.columns, types)
+        found += [
+            KeyList(*column, kind, digest, blob)
+            for (column, kind, digest), blob in zip(listed, blobs, strict=True)
+            if hashlib.sha256(blob).hexdigest() == digest
+        ]
+    return found
 
 
 def _release(

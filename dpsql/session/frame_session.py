@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from dpsql.engine import DuckDBEngine
+from dpsql.engine import DuckDBEngine, Mark
 from dpsql.errors import ParseError
 from dpsql.query.environment import TableSchema
 from dpsql.query.statements import SelectStatement, read_statement
@@ -59,10 +59,17 @@ class FrameTerms:
 class _FrameEngine(DuckDBEngine):
     """A database whose one source is a view over a frame; of a view, DuckDB knows no NOT NULL."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, table: str, never_null: frozenset[str]) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, table: str, never_null: frozenset[str], rows: int
+    ) -> None:
         super().__init__(connection)
         self._table = table
         self._never_null = never_null
+        self._rows = rows
+
+    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
+        """The number of rows of the frame; its columns are as many as a question reads."""
+        return {self._table: {"number of rows of the frame": str(self._rows)}} if self._table in tables else {}
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """As of a table with the constraints that the view keeps by leaving rows out."""
@@ -95,13 +102,15 @@ class FrameSession:
         books: the state.
         terms: what this question says beside the policy.
         never_null: columns of the view that hold no NULL, because it leaves such rows out.
+        rows: how many the frame has.
 
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, books: Books, terms: FrameTerms, never_null: frozenset[str]
-    ) -> None:
-        engine = _FrameEngine(connection, terms.table, never_null)
+        self, connection: duckdb.DuckDBPyConnection, books: Books, terms: FrameTerms, never_null: frozenset[str],
+        rows: int = 0,
+    ) -> None:  # fmt: skip
+        engine = _FrameEngine(connection, terms.table, never_null, rows)
         self._desk = Desk(_BooksUnderTerms(books, terms), engine)
 
     def sql(self, text: str, options: Mapping[str, object]) -> Result:
@@ -113,7 +122,7 @@ class FrameSession:
         statement = read_statement(text)
         if not isinstance(statement, SelectStatement):
             raise ParseError("only a SELECT has a plan")
-        return explain_table(*self._desk.plan(statement, options, CURATOR))
+        return explain_table(*self._desk.answerable(statement, options, CURATOR))
 
     def close(self) -> None:
         """Close the sandbox; connection and state are the caller's."""

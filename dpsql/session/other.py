@@ -71,6 +71,21 @@ def require_other(query: PrivateQuery, groups: Prepared, rooms: Rooms, reader: R
         return
     _receipts(query, groups, row)
     rooms.state.ledger.require(query.frame.unit, (*groups.items, *row.items))
+    _require_row_runs(query, row, rooms)
+
+
+def require_other_runs(query: PrivateQuery, groups: Prepared, rooms: Rooms, reader: Reader) -> None:
+    """Find out that the row can be read where it is yet to be drawn.
+
+    Raises:
+        AccessError, CalibrationError, ReleaseError, SchemaError: as `require_other`.
+
+    """
+    if groups.items:
+        _require_row_runs(query, prepare_other(query, groups, rooms.state, reader), rooms)
+
+
+def _require_row_runs(query: PrivateQuery, row: Prepared, rooms: Rooms) -> None:
     none_shown = pa.table({f"key_{i}": pa.nulls(0) for i in range(len(query.frame.keys))})
     reading_of(row, rooms, none_shown)
 

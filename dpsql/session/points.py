@@ -16,7 +16,7 @@ from dpsql.release.cascade import Placed, lowered, noise_of, risen
 from dpsql.release.histogram import Histogram, NoisyHistogram
 from dpsql.release.noise import noisy_values
 from dpsql.session.exact import Exact
-from dpsql.session.servings import Serving
+from dpsql.session.serving import Serving
 from dpsql.state import Level as StoredLevel
 from dpsql.state import Point, SideTable, Threshold, delta_units_up
 
@@ -48,7 +48,7 @@ class _Cascade:
             StateError: it is of another grid.
 
         """
-        point = self.side_table.point(self.statistic_hash, level.rho_nano)
+        point = self.side_table.point(self.statistic_hash, level.rho_nano, level.release_rho_nano)
         if point is None or point.lattice_exponent != self.exponent:
             raise StateError("a stored point is not what its frame needs; declare a new version of the table")
         return Placed(level.rho_nano, level.sigma, NoisyHistogram(point.values, point.floor))
@@ -150,5 +150,6 @@ def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | No
         floor=noisy.floor,
         floor_correlation=histogram.floor_correlation if counts else None,
         source_rho_nano=source_nano,
+        release_rho_nano=0 if source_nano is None else serving.release_nano,
         cells=serving.statistic.cells,
     )

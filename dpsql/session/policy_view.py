@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 
 from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
 from dpsql.errors import PolicyError, SchemaError, StateError
 from dpsql.query.dialect import quote
-from dpsql.query.environment import Column, Environment, TableRules, TableSchema, folded
+from dpsql.query.environment import Column, DeclaredVersion, Environment, TableRules, TableSchema, folded
 from dpsql.query.keys import Places, PublicKeys
 from dpsql.query.shielded import as_condition, guarded
 from dpsql.session.links import key_paths, link_steps, linked, unit_column
@@ -20,6 +22,16 @@ from dpsql.session.reader import Reader
 from dpsql.state import Domain, Policy, ProtectedTable, delta_from_units, rho_from_nano
 
 MAX_PUBLIC_KEYS = 1_000_000
+
+
+class Past(Protocol):
+    """What the books know of tables as they were."""
+
+    def columns_of(self, table: str, version: str) -> Sequence[tuple[str, str, bool]]:
+        """Columns (name, type, nullable) of a version; empty where they are not known."""
+
+    def list_at(self, table: str, column: str, key_type: str, moment: dt.datetime) -> bytes | None:
+        """The public list of a column that releases were made by at a moment."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +69,9 @@ class PolicyView:
             raise SchemaError(f"the table {canonical!r} is neither protected nor public.")
         return found.version
 
-    def version_at(self, canonical: str, as_of: str) -> str | None:
-        """The version of this name, or the one that a date or time falls into."""
-        versions = self.policy.versions_of(canonical)
-        if as_of in {version.version for version in versions}:
-            return as_of
-        try:
-            moment = dt.datetime.fromisoformat(as_of)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=dt.UTC)
-        return next((version.version for version in reversed(versions) if version.at <= moment), None)
+    def versions(self, canonical: str) -> tuple[DeclaredVersion, ...]:
+        """All versions of a protected or public table, oldest first."""
+        return tuple(DeclaredVersion(one.version, one.at) for one in self.policy.versions_of(canonical))
 
     def _default_delta(self, table: ProtectedTable) -> float:
         """The table's, or a hundredth of the unit's threshold delta."""
@@ -101,11 +104,34 @@ class SchemaView:
     policy: Policy
     engine: Engine
     sandbox: Sandbox
+    past: Past | None = None
+    moment: dt.datetime | None = None
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """Table or view that a name means; of a protected table that was dropped, what is remembered of it."""
         schema = self.engine.resolve(parts)
         return self._remembered(parts) if schema is None else linked(schema, self.policy, self.engine)
+
+    def identify(self, parts: Sequence[str]) -> str | None:
+        """Canonical name of what ``resolve`` finds; also where what leads to its unit is gone."""
+        schema = self.engine.resolve(parts) or self._remembered(parts)
+        return None if schema is None else schema.canonical
+
+    def earlier(self, parts: Sequence[str], version: str) -> TableSchema | None:
+        """The same as ``resolve`` where rows are not those of now: the columns of a version, and no rows."""
+        try:
+            schema = self.resolve(parts)
+        except SchemaError:
+            # a parent is gone, and is not needed
+            schema = self._remembered(parts)
+        if schema is None:
+            return None
+        then = () if self.past is None else self.past.columns_of(schema.canonical, version)
+        known = {folded(name) for name, _, _ in then}
+        # a column that came without a new version is as it is now
+        columns = (*(Column(*one) for one in then), *(one for one in schema.columns if folded(one.name) not in known))
+        schema = replace(schema, relation="", columns=columns)
+        return replace(schema, paths=key_paths(schema, self.policy, self.engine)) if then else schema
 
     def _remembered(self, parts: Sequence[str]) -> TableSchema | None:
         *prefix, name = parts
@@ -117,6 +143,10 @@ class SchemaView:
         columns = tuple(Column(*column) for column in found.columns)
         remembered = TableSchema(found.table, "", columns, catalog_name=("", schema, name))
         return replace(remembered, paths=key_paths(remembered, self.policy, self.engine))
+
+    def has_cast(self, before: str, after: str) -> bool:
+        """Whether DuckDB has a cast from one type to another."""
+        return self.sandbox.has_cast(before, after)
 
     def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
         """Types of expressions over an empty table."""
@@ -134,15 +164,30 @@ class SchemaView:
         """The statement that made a view of the curator's own schema; its names mean what they mean there."""
         return self.engine.view_text(schema)
 
-    def most_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
+    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+        """Sets of columns that a constraint keeps unique; of a table that was dropped, the keys that links lead to."""
+        if not schema.catalog_name[0]:
+            return tuple(link.parent_columns for link in self.policy.links if link.parent == schema.canonical)
+        return self.engine.unique_columns(schema)
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Most rows of a public table that agree on some columns."""
-        return self.engine.most_matches(schema, columns)
+        return self.engine.most_matches(schema, columns, version)
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""
         lists = self._lists(columns, types)
         with_null = tuple(values.null_count > 0 for values in lists)
-        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null)
+        digests = tuple(hashlib.sha256(list_blob(values)).hexdigest() for values in lists)
+        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null, digests)
+
+    def list_blobs(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[bytes]:
+        """The columns' public lists, as the books keep them."""
+        return [list_blob(values) for values in self._lists(columns, types)]
+
+    def lists_at(self, moment: dt.datetime) -> SchemaView:
+        """The same, with the public lists of keys that releases were made by at a moment."""
+        return replace(self, moment=moment)
 
     def public_key_table(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> pa.Table:
         """The product of the columns' public lists, with columns key_0, key_1, …
@@ -188,11 +233,17 @@ class SchemaView:
             domain = self.policy.domain(table, column)
             if domain is None:
                 raise PolicyError(f"column {column!r} has no public keys")
-            lists.append(self._values(domain, key_type))
+            lists.append(self._kept(table, column, key_type) or self._values(domain, key_type))
         count = math.prod(map(len, lists))
         if count > MAX_PUBLIC_KEYS:
             raise PolicyError(f"the public keys multiply to {count:,}; at most {MAX_PUBLIC_KEYS:,} are supported")
         return lists
+
+    def _kept(self, table: str, column: str, key_type: str) -> pa.Array | None:
+        if self.past is None or self.moment is None:
+            return None
+        blob = self.past.list_at(table, column, key_type, self.moment)
+        return None if blob is None else pa.ipc.open_stream(blob).read_all().column(0).combine_chunks()
 
     def _product(self, lists: Sequence[pa.Array]) -> pa.Table:
         tables = {f"list_{i}": pa.table({f"key_{i}": values}) for i, values in enumerate(lists)}
@@ -217,7 +268,19 @@ def _levels(window: tuple[int, int]) -> tuple[float, float]:
     return rho_from_nano(window[0]), rho_from_nano(window[1])
 
 
-def environment(policy: Policy, engine: Engine, sandbox: Sandbox, reader: Reader) -> Environment:
+def list_blob(values: pa.Array) -> bytes:
+    """A list of keys as Arrow."""
+    table = pa.table({"key": values})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob
+
+
+def environment(
+    policy: Policy, engine: Engine, sandbox: Sandbox, reader: Reader, past: Past | None = None
+) -> Environment:
     """Everything outside the text that a plan depends on, at this moment.
 
     Raises:
@@ -232,7 +295,7 @@ def environment(policy: Policy, engine: Engine, sandbox: Sandbox, reader: Reader
         )
     return Environment(
         policy=PolicyView(policy, reader),
-        schemas=SchemaView(policy, engine, sandbox),
+        schemas=SchemaView(policy, engine, sandbox, past),
         settings=settings,
         now=dt.datetime.now(dt.UTC),
     )

@@ -12,7 +12,8 @@ from dpsql.release.choose import Shape, histogram_of
 from dpsql.release.histogram import Histogram
 from dpsql.session.reader import Reader
 from dpsql.session.receipt import Terms, terms_of
-from dpsql.session.servings import Serving, servings_of
+from dpsql.session.serving import Serving
+from dpsql.session.servings import servings_of
 from dpsql.state import ChargeItem, State, delta_units_up
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.errors import AccessError
+from dpsql.query.dialect import text_literal
 from dpsql.query.frame import NANO
 from dpsql.state import Policy
 
@@ -26,9 +27,21 @@ class Reader:
 
     @classmethod
     def of(cls, name: str, policy: Policy) -> Reader:
-        """The reader of this name; one that nobody declared may be shown any level."""
+        """The reader of this name; without any declared analyst, everybody may be shown any level.
+
+        Raises:
+            AccessError: analysts are declared, and nobody of this name is.
+
+        """
         declared = policy.analyst(name)
-        return cls(name) if declared is None else cls(declared.name, declared.rho_limit)
+        if declared is not None:
+            return cls(declared.name, declared.rho_limit)
+        if policy.analysts and name != CURATOR:
+            raise AccessError(
+                f"{name!r} is not among the analysts whom the curator has declared; the curator declares one: CALL "
+                f"dp_analyst({text_literal(name)}, rho_limit := 0.05)"
+            )
+        return cls(name)
 
     def may_see(self, rho_nano: int) -> bool:
         """Whether a point at this level may be shown."""

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.query.frame import PRESENCE, Frame, Statistic
-from dpsql.query.private_query import Estimate, PrivateQuery
-from dpsql.release.calibrate import Calibration, Level, guarantee, window_guarantee
+from dpsql.query.private_query import AutoLevel, Estimate, PrivateQuery
+from dpsql.release.calibrate import Calibration, Level, guarantee, independent_guarantee, window_guarantee
 from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.release.histogram import Histogram
 from dpsql.session.result import ColumnReceipt, Receipt
-from dpsql.session.servings import Serving
+from dpsql.session.serving import Serving
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged
+from dpsql.state import Level as StoredLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Terms:
         epsilon, delta: guarantee of these levels together with the keys that are shown, both rounded up.
         keys_rho_nano: level of the charged release that the keys were shown by, where that is above the count's own.
         tells_rho_nano: level of discrete counts that those which are served were made of, and tell as much as.
+        beside_rho_nano: levels of independent releases whose keys are shown beside those of the served one, added up.
 
     """
 
@@ -35,6 +37,7 @@ class Terms:
     delta: float
     keys_rho_nano: int | None = None
     tells_rho_nano: int | None = None
+    beside_rho_nano: int = 0
 
 
 def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serving, ...]) -> Terms:
@@ -45,32 +48,53 @@ def terms_of(query: PrivateQuery, calibration: Calibration, servings: tuple[Serv
 
     """
     levels = tuple(serving.level for serving in servings)
-    presence, histogram = servings[0], calibration.histogram
+    presence, histogram, delta = servings[0], calibration.histogram, query.request.delta
+    keys = presence.told_nano if presence.stands_alone else max((one.rho_nano for one in presence.keys_from), default=0)
+    keys_nano = keys if keys > levels[0].rho_nano else None
     if query.frame.window is not None:
-        guaranteed = window_guarantee(histogram, levels, query.frame.window, calibration.auto_nano)
-        return Terms(levels, presence.tau, *guaranteed)
+        told = (_told(presence), *levels[1:])
+        guaranteed = window_guarantee(histogram, told, query.frame.window, calibration.auto_nano)
+        return Terms(levels, presence.tau, *guaranteed, keys_nano)
     asked = all(
         serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
     )
-    single = all(serving.is_single_draw for serving in servings)
+    single = all(serving.is_single_draw for serving in servings) and len(presence.keys_from) <= 1
     if asked and single and presence.tau == calibration.tau:
         return Terms(levels, presence.tau, calibration.epsilon, calibration.delta)
-    drawn, tau, others, keys = levels, presence.tau, presence.keys_from[1:], None
-    if presence.tells_of is not None:
-        top = presence.tells_of
-        drawn = (Level(presence.statistic, top.rho_nano, top.sigma, 0.0), *levels[1:])
-    if tau is None and presence.keys_from:
-        # the keys are those that charged points have shown, so what these guarantee is part of it
-        top = presence.keys_from[0]
-        tau = top.tau
-        if top.rho_nano > levels[0].rho_nano:
-            drawn, keys = (Level(presence.statistic, top.rho_nano, top.sigma, 0.0), *levels[1:]), top.rho_nano
-        elif top.rho_nano < levels[0].rho_nano:
-            others = presence.keys_from
-    epsilon, delta = guarantee(histogram, drawn, tau, query.request.delta, calibration.auto_nano)
-    shown = sum(level.threshold_delta_units for level in others) / DELTA_UNITS_PER_ONE
+    if presence.stands_alone and len(presence.keys_from) > 1:
+        rho_nano = sum(serving.guaranteed_nano for serving in servings) + calibration.auto_nano
+        shown = _threshold_delta(presence, presence.keys_from)
+        guaranteed = independent_guarantee(histogram, levels, rho_nano, shown, delta)
+        beside_nano = presence.guaranteed_nano - presence.told_nano
+        return Terms(levels, presence.tau, *guaranteed, keys_nano, beside_rho_nano=beside_nano)
+    # the keys are those that charged points have shown, so what these guarantee is part of it
+    own, tau, others = _told(presence), presence.tau, presence.keys_from
+    if presence.keys_from and keys >= levels[0].rho_nano:
+        tau, others = presence.keys_from[0].tau, presence.keys_from[1:]
+        if tau is None:
+            raise AssertionError("keys are shown by charged points")
+    elif presence.keys_from:
+        tau = presence.keys_from[0].tau
+    epsilon, total = guarantee(histogram, (own, *levels[1:]), tau, delta, calibration.auto_nano)
+    total = min(1.0, (total + _threshold_delta(presence, others)) * (1.0 + 2.0**-51))
     tells = None if presence.tells_of is None else presence.tells_of.rho_nano
-    return Terms(levels, presence.tau, epsilon, min(1.0, (delta + shown) * (1.0 + 2.0**-51)), keys, tells)
+    return Terms(levels, presence.tau, epsilon, total, keys_nano, tells)
+
+
+def _told(presence: Serving) -> Level:
+    """The level that counts and keys tell of, with the noise that the count has there."""
+    beyond = presence.keys_from if presence.tells_of is None else (*presence.keys_from, presence.tells_of)
+    highest = max(beyond, key=lambda level: level.rho_nano, default=None)
+    if highest is None or highest.rho_nano <= presence.level.rho_nano:
+        return presence.level
+    return Level(presence.statistic, highest.rho_nano, highest.sigma, 0.0)
+
+
+def _threshold_delta(presence: Serving, levels: tuple[StoredLevel, ...]) -> float:
+    """What the thresholds cost by which some levels show keys; what is not paid yet is due."""
+    stored = sum(level.threshold_delta_units for level in levels) / DELTA_UNITS_PER_ONE
+    is_own = any(level.rho_nano == presence.level.rho_nano for level in levels)
+    return stored + (presence.cut.delta if is_own and presence.cut is not None else 0.0)
 
 
 def with_price(receipt: Receipt, charged: Charged) -> Receipt:
@@ -169,7 +193,7 @@ def _column(
 def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     frame = query.frame
-    found = [f"rows where {frame.unit_column.sql} is NULL are left out"]
+    found = [f"rows where {frame.unit_column.sql} is NULL are left out", *frame.cuts]
     if frame.counted_groups is not None:
         found.append(
             f"a unit in n groups, more than {frame.max_groups}, counts in each with weight sqrt({frame.max_groups} / n)"
@@ -192,16 +216,7 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
         found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
-    if terms.keys_rho_nano is not None:
-        found.append(
-            f"rho is that of the numbers; which keys there are was shown by a release with a count of units at rho = "
-            f"{terms.keys_rho_nano / NANO_PER_RHO:.9g}, which epsilon and delta cover"
-        )
-    if terms.tells_rho_nano is not None:
-        found.append(
-            "counts were made of others with discrete noise, whose lattice shows through: epsilon and delta are those "
-            f"of counts at rho = {terms.tells_rho_nano / NANO_PER_RHO:.9g}"
-        )
+    found += _level_notes(terms)
     if frame.sparsity is not None and query.min_units > 1:
         found.append(f"of these, groups whose noisy count of units exceeds {query.min_units} by the threshold, too")
     if frame.sparsity is not None:
@@ -221,20 +236,46 @@ def notes(query: PrivateQuery, terms: Terms) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _level_notes(terms: Terms) -> Iterator[str]:
+    """Levels that an answer tells of beside that of its numbers."""
+    if terms.keys_rho_nano is not None:
+        yield (
+            f"rho is that of the numbers; which keys there are was shown by a release with a count of units at rho = "
+            f"{terms.keys_rho_nano / NANO_PER_RHO:.9g}, which epsilon and delta cover"
+        )
+    if terms.beside_rho_nano:
+        yield (
+            "keys of independent releases that this reader holds are shown, too: epsilon and delta cover these, at "
+            f"rho = {terms.beside_rho_nano / NANO_PER_RHO:.9g} more"
+        )
+    if terms.tells_rho_nano is not None:
+        yield (
+            "counts were made of others with discrete noise, whose lattice shows through: epsilon and delta are those "
+            f"of counts at rho = {terms.tells_rho_nano / NANO_PER_RHO:.9g}"
+        )
+
+
 def _auto_notes(query: PrivateQuery) -> Iterator[str]:
-    once = "which is part of rho and paid once for this version of the table"
-    if query.auto is not None and query.auto.rho_nano is not None:
+    if query.auto is not None and query.auto.level is not None:
         yield (
             f"AUTO chose max_groups = {query.frame.max_groups} from a noisy histogram of units by their number of "
-            f"groups, drawn at rho = {query.auto.rho_nano / NANO_PER_RHO:.9g}, {once}"
+            f"groups, {_chosen_at(query.auto.level)}"
         )
     for asked in query.auto_bounds:
-        if asked.bounds is not None and asked.rho_nano is not None:
+        if asked.bounds is not None and asked.level is not None:
             yield (
                 f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "
-                "noisy histograms of units by their largest and smallest values, drawn at rho = "
-                f"{asked.rho_nano / NANO_PER_RHO:.9g}, {once}; what lies outside is clamped"
+                f"noisy histograms of units by their largest and smallest values, {_chosen_at(asked.level)}; what "
+                "lies outside is clamped"
             )
+
+
+def _chosen_at(level: AutoLevel) -> str:
+    """The level of a histogram, and whether its choice lasts."""
+    at = f"at rho = {level.rho_nano / NANO_PER_RHO:.9g}, which is part of rho"
+    if level.is_sure:
+        return f"{at} and paid once for this version of the table"
+    return f"{at}; it is too noisy for a choice that lasts, so a query with more rho may get another"
 
 
 _SPARSITY_NOTES = {

@@ -44,7 +44,7 @@ def rehearse(
             if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
                 raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
             declare(call, copied, engine)
-        query, state, reader = desk.plan(statement, options, CURATOR)
+        query, state, reader = desk.answerable(statement, options, CURATOR)
         columns = tuple((column.name, column.type) for column in query.shown)
         return Rehearsal(explain_table(query, state, reader), columns)
     finally:

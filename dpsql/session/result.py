@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import duckdb
 import pandas as pd
@@ -140,6 +142,9 @@ class Receipt:
 class Result:
     """A table that was computed once; reading it again costs nothing and changes nothing.
 
+    It is read as a result of DuckDB is: ``fetchone``, ``fetchmany`` and ``fetchall`` take rows one after the other, and
+    after ``fetchall`` they begin again. It is also a sequence of rows: ``len``, ``result[0]``, ``for row in result``.
+
     Attributes:
         receipt: of a private answer.
         layout: what the columns of a private answer are; None for the books, and for what is computed around one.
@@ -148,6 +153,7 @@ class Result:
 
     def __init__(self, table: pa.Table, receipt: Receipt | None = None, layout: Layout | None = None) -> None:
         self._table = table
+        self._fetched = 0
         self.receipt = receipt
         self.layout = layout
 
@@ -161,8 +167,27 @@ class Result:
         """Names of the columns."""
         return [str(name) for name in self._table.column_names]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, number of columns."""
+        return len(self), len(self.columns)
+
     def __len__(self) -> int:
         return int(self._table.num_rows)
+
+    # a row is written out everywhere: through an alias of it, mypy finds no type for dict(result.fetchall())
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[Any, ...]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[Any, ...]]: ...
+
+    def __getitem__(self, place: int | slice) -> tuple[Any, ...] | list[tuple[Any, ...]]:
+        """One row by its number, or a list of rows by a slice."""
+        return self._rows[place]
 
     def arrow(self) -> pa.Table:
         """The table as Arrow."""
@@ -174,6 +199,11 @@ class Result:
         frame: pd.DataFrame = pa.table(columns, self._table.column_names).to_pandas()
         return frame
 
+    fetchdf = df
+    to_df = df
+    fetch_arrow_table = arrow
+    to_arrow_table = arrow
+
     def pl(self) -> pl.DataFrame:
         """The table as a polars DataFrame (polars must be installed)."""
         import polars as pl  # noqa: PLC0415 — optional, so imported where it is used
@@ -182,8 +212,25 @@ class Result:
         assert isinstance(frame, pl.DataFrame)  # noqa: S101 — a table never becomes a Series
         return frame
 
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row as a Python tuple, None after the last; dates that Python cannot hold become text."""
+        row = self.fetchmany(1)
+        return row[0] if row else None
+
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        """The next rows, at most ``size`` of them; an empty list after the last."""
+        start = self._fetched
+        self._fetched = min(start + max(size, 0), len(self))
+        return self._rows[start : self._fetched]
+
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows as Python tuples; dates that Python cannot hold become text."""
+        """All rows that ``fetchone`` and ``fetchmany`` have left; they begin again at the first row afterwards."""
+        start, self._fetched = self._fetched, 0
+        return self._rows[start:]
+
+    @cached_property
+    def _rows(self) -> list[tuple[Any, ...]]:
+        """All rows, read once: whether dates become text is said by the whole column."""
         return list(zip(*(readable(column).to_pylist() for column in self._table.columns), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:

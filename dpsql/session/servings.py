@@ -1,120 +1,28 @@
 """Which point serves each statistic of a query, and what has to be drawn for it: by policy, text and past releases.
 
 A statistic is asked for at a level. Where its cascade reaches that level it is served from what is stored: by the
-highest point between its own level and the query's, or by a new point at its own level, made of its neighbours. Where
-the cascade ends below, its top rises, and the rise alone is paid. A frame with a ceiling has its top there from the
-start. Keys are those that charged thresholds have shown, at levels that the reader may see.
+point that this reader was shown for the same question, else by the highest paid point between its own level and the
+query's, else by a point on a fixed grid of levels, made of its neighbours for nothing. Where the cascade ends below,
+its top rises, and the rise alone is paid. A frame with a ceiling has its top there from the start. Keys are those that
+charged thresholds have shown, at all levels that the reader may see.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 
 from dpsql.errors import AccessError, CalibrationError
-from dpsql.mechanisms.correlated_gaussian import MOST_RISES
-from dpsql.query.frame import NANO, PRESENCE, Statistic
+from dpsql.mechanisms.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
+from dpsql.query.frame import NANO, PRESENCE
 from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import Calibration, Cut, Level, cut_at, level_of
-from dpsql.release.window import snapped
+from dpsql.release.free_levels import free_level, is_free_level
 from dpsql.session.reader import Reader
+from dpsql.session.serving import Serving
 from dpsql.state import Level as StoredLevel
-from dpsql.state import State
-
-MOST_POINTS = 32
-"""Points of a statistic beyond which none is made between them: the next lower one is served."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """How one statistic is served.
-
-    Attributes:
-        level: what is served: its level and the noise it has there.
-        stored: levels of the statistic's cascade, highest first, with the one at the ceiling if it is drawn now.
-        rise: what has to be drawn and paid for the served point; None where nothing is.
-        ceiling: what has to be drawn and paid first, for the served point to be made of; None where nothing is.
-        cut: threshold of the served point, and what is paid for it now; None where it has none of its own.
-        ceiling_cut: the same of the point at the ceiling.
-        stands_alone: whether charged points are independent releases, each drawn and paid in full. Where hidden keys
-            share noise with shown ones, what was shown tells of it; a next level chosen by that, outside a window,
-            would not be covered by the sum of what the levels' thresholds cost one by one.
-        keys_from: charged levels that show the keys which the reader sees, highest first; empty with public keys.
-        tells_of: the level that numbers below it tell of, where its noise is discrete; None where they do not.
-
-    """
-
-    level: Level
-    stored: tuple[StoredLevel, ...]
-    rise: Level | None = None
-    ceiling: Level | None = None
-    cut: Cut | None = None
-    ceiling_cut: Cut | None = None
-    stands_alone: bool = False
-    keys_from: tuple[StoredLevel, ...] = ()
-    tells_of: StoredLevel | None = None
-
-    @property
-    def statistic(self) -> Statistic:
-        """What is served."""
-        return self.level.statistic
-
-    @property
-    def tau(self) -> float | None:
-        """Threshold of the served point."""
-        return None if self.cut is None else self.cut.tau
-
-    @property
-    def draws(self) -> tuple[tuple[Level, Cut | None], ...]:
-        """What is drawn from exact values, and paid: levels as differences to what is stored, thresholds as due."""
-        ceiling = () if self.ceiling is None else ((self.ceiling, self.ceiling_cut),)
-        return ceiling if self.rise is None else (*ceiling, (self.rise, self.cut))
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the point is there as it is, or is the one at the ceiling."""
-        return any(stored.rho_nano == self.level.rho_nano for stored in self.stored)
-
-    @property
-    def stored_tau(self) -> float | None:
-        """Threshold that the served point is stored with; None where it has none, or is not stored."""
-        return next((stored.tau for stored in self.stored if stored.rho_nano == self.level.rho_nano), None)
-
-    @property
-    def is_paid(self) -> bool:
-        """Whether nothing is to be paid."""
-        return not self.draws and (self.cut is None or not self.cut.delta)
-
-    @property
-    def is_single_draw(self) -> bool:
-        """Whether the served point is one draw: what that guarantees, an average of several need not."""
-        return self.stands_alone or len(self.stored) <= self.is_stored
-
-    @property
-    def told_nano(self) -> int:
-        """The highest level that numbers and keys tell of."""
-        beyond = self.keys_from if self.tells_of is None else (*self.keys_from, self.tells_of)
-        return max([self.level.rho_nano, *(level.rho_nano for level in beyond)])
-
-    @property
-    def release_nano(self) -> int:
-        """Level of the release that numbers and keys stem from where releases are independent, 0 where none is."""
-        return self.keys_from[0].rho_nano if self.stands_alone else 0
-
-    @property
-    def source_nano(self) -> int | None:
-        """Level of the point that the served one is made of; None where it is drawn."""
-        if self.rise is not None or self.release_nano == self.level.rho_nano:
-            return None
-        return self.release_nano or self.neighbours()[0].rho_nano
-
-    def neighbours(self) -> tuple[StoredLevel, StoredLevel | None]:
-        """The stored levels next above and next below the one that is served; of a release, what was made of it."""
-        above = [stored for stored in self.stored if stored.rho_nano > self.level.rho_nano]
-        if self.stands_alone:
-            return [stored for stored in above if _release_of(stored) == self.release_nano][-1], None
-        below = [stored for stored in self.stored if stored.rho_nano < self.level.rho_nano]
-        return above[-1], (below[0] if below else None)
+from dpsql.state import Pin, State
 
 
 def servings_of(
@@ -149,15 +57,15 @@ class _Cascade:
     ) -> None:
         self._query = query
         self._asked_nano = asked_nano
-        self._window = query.frame.window
         self._calibration = calibration
         self._histogram = calibration.histogram
-        self._asked = self._level = level
+        self._level = level
         self._reader = reader
         self._side_table = state.side_table
         self._hash = level.statistic.hash_in(query.frame)
         self._stored = state.side_table.levels(self._hash)
         self._hides = level.statistic == PRESENCE and self._histogram.hides
+        self._window = query.frame.window if self._hides else None
         self._alone = self._hides and self._histogram.correlation > 0 and self._window is None
 
     def serving(self) -> Serving:
@@ -185,107 +93,130 @@ class _Cascade:
 
     def _require_a_law_for_lower_levels(self) -> None:
         """What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of."""
-        if self._is_discrete and self._stored and not self._reader.may_see(self._stored[0].rho_nano):
+        if self._is_discrete and self._stored and not self._reader.may_see(self._lattice_of.rho_nano):
             raise AccessError(
-                f"these counts have discrete noise and are stored at rho = {self._stored[0].rho_nano / NANO:.9g}; what "
-                f"is made of them is not for {self._reader.name!r}. Leave mechanism out"
+                f"these counts have discrete noise and are stored at rho = {self._lattice_of.rho_nano / NANO:.9g}; "
+                f"what is made of them is not for {self._reader.name!r}. Leave mechanism out"
             )
+
+    @cached_property
+    def _lattice_of(self) -> StoredLevel:
+        """The level whose lattice may show through: the top, or of what the reader was shown the top of that time."""
+        top = self._stored[0]
+        if self._pinned(self._stored) is None:
+            return top
+        told_nano = self._side_table.releases_held(self._hash, self._reader.name).get(0, top.rho_nano)
+        return next((point for point in reversed(self._stored) if point.rho_nano >= told_nano), top)
 
     @property
     def _is_discrete(self) -> bool:
         return self._level.statistic == PRESENCE and not self._histogram.is_gaussian
 
-    def _may_hold(self, release_nano: int) -> bool:
-        """Whether the reader may be shown all of an independent release, which adds to what they hold of others."""
-        if self._reader.rho_limit is None:
-            return True
-        held = self._held
-        known = held.get(release_nano, 0)
-        return release_nano <= known or self._reader.may_see(sum(held.values()) - known + release_nano)
+    @cached_property
+    def _pins(self) -> tuple[Pin, ...]:
+        return self._side_table.pins(self._hash, self._reader.name)
+
+    @property
+    def _own_release(self) -> bool:
+        return self._alone and self._query.own_threshold
 
     @cached_property
-    def _held(self) -> dict[int, int]:
-        """What a reader with a limit was shown of each independent release."""
-        if self._reader.rho_limit is None:
-            return {}
-        return self._side_table.releases_held(self._hash, self._reader.name)
+    def _pin(self) -> Pin | None:
+        """What the reader was shown when they asked the same; None where they did not, or may not see it any more."""
+        asked = (self._level.rho_nano, self._asked_nano, self._own_release)
+        for pin in self._pins:
+            if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == asked:
+                return pin
+        return None
+
+    def _pinned(self, stored: Iterable[StoredLevel]) -> StoredLevel | None:
+        """The point that the reader was shown, of those that they may see."""
+        pin = self._pin
+        if pin is None:
+            return None
+        place = (pin.rho_nano, pin.release_rho_nano)
+        return next((point for point in stored if (point.rho_nano, point.release_rho_nano) == place), None)
+
+    def _with(self, level: Level, *, place_nano: int = 0, has_threshold: bool = False) -> Serving:
+        """A serving, and that this reader is served it from now on."""
+        pin = Pin(
+            self._reader.name, self._hash, self._level.rho_nano, self._asked_nano, self._own_release,
+            level.rho_nano, place_nano, has_threshold,
+        )  # fmt: skip
+        return Serving(level, self._stored, pin)
 
     def _served_in_cascade(self) -> Serving:
         top = self._stored[0].rho_nano if self._stored else 0
-        if self._level.rho_nano > top:
-            self._require_room()
-            rise = self._level
-            if top:
-                rise = level_of(self._level.statistic, self._level.rho_nano - top, self._histogram)
-            serving = Serving(self._level, self._stored, rise)
-            paid = self._window is not None and bool(self._stored)
-            return self._cut(serving, self._cut_for(self._level, paid=paid)) if self._hides else serving
-        self._level = self._rounded_down(self._stored)
-        found = self._fitting(self._stored)
-        level = self._level if found is None else Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
-        serving = Serving(level, self._stored)
-        if self._is_discrete and level.rho_nano < top:
-            serving = replace(serving, tells_of=self._stored[0])
+        found = self._pinned(self._stored)
+        if found is None:
+            if self._level.rho_nano > top:
+                return self._risen(top)
+            found = self._paid_between() or self._just_below()
+        level = self._as_stored(found) if found else self._at(free_level(self._level.rho_nano, self._window))
+        serving = replace(self._with(level), found=found)
+        if self._is_discrete and level.rho_nano < self._lattice_of.rho_nano:
+            serving = replace(serving, tells_of=self._lattice_of)
         if not self._hides:
             return serving
-        if found is not None and found.tau is not None:
+        # a threshold that others were charged for later is no part of what this reader was shown
+        known = found is not None and self._pin is not None and not self._pin.has_threshold
+        if found is not None and found.tau is not None and (self._query.own_threshold or not known):
             return self._cut(serving, Cut(found.tau, 0.0))
         if self._window is not None:
             return self._cut(serving, self._cut_for(level, paid=True))
-        shown = tuple(point for point in self._stored if point.tau is not None and self._reader.may_see(point.rho_nano))
+        shown = self._shown()
         if shown and not self._query.own_threshold:
             return replace(serving, keys_from=shown)
+        self._require_few_roundings()
         return self._cut(serving, self._cut_for(level, paid=False))
 
-    def _served_alone(self) -> Serving:
-        """Each charged point is a release of its own; what was made of one shows the keys of that one."""
-        visible = tuple(point for point in self._stored if self._may_hold(_release_of(point)))
-        self._level = self._rounded_down(visible)
-        # what the reader holds already adds nothing to it
-        for points in (tuple(point for point in visible if _release_of(point) in self._held), visible):
-            serving = self._of_releases(points)
-            if serving is not None:
-                return serving
-        level = self._free_level()
-        if self._query.frame.ceiling is not None:
-            raise AccessError(
-                "these keys were shown once, at the ceiling, with noise that hidden ones share; for a threshold at a "
-                "lower level ask for a rho_window, which pays for all of them"
-            )
-        if not self._may_hold(level.rho_nano):
-            raise AccessError(
-                f"releases of these counts add up, and one more at rho = {level.rho_nano / NANO:.9g} is above the "
-                f"limit of {self._reader.name!r}; ask in a rho_window, where they do not"
-            )
+    def _risen(self, top: int) -> Serving:
+        """The top of the cascade at the level asked for, which is above it."""
         self._require_room()
-        cut = self._cut_for(level, paid=False)
-        serving = Serving(level, self._stored, rise=level, stands_alone=True)
-        return replace(serving, cut=cut, keys_from=(self._charged(level, cut),))
+        rise = self._level
+        if top:
+            rise = level_of(self._level.statistic, self._level.rho_nano - top, self._histogram)
+        serving = replace(self._with(self._level), rise=rise)
+        if not self._hides:
+            return serving
+        return self._cut(serving, self._cut_for(self._level, paid=self._window is not None and bool(self._stored)))
 
-    def _of_releases(self, points: tuple[StoredLevel, ...]) -> Serving | None:
-        """What is stored of independent releases, or can be made of one of them; None where nothing is."""
-        own_threshold = self._query.own_threshold
-        wanted = tuple(point for point in points if point.tau is not None or not own_threshold)
-        found = self._fitting(wanted) or self._just_below(wanted)
-        if found is not None:
-            level = Level(self._level.statistic, found.rho_nano, found.sigma, 0.0)
-            cut = None if found.tau is None else Cut(found.tau, 0.0)
-            source = next(point for point in self._stored if point.rho_nano == _release_of(found))
-            return Serving(level, self._stored, cut=cut, stands_alone=True, keys_from=(source,))
-        level = self._free_level()
-        sources = [point for point in points if point.tau is not None and point.rho_nano > level.rho_nano]
-        if not sources or own_threshold:
-            return None
-        return Serving(level, self._stored, stands_alone=True, keys_from=(sources[-1],))
+    def _paid_between(self) -> StoredLevel | None:
+        """The highest point between the statistic's level and the query's that others' free requests did not make."""
+        asked = self._level.rho_nano
+        return next(
+            (
+                point
+                for point in self._stored
+                if asked <= point.rho_nano <= self._asked_nano and (point.rho_nano == asked or self._lasts(point))
+            ),
+            None,
+        )
+
+    def _just_below(self) -> StoredLevel | None:
+        """The highest point below the statistic's level that is no lower than the grid; one on the grid included."""
+        floor = free_level(self._level.rho_nano, self._window)
+        below = (point for point in self._stored if floor <= point.rho_nano < self._level.rho_nano)
+        return next((point for point in below if point.rho_nano == floor or self._lasts(point)), None)
+
+    def _lasts(self, point: StoredLevel) -> bool:
+        """Whether a point was paid for, or made before free ones had a grid: no free request adds one of these."""
+        return point.is_paid or not is_free_level(point.rho_nano, self._window)
+
+    def _shown(self) -> tuple[StoredLevel, ...]:
+        """Levels whose thresholds were charged, and that the reader may see."""
+        return tuple(point for point in self._stored if point.tau is not None and self._reader.may_see(point.rho_nano))
 
     def _cut(self, serving: Serving, cut: Cut) -> Serving:
-        """The serving with a threshold: it shows what it and charged points below it have shown."""
-        below = (point for point in self._stored if point.tau is not None and point.rho_nano < serving.level.rho_nano)
-        return replace(serving, cut=cut, keys_from=(self._charged(serving.level, cut), *below))
+        """The serving with a threshold of its own, beside those that charged points have."""
+        own = self._charged(serving.level, cut)
+        others = (point for point in self._shown() if point.rho_nano != own.rho_nano)
+        keys_from = tuple(sorted((own, *others), key=lambda point: -point.rho_nano))
+        return replace(serving, cut=cut, keys_from=keys_from, pin=replace(serving.pin, has_threshold=True))
 
     def _cut_for(self, level: Level, *, paid: bool) -> Cut:
         """The threshold of a level, as it was calibrated where it is the one asked for."""
-        if level != self._asked:
+        if level != self._level:
             cut = cut_at(self._query, self._histogram, level)
         elif self._calibration.tau is not None:
             cut = Cut(self._calibration.tau, self._calibration.threshold_delta)
@@ -301,9 +232,114 @@ class _Cascade:
         tau = None if cut is None else cut.tau
         return StoredLevel(level.rho_nano, level.sigma, tau, 0, 0.0, None, 0)
 
-    def _free_nano(self) -> int:
-        """The level, or a little less where others are stored: what is made of releases that a reader may not see."""
-        taken = {point.rho_nano for point in self._stored}
+    def _as_stored(self, point: StoredLevel) -> Level:
+        return Level(self._level.statistic, point.rho_nano, point.sigma, 0.0)
+
+    def _at(self, rho_nano: int) -> Level:
+        if rho_nano == self._level.rho_nano:
+            return self._level
+        return level_of(self._level.statistic, rho_nano, self._histogram)
+
+    def _require_room(self) -> None:
+        if sum(self._lasts(point) for point in self._stored) >= MOST_RISES:
+            raise CalibrationError(
+                "this statistic was released at too many levels to rise again; declare a new version of the table"
+            )
+
+    def _require_few_roundings(self) -> None:
+        """A threshold allows for so many roundings; files of earlier formats may hold more points than the grid."""
+        drawn = sum(point.source_rho_nano is None for point in self._stored)
+        lowered = [point for point in self._stored if point.source_rho_nano is not None]
+        off_grid = sum(self._lasts(point) and not point.is_paid for point in lowered)
+        shared = self._histogram.correlation > 0
+        if rounding_loss(drawn, len(lowered) - off_grid + 1, off_grid, shared=shared) > TAU_LOSS:
+            raise CalibrationError(
+                "this statistic was released at too many levels for another threshold; declare a new version of the "
+                "table"
+            )
+
+    def _may_hold(self, release_nano: int) -> bool:
+        """Whether the reader may be shown all of an independent release, which adds to what they hold of others."""
+        if self._reader.rho_limit is None:
+            return True
+        known = self._held.get(release_nano, 0)
+        return release_nano <= known or self._reader.may_see(sum(self._held.values()) - known + release_nano)
+
+    @cached_property
+    def _held(self) -> dict[int, int]:
+        """What a reader was shown of each independent release; of one without a limit, as far as it is pinned."""
+        if self._reader.rho_limit is not None:
+            return self._side_table.releases_held(self._hash, self._reader.name)
+        shown = {(pin.rho_nano, pin.release_rho_nano) for pin in self._pins}
+        return {
+            point.release: point.release for point in self._stored if (point.rho_nano, point.release_rho_nano) in shown
+        }
+
+    def _served_alone(self) -> Serving:
+        """Each charged point is a release of its own; an answer shows the keys of all that the reader holds."""
+        visible = tuple(point for point in self._stored if self._may_hold(point.release))
+        found = self._pinned(visible)
+        if found is not None:
+            return self._of_release(found.release, found)
+        # what the reader holds already adds nothing to it
+        for points in (tuple(point for point in visible if point.release in self._held), visible):
+            found = self._release_between(points)
+            if found is not None:
+                return self._of_release(found.release, found)
+            above = [point for point in points if point.tau is not None and point.rho_nano > self._level.rho_nano]
+            if above and not self._query.own_threshold:
+                return self._of_release(above[-1].rho_nano, None)
+        return self._another_release()
+
+    def _release_between(self, points: tuple[StoredLevel, ...]) -> StoredLevel | None:
+        """The highest release between the statistic's level and the query's.
+
+        Or what was stored a little below because the level was taken, as files of earlier formats have it.
+        """
+        asked = self._level.rho_nano
+        least = asked - min(MOST_RISES, asked // 5)
+        found = [point for point in points if point.release_rho_nano == 0 and least <= point.rho_nano]
+        if self._query.own_threshold:
+            found = [point for point in found if point.tau is not None]
+        between = [point for point in found if asked <= point.rho_nano <= self._asked_nano and point.tau is not None]
+        below = [point for point in found if point.rho_nano <= asked]
+        return next(iter(between or below), None)
+
+    def _of_release(self, release_nano: int, found: StoredLevel | None) -> Serving:
+        """A stored release, or what was made of one, or is to be."""
+        if found is None:
+            rho_nano = free_level(self._level.rho_nano)
+            place = (rho_nano, release_nano)
+            found = next((one for one in self._stored if (one.rho_nano, one.release_rho_nano) == place), None)
+        level = self._at(rho_nano) if found is None else self._as_stored(found)
+        place_nano = release_nano if found is None else found.release_rho_nano
+        cut = None if found is None or found.tau is None else Cut(found.tau, 0.0)
+        source = next(point for point in self._stored if point.rho_nano == release_nano and point.tau is not None)
+        serving = self._with(level, place_nano=place_nano, has_threshold=cut is not None)
+        return replace(serving, found=found, cut=cut, release_nano=release_nano, keys_from=self._with_held(source))
+
+    def _another_release(self) -> Serving:
+        """A release of its own, drawn and paid in full."""
+        level = self._at(self._untaken_nano())
+        if self._query.frame.ceiling is not None:
+            raise AccessError(
+                "these keys were shown once, at the ceiling, with noise that hidden ones share; for a threshold at a "
+                "lower level ask for a rho_window, which pays for all of them"
+            )
+        if not self._may_hold(level.rho_nano):
+            raise AccessError(
+                f"releases of these counts add up, and one more at rho = {level.rho_nano / NANO:.9g} is above the "
+                f"limit of {self._reader.name!r}; ask in a rho_window, where they do not"
+            )
+        self._require_room()
+        cut = self._cut_for(level, paid=False)
+        keys_from = self._with_held(self._charged(level, cut))
+        serving = self._with(level, has_threshold=True)
+        return replace(serving, rise=level, cut=cut, release_nano=level.rho_nano, keys_from=keys_from)
+
+    def _untaken_nano(self) -> int:
+        """The level, or a little less where files of earlier formats have what is made of a release."""
+        taken = {point.rho_nano for point in self._stored if point.release_rho_nano == 0}
         rho_nano = self._level.rho_nano
         while rho_nano in taken:
             rho_nano -= 1
@@ -311,46 +347,12 @@ class _Cascade:
             raise CalibrationError(f"rho = {self._level.rho_nano / NANO:.3g} is too small; ask for more")
         return rho_nano
 
-    def _just_below(self, wanted: tuple[StoredLevel, ...]) -> StoredLevel | None:
-        """What was stored a little lower because the level was taken: the answer to the same question, asked again."""
-        free = self._free_nano()
-        return next((point for point in wanted if free < point.rho_nano < self._level.rho_nano), None)
-
-    def _free_level(self) -> Level:
-        rho_nano = self._free_nano()
-        if rho_nano == self._level.rho_nano:
-            return self._level
-        return level_of(self._level.statistic, rho_nano, self._histogram)
-
-    def _fitting(self, stored: tuple[StoredLevel, ...]) -> StoredLevel | None:
-        """The highest point between the statistic's level and the query's; beyond so many points, the next lower."""
-        asked = self._level.rho_nano
-        fitting = [point for point in stored if asked <= point.rho_nano <= self._asked_nano]
-        if fitting or len(stored) < MOST_POINTS:
-            return fitting[0] if fitting else None
-        return next((point for point in stored if point.rho_nano < asked), None)
-
-    def _rounded_down(self, stored: tuple[StoredLevel, ...]) -> Level:
-        """Beyond so many points, a level below all of them is a half, a quarter, … of the lowest: few more are made."""
-        asked = self._asked.rho_nano
-        if len(stored) < MOST_POINTS or asked >= stored[-1].rho_nano:
-            return self._asked
-        rho_nano = stored[-1].rho_nano
-        while rho_nano > asked:
-            rho_nano //= 2
-        if not rho_nano:
-            raise CalibrationError(f"rho = {asked / NANO:.3g} is too small; ask for more")
-        if self._window is not None and self._hides:
-            rho_nano = snapped(self._window, rho_nano)
-        return level_of(self._asked.statistic, rho_nano, self._histogram)
-
-    def _require_room(self) -> None:
-        if len(self._stored) >= MOST_RISES:
-            raise CalibrationError(
-                "this statistic was released at too many levels to rise again; declare a new version of the table"
-            )
-
-
-def _release_of(point: StoredLevel) -> int:
-    """Level of the release that a point which stands alone is, or was made of."""
-    return point.rho_nano if point.source_rho_nano is None else point.source_rho_nano
+    def _with_held(self, release: StoredLevel) -> tuple[StoredLevel, ...]:
+        """A release and those that the reader holds beside it, as long as they add up to no more than the limit."""
+        chosen, total = [release], release.rho_nano
+        for point in self._stored:
+            held = point.tau is not None and point.release in self._held and point.rho_nano != release.rho_nano
+            if held and self._reader.may_see(total + point.rho_nano):
+                chosen.append(point)
+                total += point.rho_nano
+        return tuple(sorted(chosen, key=lambda point: -point.rho_nano))

@@ -11,7 +11,9 @@ import duckdb
 from dpsql.assets import native_library
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, PolicyError
+from dpsql.query.environment import folded
 from dpsql.session.desk import Desk, Parameters, StateDrawer, state_beside
+from dpsql.session.marks import warnings_now
 from dpsql.session.reader import CURATOR
 from dpsql.session.rehearsal import Rehearsal, rehearse
 from dpsql.session.result import Result
@@ -35,13 +37,18 @@ class Analyst:
         timeout_seconds: float | None = None,
         **options: object,
     ) -> Result:
-        """Run one statement; as ``Session.sql``, without the curator's statements."""
+        """Run one statement; as ``Session.sql``, without the curator's statements.
+
+        A time-out, a failure of the engine and an error that nobody foresaw are one EngineError with one text.
+        """
         try:
             return self.__desk.run(text, params, options, reader=self.name, timeout_seconds=timeout_seconds)
+        except EngineError:
+            error: DpsqlError = EngineError.unanswered()
         except DpsqlError as raised:
-            error: DpsqlError = raised
+            error = raised
         except Exception:
-            error = EngineError("a step of the answer failed")
+            error = EngineError.unanswered()
         # What led to an error stays here: frames of the traceback and earlier errors hold exact tables and row values.
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)
@@ -58,12 +65,15 @@ class Session:
     Attributes:
         connection: the curator's own DuckDB connection; nothing on it is private.
 
+    ``logs_changes=False`` is for a session whose log others read: it is not told where rows changed within a version.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, state_path: Path | None) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, state_path: Path | None, *, logs_changes: bool = True
+    ) -> None:
         self.connection = connection
         self._books = StateDrawer(state_path)
-        self._desk = Desk(self._books, DuckDBEngine(connection, native_library()))
+        self._desk = Desk(self._books, DuckDBEngine(connection, native_library()), logs_changes=logs_changes)
 
     def sql(
         self,
@@ -85,7 +95,8 @@ class Session:
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where
-                AUTO was told what no bounds come of, or what stands around a private query fails on its answer.
+                AUTO found no bounds, or chose for the same reader in another session at this moment, or what stands
+                around a private query fails on its answer.
 
         """
         return self._desk.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
@@ -112,11 +123,22 @@ class Session:
         """
         return self._desk.engine.progress()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to declare: a sentence for each table that changed since its version was first read.
+
+        It follows the rows, so it is for the curator: an analyst's handle has nothing like it.
+        """
+        return warnings_now(self._books.read(), self._desk.engine)
+
     def as_analyst(self, name: str) -> Analyst:
-        """A handle without the connection, on which only private answers can be had."""
-        if not name or name == CURATOR:
+        """A handle without the connection, on which only private answers can be had.
+
+        Once analysts are declared (``CALL dp_analyst``), a handle of another name is refused when it asks.
+        """
+        if folded(name.strip()) in ("", CURATOR):
             raise PolicyError("an analyst needs a name of their own")
-        return Analyst(self._desk, name)
+        return Analyst(self._desk, name.strip())
 
     def close(self) -> None:
         """Close the state file, the sandbox and the database."""
@@ -149,10 +171,11 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
     The state file holds true keys and hidden values: give it the same access rights and backups as the data.
 
     """
+    state_path = state_beside(path) if state is None else Path(state)
     read_only = bool(duckdb_config.pop("read_only", False))
     connection = duckdb.connect(
         str(path),
         read_only=read_only,
         config={name: str(value) for name, value in duckdb_config.items()},
     )
-    return Session(connection, state_beside(path) if state is None else Path(state))
+    return Session(connection, state_path)

@@ -56,7 +56,7 @@ def joint_guarantee_of(query: PrivateQuery, prepared: Sequence[Prepared]) -> tup
     shown = [
         Shown(
             part.histogram,
-            sum(serving.told_nano for serving in part.servings),
+            sum(serving.guaranteed_nano for serving in part.servings),
             _threshold_delta(part),
             tuple(serving.statistic for serving in part.servings),
             1 if all(serving.is_single_draw for serving in part.servings) else MOST_DRAWN,
@@ -190,8 +190,7 @@ def _agreed(grouping: Grouping, prepared: Sequence[Prepared], stored: Sequence[S
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in prepared]
     for number, serving in enumerate(prepared[0].servings):
         noisy = [
-            point_values(points.point(serving.statistic, part.servings[number].level.rho_nano))
-            for part, points in zip(prepared, stored, strict=True)
+            point_values(points.served(part.servings[number])) for part, points in zip(prepared, stored, strict=True)
         ]
         found = consistent_values(lengths, _marginals(prepared, serving.statistic), noisy)
         for place, cells in enumerate(found):

@@ -15,7 +15,7 @@ from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma, r
 from dpsql.release.histogram import Histogram
 from dpsql.release.noise import shown_keys
 from dpsql.release.sequences import Sequences
-from dpsql.session.servings import Serving
+from dpsql.session.serving import Serving
 from dpsql.state import Point, SideTable
 
 Columns = dict[str, pa.ChunkedArray | pa.Array]
@@ -28,12 +28,16 @@ class Stored:
     frame: Frame
     side_table: SideTable
 
-    def point(self, statistic: Statistic, rho_nano: int) -> Point:
-        """The point at a level."""
-        point = self.side_table.point(statistic.hash_in(self.frame), rho_nano)
+    def point(self, statistic: Statistic, rho_nano: int, release_nano: int = 0) -> Point:
+        """The point at a level; of an independent release, the one that was made of it there."""
+        point = self.side_table.point(statistic.hash_in(self.frame), rho_nano, release_nano)
         if point is None:
             raise AssertionError("what is served is stored")
         return point
+
+    def served(self, serving: Serving) -> Point:
+        """The point that a statistic is served by."""
+        return self.point(serving.statistic, serving.level.rho_nano, serving.place_nano)
 
     def keys(self) -> pa.Table | None:
         """All keys; None before the first release."""
@@ -73,7 +77,7 @@ def noisy_table(
         agreed: values of all keys, in place of those that are read from the points; public keys only.
 
     """
-    points = {serving.statistic: stored.point(serving.statistic, serving.level.rho_nano) for serving in servings}
+    points = {serving.statistic: stored.served(serving) for serving in servings}
     shown = _shown(query, histogram, servings[0], points[PRESENCE], stored)
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
@@ -104,7 +108,7 @@ def noisy_table(
 
 def shown_key_table(query: PrivateQuery, histogram: Histogram, presence: Serving, stored: Stored) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
-    served = stored.point(PRESENCE, presence.level.rho_nano)
+    served = stored.served(presence)
     keys = stored.keys()
     if keys is None:
         raise AssertionError("what is served has keys")
@@ -122,14 +126,14 @@ def _shown(
         return shown_keys(counts, 0.0, None, query.min_units)
     passed = np.zeros(len(served.values), dtype=np.bool_)
     for level in presence.keys_from:
-        point = served if level.rho_nano == served.rho_nano else stored.point(PRESENCE, level.rho_nano)
+        point = stored.point(PRESENCE, level.rho_nano)
         if point.tau is None:
             raise AssertionError("keys are shown by charged points")
         passed[shown_keys(point_values(point), 0.0, point.tau, 1)] = True
     if query.min_units > 1:
         floor, _ = _floors(query.frame, served)
         own = np.zeros(len(passed), dtype=np.bool_)
-        own[shown_keys(point_values(served) + floor, 0.0, served.tau or 0.0, query.min_units)] = True
+        own[shown_keys(point_values(served) + floor, 0.0, presence.tau or 0.0, query.min_units)] = True
         passed &= own
     return np.flatnonzero(passed)
 

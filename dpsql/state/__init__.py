@@ -23,22 +23,36 @@ from dpsql.state.policy import (
     rho_nano_down,
     rho_nano_up,
 )
-from dpsql.state.records import Frame, Level, Point, Release, Snapshot, Threshold
+from dpsql.state.records import (
+    AutoChoice,
+    Frame,
+    KeyList,
+    Level,
+    Pin,
+    Point,
+    Release,
+    Snapshot,
+    TableMark,
+    Threshold,
+)  # fmt: skip
 from dpsql.state.side_table import SideTable
 from dpsql.state.state import State
 
 __all__ = [
     "DELTA_UNITS_PER_ONE",
     "NANO_PER_RHO",
+    "AutoChoice",
     "ChargeItem",
     "Charged",
     "ClearedAnalyst",
     "Domain",
     "Frame",
+    "KeyList",
     "Ledger",
     "Level",
     "Link",
     "Locks",
+    "Pin",
     "Point",
     "Policy",
     "ProtectedTable",
@@ -49,6 +63,7 @@ __all__ = [
     "Snapshot",
     "Spent",
     "State",
+    "TableMark",
     "TableVersion",
     "Threshold",
     "Unit",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dpsql.errors import BudgetError, PolicyError, StateError
+from dpsql.errors import BudgetError, CalibrationError, PolicyError, StateError
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, NANO_PER_RHO
 from dpsql.state.schema import Database
 
@@ -22,7 +22,13 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class ChargeItem:
-    """What one statistic asks for: rho in nano-rho, threshold delta in multiples of 2**-100."""
+    """What one statistic asks for: rho in nano-rho, threshold delta in multiples of 2**-100.
+
+    Raises:
+        CalibrationError: the delta of its parts adds up to more than 1, or its rho to more than an amount holds.
+        StateError: an amount is not a whole number from 0 up.
+
+    """
 
     statistic_hash: str
     rho_nano: int
@@ -31,8 +37,13 @@ class ChargeItem:
     def __post_init__(self) -> None:
         for amount, most in ((self.rho_nano, MAX_RHO_NANO), (self.delta_units, DELTA_UNITS_PER_ONE)):
             # Exactly int: a float, a bool or a NaN must not reach a sum.
-            if type(amount) is not int or not 0 <= amount <= most:
+            if type(amount) is not int or amount < 0:
                 raise StateError("a charge is counted in whole units, from 0 up")
+            if amount > most:
+                raise CalibrationError(
+                    "threshold and finite precision of the noise would cost a delta above 1 together, or the noise a "
+                    "rho beyond all budgets: ask for less epsilon or rho, or for less delta"
+                )
 
 
 @dataclass(frozen=True, slots=True)

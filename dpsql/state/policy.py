@@ -93,7 +93,8 @@ _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def _folded(name: str) -> str:
-    return name.translate(_ASCII_LOWER)
+    """A name of a unit or an analyst as it is compared: spaces around it and the case of A to Z do not count."""
+    return name.strip().translate(_ASCII_LOWER)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -158,6 +159,7 @@ class ProtectedTable:
         rho_window: lowest and highest level in nano-rho of the window that queries with private keys have.
         rho_ceiling: level in nano-rho at which every statistic is drawn, once; None for no ceiling.
         version: empty in a declaration that leaves the version as it is (the first one is '1').
+        separate_people: the curator said that these are not the people of another unit.
 
     """
 
@@ -173,6 +175,7 @@ class ProtectedTable:
     rho_window: tuple[int, int] | None = None
     rho_ceiling: int | None = None
     version: str = ""
+    separate_people: bool = False
 
     def __post_init__(self) -> None:
         _require(bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names")
@@ -278,10 +281,16 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class PublicTable:
-    """A table that holds nothing about any unit; its current version is part of what a query hash covers."""
+    """A table that holds nothing about any unit; its current version is part of what a query hash covers.
+
+    Attributes:
+        decision: why it holds nothing about people, where the curator said so although it looks as if it did.
+
+    """
 
     table: str
     version: str = ""
+    decision: str | None = None
 
     def __post_init__(self) -> None:
         _require(bool(self.table), "a public table needs a name")
@@ -335,8 +344,9 @@ class Policy:
     versions: tuple[TableVersion, ...] = ()
 
     def unit(self, name: str) -> Unit | None:
-        """Return the privacy unit of this name, None if there is none."""
-        return next((unit for unit in self.units if unit.name == name), None)
+        """Return the privacy unit of this name, None if there is none; names are compared as those of analysts."""
+        exact = (unit for unit in self.units if unit.name == name)
+        return next(exact, None) or next((unit for unit in self.units if _folded(unit.name) == _folded(name)), None)
 
     def protected_table(self, table: str) -> ProtectedTable | None:
         """Return the protected table of this name, None if there is none."""
@@ -355,8 +365,13 @@ class Policy:
         return next((link for link in self.links if link.table == table), None)
 
     def analyst(self, name: str) -> ClearedAnalyst | None:
-        """Return what is declared of an analyst, None if nothing is; the case of the letters A to Z does not matter."""
-        return next((analyst for analyst in self.analysts if _folded(analyst.name) == _folded(name)), None)
+        """Return what is declared of an analyst, None if nothing is.
+
+        Spaces around a name and the case of the letters A to Z do not matter. Of several spellings in an old file the
+        one with the lowest limit counts.
+        """
+        alike = [analyst for analyst in self.analysts if _folded(analyst.name) == _folded(name)]
+        return min(alike, key=lambda one: MAX_RHO_NANO if one.rho_limit is None else one.rho_limit, default=None)
 
     def versions_of(self, table: str) -> tuple[TableVersion, ...]:
         """Return all versions of a table, oldest first."""

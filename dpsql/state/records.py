@@ -42,6 +42,8 @@ class Point:
         floor_correlation: variance of what floor and values together still share, over sigma**2.
         source_rho_nano: level of the point that it was made of, and of the release where releases are independent; None
             where it was drawn.
+        release_rho_nano: level of the independent release that it was made of, beside others at its level; 0 where its
+            statistic has one point at a level.
         cells: values per key, side by side; known to whoever makes a point, and not stored.
         created_at: when it was drawn, with a time zone.
 
@@ -59,6 +61,7 @@ class Point:
     floor: int = 0
     floor_correlation: float | None = None
     source_rho_nano: int | None = None
+    release_rho_nano: int = 0
     cells: int = 1
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -75,6 +78,8 @@ class Point:
             raise ReleaseError("a point needs a whole floor and correlations that are not negative")
         if self.values.dtype != np.int64 or self.values.ndim != 1:
             raise ReleaseError("the values of a point are a vector of int64")
+        if self.release_rho_nano and (self.tau is not None or delta or self.release_rho_nano <= self.rho_nano):
+            raise ReleaseError("what is made of an independent release is below it, and has no threshold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,42 @@ class Level:
     floor_correlation: float | None
     value_count: int
     source_rho_nano: int | None = None
+    release_rho_nano: int = 0
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether something was charged for it: it was drawn, or has a threshold of its own."""
+        return self.source_rho_nano is None or self.threshold_delta_units > 0
+
+    @property
+    def release(self) -> int:
+        """Where releases are independent: the level of the one that it is, or was made of."""
+        return self.rho_nano if self.source_rho_nano is None else self.source_rho_nano
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Which point a reader is shown of a statistic wherever they ask the same again.
+
+    Attributes:
+        analyst: the reader's name.
+        statistic_hash: the query hash of the statistic.
+        asked_rho_nano: level that the statistic was asked for at.
+        query_rho_nano: level of all that was asked for at once.
+        own_release: whether a release with a threshold of its own was asked for, where releases are independent.
+        rho_nano, release_rho_nano: of the point.
+        has_threshold: whether the point's own threshold was part of the answer.
+
+    """
+
+    analyst: str
+    statistic_hash: str
+    asked_rho_nano: int
+    query_rho_nano: int
+    own_release: bool
+    rho_nano: int
+    release_rho_nano: int
+    has_threshold: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +140,26 @@ class Threshold:
     rho_nano: int
     tau: float
     delta_units: int
+
+
+@dataclass(frozen=True, slots=True)
+class AutoChoice:
+    """Which histogram AUTO chose by in a release; levels in nano-rho.
+
+    Attributes:
+        statistic_hash: the histogram's.
+        analyst: who is shown what was chosen.
+        share_nano: what the query left for the histogram.
+        rho_nano: level of the point that chose.
+        rho_limit: the reader's limit; None without one.
+
+    """
+
+    statistic_hash: str
+    analyst: str
+    share_nano: int
+    rho_nano: int
+    rho_limit: int | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +189,7 @@ class Release:
     Attributes:
         levels: of each statistic, the level in nano-rho up to which this release tells of it; and where releases of it
             are independent, the level of the one that it stems from, else 0.
+        changed: tables that were read for it and had changed since their version was first read; for the curator alone.
 
     """
 
@@ -144,3 +206,24 @@ class Release:
     charged_delta_units: int
     reused: bool
     table_versions: tuple[tuple[str, str], ...]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """The public list of a column, as keys of a type: a digest, and the list itself as Arrow."""
+
+    table: str
+    column: str
+    key_type: str
+    digest: str
+    blob: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableMark:
+    """What is cheap to see of a table's rows, at one moment of one version: names of parts and their digests."""
+
+    table: str
+    version: str
+    parts: tuple[tuple[str, str], ...]

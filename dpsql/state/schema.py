@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpsql.errors import StateError
+from dpsql.state import auto_choice
 
 # "dpsq" in ASCII: tells a state file from any other SQLite file.
 APPLICATION_ID = 0x64707371
@@ -69,10 +70,43 @@ def _add_clearances(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-_FORMAT_4_TABLES = """
+_FORMAT_4_TABLES = f"""
+{auto_choice.TABLES}
+CREATE TABLE version_mark (
+    table_name TEXT NOT NULL, version TEXT NOT NULL, part TEXT NOT NULL, value TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY (table_name, version, part)
+) STRICT;
+CREATE TABLE key_list (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, table_name TEXT NOT NULL, column_name TEXT NOT NULL, key_type TEXT NOT NULL,
+    digest TEXT NOT NULL, at TEXT NOT NULL, keys BLOB NOT NULL
+) STRICT;
+CREATE INDEX list_of_column ON key_list (table_name, column_name, key_type);
+CREATE TABLE version_columns (
+    table_name TEXT NOT NULL, version TEXT NOT NULL, columns TEXT NOT NULL, PRIMARY KEY (table_name, version)
+) STRICT;
+CREATE TABLE lowered_point (
+    id INTEGER PRIMARY KEY,
+    statistic_hash TEXT NOT NULL, rho_nano INTEGER NOT NULL CHECK (rho_nano > 0),
+    release_rho INTEGER NOT NULL CHECK (release_rho > rho_nano),
+    frame_hash TEXT NOT NULL REFERENCES frame(frame_hash), value_count INTEGER NOT NULL,
+    lattice_exponent INTEGER NOT NULL, sigma REAL NOT NULL,
+    created_at TEXT NOT NULL, noisy_values BLOB NOT NULL,
+    correlation REAL NOT NULL, floor_correlation REAL, floor INTEGER NOT NULL,
+    UNIQUE (statistic_hash, rho_nano, release_rho)
+) STRICT;
+CREATE TABLE pin (
+    analyst TEXT NOT NULL, statistic_hash TEXT NOT NULL,
+    asked_rho INTEGER NOT NULL, query_rho INTEGER NOT NULL, own_release INTEGER NOT NULL,
+    served_rho INTEGER NOT NULL, release_rho INTEGER NOT NULL, has_threshold INTEGER NOT NULL,
+    PRIMARY KEY (statistic_hash, analyst, asked_rho, query_rho, own_release)
+) STRICT;
 """
 
-_FORMAT_4_COLUMNS: tuple[str, ...] = ()
+_FORMAT_4_COLUMNS: tuple[str, ...] = (
+    "ALTER TABLE protected_table ADD COLUMN separate_people INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE public_table ADD COLUMN decision TEXT",
+    "ALTER TABLE release ADD COLUMN changed TEXT NOT NULL DEFAULT '[]'",
+)
 """Columns that format 4 adds to tables of format 3, as ALTER TABLE statements."""
 
 
@@ -80,6 +114,9 @@ def _add_lasting_answers(connection: sqlite3.Connection) -> None:
     """Format 4."""
     for statement in (*_FORMAT_4_COLUMNS, *_FORMAT_4_TABLES.split(";")):
         connection.execute(statement)
+    connection.execute(auto_choice.OLD_CHOICES)
+    for table in _FORMAT_4_APPEND_ONLY:
+        _forbid_changes(connection, table)
 
 
 # MIGRATIONS[i] lifts format i + 1 to i + 2 in its caller's transaction; TABLES is always the newest format.
@@ -96,9 +133,10 @@ CREATE TABLE protected_table (
     name TEXT PRIMARY KEY, unit TEXT NOT NULL REFERENCES unit(name), privacy_unit_column TEXT NOT NULL,
     max_groups INTEGER, max_rows_per_group INTEGER,
     default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER,
-    rho_window_low INTEGER, rho_window_high INTEGER, rho_ceiling INTEGER
+    rho_window_low INTEGER, rho_window_high INTEGER, rho_ceiling INTEGER,
+    separate_people INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE TABLE public_table (name TEXT PRIMARY KEY) STRICT;
+CREATE TABLE public_table (name TEXT PRIMARY KEY, decision TEXT) STRICT;
 CREATE TABLE table_version (
     table_name TEXT NOT NULL, number INTEGER NOT NULL, version TEXT NOT NULL, at TEXT NOT NULL,
     PRIMARY KEY (table_name, number), UNIQUE (table_name, version)
@@ -148,7 +186,8 @@ CREATE TABLE release (
     statistics TEXT NOT NULL, mechanism TEXT NOT NULL,
     rho_nano INTEGER NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
     charged_rho_nano INTEGER NOT NULL, charged_delta_units TEXT NOT NULL,
-    reused INTEGER NOT NULL, table_versions TEXT NOT NULL, levels TEXT NOT NULL DEFAULT '[]'
+    reused INTEGER NOT NULL, table_versions TEXT NOT NULL, levels TEXT NOT NULL DEFAULT '[]',
+    changed TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 """
     + _SNAPSHOT
@@ -157,7 +196,11 @@ CREATE TABLE release (
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
-APPEND_ONLY = ("table_version", "policy_log", "charge", "closed_charge", "frame", "key_chunk", "release", "snapshot")
+_FORMAT_4_APPEND_ONLY = ("lowered_point", "pin", "auto_choice", "version_mark", "key_list")
+APPEND_ONLY = (
+    "table_version", "policy_log", "charge", "closed_charge", "frame", "key_chunk", "release", "snapshot",
+    *_FORMAT_4_APPEND_ONLY,
+)  # fmt: skip
 
 
 @contextmanager

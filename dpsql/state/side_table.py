@@ -14,8 +14,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
+from dpsql.state.auto_choice import keep_choices, kept_level
 from dpsql.state.decoded import Decoded
-from dpsql.state.records import Frame, Level, Point, Release, Snapshot, Threshold
+from dpsql.state.key_lists import keep_lists
+from dpsql.state.marks import keep_marks
+from dpsql.state.pins import insert_lowered_point, insert_pins, read_pins
+from dpsql.state.records import (
+    AutoChoice,
+    Frame,
+    KeyList,
+    Level,
+    Pin,
+    Point,
+    Release,
+    Snapshot,
+    TableMark,
+    Threshold,
+)  # fmt: skip
 from dpsql.state.schema import Database
 
 SALT_BYTES = 16
@@ -89,6 +104,9 @@ def _top_level(connection: sqlite3.Connection, statistic_hash: str) -> tuple[int
 
 
 def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> None:
+    if point.release_rho_nano:
+        insert_lowered_point(connection, point, blob)
+        return
     connection.execute(
         "INSERT INTO point (statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, "
         "threshold_delta_units, created_at, noisy_values, correlation, floor_correlation, floor, source_rho) "
@@ -170,8 +188,8 @@ def _require_paid(
 def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
     connection.execute(
         "INSERT INTO release (analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
-        "charged_rho_nano, charged_delta_units, reused, table_versions, levels) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "charged_rho_nano, charged_delta_units, reused, table_versions, levels, changed) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             release.analyst,
             release.query_hash,
@@ -186,6 +204,7 @@ def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
             int(release.reused),
             json.dumps(release.table_versions),
             json.dumps(release.levels),
+            json.dumps(release.changed),
         ),
     )
 
@@ -262,27 +281,28 @@ class SideTable:
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT rho_nano, sigma, tau, threshold_delta_units, correlation, floor_correlation, value_count, "
-                "source_rho FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC",
+                f"source_rho, release_rho FROM ({_POINTS}) WHERE statistic_hash = ? ORDER BY 1 DESC, 9 DESC",
                 (statistic_hash,),
             ).fetchall()
         return tuple(Level(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in rows)
 
-    def point(self, statistic_hash: str, rho_nano: int) -> Point | None:
-        """Return the point at a level, None if there is none."""
+    def point(self, statistic_hash: str, rho_nano: int, release_rho_nano: int = 0) -> Point | None:
+        """Return the point at a level, or the one made of an independent release there; None if there is none."""
         with self._database.read() as connection:
             row = connection.execute(
                 "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
-                "created_at, value_count, id, correlation, floor_correlation, floor, source_rho FROM point "
-                "WHERE statistic_hash = ? AND rho_nano = ?",
-                (statistic_hash, rho_nano),
+                "created_at, value_count, id, correlation, floor_correlation, floor, source_rho "
+                f"FROM ({_POINTS}) WHERE statistic_hash = ? AND rho_nano = ? AND release_rho = ?",
+                (statistic_hash, rho_nano, release_rho_nano),
             ).fetchone()
             if row is None:
                 return None
             # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
-            name = (statistic_hash, rho_nano, str(row[6]))
+            name = (statistic_hash, rho_nano, f"{release_rho_nano} {row[6]}")
             values = self._decoded.get(name)
             if values is None or len(values) != row[7]:
-                blob = connection.execute("SELECT noisy_values FROM point WHERE id = ?", (row[8],)).fetchone()[0]
+                table = "lowered_point" if release_rho_nano else "point"
+                blob = connection.execute(f"SELECT noisy_values FROM {table} WHERE id = ?", (row[8],)).fetchone()[0]
                 values = _values(blob, row[7])
                 self._decoded.put(name, values)
         return Point(
@@ -298,6 +318,7 @@ class SideTable:
             floor_correlation=row[10],
             floor=row[11],
             source_rho_nano=row[12],
+            release_rho_nano=release_rho_nano,
             created_at=datetime.fromisoformat(row[6]),
         )
 
@@ -318,6 +339,10 @@ class SideTable:
         release: Release | None = None,
         snapshot: Snapshot | None = None,
         thresholds: Sequence[Threshold] = (),
+        choices: Sequence[AutoChoice] = (),
+        marks: Sequence[TableMark] = (),
+        lists: Sequence[KeyList] = (),
+        pins: Sequence[Pin] = (),
     ) -> None:
         """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.
 
@@ -329,10 +354,15 @@ class SideTable:
             release: what the analyst will be shown.
             snapshot: the exact histogram of a frame that is drawn from it ever after; written once.
             thresholds: for points that were stored without one.
+            choices: which histograms AUTO chose by.
+            marks: of the tables that were read; the first of each version is kept.
+            lists: public lists of keys that are others than before.
+            pins: which points the analyst is shown from now on; the first for a question stands.
 
         Raises:
             ReleaseError: a point does not cover the keys of its frame, or was drawn for more than its charges pay, or
-                its threshold costs more than they pay, or a charge has paid before.
+                its threshold costs more than they pay, or a charge has paid before, or AUTO chose otherwise for the
+                same reader and level meanwhile.
             StateError: a point of the same rho is stored already, or the file could not be written.
 
         """
@@ -365,18 +395,41 @@ class SideTable:
             paid = _close_charges(connection, unit, charge_ids)
             rises = {statistic: _top_level(connection, statistic)[1] - level for statistic, level in before.items()}
             _require_paid(points, thresholds, before, rises, paid)
+            keep_choices(connection, choices)
             if release is not None:
                 _insert_release(connection, release)
+                keep_marks(connection, marks, release.at)
+                keep_lists(connection, lists)
+            insert_pins(connection, pins)
         for point in points:
-            self._decoded.put((point.statistic_hash, point.rho_nano, point.created_at.isoformat()), point.values)
+            made = f"{point.release_rho_nano} {point.created_at.isoformat()}"
+            self._decoded.put((point.statistic_hash, point.rho_nano, made), point.values)
+
+    def pins(self, statistic_hash: str, analyst: str) -> tuple[Pin, ...]:
+        """Return which points of a statistic an analyst was shown, by what was asked for."""
+        with self._database.read() as connection:
+            return read_pins(connection, statistic_hash, analyst)
+
+    def auto_level(self, statistic_hash: str, analyst: str, share_nano: int, rho_limit: int | None) -> int | None:
+        """Return the level of the histogram that AUTO chose by when it answered this reader at this level first.
+
+        Args:
+            statistic_hash: the histogram's.
+            analyst: who asks.
+            share_nano: what the query leaves for the histogram.
+            rho_limit: the reader's limit; None without one.
+
+        """
+        with self._database.read() as connection:
+            return kept_level(connection, statistic_hash, analyst, share_nano, rho_limit)
 
     def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
         """Return the releases to one analyst, or to all, oldest first."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
-                "charged_rho_nano, charged_delta_units, reused, table_versions, levels FROM release "
-                "WHERE ?1 IS NULL OR analyst = ?1 ORDER BY id",
+                "charged_rho_nano, charged_delta_units, reused, table_versions, levels, changed FROM release "
+                "WHERE ?1 IS NULL OR lower(trim(analyst)) = lower(?1) ORDER BY id",
                 (analyst,),
             ).fetchall()
         return tuple(
@@ -394,6 +447,7 @@ class SideTable:
                 charged_delta_units=int(row[9]),
                 reused=bool(row[10]),
                 table_versions=tuple((table, version) for table, version in json.loads(row[11])),
+                changed=tuple(json.loads(row[13])),
             )
             for row in rows
         )
@@ -407,10 +461,10 @@ class SideTable:
         """
         with self._database.read() as connection:
             row = connection.execute(
-                f"WITH shown AS ({_SHOWN}), of_unit AS (SELECT DISTINCT statistic_hash FROM charge WHERE unit = ?1) "
-                "SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho_nano) AS highest FROM shown "
-                "JOIN of_unit USING (statistic_hash) "
-                "WHERE ?2 IS NULL OR lower(analyst) IN (SELECT lower(value) FROM json_each(?2)) "
+                # IN is looked up; a join of two tables without an index would compare each row with each
+                f"SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho_nano) AS highest FROM ({_SHOWN}) "
+                "WHERE statistic_hash IN (SELECT statistic_hash FROM charge WHERE unit = ?1) "
+                "AND (?2 IS NULL OR lower(trim(analyst)) IN (SELECT lower(value) FROM json_each(?2))) "
                 "GROUP BY statistic_hash, source)",
                 (unit, None if analysts is None else json.dumps(list(analysts))),
             ).fetchone()
@@ -421,11 +475,19 @@ class SideTable:
         with self._database.read() as connection:
             rows = connection.execute(
                 f"SELECT source, max(rho_nano) FROM ({_SHOWN}) WHERE statistic_hash = ? "
-                "AND lower(analyst) = lower(?) GROUP BY source",
+                "AND lower(trim(analyst)) = lower(?) GROUP BY source",
                 (statistic_hash, analyst),
             ).fetchall()
         return dict(rows)
 
+
+_POINTS = """
+SELECT id, statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, threshold_delta_units,
+       created_at, correlation, floor_correlation, floor, source_rho, 0 AS release_rho FROM point
+UNION ALL
+SELECT id, statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, NULL, '0',
+       created_at, correlation, floor_correlation, floor, release_rho, release_rho FROM lowered_point
+"""
 
 # One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
 _SHOWN = """

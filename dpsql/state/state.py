@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 
 from dpsql.errors import PolicyError
+from dpsql.state.key_lists import KeyLists
 from dpsql.state.ledger import Ledger, read_spent
 from dpsql.state.locks import Locks
+from dpsql.state.marks import Marks
 from dpsql.state.policy import (
     ClearedAnalyst,
     Domain,
@@ -28,11 +30,13 @@ from dpsql.state.policy import (
 )
 from dpsql.state.schema import Database
 from dpsql.state.side_table import SideTable
+from dpsql.state.withdrawals import require_unread
 
 _CURRENT_VERSION = "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
 _PROTECTED = (
     "SELECT name, unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, default_epsilon, "
-    f"default_delta, min_units, rho_window_low, rho_window_high, rho_ceiling, {_CURRENT_VERSION} FROM protected_table"
+    f"default_delta, min_units, rho_window_low, rho_window_high, rho_ceiling, separate_people, {_CURRENT_VERSION} "
+    "FROM protected_table"
 )
 
 
@@ -43,15 +47,19 @@ def _read_units(connection: sqlite3.Connection) -> tuple[Unit, ...]:
 
 def _read_protected(connection: sqlite3.Connection) -> tuple[ProtectedTable, ...]:
     found = []
-    for *settings, low, high, ceiling, version in connection.execute(f"{_PROTECTED} ORDER BY name"):
-        declared = ProtectedTable(*settings)
+    for *settings, low, high, ceiling, separate, version in connection.execute(f"{_PROTECTED} ORDER BY name"):
         window = None if low is None else (low, high)
-        found.append(dataclasses.replace(declared, rho_window=window, rho_ceiling=ceiling, version=version))
+        declared = ProtectedTable(*settings)
+        found.append(
+            dataclasses.replace(
+                declared, rho_window=window, rho_ceiling=ceiling, version=version, separate_people=bool(separate)
+            )
+        )
     return tuple(found)
 
 
 def _read_public(connection: sqlite3.Connection) -> tuple[PublicTable, ...]:
-    rows = connection.execute(f"SELECT name, {_CURRENT_VERSION} FROM public_table ORDER BY name")
+    rows = connection.execute(f"SELECT name, {_CURRENT_VERSION}, decision FROM public_table ORDER BY name")
     return tuple(PublicTable(*row) for row in rows)
 
 
@@ -112,7 +120,9 @@ def _write_row(connection: sqlite3.Connection, table: str, row: dict[str, object
 
 
 def _record(
-    connection: sqlite3.Connection, declaration: Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link
+    connection: sqlite3.Connection,
+    declaration: Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link,
+    **more: bool,
 ) -> None:
     """Add to the history of declarations."""
     connection.execute(
@@ -120,7 +130,7 @@ def _record(
         (
             datetime.now(UTC).isoformat(),
             type(declaration).__name__,
-            json.dumps(dataclasses.asdict(declaration)),
+            json.dumps({**dataclasses.asdict(declaration), **more}),
         ),
     )
 
@@ -165,6 +175,8 @@ class State:
     Attributes:
         ledger: what each privacy unit has paid.
         side_table: frames, keys, points, releases.
+        key_lists: public lists of keys that releases were made by.
+        marks: what was seen of tables when their versions were first read.
         locks: one release of a frame at a time.
 
     """
@@ -176,6 +188,8 @@ class State:
         folder = None if database.path is None else database.path.with_name(f"{database.path.name}-locks")
         self.ledger = Ledger(database)
         self.side_table = SideTable(database)
+        self.marks = Marks(database)
+        self.key_lists = KeyLists(database)
         self.locks = Locks(folder, timeout_seconds=lock_timeout_seconds)
 
     @classmethod
@@ -303,18 +317,40 @@ class State:
     def declare_analyst(self, analyst: ClearedAnalyst) -> None:
         """Declare what an analyst may be shown, from now on."""
         with self._database.write() as connection:
-            before = _read_policy(connection).analyst(analyst.name)
+            policy = _read_policy(connection)
+            before = policy.analyst(analyst.name)
             if before is not None:
                 analyst = dataclasses.replace(analyst, name=before.name)
             if before == analyst:
                 return
+            for other in policy.analysts:
+                # an old file may hold one name in several spellings
+                if other != before and policy.analyst(other.name) == before:
+                    connection.execute("DELETE FROM analyst WHERE name = ?", (other.name,))
             _write_row(connection, "analyst", dataclasses.asdict(analyst))
             _record(connection, analyst)
 
     def remember(self, table: RememberedTable) -> None:
-        """Remember the columns of a protected table, for plans once it is dropped."""
+        """Remember the columns of a protected table in its current version, for plans once they are gone."""
+        columns = json.dumps(table.columns)
         with self._database.write() as connection:
-            _write_row(connection, "remembered_table", {"name": table.table, "columns": json.dumps(table.columns)})
+            _write_row(connection, "remembered_table", {"name": table.table, "columns": columns})
+            version = _versions(connection, table.table)[-1]
+            _write_row(
+                connection, "version_columns", {"table_name": table.table, "version": version, "columns": columns}
+            )
+
+    def list_at(self, table: str, column: str, key_type: str, moment: datetime) -> bytes | None:
+        """Return the public list of a column that releases were made by at a moment, as Arrow."""
+        return self.key_lists.at(table, column, key_type, moment)
+
+    def columns_of(self, table: str, version: str) -> tuple[tuple[str, str, bool], ...]:
+        """Return the columns (name, type, nullable) that a version had when it was declared last; empty if unknown."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT columns FROM version_columns WHERE table_name = ? AND version = ?", (table, version)
+            ).fetchone()
+        return () if row is None else tuple((name, kind, nullable) for name, kind, nullable in json.loads(row[0]))
 
     def declare_public(self, public: PublicTable) -> None:
         """Declare that a table holds nothing about any unit.
@@ -328,12 +364,30 @@ class State:
             if policy.protected_table(public.table) is not None:
                 raise PolicyError(f"table {public.table!r} is protected and cannot become public")
             version = _settle_version(connection, public.table, public.version)
-            if policy.public_table(public.table) is None:
-                _write_row(connection, "public_table", {"name": public.table})
-                _record(connection, PublicTable(public.table, version))
+            after = dataclasses.replace(public, version=version)
+            if policy.public_table(public.table) != after:
+                _write_row(connection, "public_table", {"name": public.table, "decision": public.decision})
+                _record(connection, after)
+
+    def withdraw_public(self, table: str) -> None:
+        """Declare that a table is not public, with what is declared of its columns.
+
+        Raises:
+            PolicyError: an answer was made of it, or it lists the keys of a column.
+
+        """
+        with self._database.write() as connection:
+            policy = _read_policy(connection)
+            public = policy.public_table(table)
+            if public is None:
+                return
+            require_unread(connection, table, policy)
+            connection.execute("DELETE FROM domain WHERE table_name = ?", (table,))
+            connection.execute("DELETE FROM public_table WHERE name = ?", (table,))
+            _record(connection, public, withdrawn=True)
 
     def declare_domain(self, domain: Domain) -> None:
-        """Declare bounds or keys of a column; what the declaration leaves open stays as it was.
+        """Declare bounds and keys of a column, all that is known of it.
 
         Raises:
             PolicyError: the table is not declared, or the keys come from a table that is not public.
@@ -345,30 +399,32 @@ class State:
                 raise PolicyError(f"table {domain.table!r} is neither protected nor public")
             if domain.keys_from is not None and policy.public_table(domain.keys_from[0]) is None:
                 raise PolicyError(f"keys can only come from a public table, and {domain.keys_from[0]!r} is none")
-            before = policy.domain(domain.table, domain.column)
-            after = domain
-            if before is not None:
-                after = dataclasses.replace(after, bounds=domain.bounds or before.bounds)
-                if domain.keys is None and domain.keys_from is None:
-                    after = dataclasses.replace(after, keys=before.keys, keys_from=before.keys_from)
-            if after == before:
+            if domain == policy.domain(domain.table, domain.column):
                 return
-            low, high = after.bounds or (None, None)
-            from_table, from_column = after.keys_from or (None, None)
+            low, high = domain.bounds or (None, None)
+            from_table, from_column = domain.keys_from or (None, None)
             _write_row(
                 connection,
                 "domain",
                 {
-                    "table_name": after.table,
-                    "column_name": after.column,
+                    "table_name": domain.table,
+                    "column_name": domain.column,
                     "low": None if low is None else float(low),
                     "high": None if high is None else float(high),
-                    "keys": None if after.keys is None else json.dumps(after.keys),
+                    "keys": None if domain.keys is None else json.dumps(domain.keys),
                     "keys_from_table": from_table,
                     "keys_from_column": from_column,
                 },
             )
-            _record(connection, after)
+            _record(connection, domain)
+
+    def withdraw_domain(self, domain: Domain) -> None:
+        """Declare that nothing is known of a column."""
+        with self._database.write() as connection:
+            connection.execute(
+                "DELETE FROM domain WHERE (table_name, column_name) = (?, ?)", (domain.table, domain.column)
+            )
+            _record(connection, domain, withdrawn=True)
 
     def new_version(self, table: str, version: str | None = None) -> str:
         """Declare that the contents of a table changed; return the version, a running number by default.

@@ -13,7 +13,7 @@ from dpsql.query.clauses import OPTION_NAMES, _check_option
 from dpsql.query.refusals import CODES, Refusals
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.query.windows import RESULT_FUNCTIONS
-from dpsql.session.declare import BUDGET, TABLE_RULES
+from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
 from tests.documents.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
@@ -98,7 +98,7 @@ def _calls() -> list[str]:
     return [
         "## Statements",
         f"- **Declarations**, as `CALL …`: {listed(DECLARATIONS)}. A budget is said by {listed(BUDGET)}; "
-        f"rules of a table by {listed(TABLE_RULES)}.",
+        f"rules of a table by {listed(TABLE_RULES)}; the rest by {listed(_OTHER_ARGUMENTS)}.",
         f"- **The books**, as `FROM …` or `CALL …`: {listed(TABLE_FUNCTIONS)}.",
         f"- **Private aggregate functions**: {listed(PRIVATE_AGGREGATES)}. "
         f"**Ends of intervals**: {listed(INTERVAL_FUNCTIONS)}.",
@@ -110,6 +110,9 @@ def _calls() -> list[str]:
 def _refusals() -> list[str]:
     lines = ["## Codes of refusals", "", "| code | for |", "| --- | --- |"]
     return [*lines, *(f"| `{code}` | {meaning} |" for code, meaning in sorted(CODES.items()))]
+
+
+_OTHER_ARGUMENTS = tuple(sorted({name for names in ARGUMENTS.values() for name in names} - {*BUDGET, *TABLE_RULES}))
 
 
 def main() -> None:

@@ -103,7 +103,15 @@ def test_text_for_the_engine_is_made_before_the_charge(session: dpsql.Session, m
     assert books(session) != before
 
 
-@pytest.mark.parametrize("rho", [30.0, 50.0, 80.0, 200.0])
+@pytest.mark.parametrize(("rho", "delta"), [(20.0, 1e-8), (30.0, 1e-3)])
+def test_a_high_level_has_room_beside_the_draws_precision(session: dpsql.Session, rho: float, delta: float) -> None:
+    answer = session.sql(BY_CITY, rho=rho, delta=delta)
+    assert answer.receipt is not None
+    assert answer.receipt.threshold is not None
+    assert 0.0 < answer.receipt.charged_delta <= delta
+
+
+@pytest.mark.parametrize("rho", [100.0, 120.0, 200.0])
 def test_too_large_a_rho_is_called_so(session: dpsql.Session, rho: float) -> None:
     with pytest.raises(CalibrationError, match=f"rho = {rho:.3g} is too large for delta = 0.001") as refused:
         session.sql(BY_CITY, rho=rho, delta=1e-3)

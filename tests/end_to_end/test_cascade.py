@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,10 +17,15 @@ from scipy import stats
 
 import dpsql
 from dpsql.engine import DuckDBEngine
+from dpsql.errors import CalibrationError
+from dpsql.mechanisms.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
+from dpsql.query.frame import Window
 from dpsql.release.cascade import Noise, Placed, lowered, risen
+from dpsql.release.free_levels import FREE_LEVELS, free_level
 from dpsql.release.histogram import NoisyHistogram
+from dpsql.release.window import grid
 from dpsql.session import points as points_module
-from dpsql.session.servings import MOST_POINTS
+from dpsql.session import servings as servings_module
 from dpsql.state import DELTA_UNITS_PER_ONE, Level
 from tests.deterministic_entropy import SeededEntropy
 
@@ -170,17 +177,14 @@ def test_below_the_top_no_raw_data_are_read_and_numbers_stay(text: str, monkeypa
 
 
 def test_numbers_of_lower_levels_outlive_a_rise() -> None:
-    """A rise shows more keys; those that were shown keep their numbers at each level.
-
-    A level with a threshold of its own shows no key that only a higher one has shown, others show what any has.
-    """
+    """A rise shows more keys, at every level that is asked for again; those that were shown keep their numbers."""
     with open_session(MANY_SIZES) as session:
         before = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in (0.05, 0.5, 0.2)}
         top, _ = ask(session, BY_THRESHOLD, 1.0)
         for rho, values in before.items():
             after, receipt = ask(session, BY_THRESHOLD, rho)
             assert receipt.charged_rho == receipt.charged_delta == 0
-            assert set(after) == (set(top) if rho == 0.2 else set(values))
+            assert set(after) == set(top)
             assert {city: after[city] for city in values} == values
 
 
@@ -226,10 +230,11 @@ def test_explain_names_the_price_that_is_charged(text: str) -> None:
                 assert sources == {"to be drawn)"}
 
 
-def test_a_statistic_inside_another_query_is_served_by_the_best_point_up_to_the_querys_level() -> None:
+def test_a_statistic_inside_another_query_is_served_by_the_best_paid_point_up_to_the_querys_level() -> None:
     both = "SELECT city, count(DISTINCT patient) AS n, sum(cost) FROM visits GROUP BY city"
     with open_session([500] * 4) as session:
-        counts = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in (2.0, 0.9, 0.5)}
+        # the one at 0.95 is free, and serves nobody but those who ask for that level
+        counts = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in (0.9, 2.0, 0.95, 0.5)}
         inside = session.sql(both, rho=1.0)
         assert {row[0]: float(row[1]) for row in inside.fetchall()} == counts[0.9]
         assert inside.receipt is not None
@@ -237,74 +242,107 @@ def test_a_statistic_inside_another_query_is_served_by_the_best_point_up_to_the_
         assert inside.receipt.charged_delta < 1e-20
 
 
-def test_a_point_that_stands_alone_shows_and_guarantees_one_release() -> None:
-    """Releases with noise of their own each, whose keys were shown together, would cost far more than one of them."""
+def test_points_that_stand_alone_show_the_keys_of_the_releases_that_the_reader_holds() -> None:
+    """Releases with noise of their own each add up: whoever holds several is told what they tell together."""
     text = f"{WITH} (mechanism = CSH, top_k = 40) {COUNT}"
     with open_session(MANY_SIZES) as session:
+        shown: set[int] = set()
         first: dict[float, dict[int, float]] = {}
-        only: dict[float, dpsql.Receipt] = {}
-        for rho in (0.5, 0.55, 0.6, 0.65):
-            first[rho], only[rho] = ask(session, text, rho)
-        everything = {city for shown in first.values() for city in shown}
-        assert any(set(shown) != everything for shown in first.values())
-        for rho, shown in first.items():
+        only: list[dpsql.Receipt] = []
+        for rho in (0.5, 0.55, 0.6):
+            first[rho], receipt = ask(session, text, rho)
+            only.append(receipt)
+            assert set(first[rho]) >= shown
+            shown |= set(first[rho])
+        assert only[0].epsilon < only[1].epsilon < only[2].epsilon
+        assert only[0].delta < only[1].delta < only[2].delta
+        for rho, values in first.items():
             again, receipt = ask(session, text, rho)
-            assert (again, receipt.epsilon, receipt.delta) == (shown, only[rho].epsilon, only[rho].delta)
-            # between this level and the one below: made of this release, with its keys and its guarantee
+            assert set(again) == shown
+            assert {city: again[city] for city in values} == values
+            assert (receipt.epsilon, receipt.delta) == (only[2].epsilon, only[2].delta)
+            assert any(f"at rho = {1.65 - rho:.9g} more" in note for note in receipt.notes)
+            # between this level and the one below: made of this release
             lower, receipt = ask(session, text, rho - 0.01)
-            assert set(lower) == set(shown)
+            assert set(lower) == shown
             assert (receipt.charged_rho, receipt.charged_delta) == (0.0, 0.0)
             assert any(f"at rho = {rho:.9g}," in note for note in receipt.notes)
-            assert receipt.epsilon == pytest.approx(only[rho].epsilon, rel=1e-6)
-            assert receipt.delta == pytest.approx(only[rho].delta, rel=1e-6)
+            assert receipt.epsilon == only[2].epsilon
 
 
-def test_after_many_points_the_next_lower_one_is_served() -> None:
-    levels = [1.0, *(0.9 - 0.01 * i for i in range(MOST_POINTS - 1))]
+def test_what_one_release_guarantees_is_what_it_guaranteed_first() -> None:
+    text = f"{WITH} (mechanism = CSH, top_k = 40) {COUNT}"
+    with open_session(MANY_SIZES) as session:
+        _, only = ask(session, text, 0.5)
+        for rho in (0.5, 0.45):
+            _, receipt = ask(session, text, rho)
+            assert (receipt.epsilon, receipt.delta) == pytest.approx((only.epsilon, only.delta), rel=1e-6)
+
+
+TEXTS = [
+    BY_THRESHOLD,
+    pytest.param(BY_TOP_K, marks=pytest.mark.long),
+    pytest.param(f"{WITH} (rho_window = [0.0001, 4]) {COUNT}", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_whatever_is_asked_for_nothing_the_level_is_at_most_one_step_of_the_grid_below(text: str) -> None:
+    """The scene: 1.0 is paid for, and somebody asks 40 lower levels; everybody else is served as before."""
     with open_session([500] * 4) as session:
-        values = {rho: ask(session, BY_THRESHOLD, rho)[0] for rho in levels}
-        assert len(presence_levels(session)) == MOST_POINTS
-        between = levels[5] + 0.004
-        served, receipt = ask(session, BY_THRESHOLD, between)
-        assert served == values[levels[5]]
-        assert receipt.rho == pytest.approx(levels[5])
-        assert receipt.reused
-        assert len(presence_levels(session)) == MOST_POINTS
-        # a rise is paid for and always made
-        _, receipt = ask(session, BY_THRESHOLD, 1.5)
-        assert receipt.charged_rho == 0.5
-        assert len(presence_levels(session)) == MOST_POINTS + 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        BY_THRESHOLD,
-        pytest.param(BY_TOP_K, marks=pytest.mark.long),
-        pytest.param(f"{WITH} (rho_window = [0.0001, 4]) {COUNT}", marks=pytest.mark.long),
-    ],
-)
-def test_after_many_points_a_level_below_all_is_halved_until_it_is_low_enough(text: str) -> None:
-    """So that few more are made, whatever is asked, and nothing is refused."""
-    levels = [1.0, *(0.9 - 0.01 * i for i in range(MOST_POINTS))]
-    if "window" in text:
-        levels = [float(rho) for rho in np.geomspace(0.004, 4, 3 * MOST_POINTS)[::-1]]
-    with open_session([500] * 4) as session:
-        for rho in levels:
-            ask(session, text, round(rho, 6))
-        lowest = presence_levels(session)[-1].rho_nano
-        served = set()
-        for asked in np.geomspace(lowest / 2e9, lowest / 9e9, 12):
-            _, receipt = ask(session, text, round(float(asked), 9))
-            assert receipt.charged_rho == receipt.charged_delta == 0
-            assert asked / 2.5 < receipt.rho <= asked
-            served.add(receipt.rho)
-        assert len(served) <= 4
-        # with a threshold of its own it is calibrated for the level that is served
+        ask(session, text, 1.0)
         before = spent(session)
-        _, receipt = ask(session, text, round(lowest / 3e9, 9), own_threshold=True)
-        if "window" not in text:
-            assert 0 < spent(session)[1] - before[1] <= 1.01e-6 * DELTA_UNITS_PER_ONE
+        for rho in np.geomspace(0.0001, 0.95, 40)[::-1]:
+            _, receipt = ask(session, text, round(float(rho), 9))
+            assert 0.799 * rho < receipt.rho <= rho
+        for rho in (0.9, 0.5, 0.33, 0.1, 0.05, 0.0312):
+            values, receipt = ask(session, text, rho)
+            assert values
+            assert 0.799 * rho < receipt.rho <= rho
+            assert receipt.charged_rho == receipt.charged_delta == 0
+            if "window" not in text:
+                assert receipt.rho == free_level(round(rho * 1e9)) / 1e9
+        assert spent(session) == before
+        # a rise is paid for and always made
+        assert ask(session, text, 1.5)[1].charged_rho == pytest.approx(1.5 if "top_k" in text else 0.5, rel=0.2)
+
+
+def test_levels_that_nobody_pays_for_are_no_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servings_module, "MOST_RISES", 3)
+    with open_session([500] * 4) as session:
+        for rho in (0.5, 0.4, 0.3, 0.2, 0.1, 0.6, 0.45):
+            ask(session, BY_THRESHOLD, rho)
+        assert ask(session, BY_THRESHOLD, 0.7)[1].charged_rho == pytest.approx(0.1)
+        with pytest.raises(CalibrationError, match="too many levels"):
+            ask(session, BY_THRESHOLD, 0.8)
+        assert ask(session, BY_THRESHOLD, 0.65)[1].rho == 0.6
+
+
+def test_the_grid_of_free_levels_is_what_its_proof_says() -> None:
+    """docs/proofs/correlated-gaussian.md, Lemma 4."""
+    assert FREE_LEVELS[0] == 1
+    assert FREE_LEVELS[-1] > 2**62
+    assert list(FREE_LEVELS) == sorted(set(FREE_LEVELS))
+    fine = [rho for rho in FREE_LEVELS if 10**3 <= rho <= 10**11]
+    assert max(b / a for a, b in itertools.pairwise(fine)) <= 1.25
+    assert max(b / a for a, b in itertools.pairwise(FREE_LEVELS)) <= 2.5
+    for place, lowest in enumerate(FREE_LEVELS):
+        assert sum(math.sqrt(lowest / rho) for rho in FREE_LEVELS[place:]) <= 14
+    assert rounding_loss(MOST_RISES, len(FREE_LEVELS), 0, shared=False) <= TAU_LOSS
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 2**63 - 1), (10**6, 10**11), (10**7, 2 * 10**7), (100, 101), (1, 2**32)])
+def test_the_free_levels_of_a_window_are_what_their_proof_says(low: int, high: int) -> None:
+    window = Window(low, high, 1e-6)
+    free = {free_level(rho, window) for rho in grid(window)}
+    assert min(free) == low
+    assert free <= set(grid(window))
+    assert len(free) == len(grid(window)) or len(grid(window)) > 128
+    for lowest in free:
+        assert sum(math.sqrt(lowest / rho) for rho in free if rho >= lowest) <= 14
+    # all points of the count are on the window's grid, and at most so many are drawn
+    drawn = min(MOST_RISES, len(grid(window)) - len(free) + 1)
+    assert rounding_loss(drawn, len(free), 0, shared=True) <= TAU_LOSS
 
 
 def errors(session: dpsql.Session, text: str, exact: Floats, versions: int) -> tuple[Floats, list[list[float]]]:

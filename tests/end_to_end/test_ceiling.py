@@ -175,7 +175,7 @@ def test_a_ceiling_is_not_for_analysts_to_raise(session: dpsql.Session) -> None:
     for asked in (1.5, 50.0):
         with pytest.raises(UnsupportedQueryError, match="at most rho_ceiling = 1"):
             ana.sql(PUBLIC, rho=0.05, rho_ceiling=asked)
-    session.sql("CALL dp_protect('visits', max_groups_contributed := 4, default_delta := 1e-6)")
+    session.sql("CALL dp_protect('visits', rho_ceiling := NULL, replace := true)")
     with pytest.raises(UnsupportedQueryError, match=r"at most rho_ceiling = 0\.1"):
         ana.sql(PUBLIC, rho=0.05, rho_ceiling=0.2)
     assert spent(session) == (0, 0)

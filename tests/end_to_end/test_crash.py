@@ -18,6 +18,7 @@ import pytest
 
 import dpsql
 from dpsql.query.statements import SelectStatement, read_statement
+from dpsql.release.calibrate import AUTO_PARTS
 from dpsql.session.prepared import prepare
 from dpsql.session.reader import CURATOR
 from dpsql.state import Spent
@@ -235,6 +236,24 @@ def test_a_crash_between_two_steps_is_paid_for_once(
 ) -> None:
     number = -sum(map(ord, moment))
     assert crash_and_ask_again(asker, price, number, moment=moment) == left
+
+
+def test_a_crash_while_auto_is_asked_is_paid_for_once(asker: Asker) -> None:
+    """Killed after the charge for its histogram, then after that is stored: in all what one answer costs."""
+    text = (
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = AUTO) ward, count(DISTINCT patient) "
+        "FROM visits WHERE cost <> -1 GROUP BY ward"
+    )
+    before = ledger(asker)
+    share = int(RHO * 1e9) // AUTO_PARTS
+    for moment, unpaid in (("charged", 1), ("stored", 0)):
+        assert asker.ask(text, moment=moment) == signal.SIGKILL
+        after = ledger(asker)
+        assert (after[0] - before[0], after[2] - before[2]) == (share, unpaid)
+    assert asker.ask(text) == 0
+    after = ledger(asker)
+    assert (after[0] - before[0], after[2] - before[2]) == (int(RHO * 1e9), 0)
+    assert_paid(asker)
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.long)])

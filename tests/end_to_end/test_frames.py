@@ -175,6 +175,21 @@ def test_one_source_is_one_table_whatever_frame_holds_it() -> None:
         grouped(people(), "shift", unit=dpsql.unit("frames test", column="city", source="people")).size()
 
 
+def test_people_whom_the_same_column_tells_apart_get_no_second_budget_unsaid(tmp_path: Path) -> None:
+    one = dpsql.unit("guest", column="who", epsilon_budget=90, delta_budget=1e-3, state=tmp_path / "s", source="stays")
+    assert len(grouped(people(), "city", unit=one).size()) > 0
+    other = dataclasses.replace(one, name="visitor", source="meals")
+    with pytest.raises(dpsql.PolicyError, match=r"main\.stays.*dpsql\.unit\('guest', ….*separate_people=True"):
+        grouped(people(), "city", unit=other).size()
+    # nor is a budget declared that nobody uses
+    assert list(one.budget()["unit"]) == ["guest"]
+    assert charged(grouped(people(), "city", unit=dataclasses.replace(other, separate_people=True)).size()) > 0
+    # one unit in another spelling is one unit
+    same = dataclasses.replace(one, name=" Guest ", source="bills")
+    assert charged(grouped(people(), "city", unit=same).size()) > 0
+    assert list(one.budget()["unit"]) == ["guest", "visitor"][:1]
+
+
 def test_public_keys_are_all_shown_and_in_their_order() -> None:
     frame = people()
     listed = grouped(frame, "city", public_keys=["Oslo", "Bern", "Lund"], sort=False, observed=False).size()
@@ -352,7 +367,7 @@ def test_keys_of_types_that_arrow_cannot_order_are_shown(kind: pa.DataType) -> N
         pa.array([1] * 400, pa.int64()).view(kind) if pa.types.is_time(kind) else pa.array([1] * 400).cast("string")
     )
     table = pa.table({"who": range(400), "key": values.cast(kind)})
-    unit = dpsql.unit("kinds of keys", column="who", epsilon_budget=50, delta_budget=1e-6)
+    unit = dpsql.unit("kinds of keys", column="who", epsilon_budget=50, delta_budget=1e-6, separate_people=True)
     assert dpsql.from_frame(table).groupby("key", unit=unit, rho=1, max_groups=1).nunique_units().num_rows == 1
 
 

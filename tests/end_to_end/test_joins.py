@@ -204,7 +204,7 @@ def test_a_public_column_is_never_taken_for_the_unit(session: dpsql.Session, mon
             f'CREATE OR REPLACE TABLE pub AS SELECT 7 AS pid, i AS "{name}", i AS num FROM range(900) t(i)'
         )
         session.sql("CALL dp_protect('lone', unit := 'patient', privacy_unit_column := 'pid', max_rows_per_group := 4)")
-        session.sql("CALL dp_public('pub')")
+        session.sql("CALL dp_public('pub', public_by_decision := 'numbers that nobody has')")
         for joined in ("pub JOIN lone ON pub.num = lone.num", "pub JOIN lone ON pub.pid = lone.pid"):
             assert session.sql(f"SELECT count(*) AS n FROM {joined}", rho=5, refresh=True).fetchall() == [(4,)]
             units = f"SELECT count(DISTINCT lone.pid) AS n FROM {joined}"
@@ -251,11 +251,11 @@ def test_a_protected_table_that_lost_its_unit_is_named(session: dpsql.Session) -
 
 @pytest.mark.parametrize("joined", ["", " JOIN cities ON city = name"])
 def test_columns_that_cannot_be_compared_cost_nothing(session: dpsql.Session, joined: str) -> None:
-    """Two collations: found when the query is bound, before the charge."""
+    """Two collations: found on empty tables, before the charge."""
     session.connection.execute("ALTER TABLE visits ADD COLUMN one VARCHAR COLLATE NOCASE")
     session.connection.execute("ALTER TABLE visits ADD COLUMN two VARCHAR COLLATE NOACCENT")
     before = session.sql("FROM dp_budget()").fetchall()
-    with pytest.raises(SchemaError, match="collations"):
+    with pytest.raises(SchemaError, match="cannot compute"):
         session.sql(f"SELECT count(*) FROM visits{joined} WHERE one = two", rho=1)
     assert session.sql("FROM dp_budget()").fetchall() == before
 
@@ -263,3 +263,68 @@ def test_columns_that_cannot_be_compared_cost_nothing(session: dpsql.Session, jo
 def test_a_column_in_on_is_named_by_its_table_alone(session: dpsql.Session) -> None:
     with pytest.raises(SchemaError, match="by their table alone"):
         session.sql("SELECT count(*) FROM visits JOIN cities ON nope.visits.city = cities.name", rho=1)
+
+
+def test_public_rows_are_counted_once_for_a_version(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every plan asks how many rows of a public table agree: a constraint says one, else a pass over the table does."""
+    counted: list[str] = []
+    right = DuckDBEngine._count_matches
+
+    def noted(engine: DuckDBEngine, schema: Any, columns: Any) -> int:
+        counted.append(schema.canonical)
+        return right(engine, schema, columns)
+
+    monkeypatch.setattr(DuckDBEngine, "_count_matches", noted)
+    session.connection.execute("CREATE TABLE keyed (kind BIGINT PRIMARY KEY, word VARCHAR)")
+    session.sql("CALL dp_public('keyed')")
+    session.sql("SELECT count(*) FROM visits JOIN keyed USING (kind)", rho=0.1)
+    session.sql("SELECT count(*) FROM visits JOIN (SELECT DISTINCT kind FROM labels) l USING (kind)", rho=0.1)
+    assert counted == []
+    text = "SELECT count(*) FROM visits JOIN labels USING (kind)"
+    for _ in range(3):
+        session.sql(text, rho=0.1)
+    assert counted == ["main.labels"]
+    session.sql("CALL dp_new_version('labels')")
+    session.sql(text, rho=0.1)
+    assert counted == ["main.labels"] * 2
+    # more rows are another table, though nobody said so
+    session.connection.execute("INSERT INTO labels SELECT 1, 'more', 1 FROM range(2000)")
+    with pytest.raises(UnsupportedQueryError, match="rows of one protected row"):
+        session.sql(text, rho=0.1)
+    assert counted == ["main.labels"] * 3
+
+
+def test_what_a_join_cuts_is_said_in_plan_and_receipt(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words that follow from the text: neither the salt nor its place in the SQL is in them, nor in a hash."""
+    monkeypatch.setattr("dpsql.state.side_table.os.urandom", lambda count: b"\xab" * count)
+    text = "SELECT count(*) FROM visits a JOIN visits b ON a.pid = b.pid"
+    explain = f"FROM dp_explain($$ {text} $$, rho := 0.1)"
+    before = session.sql(explain).fetchall()
+    sentence = "of one unit a join keeps at most 31 rows of main.visits; which ones is chosen by a secret hash"
+    assert any(sentence in row for row in before)
+    receipt = receipt_of(session.sql(text, rho=0.1))
+    assert sentence in receipt.notes
+    after = session.sql(explain).fetchall()
+    assert not any(word in str((before, after, receipt)) for word in ("abababab", "dpsql_salt"))
+    session.connection.execute("INSERT INTO visits SELECT 7, 'city 1', 1, 3, 0 FROM range(500)")
+    assert session.sql(explain).fetchall() == after
+    with dpsql.connect() as other:
+        other.connection.execute(TABLES)
+        for declaration in POLICY:
+            other.sql(declaration)
+        assert other.sql(explain).fetchall() == before
+        assert receipt_of(other.sql(text, rho=0.1)).query_hash == receipt.query_hash
+
+
+def test_a_key_that_is_declared_leaves_a_join_whole(session: dpsql.Session) -> None:
+    """A constraint that comes or goes makes another text of it, with a hash of its own."""
+    session.connection.execute("CREATE TABLE people AS SELECT i AS pid, i % 3 AS kind FROM range(1200) t(i)")
+    session.sql(
+        "CALL dp_protect('people', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 2)"
+    )
+    text = "SELECT count(*) FROM visits v JOIN people p ON p.pid = v.pid"
+    first = receipt_of(session.sql(text, rho=0.1))
+    session.connection.execute("ALTER TABLE people ADD PRIMARY KEY (pid)")
+    second = receipt_of(session.sql(text, rho=0.1))
+    assert [any("a join keeps" in note for note in receipt.notes) for receipt in (first, second)] == [True, False]
+    assert first.query_hash != second.query_hash

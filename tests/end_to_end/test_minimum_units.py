@@ -51,7 +51,7 @@ def open_session(groups: dict[int, int], minimum: int | None = MINIMUM) -> dpsql
 
 
 def protect(session: dpsql.Session, minimum: int | None) -> None:
-    rule = f", min_privacy_units_per_group := {minimum}" if minimum is not None else ""
+    rule = f", min_privacy_units_per_group := {'NULL' if minimum is None else minimum}, replace := true"
     session.sql(
         "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
         f"max_groups_contributed := 1, max_rows_per_group := 1{rule})"

@@ -14,7 +14,7 @@ import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.query import environment
-from dpsql.session import declare
+from dpsql.session.declarations import names
 from dpsql.session.declare import split_name
 
 KELVIN = "\u212a"
@@ -213,7 +213,7 @@ def test_what_is_no_name_is_refused(text: str) -> None:
         split_name(text)
 
 
-@pytest.mark.parametrize("module", [declare, environment])
+@pytest.mark.parametrize("module", [names, environment])
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

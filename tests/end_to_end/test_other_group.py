@@ -195,6 +195,7 @@ def test_a_reader_with_a_limit_is_refused_and_one_without_is_not(session: dpsql.
     with pytest.raises(dpsql.AccessError):
         session.as_analyst("ana").sql("CALL dp_explain($$ " + CITIES + " $$, other_group := 'other')")
     assert spent(session) == 0.0
+    session.sql("CALL dp_analyst('bob')")
     assert len(session.as_analyst("bob").sql(CITIES, other_group="other")) > 0
 
 

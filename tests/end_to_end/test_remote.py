@@ -6,13 +6,14 @@ import dataclasses
 import datetime as dt
 import inspect
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
 
 import dpsql
-from dpsql.engine import DuckDBEngine
+from dpsql.engine import DuckDBEngine, interrupts
 from dpsql.errors import AccessError, ParseError, PolicyError, RemoteError, UnsupportedQueryError
 from dpsql.frontends.server.running import Urls
 from tests.serving import QUICK, door, in_background, token_of
@@ -63,6 +64,7 @@ def test_the_same_numbers_and_receipt_as_in_the_curators_process(
         assert remote.receipt == local.receipt
         assert str(remote) == str(local)
         assert remote.df().equals(local.df())
+        assert list(remote) == [remote.fetchone(), *remote.fetchmany(2), *remote.fetchall()] == local.fetchall()
     for statement in ("FROM dp_budget()", "FROM dp_releases()"):
         assert ana.sql(statement).columns == session.as_analyst("ana").sql(statement).columns
 
@@ -103,7 +105,7 @@ def test_errors_arrive_with_their_place(session: dpsql.Session, ana: dpsql.remot
     with pytest.raises(ParseError) as parsed:
         ana.sql("SELECT count(*) FROM visits WHERE")
     assert parsed.value.span is not None
-    session.sql("CALL dp_analyst('ana')")
+    session.sql("CALL dp_analyst('ana', rho_limit := NULL, replace := true)")
     with pytest.raises(dpsql.BudgetError) as budget:
         ana.sql(QUERY, {"least": 1}, rho=11)
     assert (budget.value.unit, budget.value.requested_rho) == ("visits", 11)
@@ -135,6 +137,32 @@ def test_a_full_queue_is_waited_for(session: dpsql.Session) -> None:
         for thread in threads:
             thread.join()
     assert answers == [7] * 3
+
+
+def test_a_question_without_an_answer_is_waited_for_and_is_one_error_with_one_sentence(
+    session: dpsql.Session, ana: dpsql.remote.RemoteAnalyst, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there no sooner than the deadline, whichever of the two it was; and asking again pays nothing."""
+    told = set()
+    for seconds in (0.0, 60.0):
+
+        def failing(_: DuckDBEngine, __: str, *, seconds: float = seconds, **___: object) -> None:
+            stop = interrupts._STOP.get()
+            assert stop is not None
+            stop.wait(seconds)
+            raise ValueError("CANARY")
+
+        began = time.monotonic()
+        monkeypatch.setattr(DuckDBEngine, "aggregate", failing)
+        with pytest.raises(dpsql.EngineError) as raised:
+            ana.sql(QUERY, {"least": 5}, rho=0.1, timeout_seconds=0.5)
+        assert time.monotonic() - began >= 0.5
+        told.add(str(raised.value))
+    monkeypatch.undo()
+    assert told == {str(dpsql.EngineError.unanswered())}
+    answer = ana.sql(QUERY, {"least": 5}, rho=0.1)
+    assert answer.receipt is not None
+    assert answer.receipt.charged_rho == 0
 
 
 def test_an_interrupt_at_the_keyboard_cancels(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import io
 import json
@@ -237,22 +238,55 @@ def test_a_cancelled_question_keeps_its_charge_which_pays_for_asking_again(
     assert spent(session) == pytest.approx(RHO)
 
 
-def test_a_time_limit_is_the_same_error_as_in_the_curators_process(
+def test_a_time_limit_is_the_same_error_as_for_a_handle_in_the_curators_process(
     session: dpsql.Session, urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow(monkeypatch).set()
     monkeypatch.setattr(DuckDBEngine, "aggregate", endless)
     body = {"sql": QUERY, "options": {"rho": RHO}, "timeout_seconds": 0.2}
     late = request(urls.analysts, "POST", "/v1/queries?wait=30", name="ana", body=body)
-    assert (late.status, late.json["error"]) == (500, "EngineError")
+    assert (late.status, late.json["error"]) == (410, "EngineError")
     monkeypatch.undo()
     with pytest.raises(dpsql.EngineError) as local:
         session.as_analyst("ana").sql(QUERY, rho=RHO, timeout_seconds=1e-6)
     assert late.json["detail"] == str(local.value)
 
 
+def test_a_failure_is_told_at_the_deadline_and_asking_again_uses_its_charge_up(
+    session: dpsql.Session, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DuckDBEngine, "aggregate", lambda *_, **__: 1 / 0)
+    body = {"sql": QUERY, "options": {"rho": RHO}, "timeout_seconds": 0.7}
+    began = time.monotonic()
+    failed = request(urls.analysts, "POST", "/v1/queries?wait=30", name="ana", body=body)
+    assert time.monotonic() - began >= 0.7
+    assert (failed.status, failed.json["detail"]) == (410, str(dpsql.EngineError.unanswered()))
+    assert spent(session) == pytest.approx(RHO)
+    shown = request(urls.curator or "", "GET", "/v1/queries", name="curator").json
+    assert [(one["state"], one["error"]) for one in shown] == [("failed", "EngineError")]
+    monkeypatch.undo()
+    again = request(urls.analysts, "POST", "/v1/queries?wait=30", name="ana", body={**body, "timeout_seconds": 60})
+    assert (again.status, len(again.json)) == (200, 7)
+    assert spent(session) == pytest.approx(RHO)
+
+
+def test_a_file_that_never_comes_is_gone_at_its_deadline(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DuckDBEngine, "aggregate", lambda *_, **__: 1 / 0)
+    settings = dataclasses.replace(SETTINGS, timeout_seconds=0.3)
+    with in_background(session, door("ana"), settings=settings) as urls:
+        for _ in range(2):
+            began = time.monotonic()
+            gone = request(urls.analysts, "GET", BY_GET, name="ana", headers={"Range": "bytes=0-1"})
+            assert time.monotonic() - began >= 0.3
+            assert (gone.status, gone.json["detail"]) == (410, str(dpsql.EngineError.unanswered()))
+    assert spent(session) == pytest.approx(RHO)
+
+
 def endless(self: DuckDBEngine, _: str, **named: Any) -> Any:
-    return self._run("SELECT sum(sqrt(i)) AS s FROM range(100_000_000_000) t(i)", None, named["timeout_seconds"])
+    sql = "SELECT sum(sqrt(i)) AS s FROM range(100_000_000_000) t(i)"
+    return self._run(lambda cursor: cursor.table(sql), None, named["timeout_seconds"])
 
 
 def test_a_name_that_only_looks_alike_is_not_declared(session: dpsql.Session) -> None:
@@ -359,6 +393,32 @@ def test_a_question_that_does_not_arrive_is_not_waited_for(urls: Urls) -> None:
             "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
         )
         assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "",
+        "GET /v1/me HTTP/1.1\r\nHost: x\r\nX-Long: ",
+        "GET /v1/me HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/me HTTP/1.1\r\nX-Long: ",
+        "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 999999\r\n\r\n",
+    ],
+    ids=["nothing", "headers", "headers of a second request", "a body that nobody reads"],
+)
+def test_a_connection_that_sends_a_byte_now_and_then_is_closed(session: dpsql.Session, begun: str) -> None:
+    """Headers and bodies that never end would hold as many connections as a stranger likes."""
+    settings = dataclasses.replace(QUICK, body_seconds=0.4)
+    with in_background(session, door("ana"), settings=settings) as urls:
+        parts = urlsplit(urls.analysts)
+        began = time.monotonic()
+        with socket.create_connection((parts.hostname, parts.port or 0), timeout=20) as connection:
+            connection.sendall(begun.encode())
+            # reset or broken pipe: the other side is gone
+            with contextlib.suppress(ConnectionError):
+                while time.monotonic() - began < 30:
+                    time.sleep(0.05)
+                    connection.sendall(b"x")
+        assert 0.4 <= time.monotonic() - began < 30
 
 
 def test_too_many_questions_at_a_time_are_told_to_come_again(urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from dpsql.frontends.shell import launch
 from dpsql.frontends.shell.launch import install_extension
 from dpsql.query.clauses import OPTION_NAMES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
-from dpsql.session import declare
+from dpsql.session.declare import ARGUMENTS
 from tests.end_to_end.shell_story import NEARBY, PROGRAM, QUESTION, play
 from tests.end_to_end.shell_terminal import QUIET, SHELL, Terminal, needs_shell
 from tests.serving import door, in_background, token_of
@@ -61,11 +61,7 @@ def test_functions_and_their_arguments_are_those_of_the_session() -> None:
     arguments = {name: set(listed) for name, listed in known.items()}
     assert set(arguments) == set(DECLARATIONS) | set(TABLE_FUNCTIONS) | {"dp_server"}
     assert arguments["dp_query"] == arguments["dp_explain"] == arguments["dp_describe"] == set(OPTION_NAMES)
-    rules, budget = set(declare.TABLE_RULES), set(declare.BUDGET)
-    assert arguments["dp_unit"] == budget
-    assert arguments["dp_protect"] == rules | budget
-    assert arguments["dp_link"] == {"parent", *rules} - {"unit", "privacy_unit_column"}
-    assert arguments["dp_public"] == arguments["dp_new_version"] == {"version"}
+    assert {name: arguments[name] for name in DECLARATIONS} == {name: set(ARGUMENTS[name]) for name in DECLARATIONS}
 
 
 def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +267,32 @@ def test_an_installed_extension_finds_its_helper(tmp_path: Path) -> None:
     assert "table 'visits' is not protected" in run.stderr
 
 
+def test_two_environments_keep_a_helper_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two venvs of one name, one home: each line starts the dpsql of the environment that printed it."""
+    home = tmp_path / "home"
+    lines: dict[str, str] = {}
+    for name in ("first", "second", "first"):
+        programs = tmp_path / name / "venv" / "bin"
+        programs.mkdir(parents=True, exist_ok=True)
+        program = programs / "dpsql"
+        program.write_text(f"#!/bin/sh\necho ran >> {tmp_path / name}/started\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(programs / "python"))
+        line = install_extension(home)
+        assert lines.setdefault(name, line) == line, "the line of an environment stays the same"
+    assert lines["first"] != lines["second"]
+    assert len(list(home.glob("venv-*/*.duckdb_extension"))) == 2
+    assert SHELL is not None
+    variables = {name: value for name, value in os.environ.items() if name != "DPSQL_HELPER"}
+    for name, line in lines.items():
+        run = subprocess.run(
+            [SHELL, "-unsigned", "-csv", "-cmd", line.split(";")[0], "-c", "FROM dp_policy()"],
+            capture_output=True, text=True, env=variables, timeout=120, check=False,
+        )  # fmt: skip
+        assert "helper ended before it answered" in run.stderr
+        assert (tmp_path / name / "started").read_text() == "ran\n"
+
+
 def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
     page = (Path(__file__).parents[2] / "docs" / "shell.md").read_text(encoding="utf-8")
     statements = "".join(re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
@@ -303,9 +325,11 @@ def test_arguments_of_every_kind_arrive() -> None:
         "CALL dp_analyst('ana', rho_limit := 0.5);\n"
         "SELECT value FROM dp_policy() WHERE value LIKE '%2026%' OR value LIKE '%it%s%NULL%';\n"
         "CALL dp_analyst('bob', rho_limit := 'much');\n"
+        "CALL dp_analyst('ana', rho_limit := NULL);\n"
         "CALL dp_protect('t', max_groups := 3);\n"
     )
     assert "2026-01-02" in out
     assert "'it''s', NULL" in out
     assert "rho_limit takes a number" in err
+    assert "rho_limit from 0.5 to none" in err
     assert "max_groups" in err

@@ -94,7 +94,7 @@ def test_a_timeout_keeps_its_charge_and_asking_again_uses_it_up(clinic: Path) ->
             started = time.perf_counter()
             with pytest.raises(EngineError, match="ran out of time"):
                 session.sql(QUERY, timeout_seconds=timeout_seconds)
-            assert time.perf_counter() - started < 5
+            assert time.perf_counter() - started < 60
             assert spent(session) == 0.5
             assert len(session.sql("FROM dp_releases()")) == 0
         answer = session.sql(QUERY, timeout_seconds=600)

@@ -165,7 +165,7 @@ def test_a_window_goes_with_rho_by_default_too(session: dpsql.Session, statement
     """A table's default_epsilon would pay for the threshold of one level only."""
     session.sql(
         "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 4, "
-        "default_epsilon := 3.0)"
+        "default_epsilon := 3.0, replace := true)"
     )
     with pytest.raises(dpsql.UnsupportedQueryError, match="goes with rho"):
         session.sql(statement.format(TEXT.format(option="")))

@@ -14,15 +14,12 @@ from dpsql.query.clauses import GROUP_SELECTION, MECHANISMS, OPTION_NAMES
 from dpsql.query.refusals import CODES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.query.windows import RESULT_FUNCTIONS
+from dpsql.session.declare import ARGUMENTS
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
-DECLARATION_ARGUMENTS = (
-    "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion", "unit",
-    "privacy_unit_column", "max_groups_contributed", "max_rows_per_group", "default_rho", "default_epsilon",
-    "default_delta", "bounds", "keys", "keys_from", "version", "parent", "rho_limit", "analysts",
-)  # fmt: skip
+DECLARATION_ARGUMENTS = sorted({"analysts"}.union(*ARGUMENTS.values()))
 CLAUSES = (
     "FROM", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "NATURAL JOIN", "ON", "USING",
     "WITH", "UNION", "UNION ALL", "DISTINCT", "EXISTS", "NOT EXISTS", "IN (SELECT", "NOT IN (SELECT", "EXCLUDE",

@@ -203,7 +203,7 @@ def lone_units(session: dpsql.Session, tables: int, k: int) -> tuple[int, float]
         )
         session.sql(
             f"CALL dp_protect('{table}', privacy_unit_column := 'guest', rho_budget := 1, delta_threshold := 0.999, "
-            "delta_conversion := 1e-6)"
+            "delta_conversion := 1e-6, separate_people := true)"
         )
         session.sql(f"CALL dp_new_version('{table}')")
         text = f"SELECT house, count(DISTINCT guest) AS n FROM {table} GROUP BY house ORDER BY n DESC LIMIT {k // 2}"

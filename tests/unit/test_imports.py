@@ -45,6 +45,7 @@ MAY_USE: dict[str, set[str]] = {
     "dbt_common": {"frontends"},
     "duckdb": {"engine", "session", "frontends"},
     "filelock": {"state"},
+    "h11": {"frontends"},
     "matplotlib": {"pictures", "session", "frontends"},
     "numpy": EVERY_ROOM - {"query"},
     "pandas": {"session", "frontends"},
@@ -184,7 +185,7 @@ def imported_with(modules: Sequence[str], sources: Mapping[str, str]) -> set[str
 
 
 def test_nothing_but_the_server_needs_its_packages(package: dict[str, str]) -> None:
-    servers = {"starlette", "uvicorn", "prometheus_client"}
+    servers = {"h11", "starlette", "uvicorn", "prometheus_client"}
     assert not imported_with(ENTRY_POINTS, package) & servers
 
 

@@ -1,5 +1,8 @@
 """What ``meta.dp`` in a dbt project declares, as the statements that a curator would write.
 
+``meta.dp`` is all that a project says of a table or column: a setting that it does not name is removed, and one that
+would protect less than what is declared asks for ``replace: true`` there, as everywhere.
+
 The graph is dbt's own (``graph`` in a macro): nodes and sources as dictionaries. Nothing here looks at a database.
 """
 
@@ -13,11 +16,13 @@ from typing import Any
 
 from dpsql.errors import PolicyError
 from dpsql.query.dialect import quote, text_literal
-from dpsql.session.declare import split_name
+from dpsql.session.declare import TABLE_RULES, split_name
 
 Node = Mapping[str, Any]
 
-_TEXTS = ("unit", "privacy_unit_column", "version", "keys", "keys_from")
+_TEXTS = ("unit", "privacy_unit_column", "version", "keys", "keys_from", "public_by_decision")
+_SETTINGS = tuple(name for name in TABLE_RULES if name not in ("unit", "privacy_unit_column", "version"))
+_DOMAIN = ("bounds", "keys", "keys_from")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _NOT_ARGUMENTS = ("units", "public", "link", "version")
 _BETWEEN = ("view", "ephemeral")
@@ -198,7 +203,7 @@ def _collect(
         given = dict(declared)
         if "keys_from" in given:
             given["keys_from"] = place(given["keys_from"], "keys_from")
-        domains.append(f"CALL dp_domain({literal(name)}, {literal(column)}{_named(given)})")
+        domains.append(f"CALL dp_domain({literal(name)}, {literal(column)}{_named(given)}{_removed(_DOMAIN, given)})")
     found[unique_id] = TableDeclarations(name, call, _version(node, dp), tuple(domains))
 
 
@@ -207,19 +212,18 @@ def _table_call(node: Node, name: str, dp: Mapping[str, Any], place: Callable[[o
     arguments = {key: value for key, value in dp.items() if key not in _NOT_ARGUMENTS}
     if not isinstance(public, bool):
         raise PolicyError(f"{node['name']}: public takes true or false")
-    if public and (link is not None or arguments):
+    if public and (link is not None or set(arguments) - {"public_by_decision"}):
         raise PolicyError(f"{node['name']}: a public table has no unit and no rules of one")
     if public:
-        return f"CALL dp_public({literal(name)}"
+        return f"CALL dp_public({literal(name)}{_named(arguments)}"
     if link is not None:
         if not isinstance(link, Mapping) or set(link) != {"columns", "parent"}:
             raise PolicyError(f"{node['name']}: link takes columns and parent, as in {_LINK}")
         written = link["parent"] if isinstance(link["parent"], list) else [link["parent"]]
         parents = [place(key, "parent of link") for key in written]
-        return (
-            f"CALL dp_link({literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}{_named(arguments)}"
-        )
-    return f"CALL dp_protect({literal(name)}{_named(arguments)}" if arguments else None
+        place_of_rows = f"{literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}"
+        return f"CALL dp_link({place_of_rows}{_named(arguments)}{_removed(_SETTINGS, arguments)}"
+    return f"CALL dp_protect({literal(name)}{_named(arguments)}{_removed(_SETTINGS, arguments)}" if arguments else None
 
 
 _LINK = "link: {columns: visit_id, parent: visits.visit_id}"
@@ -252,3 +256,8 @@ def _named(arguments: Mapping[str, Any]) -> str:
             raise PolicyError(f"meta.dp has no argument {name!r}")
     values = {name: value if name in _TEXTS else number(value) for name, value in arguments.items()}
     return "".join(f", {name} := {literal(value)}" for name, value in values.items() if value is not None)
+
+
+def _removed(settings: tuple[str, ...], given: Mapping[str, Any]) -> str:
+    """NULL for settings that ``meta.dp`` does not name: it is the whole declaration, and nothing else would stay."""
+    return "".join(f", {name} := NULL" for name in settings if given.get(name) is None)

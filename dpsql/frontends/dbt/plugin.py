@@ -125,7 +125,8 @@ class Plugin(BasePlugin):
     @contextlib.contextmanager
     def _session(self) -> Iterator[Session]:
         """A session on a connection of its own to dbt's database: it sees what dbt has committed."""
-        with Session(_connection().cursor(), self._state) as session:
+        # what dbt prints may be read by those who must not know of rows
+        with Session(_connection().cursor(), self._state, logs_changes=False) as session:
             yield session
 
     def _watch(self, message: Any) -> None:
@@ -173,7 +174,8 @@ def _state_path(creds: Any, plugin_config: Mapping[str, Any]) -> Path:
     if given is not None:
         return Path(str(given))
     remote = creds is not None and ("://" in creds.path or creds.path.startswith("md:"))
-    path = None if creds is None or remote else state_beside(creds.path)
+    with _told_to_dbt():
+        path = None if creds is None or remote else state_beside(creds.path)
     if path is None:
         raise DbtRuntimeError(
             "dpsql keeps policy, budget and releases in a file beside the database, and this one is not a file: name "

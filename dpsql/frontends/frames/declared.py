@@ -9,7 +9,8 @@ from dpsql.errors import PolicyError
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit, canonical, place_of
 from dpsql.frontends.frames.rows import Frame, create_source, open_database, require_column, sql_columns, without_rows
 from dpsql.query.environment import folded
-from dpsql.query.statements import FunctionCall
+from dpsql.query.statements import Argument, FunctionCall
+from dpsql.session.declarations.people import same_column
 from dpsql.session.declare import Books, budgeted, declare
 from dpsql.session.links import link_steps, unit_column
 from dpsql.state import Policy, ProtectedTable
@@ -44,7 +45,7 @@ def _require_budget(unit: PrivacyUnit, policy: Policy) -> None:
         )
     if known is None or unit.epsilon_budget is None:
         return
-    if known != budgeted(unit.name, unit.epsilon_budget, unit.delta_budget):
+    if known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
         raise PolicyError(
             f"privacy unit {unit.name!r} has another budget than epsilon_budget={unit.epsilon_budget!r}, "
             f"delta_budget={unit.delta_budget!r}; leave them out to use it, or change it with CALL dp_unit"
@@ -52,7 +53,7 @@ def _require_budget(unit: PrivacyUnit, policy: Policy) -> None:
 
 
 def _require_agreement(unit: PrivacyUnit, source: str, protected: ProtectedTable, policy: Policy) -> None:
-    if protected.unit != unit.name:
+    if policy.unit(unit.name) != policy.unit(protected.unit):
         raise PolicyError(
             f"the rows of {source!r} belong to privacy unit {protected.unit!r}, which never changes: write "
             f"dpsql.unit({protected.unit!r}, …)"
@@ -89,7 +90,31 @@ def _declare(unit: PrivacyUnit, source: str, frame: Frame, books: Books) -> None
         columns = sql_columns(frame, connection)
         create_source(connection, without_rows(frame), columns, place_of(source), None)
         engine = DuckDBEngine(connection)
-        if unit.epsilon_budget is not None:
+        if not unit.separate_people:
+            _require_other_people(unit, source, column, books)
+        if unit.epsilon_budget is not None and books.read().policy().unit(unit.name) is None:
             books.write().declare_unit(budgeted(unit.name, unit.epsilon_budget, unit.delta_budget))
-        call = FunctionCall("dp_protect", (source,), {"unit": unit.name, "privacy_unit_column": column})
-        declare(call, books, engine)
+        said: dict[str, Argument] = {
+            "unit": unit.name,
+            "privacy_unit_column": column,
+            "separate_people": unit.separate_people,
+        }
+        declare(FunctionCall("dp_protect", (source,), said), books, engine)
+
+
+def _require_other_people(unit: PrivacyUnit, source: str, column: str, books: Books) -> None:
+    """Refuse a second budget for people who have one, in the words of frames; nothing is declared yet.
+
+    Raises:
+        PolicyError: a table of another unit has a unit column of this name.
+
+    """
+    policy = books.read().policy()
+    known = policy.unit(unit.name)
+    other = same_column((column,), canonical(source), unit.name if known is None else known.name, policy)
+    if other is not None:
+        raise PolicyError(
+            f"{source!r} seems to hold the people of {other.table!r}, which has the budget of unit {other.unit!r}: its "
+            f"unit column is called {other.privacy_unit_column!r}, too. Write dpsql.unit({other.unit!r}, …) if these "
+            "are the same people, or add separate_people=True if they are others"
+        )

@@ -59,6 +59,7 @@ class PrivacyUnit:
         source: the table, as ``'visits'`` or ``'clinic.visits'``; None where each frame is a source of its own.
         version: of the source; None for its current one.
         epsilon_budget, delta_budget: what a new unit may spend in all.
+        separate_people: a new source holds others than those whom a unit column of the same name tells apart elsewhere.
 
     """
 
@@ -69,6 +70,7 @@ class PrivacyUnit:
     version: str | None = None
     epsilon_budget: float | None = None
     delta_budget: float | None = None
+    separate_people: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -140,6 +142,7 @@ def unit(
     version: str | None = None,
     epsilon_budget: float | None = None,
     delta_budget: float | None = None,
+    separate_people: bool = False,
 ) -> PrivacyUnit:
     """Say whose rows a frame holds, and which ledger pays for questions about them.
 
@@ -154,13 +157,22 @@ def unit(
             current one.
         epsilon_budget: what the unit may spend in all, for one that has no budget yet.
         delta_budget: goes with it; half of it is for thresholds, half for stating rho as epsilon.
+        separate_people: a source whose unit column is called like that of another unit's is refused, because the same
+            people would have two budgets; ``True`` says that they are others, and the policy keeps it.
 
     Raises:
         PolicyError: the arguments do not go together.
 
     """
     return PrivacyUnit(
-        name, column, None if state is None else Path(state), source, version, epsilon_budget, delta_budget
+        name,
+        column,
+        None if state is None else Path(state),
+        source,
+        version,
+        epsilon_budget,
+        delta_budget,
+        separate_people,
     )
 
 

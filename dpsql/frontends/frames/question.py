@@ -83,7 +83,7 @@ class Question:
             names = dict.fromkeys((*self.keys, owner, *(one.column for one in measures if one.column is not None)))
             never_null = create_source(connection, self.frame, list(names), place_of(source), remembered, owner)
             text = self._text(measures, source, owner, remembered)
-            session = FrameSession(connection, books, self._terms(source, remembered), never_null)
+            session = FrameSession(connection, books, self._terms(source, remembered), never_null, len(self.frame))
             with contextlib.closing(session), in_words_of_pandas():
                 return Answer(session.explain(text, options) if explain else session.sql(text, options), measures)
 

@@ -177,7 +177,7 @@ def create_source(
     except Exception:
         unknown = sorted(set(names) - set(sql_columns(frame, connection)))
         if not unknown:
-            raise EngineError("the engine could not read the frame") from None
+            raise EngineError("the engine could not read the frame", charged=False) from None
         raise SchemaError(
             f"columns {', '.join(map(repr, unknown))} have a dtype without a type in SQL.",
             hint="Convert them first, as in df.astype({'month': 'str'}).",

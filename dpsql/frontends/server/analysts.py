@@ -38,7 +38,7 @@ _BODY: dict[str, Any] = {
         "sql": {"type": "string", "description": "one statement"},
         "params": {"type": ["array", "object", "null"], "description": "values for ? or for $name"},
         "options": {"type": "object", "description": "as in OPTIONS (…)"},
-        "timeout_seconds": {"type": "number", "description": "most time until the answer"},
+        "timeout_seconds": {"type": "number", "description": "deadline of the answer, rounded up to a moment"},
     },
 }
 
@@ -62,8 +62,9 @@ class AnalystRoutes:
     def _described(self) -> tuple[Described, ...]:
         fetched = said(
             401, 404, *OF_AN_ANSWER, 416,
-            _200="the answer", _206="the range of it", _202="there is no answer yet; ask again",
-            _410="the query was cancelled",
+            _200="the answer", _206="the range of it", _202="there is no answer yet; Retry-After says when to look",
+            _410="there is no answer and will be none: the deadline is past, or the query was cancelled",
+            _500="the answer cannot be written in this form",
         )  # fmt: skip
         routes = [
             Described(
@@ -77,7 +78,7 @@ class AnalystRoutes:
                 said(
                     400, 401, 403, 406, 408, 409, 413, 415, 422, 429, 500, 503,
                     _200="the answer, where it was there within wait", _202="the question was taken",
-                    _410="the query was cancelled meanwhile",
+                    _410="the deadline passed within wait without an answer, or the query was cancelled",
                 ),
                 parameters=_WAIT, produces=tuple(FORMATS.values()), body=_BODY,
             ),
@@ -128,17 +129,24 @@ class AnalystRoutes:
 
     async def _ask(self, request: Request) -> Response:
         analyst = self._who(request)
-        wait = wait_of(request, 0.0, self._settings.timeout_seconds)
+        wait = wait_of(request, 0.0, self._queries.longest_wait)
         # what the reply is to be is found out before anything is asked
         form = format_asked(request) if wait else "json"
         query = self._queries.ask(analyst, await read_question(request, self._settings))
         if not wait:
-            return _taken(query)
+            return self._taken(query)
         return await self._answered(query, form, wait, request)
+
+    def _taken(self, query: Query) -> Response:
+        headers = {
+            "Location": f"/v1/queries/{query.query_id}",
+            "Retry-After": str(self._queries.seconds_to_next(query)),
+        }
+        return JSONResponse({"id": query.query_id, "state": query.state}, 202, headers)
 
     async def _look(self, request: Request) -> Response:
         query = self._own(request)
-        await _shown(query, wait_of(request, 0.0, self._settings.timeout_seconds))
+        await _shown(query, wait_of(request, 0.0, self._queries.longest_wait))
         return _state(query)
 
     async def _cancel(self, request: Request) -> Response:
@@ -151,13 +159,13 @@ class AnalystRoutes:
         named = request.path_params.get("form")
         query = self._own(request)
         form = format_asked(request) if named is None else format_named(named)
-        wait = wait_of(request, _WAIT_SECONDS, self._settings.timeout_seconds)
+        wait = wait_of(request, _WAIT_SECONDS, self._queries.longest_wait)
         return await self._answered(query, form, wait, request)
 
     async def _ask_by_get(self, request: Request) -> Response:
         analyst = self._who(request)
         form = format_named(request.path_params["form"])
-        wait = wait_of(request, self._settings.timeout_seconds, self._settings.timeout_seconds)
+        wait = wait_of(request, self._queries.longest_wait, self._queries.longest_wait)
         question = question_of_url(request.query_params, self._settings)
         query = self._queries.recent(analyst, question, _SAME_SECONDS)
         if query is None:
@@ -179,7 +187,7 @@ class AnalystRoutes:
         await _shown(query, wait)
         match query.outcome:
             case None:
-                return _taken(query)
+                return self._taken(query)
             case Result() as result:
                 return await answer_reply(query, result, form, request)
             case error if query.state == "cancelled":
@@ -192,11 +200,6 @@ async def _shown(query: Query, wait: float) -> None:
     if wait and not query.shown.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(query.shown.wait(), wait)
-
-
-def _taken(query: Query) -> Response:
-    headers = {"Location": f"/v1/queries/{query.query_id}", "Retry-After": "1"}
-    return JSONResponse({"id": query.query_id, "state": query.state}, 202, headers)
 
 
 def _state(query: Query) -> Response:

@@ -9,7 +9,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dpsql.errors import DpsqlError
 from dpsql.frontends.server.analysts import said
 from dpsql.frontends.server.application import Described
 from dpsql.frontends.server.metrics import CONTENT_TYPE, Metrics
@@ -122,5 +121,5 @@ class CuratorRoutes:
             "seconds_waited": round(waited, 6),
             "seconds_worked": None if query.began_at is None else round(ended - query.began_at, 6),
             "rows": len(query.outcome) if isinstance(query.outcome, Result) else None,
-            "error": type(query.outcome).__name__ if isinstance(query.outcome, DpsqlError) else None,
+            "error": None if query.outcome is None else query.error,
         }

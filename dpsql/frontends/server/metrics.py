@@ -35,11 +35,13 @@ class Metrics:
         """A request was answered."""
         self._requests.labels(method, route, str(status)).inc()
 
+    def worked(self, analyst: str, seconds: float) -> None:
+        """A worker gave a question back, whatever is shown of it, and when."""
+        self._seconds.labels(analyst).observe(seconds)
+
     def ended(self, query: Query) -> None:
-        """A question has its outcome and no longer takes a place."""
+        """A question has its outcome, and its turn is over."""
         self._queries.labels(query.analyst, query.state).inc()
-        if query.began_at is not None and query.ended_at is not None:
-            self._seconds.labels(query.analyst).observe(query.ended_at - query.began_at)
         if isinstance(query.outcome, Result):
             self._rows.labels(query.analyst).inc(len(query.outcome))
             if query.outcome.receipt is not None:

@@ -13,6 +13,7 @@ from dpsql.errors import (
     BudgetError,
     CalibrationError,
     DpsqlError,
+    EngineError,
     EntropyError,
     ParseError,
     PolicyError,
@@ -31,13 +32,15 @@ _STATUS: tuple[tuple[type[DpsqlError], int], ...] = (
     (AccessError, 403),
     (BudgetError, 409),
     (ReleaseError, 409),
+    # no answer by the deadline, and none will come: for a 5xx, and for 408, clients ask again by themselves
+    (EngineError, 410),
     (StateError, 503),
     (EntropyError, 503),
     (RemoteError, 503),
     (DpsqlError, 500),
 )
-OF_AN_ANSWER = tuple(sorted({status for _, status in _STATUS}))
-"""Every status that an error of an answer may have."""
+OF_AN_ANSWER = tuple(sorted({status for _, status in _STATUS} - {500}))
+"""Every status that an error of an answer may have; 503 where the server is stopping."""
 
 
 class Problem(Exception):  # noqa: N818 — the name of RFC 9457

@@ -1,21 +1,25 @@
 """Asks the session in threads: who may ask how much at a time, when answers are shown, and what stops a query.
 
-All bookkeeping is the event loop's; a worker thread sees one question and gives back one outcome.
+All bookkeeping is the event loop's; a worker thread sees one question and gives back one outcome. What an analyst is
+told, and when, hangs on their own requests alone, but for one thing: at which of a question's moments its answer is
+there. So their turns follow the moments and not the workers, and no limit counts the questions of others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from dpsql.engine import stopped_by
-from dpsql.errors import AccessError, DpsqlError
+from dpsql.errors import AccessError, DpsqlError, EngineError
 from dpsql.frontends.server.metrics import Metrics
 from dpsql.frontends.server.problems import Problem, busy
-from dpsql.frontends.server.query import Outcome, Query, cancelled, out_of_time, stopping
+from dpsql.frontends.server.query import Outcome, Query, cancelled, is_told, stopping, unanswered
 from dpsql.frontends.server.requests import Question
 from dpsql.frontends.server.settings import Settings
 from dpsql.frontends.server.times import AnswerTimes
@@ -23,6 +27,8 @@ from dpsql.query.environment import folded
 from dpsql.session import Session
 
 T = TypeVar("T")
+
+logger = logging.getLogger("dpsql.server")
 
 
 class Queries:
@@ -34,9 +40,13 @@ class Queries:
         self._settings = settings
         self._metrics = metrics
         self._times = AnswerTimes(settings.first_answer_seconds)
+        # as long as the latest deadline of a question whose turn comes at once, and a little
+        self.longest_wait = self._times.at(settings.timeout_seconds) + 1.0
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="dpsql-worker")
         self._workers = asyncio.Semaphore(settings.workers)
         self._turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(settings.at_once))
+        # a turn ends at a moment that is known, also where the engine goes on; the next work waits for the engine
+        self._places: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(settings.at_once))
         self._waiting: Counter[str] = Counter()
         self._held: dict[str, Query] = {}
         self._answered: dict[str, deque[Query]] = defaultdict(deque)
@@ -46,13 +56,11 @@ class Queries:
         """Take a question.
 
         Raises:
-            Problem: the server is stopping (503), or the analyst or all together ask too much at a time (429).
+            Problem: the server is stopping (503), or the analyst asks too much at a time (429).
 
         """
         if self.is_stopping:
             raise Problem(503, stopping())
-        if self._waiting.total() >= self._settings.waiting_in_all:
-            raise busy("the server has as many questions as it takes; ask again in a moment")
         if self._waiting[analyst] >= self._settings.waiting:
             raise busy(f"{self._settings.waiting} questions of yours are waiting; ask again when one is answered")
         query = Query(analyst, question, self.now())
@@ -89,6 +97,13 @@ class Queries:
         query.show(cancelled(), self.now())
         return True
 
+    def seconds_to_next(self, query: Query) -> int:
+        """Whole seconds until it is looked again whether there is an answer; 1 where that is not known."""
+        if query.turn_at is None:
+            return 1
+        elapsed = self.now() - query.turn_at
+        return max(1, math.ceil(self._times.at(elapsed) - elapsed))
+
     def all(self) -> tuple[Query, ...]:
         """Everything that is held, for the curator."""
         return tuple(self._held.values())
@@ -100,6 +115,7 @@ class Queries:
             await asyncio.wait(self._tasks, timeout=self._settings.grace_seconds)
         for query in self._held.values():
             query.stop.set()
+            query.error = query.error or ("stopping" if query.outcome is None else None)
             query.show(stopping(), self.now())
         left = tuple(self._tasks)
         for task in left:
@@ -126,32 +142,40 @@ class Queries:
             asyncio.get_running_loop().call_later(self._settings.keep_seconds, self._forget_old, query.analyst)
 
     async def _in_turn(self, query: Query) -> None:
-        """Work on a question; it keeps its analyst's turn until its answer is shown, or would be."""
-        began = self.now()
-        limit = self._times.at(query.question.timeout_seconds)
+        """Look at each moment whether there is an answer; then the turn ends, whatever the engine still does."""
+        query.turn_at = began = self.now()
+        limit = query.question.timeout_seconds
         work = self._spawn(self._work(query))
-        given_up = self._spawn(query.given_up.wait())
-        await asyncio.wait({work, given_up}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        given_up.cancel()
-        if not work.done():
-            elapsed = self.now() - began
-            if elapsed < limit:
-                await self._until(began + min(limit, self._times.at(elapsed)))
-            query.show(out_of_time(), self.now())
+        try:
+            if not self._settings.first_answer_seconds:
+                given_up = self._spawn(query.given_up.wait())
+                await asyncio.wait({work, given_up}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                given_up.cancel()
+            for moment in self._times.until(limit):
+                await self._until(began + moment)
+                if query.given_up.is_set():
+                    return
+                if work.done() and is_told(work.result()):
+                    query.show(work.result(), self.now())
+                    return
+            query.error = query.error or "out of time"
+            query.show(unanswered(), self.now())
+        finally:
             query.stop.set()
-        outcome = await work
-        await self._until(began + self._times.at(self.now() - began))
-        query.show(outcome, self.now())
 
     async def _work(self, query: Query) -> Outcome:
-        async with self._workers:
+        async with self._places[query.analyst], self._workers:
             if query.stop.is_set():
-                return out_of_time()
+                return unanswered()
             query.began_at = self.now()
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, query)
+                outcome = await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, query)
             finally:
                 query.ended_at = self.now()
+                self._metrics.worked(query.analyst, query.ended_at - query.began_at)
+            if isinstance(outcome, DpsqlError):
+                query.error = query.error or type(outcome).__name__
+            return outcome
 
     def _answer(self, query: Query) -> Outcome:
         """Ask, in a worker thread; what goes wrong is an outcome, without the frames that led to it."""
@@ -162,6 +186,10 @@ class Queries:
                 return self._session.as_analyst(query.analyst).sql(question.sql, question.params, **question.options)
         except DpsqlError as error:
             return error.with_traceback(None)
+        except Exception as error:
+            # its text may quote what was asked or found
+            logger.error("a question failed with %s", type(error).__name__)
+            return EngineError.unanswered()
 
     def _require_declared(self, analyst: str) -> None:
         """A token alone is no clearance: what an analyst may be shown is for the policy to say.

@@ -1,4 +1,9 @@
-"""One question from when it is taken to when its answer is forgotten."""
+"""One question from when it is taken to when its answer is forgotten.
+
+What may come of it has two classes. Answers, and refusals that follow from policy, text and the books, are told when
+they are there. All else (no time left, an engine, a state file or a machine that failed, a bug) may hang on rows or on
+other people's questions: it is told at the question's deadline alone, in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,23 @@ import secrets
 import threading
 from dataclasses import dataclass, field
 
-from dpsql.errors import DpsqlError, EngineError, RemoteError
+from dpsql.errors import (
+    AccessError,
+    BudgetError,
+    CalibrationError,
+    DpsqlError,
+    EngineError,
+    PolicyError,
+    QueryError,
+    ReleaseError,
+    RemoteError,
+)
 from dpsql.frontends.server.requests import Question
 from dpsql.session import Result
 
 Outcome = Result | DpsqlError
+
+_TOLD = (Result, QueryError, PolicyError, CalibrationError, AccessError, BudgetError, ReleaseError)
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +45,9 @@ class Query:
         stop: set when the engine is to be interrupted.
         outcome: what the analyst sees; None until then.
         shown_at: when that was.
+        turn_at: when its analyst's turn came to it, from which its moments count.
         began_at, ended_at: when a worker took it and gave it back, whatever is shown then: for the curator alone.
+        error: type of the error that came of it, or why there is none: for the curator alone.
         encoded: the answer's bytes by media type, made when they are first asked for.
 
     """
@@ -42,8 +61,10 @@ class Query:
     stop: threading.Event = field(default_factory=threading.Event)
     outcome: Outcome | None = None
     shown_at: float | None = None
+    turn_at: float | None = None
     began_at: float | None = None
     ended_at: float | None = None
+    error: str | None = None
     encoded: dict[str, bytes] = field(default_factory=dict)
 
     def show(self, outcome: Outcome, now: float) -> None:
@@ -74,9 +95,14 @@ def cancelled() -> RemoteError:
     return RemoteError("the query was cancelled; a charge that was made stays and pays for asking the same again")
 
 
-def out_of_time() -> EngineError:
-    """What an analyst is told when an answer is not there in time; the same as in the curator's process."""
-    return EngineError("the query ran out of time")
+def is_told(outcome: Outcome) -> bool:
+    """Whether an outcome is told when it is there; the others are `unanswered`, at the deadline."""
+    return isinstance(outcome, _TOLD)
+
+
+def unanswered() -> EngineError:
+    """What an analyst is told at the deadline where there is no answer; the same as by a handle in one process."""
+    return EngineError.unanswered()
 
 
 def stopping() -> RemoteError:

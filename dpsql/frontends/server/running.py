@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from dpsql.errors import PolicyError
 from dpsql.frontends.server.analysts import AnalystRoutes
 from dpsql.frontends.server.application import application
+from dpsql.frontends.server.arrivals import timed_protocol
 from dpsql.frontends.server.curator import CuratorRoutes
 from dpsql.frontends.server.metrics import Metrics
 from dpsql.frontends.server.queries import Queries
@@ -75,7 +76,7 @@ async def serve(
         rooms.append((curator, application(routes, lambda *_: None)))
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(_listening(door.address)) for door, _ in rooms]
-        servers = [_Server(_config(app, certificate)) for _, app in rooms]
+        servers = [_Server(_config(app, certificate, settings.body_seconds)) for _, app in rooms]
         running = [asyncio.create_task(one.serve([at])) for one, at in zip(servers, sockets, strict=True)]
         stopped = asyncio.create_task(stop.wait())
         while not all(one.started for one in servers) and not any(task.done() for task in running):
@@ -115,10 +116,10 @@ def run_until_signalled(
     asyncio.run(run())
 
 
-def _config(app: Starlette, certificate: Certificate | None) -> uvicorn.Config:
+def _config(app: Starlette, certificate: Certificate | None, arrival_seconds: float) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=timed_protocol(arrival_seconds),
         ws="none",
         lifespan="off",
         # its access log has the query string, with the statement in it

@@ -47,17 +47,18 @@ class Settings:
         workers: questions that are worked on at a time.
         at_once: of one analyst. With 1, no question of theirs is begun before the answer to the one before is shown, so
             that none of them can time another.
-        waiting: questions of one analyst that are waiting or worked on; the next is answered 429.
-        waiting_in_all: the same of all analysts.
-        timeout_seconds: most time until an answer, from when its work begins.
-        first_answer_seconds: answers are shown this long after work on them began, or twice, four times, eight times as
+        waiting: questions of one analyst that are waiting or worked on; the next is answered 429. There is no such
+            number for all analysts together: it would tell each of them of the others.
+        timeout_seconds: most time until an answer, from when its turn comes; rounded up to one of the times, which is
+            its deadline.
+        first_answer_seconds: answers are shown this long after their turn came, or twice, four times, eight times as
             long; 0 shows them when they are there. See `times`.
         keep_seconds: how long an answer can be fetched.
         kept: how many answers of one analyst can be.
         kept_bytes: of answers of one analyst, the oldest are forgotten beyond this.
         body_bytes: largest request.
         statement_length: longest statement, in characters.
-        body_seconds: within which a request has to be here.
+        body_seconds: within which the headers of a request have to be here, and then its body.
         grace_seconds: what is being worked on when the server is stopped has this long.
         ask_by_get: whether a GET may ask, and so charge.
 
@@ -66,7 +67,6 @@ class Settings:
     workers: int = 4
     at_once: int = 1
     waiting: int = 16
-    waiting_in_all: int = 512
     timeout_seconds: float = 300.0
     first_answer_seconds: float = 0.1
     keep_seconds: float = 600.0
@@ -79,7 +79,7 @@ class Settings:
     ask_by_get: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("workers", "at_once", "waiting", "waiting_in_all"):
+        for name in ("workers", "at_once", "waiting"):
             if getattr(self, name) < 1:
                 raise PolicyError(f"{name.replace('_', '-')} takes a number from 1 up")
         if not 0 < self.timeout_seconds < 1e6:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.errors import PolicyError
+from dpsql.query.environment import folded
 from dpsql.session.reader import CURATOR
 
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
@@ -57,6 +58,7 @@ def add_token(path: Path, name: str) -> str:
         PolicyError: the name cannot stand in the file.
 
     """
+    name = name.strip()
     _require_name(name)
     token = _PREFIX + secrets.token_urlsafe(32)
     descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
@@ -84,10 +86,12 @@ def read_tokens(path: Path) -> Tokens:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PolicyError(f"others can write to {path} and so let themselves in: chmod go-w {path}")
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1)]
-    entries = tuple(_entry(path, number, words) for number, words in lines if words and not words[0].startswith("#"))
+    entries = [_entry(path, number, words) for number, words in lines if words and not words[0].startswith("#")]
     if not entries:
         raise PolicyError(f"{path} holds no token; make one with: dpsql token NAME --add-to {path}")
-    return Tokens(entries)
+    # one reader has one name, the first that is written, as the policy compares names
+    spelling: dict[str, str] = {folded(CURATOR): CURATOR}
+    return Tokens(tuple((spelling.setdefault(folded(name), name), known) for name, known in entries))
 
 
 def analysts_of(tokens: Tokens) -> Tokens:

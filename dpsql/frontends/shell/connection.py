@@ -138,9 +138,6 @@ class _ShellCursor:
             sql = first + "".join(text_literal(value) + part for value, part in zip(parameters, rest, strict=True))
         return self._connection.rows(_PINNED, sql)
 
-    def bind(self, sql: str) -> None:
-        self.table(f"DESCRIBE {sql}")
-
     def table(self, sql: str) -> pa.Table:
         return self._connection.run(_PINNED, sql)
 
@@ -153,6 +150,9 @@ class _ShellCursor:
     def offer(self, name: str, table: pa.Table) -> None:
         self._connection.put(name, table)
         self._offered.append(name)
+
+    def count_progress(self) -> None:
+        """Nothing: the prompt has no progress of a helper's query."""
 
     def interrupt(self) -> None:
         """Nothing: a question from the shell has no limit of time, and its reading ends with its query."""

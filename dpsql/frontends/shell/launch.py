@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import runpy
 import shutil
 import sys
@@ -29,10 +31,10 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
     """
     shell = _beside_python("duckdb") or shutil.which("duckdb")
     if shell is None:
-        raise EngineError("there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
+        raise _impossible("there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
     library = native_library()
     if library is None:
-        raise EngineError("the extension for the shell is not built: dpsql install-extension (needs a C compiler)")
+        raise _impossible("the extension for the shell is not built: dpsql install-extension (needs a C compiler)")
     environment = os.environ | {HELPER_VARIABLE: _program()}
     if state is not None:
         environment[STATE_VARIABLE] = str(state.absolute())
@@ -44,38 +46,54 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
 def install_extension(folder: Path) -> str:
     """Put the extension into a folder, built if need be; returns what to write into ``~/.duckdbrc``.
 
+    Each installation of dpsql has a folder of its own there, which the line names: the library, and beside it the
+    program that it starts. So another environment does not change what this line loads.
+
     Raises:
         EngineError: it is not built, and cannot be.
 
     """
-    folder = folder.expanduser().absolute()
     built = native_library() or _built()
+    program = _program()
+    folder = folder.expanduser().absolute() / _installation(program)
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / built.name
     fresh = folder / f"{built.name}.new"
     shutil.copyfile(built, fresh)
     # in one step, so that no shell loads half a library
     fresh.replace(library)
-    Path(f"{library}.helper").write_text(f"{_program()}\n", encoding="utf-8")
+    Path(f"{library}.helper").write_text(f"{program}\n", encoding="utf-8")
     return f"LOAD {text_literal(str(library))}; {_MACRO};"
+
+
+def _installation(program: str) -> str:
+    """A folder's name for one installation: its environment's, and a digest of where its program is."""
+    bin_folder = Path(program).absolute().parent
+    environments = (part.name for part in bin_folder.parents if part.name and not part.name.startswith("."))
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", next(environments, "dpsql"))
+    return f"{name}-{hashlib.sha256(os.fsencode(bin_folder)).hexdigest()[:8]}"
 
 
 def _built() -> Path:
     try:
         runpy.run_path(str(asset("udfs", "native", "build.py")), run_name="__main__")
     except SystemExit as refusal:
-        raise EngineError(str(refusal.code)) from None
+        raise _impossible(str(refusal.code)) from None
     library = native_library()
     if library is None:
-        raise EngineError("the extension could not be built")
+        raise _impossible("the extension could not be built")
     return library
+
+
+def _impossible(reason: str) -> EngineError:
+    return EngineError(reason, withheld=False, charged=False)
 
 
 def _program() -> str:
     """The command ``dpsql`` of the Python that runs."""
     program = _beside_python("dpsql") or shutil.which("dpsql")
     if program is None:
-        raise EngineError("there is no command dpsql beside this Python; install dpsql with pip")
+        raise _impossible("there is no command dpsql beside this Python; install dpsql with pip")
     return program
 
 

@@ -277,12 +277,12 @@ def test_calibrations_are_fast() -> None:
         times = []
         for offset in range(3):
             epsilon = 0.35 + 1e-5 * (start + offset)
-            began = time.perf_counter()
+            began = time.process_time()
             point = best_csh(epsilon, 1e-5, k=k)
-            times.append(time.perf_counter() - began)
-            began = time.perf_counter()
+            times.append(time.process_time() - began)
+            began = time.process_time()
             csh_threshold(epsilon, 1e-5, k=k, sigma=1.1 * point.sigma)
-            times[-1] = max(times[-1], time.perf_counter() - began)
+            times[-1] = max(times[-1], time.process_time() - began)
         return min(times)
 
     assert best_of_three(10, 1) < 0.05

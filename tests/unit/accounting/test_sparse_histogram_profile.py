@@ -339,15 +339,15 @@ def test_large_and_small_calibrations_are_fast() -> None:
     def best_of_three(max_groups: int, start: int) -> float:
         times = []
         for offset in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             best_gshm(0.35 + 1e-6 * (start + offset), 1e-5, max_groups=max_groups)
-            times.append(time.perf_counter() - began)
+            times.append(time.process_time() - began)
         return min(times)
 
     assert best_of_three(1000, 1) < 0.05
-    began = time.perf_counter()
+    began = time.process_time()
     gshm_delta(0.35, max_groups=10**5, sigma=point.sigma, tau=point.tau)
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])

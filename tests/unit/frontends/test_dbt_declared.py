@@ -47,8 +47,13 @@ def statements(
 UNITS = {"units": {"patient": {"epsilon_budget": 3, "delta_budget": "1e-6"}}}
 VISITS = {"unit": "patient", "privacy_unit_column": "patient_id", "max_groups_contributed": 4}
 UNIT = "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-06)"
+OTHERS = (
+    ", default_rho := NULL, default_epsilon := NULL, default_delta := NULL, min_privacy_units_per_group := NULL, "
+    "rho_window := NULL, rho_ceiling := NULL"
+)
 PROTECT = (
-    "CALL dp_protect('\"visits\"', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 4"
+    "CALL dp_protect('\"visits\"', unit := 'patient', privacy_unit_column := 'patient_id', "
+    f"max_groups_contributed := 4, max_rows_per_group := NULL{OTHERS}"
 )
 
 
@@ -58,8 +63,8 @@ def test_units_come_first_then_the_table_then_its_columns() -> None:
     assert statements(nodes, "m.visits", sources=sources) == [
         UNIT,
         f"{PROTECT})",
-        "CALL dp_domain('\"visits\"', 'cost', bounds := [0, 500.0])",
-        "CALL dp_domain('\"visits\"', 'city', keys := ['it''s', '1e3'])",
+        "CALL dp_domain('\"visits\"', 'cost', bounds := [0, 500.0], keys := NULL, keys_from := NULL)",
+        "CALL dp_domain('\"visits\"', 'city', keys := ['it''s', '1e3'], bounds := NULL, keys_from := NULL)",
     ]
 
 
@@ -106,8 +111,25 @@ def test_links_and_lists_of_keys_bring_their_tables_along() -> None:
     assert statements(nodes, "m.meals", sources=sources) == [
         f"{PROTECT})",
         "CALL dp_public('\"dishes\"', version := 'a')",
-        "CALL dp_link('\"meals\"', 'visit_id', parent := ['\"visits\".\"visit_id\"'])",
-        "CALL dp_domain('\"meals\"', 'dish', keys_from := '\"dishes\".\"name\"')",
+        "CALL dp_link('\"meals\"', 'visit_id', parent := ['\"visits\".\"visit_id\"'], "
+        f"max_groups_contributed := NULL, max_rows_per_group := NULL{OTHERS})",
+        "CALL dp_domain('\"meals\"', 'dish', keys_from := '\"dishes\".\"name\"', bounds := NULL, keys := NULL)",
+    ]
+
+
+def test_what_is_meant_though_it_looks_wrong_is_said_in_the_same_words() -> None:
+    meant = {"separate_people": True, "replace": True, "min_privacy_units_per_group": 3}
+    others = OTHERS.replace(", min_privacy_units_per_group := NULL", "")
+    nodes = {
+        "m.visits": node("visits", {**VISITS, **meant}, cost={"bounds": None, "keys": ["a"], "replace": True}),
+        "m.staff": node("staff", {"public": True, "public_by_decision": "1e3 names"}),
+    }
+    assert statements(nodes, "m.visits", "m.staff") == [
+        PROTECT.removesuffix(f", max_rows_per_group := NULL{OTHERS}")
+        + f", separate_people := True, replace := True, min_privacy_units_per_group := 3, max_rows_per_group := NULL"
+        f"{others})",
+        "CALL dp_domain('\"visits\"', 'cost', keys := ['a'], replace := True, bounds := NULL, keys_from := NULL)",
+        "CALL dp_public('\"staff\"', public_by_decision := '1e3 names')",
     ]
 
 

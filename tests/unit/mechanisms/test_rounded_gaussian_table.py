@@ -62,14 +62,14 @@ def test_tables_are_cached() -> None:
 
 
 @pytest.mark.long
-def test_the_largest_table_is_built_in_a_tenth_of_a_second() -> None:
+def test_the_largest_table_is_built_in_a_fifth_of_a_second() -> None:
     seconds = []
     for _ in range(5):
         rounded_normal_table.cache_clear()
-        start = time.perf_counter()
+        start = time.process_time()
         rounded_normal_table(31.9)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.1
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.2
 
 
 @pytest.mark.parametrize("sigma_steps", [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0**45 * (1 + 2**-52)])

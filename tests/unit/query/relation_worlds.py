@@ -63,12 +63,13 @@ class _Remembering(DuckDBEngine):
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         return self._once(lambda: DuckDBEngine.resolve(self, parts), "resolve", *parts)  # type: ignore[no-any-return]
 
-    def find(self, canonical: str) -> TableSchema | None:
-        return self._once(lambda: DuckDBEngine.find(self, canonical), "find", canonical)  # type: ignore[no-any-return]
+    def find(self, canonical: str, *, views: bool = False) -> TableSchema | None:
+        look = lambda: DuckDBEngine.find(self, canonical, views=views)  # noqa: E731
+        return self._once(look, "find", canonical, views)  # type: ignore[no-any-return]
 
-    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
-        look = lambda: DuckDBEngine.is_unique(self, schema, columns)  # noqa: E731
-        return self._once(look, "unique", schema.catalog_name, tuple(columns))  # type: ignore[no-any-return]
+    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+        look = lambda: DuckDBEngine.unique_columns(self, schema)  # noqa: E731
+        return self._once(look, "unique", schema.catalog_name)  # type: ignore[no-any-return]
 
     def is_base_table(self, schema: TableSchema) -> bool:
         return self._once(lambda: DuckDBEngine.is_base_table(self, schema), "base", schema.catalog_name)  # type: ignore[no-any-return]
@@ -115,7 +116,7 @@ class World:
                 for column, values in LISTED.items()
             ),
             "CALL dp_public('cities')",
-            "CALL dp_public('ids')",
+            "CALL dp_public('ids', public_by_decision := 'numbers that nobody has')",
         ):
             self.session.sql(statement)
 

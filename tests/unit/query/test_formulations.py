@@ -223,12 +223,12 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
     )
     laboratory.session.sql("CALL dp_protect('sized', unit := 'u', privacy_unit_column := 'pid')")
     frame = laboratory.plan("SELECT k, count(DISTINCT pid) FROM sized GROUP BY k", max_groups_contributed=2).frame
-    found = laboratory.engine.sizes(approximate_sizes_sql(frame), listed_keys=None, timeout_seconds=None)
+    found = laboratory.engine.sizes(approximate_sizes_sql(frame, SALT), listed_keys=None, timeout_seconds=None)
     assert found.rows == 18_000
     assert found.units == pytest.approx(450, rel=0.15)
     assert found.keys == pytest.approx(36, abs=5)
     assert found.pairs == pytest.approx(900, rel=0.15)
-    sql = approximate_sizes_sql(frame, 7)
+    sql = approximate_sizes_sql(frame, SALT, 7)
     assert laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None).rows == 7
 
 

@@ -21,15 +21,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import QueryError
-from dpsql.query import bound, joined_rows, outside, predicates, sources, unit_groups
+from dpsql.query import bound, joined_rows, outside, predicates, row_cut, row_growth, sources, unit_groups
 from dpsql.query.added_up import exact_sql
 from dpsql.query.dialect import quote
-from dpsql.query.environment import Column
 from dpsql.query.frame import PRESENCE, Frame, Statistic
 from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner, Relation
+from dpsql.query.salt import with_salt
 from dpsql.release import calibrate
 from dpsql.session.prepared import Prepared
 from tests.unit.query.random_relations import Query, Value, Writer, database, mutated
@@ -45,6 +45,8 @@ _SHORT = settings(
     phases=(Phase.generate,),
 )
 _NUMBERS = st.integers(0, 2**32 - 1)
+_CUT_EXAMPLES = 4
+_CUT_NEAR = 107
 _QUERIES = 4
 Rewrite = Callable[[str], str]
 Numbers = dict[tuple[Value, ...], tuple[float, ...]]
@@ -133,7 +135,7 @@ class Look:
             _check_sensitivity(part, before, after)
         _check_sums(planned.query, found)
         expected: list[Numbers | None] = [None] * len(found)
-        if query.comparable and not query.tight:
+        if query.comparable and not query.tight and not planned.query.frame.cuts:
             compared = zip(planned.parts, found, strict=True)
             expected = [_agreed(self._world, query, planned.query, part, exact) for part, exact in compared]
         self._seen.compared += any(one is not None for one in expected)
@@ -153,6 +155,7 @@ class Look:
                 "interval": "INTERVAL" in kinds,
                 "list": "INTEGER[]" in kinds,
                 "public": planned.query.frame.public_keys is not None,
+                "cut": bool(planned.query.frame.cuts),
             }.items()
             if there
         )
@@ -195,7 +198,8 @@ class Look:
 
 def _rows(connection: duckdb.DuckDBPyConnection, plan: PrivateQuery) -> list[tuple[Value, str]]:
     """The rows that the plan reads: each with its unit, and byte by byte."""
-    found = connection.execute(f"SELECT {plan.frame.unit_column.sql}, * FROM {plan.frame.relation}").fetchall()
+    relation = with_salt(plan.frame.relation, SALT)
+    found = connection.execute(f"SELECT {plan.frame.unit_column.sql}, * FROM {relation}").fetchall()
     return [(as_value(unit), repr(rest)) for unit, *rest in found]
 
 
@@ -318,6 +322,34 @@ def test_rows_of_a_unit_are_its_own(worlds: tuple[World, World]) -> None:
     _check_seen(seen)
 
 
+def _few_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """So few that random tables, which are small, have units with more."""
+    patch.setattr(row_cut, "MOST_JOINED", 5)
+
+
+def test_rows_of_a_unit_are_its_own_where_joins_cut_them(
+    worlds: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a unit is told by its own rows and the salt: not by their order, nor by rows of others."""
+    _few_are_kept(monkeypatch)
+    seen = Seen()
+    for number in range(_CUT_NEAR, _CUT_NEAR + _CUT_EXAMPLES):
+        check_example(worlds, number, seen)
+    assert seen.had["cut"] > _CUT_EXAMPLES // 2
+
+
+@pytest.mark.long
+def test_rows_of_a_unit_are_its_own_where_joins_cut_them_over_many_examples(
+    worlds: tuple[World, World], monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    _few_are_kept(monkeypatch)
+    seen = Seen()
+    settings(_SHORT, max_examples=1000, derandomize=False)(given(number=_NUMBERS)(_look))(worlds, seen)
+    for name in ("examples", "asked", "answered", "had"):
+        record_property(name, getattr(seen, name))
+    assert seen.had["cut"] > 500
+
+
 @pytest.mark.long
 def test_rows_of_a_unit_are_its_own_over_many_examples(
     worlds: tuple[World, World], record_property: Callable[[str, object], None]
@@ -347,7 +379,7 @@ class Fault:
 
 
 def _joined_without_the_unit(patch: pytest.MonkeyPatch) -> None:
-    for module in (joined_rows, predicates):
+    for module in (joined_rows, predicates, row_growth):
         patch.setattr(module, "are_one_unit", lambda left, right, equal: bool(equal))
 
 
@@ -356,16 +388,9 @@ def _grouped_without_the_unit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_in_as_sql_has_it(patch: pytest.MonkeyPatch) -> None:
-    kept = predicates._kept
-
-    def native(
-        outer: str, inner: str, compared: tuple[predicates.Comparison, ...], *, negated: bool, known: tuple[Column, ...]
-    ) -> str:
-        if known and len(compared) == 1:
-            return predicates._not_in(outer, inner, compared[0])
-        return kept(outer, inner, compared, negated=negated, known=known)
-
-    patch.setattr(predicates, "_kept", native)
+    patch.setattr(
+        predicates, "_is_as_written", lambda inner, predicate, compared: len(predicate.compared) == len(compared) == 1
+    )
 
 
 def _distinct_without_the_unit(patch: pytest.MonkeyPatch) -> None:
@@ -409,7 +434,7 @@ def _less_noise_than_is_paid_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(calibrate, "sigma_at", lambda *what: 0.9 * whole(*what))
 
 
-FAULTS = (
+FAULTS: tuple[Fault, ...] = (
     Fault("a join without the unit", "another unit", 11, _joined_without_the_unit),
     Fault("a group without the unit", "otherwise", 0, _grouped_without_the_unit),
     Fault("rows of nobody kept", "otherwise", 54, rewrite=lambda sql: sql.replace("WHERE unit IS NOT NULL ", "")),
@@ -421,7 +446,7 @@ FAULTS = (
     Fault("less noise than is paid for", "more than is paid", 7, _less_noise_than_is_paid_for),
     Fault("the row without collations", "the row holds otherwise", 306, _spelled_as_they_come(outside)),
     Fault(
-        "NULL is never shown", "the row holds otherwise", 1,
+        "NULL is never shown", "the row holds otherwise", 1024,
         rewrite=lambda sql: sql.replace('" IS NOT DISTINCT FROM listed', '" = listed'),
     ),
     Fault(
@@ -429,6 +454,22 @@ FAULTS = (
         rewrite=lambda sql: sql.replace("hash(unit, listed_rows.key_0", "hash(unit, codes.code"), needs_native=True,
     ),
 )  # fmt: skip
+
+
+def _cut_by_the_order_of_rows(patch: pytest.MonkeyPatch) -> None:
+    _few_are_kept(patch)
+    patch.setattr(row_cut, "_order", lambda relation: "0")
+
+
+def _cut_over_all_units(patch: pytest.MonkeyPatch) -> None:
+    _few_are_kept(patch)
+    patch.setattr(row_cut, "one_spelling", lambda value, kind: "0")
+
+
+FAULTS += (
+    Fault("a cut by the order of rows", "order of rows", _CUT_NEAR, _cut_by_the_order_of_rows),
+    Fault("a cut over all units", "another unit", _CUT_NEAR, _cut_over_all_units),
+)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)

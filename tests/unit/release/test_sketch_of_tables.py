@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dpsql.errors import ReleaseError
+from dpsql.errors import EngineError
 from dpsql.query.frame import Frame
 from dpsql.query.sketch_sql import SHARDS, sketch_sql
 from dpsql.release.sketch import Sketch, sketched
@@ -292,10 +292,10 @@ def test_shards_out_of_order_are_refused(visits: Laboratory, shards: list[list[i
         )
         for s in shards
     ]
-    with pytest.raises(ReleaseError, match="order"):
+    with pytest.raises(EngineError, match="order"):
         sketched(2, pieces, visits.session._desk.sandbox.run)
 
 
 def test_no_piece_at_all_is_refused(visits: Laboratory) -> None:
-    with pytest.raises(ReleaseError, match="columns"):
+    with pytest.raises(EngineError, match="columns"):
         sketched(2, [], visits.session._desk.sandbox.run)

@@ -38,6 +38,7 @@ class Desk:
         self.most = 0
         self.asked: list[str] = []
         self.stops: list[threading.Event] = []
+        self.ignored = threading.Event()
         self._lock = threading.Lock()
 
     def sql(self, text: str) -> Result:
@@ -56,6 +57,8 @@ class Desk:
             self.most = max(self.most, self.working)
             self.asked.append(text)
         stopped = stop.wait(float(text))
+        while self.ignored.is_set():
+            time.sleep(0.001)
         with self._lock:
             self.working -= 1
         if stopped:
@@ -138,7 +141,8 @@ def test_a_time_limit_ends_a_query_at_one_of_the_times() -> None:
         query = queries.ask("ana", question(60, timeout_seconds=1.2 * FIRST))
         assert 2 * FIRST <= await shown(query) < 2 * FIRST + SLACK
         assert isinstance(query.outcome, EngineError)
-        assert "ran out of time" in str(query.outcome)
+        assert str(query.outcome) == str(EngineError.unanswered())
+        assert query.error == "out of time"
         # its thread is free again
         assert await shown(queries.ask("ana", question(0))) < 3 * FIRST + SLACK
         assert desk.working == 0
@@ -185,22 +189,34 @@ def test_an_answer_that_is_shown_cannot_be_cancelled() -> None:
     run(work)
 
 
-def test_too_many_questions_are_refused_for_one_and_for_all() -> None:
+def test_too_many_questions_of_one_are_refused_and_tell_nobody_else() -> None:
     async def work(queries: Queries, _: Desk) -> None:
         asked = [queries.ask("ana", question(0)) for _ in range(2)]
         with pytest.raises(Problem) as refused:
             queries.ask("ana", question(0))
         assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
-        asked.append(queries.ask("bob", question(0)))
-        with pytest.raises(Problem) as refused:
-            queries.ask("bob", question(0))
-        assert refused.value.status == 429
+        asked += [queries.ask("bob", question(0)) for _ in range(2)]
         for query in asked:
             await shown(query)
         await asyncio.sleep(0)
         await shown(queries.ask("ana", question(0)))
 
-    run(work, waiting=2, waiting_in_all=3)
+    run(work, waiting=2)
+
+
+def test_what_stopped_late_holds_no_turn_and_one_place() -> None:
+    """The next question has its moments from the deadline on, and no second worker while the first is busy."""
+
+    async def work(queries: Queries, desk: Desk) -> None:
+        stuck, after = (queries.ask("ana", question(seconds, FIRST)) for seconds in (60, 0))
+        desk.ignored.set()
+        assert FIRST <= await shown(stuck) < FIRST + SLACK
+        assert 2 * FIRST <= await shown(after) < 2 * FIRST + SLACK
+        assert isinstance(after.outcome, EngineError)
+        assert (desk.most, after.began_at) == (1, None)
+        desk.ignored.clear()
+
+    run(work)
 
 
 def test_a_token_without_a_clearance_is_not_answered() -> None:
@@ -266,7 +282,7 @@ def test_a_stop_gives_time_then_ends_everything_and_takes_no_more() -> None:
         await asyncio.sleep(0.01)
         began = time.monotonic()
         await queries.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         with pytest.raises(Problem) as refused:
             queries.ask("ana", question(0))
         assert refused.value.status == 503

@@ -88,3 +88,15 @@ def test_a_name_fits_on_its_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(PolicyError):
         add_token(tmp_path / "tokens", name)
     assert not (tmp_path / "tokens").exists()
+
+
+def test_names_that_the_policy_holds_equal_are_one_reader(tmp_path: Path) -> None:
+    """Two would have two turns at a time, and could time one question by another."""
+    path = tmp_path / "tokens"
+    tokens = [add_token(path, name) for name in ("Ana", " ana ", "bob", "ANA")]
+    read = read_tokens(path)
+    assert [read.holder(token) for token in tokens] == ["Ana", "Ana", "bob", "Ana"]
+    assert read.names == ("Ana", "bob")
+    add_token(path, "Curator")
+    with pytest.raises(PolicyError, match="curator"):
+        analysts_of(read_tokens(path))

@@ -48,6 +48,47 @@ def test_types_are_fixed_by_the_query(session: dpsql.Session) -> None:
     assert duckdb_types(some.arrow()) == duckdb_types(none.arrow()) == TYPES
 
 
+def test_rows_are_fetched_one_after_the_other_as_from_duckdb(session: dpsql.Session) -> None:
+    result = session.sql(SQL)
+    rows = result.fetchall()
+    with duckdb.connect() as connection:
+        peer = connection.execute("SELECT * FROM (VALUES (1), (2), (3)) t (i)")
+        for call in ("fetchone", "fetchmany", "fetchone", "fetchone", "fetchone", "fetchall"):
+            own, theirs = getattr(result, call)(), getattr(peer, call)()
+            assert own == place_in(rows, theirs), call
+    assert result.fetchall() == rows, "after the last they begin again"
+    assert (result.fetchmany(2), result.fetchall(), result.fetchall()) == (rows[:2], rows[2:], rows)
+    assert (result.fetchmany(0), result.fetchmany(-1), result.fetchone()) == ([], [], rows[0])
+
+
+def place_in(rows: list[tuple[object, ...]], theirs: object) -> object:
+    """Our rows in place of DuckDB's rows, which hold their numbers."""
+    if isinstance(theirs, list):
+        return [rows[row[0] - 1] for row in theirs]
+    return rows[theirs[0] - 1] if isinstance(theirs, tuple) else theirs
+
+
+def test_it_is_a_sequence_of_rows(session: dpsql.Session) -> None:
+    result = session.sql(SQL)
+    rows = result.fetchall()
+    assert list(result) == rows == list(result), "reading it twice changes nothing"
+    assert (result[0], result[-1], result[1:], result.shape) == (rows[0], rows[-1], rows[1:], (3, 6))
+    assert rows[1] in result
+    assert ("nowhere",) not in result
+    assert [city for city, *_ in result] == ["Lund", "Malmö", "Ystad"]
+    with pytest.raises(IndexError):
+        result[3]
+    none = session.sql(SQL, group_selection_strategy="GAUSSIAN_THRESHOLD", min_privacy_units_per_group=10**6)
+    assert (list(none), none.fetchone(), none.fetchmany(5), none.shape) == ([], None, [], (0, 6))
+
+
+def test_the_names_of_duckdb_for_whole_tables(session: dpsql.Session) -> None:
+    result = session.sql(SQL)
+    assert result.fetchdf().equals(result.df())
+    assert result.to_df().equals(result.df())
+    assert result.fetch_arrow_table() is result.to_arrow_table() is result.arrow()
+
+
 def test_every_way_out_shows_the_same_rows(
     session: dpsql.Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

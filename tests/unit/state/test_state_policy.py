@@ -18,6 +18,7 @@ from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
     ChargeItem,
+    ClearedAnalyst,
     Domain,
     Policy,
     ProtectedTable,
@@ -149,7 +150,8 @@ def test_the_policy_reads_back_what_was_declared(state: State) -> None:
         domains=(borrowed, bounds, keys),
     )
     assert policy.unit("patient") == PATIENT
-    assert policy.unit("Patient") is None
+    assert policy.unit(" Patient") == PATIENT
+    assert policy.unit("patients") is None
     assert policy.protected_table("main.visits") == policy.tables[0]
     assert policy.protected_table("main.cities") is None
     assert policy.public_table("main.cities") == policy.public[0]
@@ -217,14 +219,26 @@ def test_a_table_is_protected_or_public_but_not_both(state: State) -> None:
     assert len(state.policy().tables) == len(state.policy().public) == 1
 
 
-def test_domains_merge_bounds_and_keys(state: State) -> None:
-    state.declare_domain(Domain("main.visits", "x", bounds=(0.0, 1.0)))
-    state.declare_domain(Domain("main.visits", "x", keys=("1", "2")))
-    assert state.policy().domains == (Domain("main.visits", "x", (0.0, 1.0), ("1", "2")),)
-    state.declare_domain(Domain("main.visits", "x", keys_from=("main.cities", "x")))
-    assert state.policy().domains == (Domain("main.visits", "x", (0.0, 1.0), None, ("main.cities", "x")),)
-    state.declare_domain(Domain("main.visits", "x", bounds=(2.0, 3.0)))
-    assert state.policy().domains == (Domain("main.visits", "x", (2.0, 3.0), None, ("main.cities", "x")),)
+def test_a_domain_is_stored_whole_and_can_be_withdrawn(state: State) -> None:
+    both = Domain("main.visits", "x", (0.0, 1.0), ("1", "2"))
+    state.declare_domain(both)
+    assert state.policy().domains == (both,)
+    listed = Domain("main.visits", "x", keys_from=("main.cities", "x"))
+    state.declare_domain(listed)
+    assert state.policy().domains == (listed,)
+    state.withdraw_domain(listed)
+    assert state.policy().domains == ()
+    with state._database.read() as connection:
+        logged = [json.loads(row[0]) for row in connection.execute("SELECT declaration FROM policy_log ORDER BY id")]
+    assert logged[-1] == {**json.loads(json.dumps(dataclasses.asdict(listed))), "withdrawn": True}
+
+
+def test_of_several_spellings_of_an_analyst_the_lowest_limit_counts_until_one_is_declared(state: State) -> None:
+    with state._database.write() as connection:
+        connection.execute("INSERT INTO analyst VALUES (' Ana ', 7), ('ana', NULL), ('ANA', 5), ('bob', NULL)")
+    assert state.policy().analyst("aNa") == ClearedAnalyst("ANA", 5)
+    state.declare_analyst(ClearedAnalyst("ana", 9))
+    assert state.policy().analysts == (ClearedAnalyst("ANA", 9), ClearedAnalyst("bob", None))
 
 
 def test_domains_need_declared_tables_and_keys_a_public_one(state: State) -> None:

@@ -6,16 +6,19 @@ that the programs of their day wrote (``format_1.sql``, …).
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import dpsql
 import dpsql.errors
 from dpsql.errors import StateError
 from dpsql.state import (
@@ -36,7 +39,7 @@ from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, MIGRATIONS, Database
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
-FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2)}
+FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2, 3)}
 NEWEST = 1 + len(MIGRATIONS)
 
 
@@ -265,6 +268,11 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int
         "ALTER TABLE point DROP COLUMN floor",
         "ALTER TABLE protected_table RENAME COLUMN min_units TO least_units",
         "ALTER TABLE release DROP COLUMN levels",
+        "ALTER TABLE release DROP COLUMN changed",
+        "DROP TABLE version_mark",
+        "DROP TABLE key_list",
+        "DROP TABLE version_columns",
+        "DROP TRIGGER version_mark_no_update",
         "DROP TABLE analyst",
         "DROP TABLE snapshot; CREATE TABLE snapshot (frame_hash, value_count, floor, exact_values)",
     ],
@@ -352,6 +360,48 @@ def test_a_file_of_format_2_holds_what_it_held(tmp_path: Path) -> None:
         assert state.side_table.held("patient", ["bob"]) == 300 + 120
         assert state.side_table.held("patient") == 420
         assert state.side_table.generation("frame") == 0
+
+
+FORMAT_3_ANSWERS = json.loads(Path(__file__).with_name("format_3_answers.json").read_text(encoding="utf-8"))
+
+
+def test_a_file_of_format_3_holds_what_it_held(tmp_path: Path) -> None:
+    path = old_file(tmp_path, 3)
+    tables = (
+        "unit", "protected_table", "public_table", "link", "analyst", "domain", "remembered_table", "table_version",
+        "policy_log", "charge", "closed_charge", "frame", "key_chunk", "point", "snapshot", "release",
+    )  # fmt: skip
+    columns = {table: [str(row[1]) for row in raw(path, f"PRAGMA table_info({table})")] for table in tables}
+    held = {table: raw(path, f"SELECT {', '.join(columns[table])} FROM {table}") for table in tables}
+    assert all(held.values())
+    with State.open(path, create=False) as state:
+        spent = state.ledger.spent("patient")
+        assert [spent.rho_nano, str(spent.delta_units)] == FORMAT_3_ANSWERS["spent"]
+    for table in tables:
+        assert raw(path, f"SELECT {', '.join(columns[table])} FROM {table}") == held[table], table
+
+
+def test_what_a_program_of_format_3_answered_costs_nothing_and_stays_the_same(tmp_path: Path) -> None:
+    """Plain and private keys, rises, lower points, own thresholds, windows, ceilings, top-k, AUTO, sets, links, …"""
+    path = old_file(tmp_path, 3)
+    with dpsql.connect(state=path) as session:
+        session.connection.execute(Path(__file__).with_name("format_3_tables.sql").read_text(encoding="utf-8"))
+        # what is stored needs no rows
+        session.connection.execute("DELETE FROM visits; DELETE FROM meals")
+        for asked in FORMAT_3_ANSWERS["asked"]:
+            door = session if asked["reader"] == "curator" else session.as_analyst(asked["reader"])
+            # the last question was asked of a new version, and all others before it
+            as_of: dict[str, Any] = {}
+            if asked["name"] != "new version":
+                as_of["as_of"] = BEFORE_B[asked["name"] == "link"]
+            again = door.sql(asked["text"], **asked["options"], **as_of)
+            assert again.receipt is not None
+            assert [list(row) for row in again.fetchall()] == asked["rows"], asked["name"]
+            assert again.receipt.query_hash == asked["query_hash"], asked["name"]
+            assert (again.receipt.charged_rho, again.receipt.charged_delta) == (0, 0), asked["name"]
+
+
+BEFORE_B = ("main.visits @ 1, main.cities @ 1", "main.meals @ 1, main.visits @ 1")
 
 
 def interrupt_a_write(database: Database) -> None:

@@ -1,0 +1,1 @@
+"""The curator's declarations, one module a subject; ``dpsql.session.declare`` is the door to them."""

@@ -1,0 +1,116 @@
+"""The empty copies on which a query is tried: one of every table that it reads, faithful in types, and gone after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from dpsql.engine import DuckDBEngine
+from dpsql.errors import SchemaError
+
+TABLE = (
+    'CREATE TABLE "s c"."odd ""name\'s" (u INTEGER PRIMARY KEY, m mood, ms mood[], d cents, w VARCHAR COLLATE nocase, '
+    "h HUGEINT, t TIMESTAMP_S, o STRUCT(a INTEGER, b VARCHAR), k MAP(INTEGER, VARCHAR), e INTEGER NOT NULL, "
+    "g INTEGER GENERATED ALWAYS AS (e + 1))"
+)
+ODD = '"memory"."s c"."odd ""name\'s"'
+PLAIN = '"memory"."main"."plain"'
+VIEW = '"memory"."main"."seen"'
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE SCHEMA \"s c\"; CREATE TYPE mood AS ENUM ('a', 'b'); CREATE TYPE cents AS DECIMAL(9, 2)"
+        )
+        connection.execute(TABLE)
+        connection.execute("CREATE TABLE plain (u INTEGER, w VARCHAR COLLATE nocase, z VARCHAR COLLATE noaccent)")
+        connection.execute("INSERT INTO plain VALUES (1, 'a', 'a')")
+        connection.execute("CREATE VIEW seen AS SELECT u, w, z, CAST(w AS INTEGER) AS n FROM plain")
+        yield connection
+
+
+@pytest.fixture
+def engine(connection: duckdb.DuckDBPyConnection) -> DuckDBEngine:
+    return DuckDBEngine(connection)
+
+
+def fails(engine: DuckDBEngine, sql: str, listed: pa.Table | None = None) -> bool:
+    try:
+        engine.run_empty([sql], listed_keys=listed)
+    except SchemaError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("place", [ODD, PLAIN, VIEW])
+def test_no_row_is_read(place: str, engine: DuckDBEngine) -> None:
+    """A query that fails on any row passes, and one that fails without rows does not."""
+    assert not fails(engine, f"SELECT CAST('x' || u AS INTEGER) FROM {place}")
+    assert not fails(engine, f"SELECT u, error('a row') FROM {place}")
+    assert fails(engine, f"SELECT TRY(split_part(w, 'x', CAST(TIMESTAMP '1960-01-01' AS INTEGER))) FROM {place}")
+    assert fails(engine, f"SELECT nothing FROM {place}")
+
+
+@pytest.mark.parametrize(
+    ("place", "column", "kind"),
+    [
+        (ODD, "m", "ENUM('a', 'b')"), (ODD, "ms", "ENUM('a', 'b')[]"), (ODD, "d", "DECIMAL(9,2)"),
+        (ODD, "h", "HUGEINT"), (ODD, "t", "TIMESTAMP_S"), (ODD, "o", "STRUCT(a INTEGER, b VARCHAR)"),
+        (ODD, "k", "MAP(INTEGER, VARCHAR)"), (ODD, "g", "INTEGER"), (VIEW, "n", "INTEGER"), (PLAIN, "w", "VARCHAR"),
+    ],
+)  # fmt: skip
+def test_types_are_those_of_the_table(place: str, column: str, kind: str, engine: DuckDBEngine) -> None:
+    """Whatever the copy is made of: a type that is another one fails aloud."""
+    quoted = kind.replace("'", "''")
+    check = f"SELECT CASE WHEN typeof(any_value({column})) <> '{quoted}' THEN error('of another type') END FROM {place}"
+    assert not fails(engine, check)
+    assert fails(engine, check.replace("<>", "="))
+
+
+@pytest.mark.parametrize("place", [PLAIN, VIEW])
+def test_collations_are_those_of_the_table(place: str, engine: DuckDBEngine) -> None:
+    assert fails(engine, f"SELECT w = z FROM {place}")
+    assert not fails(engine, f"SELECT w = 'x', z = 'x' FROM {place}")
+
+
+def test_an_error_quotes_nothing(engine: DuckDBEngine) -> None:
+    """DuckDB's own could quote a key."""
+    keys = pa.table({"key_0": ["a key"]})
+    with pytest.raises(SchemaError) as caught:
+        engine.run_empty(["SELECT CAST(key_0 AS INTEGER) FROM temp.main.dpsql_listed_keys"], listed_keys=keys)
+    assert str(caught.value) == "the database cannot run this query, whatever the rows are."
+    assert caught.value.__context__ is None
+
+
+def test_keys_are_offered_with_their_values(engine: DuckDBEngine) -> None:
+    keys = pa.table({"key_0": ["1", "2"]})
+    sql = f"SELECT CAST(key_0 AS INTEGER) FROM temp.main.dpsql_listed_keys LEFT JOIN {PLAIN} ON w = key_0"
+    assert not fails(engine, sql, keys)
+    assert fails(engine, sql, pa.table({"key_0": ["1", "x"]}))
+
+
+def test_a_name_in_a_text_is_a_text(engine: DuckDBEngine) -> None:
+    text = PLAIN.replace("'", "''")
+    check = f"SELECT CASE WHEN '{text}' <> concat('\"memory\".', '\"main\".\"plain\"') THEN error('changed') END"
+    assert not fails(engine, f"{check}, count(*) FROM {PLAIN}")
+
+
+def test_nothing_is_left(engine: DuckDBEngine, connection: duckdb.DuckDBPyConnection) -> None:
+    """Neither copies nor a transaction, whether the query runs or not."""
+
+    def temporary() -> list[tuple[Any, ...]]:
+        return connection.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall()
+
+    connection.execute("BEGIN")
+    connection.execute("CREATE TABLE mine (x INTEGER)")
+    assert not fails(engine, f"SELECT * FROM {PLAIN}")
+    assert fails(engine, f"SELECT nothing FROM {PLAIN}")
+    assert temporary() == []
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT count(*) FROM mine").fetchall() == [(0,)]

@@ -1,0 +1,69 @@
+"""The database for planning and finishing, which all readers share: none of them can keep another one waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from dpsql.engine import Sandbox, stopped_by
+from dpsql.errors import EngineError
+from dpsql.query.environment import Column
+
+NUMBERS_OF = ", ".join(f"range(100000) {name}" for name in "abc")
+ENDLESS = f"SELECT count(*) FROM {NUMBERS_OF} WHERE (a.range + b.range + c.range) % 7 = 3"
+NUMBERS = pa.table({"x": [1, 2, 3]})
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    sandbox = Sandbox()
+    yield sandbox
+    sandbox.close()
+
+
+def test_what_one_reader_computes_keeps_nobody_waiting(sandbox: Sandbox) -> None:
+    begun, stop = threading.Event(), threading.Event()
+
+    def endless() -> None:
+        begun.set()
+        with stopped_by(stop), pytest.raises(EngineError):
+            sandbox.run(ENDLESS, {"answer": NUMBERS})
+
+    def plan_and_finish() -> tuple[list[str], list[object]]:
+        kinds = sandbox.describe([Column("x", "INTEGER", True)], ["x + 1"])
+        return kinds, sandbox.run("SELECT sum(x) AS s FROM answer", {"answer": NUMBERS}).column("s").to_pylist()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(endless)
+        begun.wait()
+        try:
+            assert pool.submit(plan_and_finish).result(timeout=10) == (["INTEGER"], [6])
+            assert not first.done()
+        finally:
+            stop.set()
+        first.result()
+
+
+def test_each_computation_sees_the_tables_that_it_is_given_alone(sandbox: Sandbox) -> None:
+    assert sandbox.run("FROM answer", {"answer": NUMBERS}).num_rows == 3
+    with pytest.raises(EngineError):
+        sandbox.run("FROM answer", {})
+    # nor a variable of this program by its name
+    with pytest.raises(EngineError):
+        sandbox.run("FROM NUMBERS", {})
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("SELECT (SELECT x FROM answer ORDER BY x LIMIT 2) AS v", 1),
+        ("SELECT current_setting('TimeZone') AS v", "UTC"),
+        ("SELECT 1.0::DOUBLE / 0 AS v", float("inf")),
+    ],
+)
+def test_every_computation_has_the_pinned_settings(sandbox: Sandbox, sql: str, shown: object) -> None:
+    assert sandbox.run(sql, {"answer": NUMBERS}).column("v").to_pylist() == [shown]
