@@ -1,9 +1,8 @@
 """A query tried on empty copies of the tables that it reads: whatever fails there fails whatever the rows are.
 
-The optimizer computes some constants where no TRY catches what fails, and a cast that DuckDB does not have is found
-only when a query starts. Both are facts of the text, the catalog and the settings alone, and are found here before
-anything is charged. The copies are temporary tables of the cursor itself, so that the database that will run the query
-tries it: its version, its extensions, its settings.
+The optimizer computes some constants where no TRY catches what fails. That is a fact of the text, the catalog and the
+settings alone, and is found here before anything is charged. The copies are temporary tables of the cursor itself, so
+that the database that will run the query tries it: its version, its extensions, its settings.
 """
 
 from __future__ import annotations
