@@ -15,6 +15,12 @@ _UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
 CatalogRow = tuple[str, str, str, str, str, bool]
 """Database, schema, table, column, its type, and whether NULL may occur."""
 
+TABLES = "SELECT database_name, schema_name, table_name, NULL FROM duckdb_tables() WHERE NOT (internal OR temporary)"
+"""Database, schema and name of every table of the curator."""
+
+VIEWS = "SELECT database_name, schema_name, view_name, sql FROM duckdb_views() WHERE NOT (internal OR temporary)"
+"""The same of every view, with its text."""
+
 
 def named(name: str, rows: list[CatalogRow], place: int) -> list[CatalogRow]:
     """Rows that carry a name at a place as it is written; where there is none, as DuckDB compares it."""

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 import duckdb
 import pyarrow as pa
 
-from dpsql.engine.catalog import CatalogRow, canonical_name, named, table_schema
+from dpsql.engine.catalog import TABLES, VIEWS, CatalogRow, canonical_name, named, table_schema
 from dpsql.engine.connection import Connection, Cursor, LocalConnection
 from dpsql.engine.empty import run_empty
 from dpsql.engine.interrupts import interrupt_after
@@ -33,8 +33,6 @@ _T = TypeVar("_T")
 
 _ROWS_OF_A_PIECE = 2**17
 
-_TABLES = "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT (internal OR temporary)"
-_VIEWS = "SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT (internal OR temporary)"
 _COLLATED = re.compile(r" COLLATE ([^\s()]+)")
 
 
@@ -161,8 +159,8 @@ class DuckDBEngine:
         home, _ = self._connection.home()
         with self._connection.pinned() as cursor:
             prefixes = self._prefixes_of(cursor, home)
-            tables = cursor.rows(_TABLES + (f" UNION ALL {_VIEWS}" if views else ""))
-        place = next((place for place in tables if canonical_name(place, prefixes) == canonical), None)
+            rows = cursor.rows(TABLES + (f" UNION ALL {VIEWS}" if views else ""))
+        place = next((row[:3] for row in rows if canonical_name(row[:3], prefixes) == canonical), None)
         return None if place is None else self.resolve(place)
 
     @staticmethod

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import duckdb
 
-from dpsql.engine.catalog import canonical_name
+from dpsql.engine.catalog import TABLES, VIEWS, canonical_name
 from dpsql.engine.connection import Cursor
 from dpsql.query.dialect import quote, text_literal
 from dpsql.query.environment import folded
@@ -23,8 +23,6 @@ Mark = Mapping[str, str]
 """The parts of a mark, each by its name; a part that could not be read is not there."""
 
 _MOST_DEPTH = 8
-_TABLES = "SELECT database_name, schema_name, table_name, NULL FROM duckdb_tables() WHERE NOT (internal OR temporary)"
-_VIEWS = "SELECT database_name, schema_name, view_name, sql FROM duckdb_views() WHERE NOT (internal OR temporary)"
 
 _Place = tuple[str, str, str]
 
@@ -41,7 +39,7 @@ def read_marks(cursor: Cursor, tables: Sequence[str], prefixes: dict[str, str]) 
     places: dict[_Place, str | None] = {}
     by_name: dict[str, _Place] = {}
     # the list of views takes longer, and is seldom needed
-    for listed in (_TABLES, _VIEWS):
+    for listed in (TABLES, VIEWS):
         if not set(tables) <= set(by_name):
             places |= {(str(row[0]), str(row[1]), str(row[2])): row[3] for row in cursor.rows(listed)}
             by_name = {canonical_name(place, prefixes): place for place in places if place[0] in prefixes}
