@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+
+from dpsql.frontends.frames import privacy_unit
 
 # how long an example takes is a fact about the machine
 settings.register_profile("dpsql", deadline=None)
 settings.load_profile("dpsql")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _process_books() -> None:
+    """Each file has a ledger of this process of its own, whichever files ran before it in one worker."""
+    privacy_unit._PROCESS_BOOKS = privacy_unit._ProcessBooks()

@@ -27,7 +27,7 @@ from dpsql.query.relation import (
     with_columns_of,
 )  # fmt: skip
 from dpsql.query.row_cut import cut
-from dpsql.query.row_growth import MOST_DEGREE, growth, is_unique, unique_after
+from dpsql.query.row_growth import MOST_DEGREE, compared, growth, is_unique, unique_after
 
 MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
@@ -245,13 +245,13 @@ def _full(
 def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
     """Most rows that public tables make of one protected row: how long it takes would tell of that row.
 
-    A public table that is joined to a protected row is met through the columns that its own step compares of it. Those
-    that are joined before, to each other, may be met through any of theirs. No more rows meet than agree on these. Of
-    public tables alone, they are the rows that all others make of one row of some table: what is counted while a plan
-    is made must not cost without bound either.
+    The engine joins in an order of its own, so a public table may be met through what is compared of it with any one
+    other table, before the rest is compared. No more of its rows meet one row than agree on these columns. Of public
+    tables alone, they are the rows that all others make of one row of some table: what is counted while a plan is made
+    must not cost without bound either.
     """
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
-    last = private[0] if private else len(joins.parts)
+    pairs = compared(joins)
     factors = [1]
     for place, part in enumerate(joins.parts):
         if joins.steps[place].kind in FILTERING:
@@ -259,15 +259,15 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
         if place in private:
             factors.append(part.relation.matches)
             continue
-        steps = joins.steps[place : max(place, last) + 1]
-        by_step = [sorted({seen.name for pair in step.equal for seen in pair if seen.place == place}) for step in steps]
-        factors.append(max((most_matches(part.relation, names, environment) for names in by_step if names), default=1))
+        ways = sorted({tuple(sorted({own for own, _ in names})) for (one, _), names in pairs.items() if one == place})
+        factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
     product = math.prod(factors) // (1 if private else max(factors))
     if product > MOST_MATCHES:
         what = "of one protected row" if private else "of one of theirs"
         refusals.add(
             "source", joins.parts[0].node, f"public tables may make {product:,} rows {what}, by these columns.",
-            f"Join on columns that tell their rows apart: at most {MOST_MATCHES:,} rows are joined to one.",
+            "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
+            f"at most {MOST_MATCHES:,} rows are joined to one.",
         )  # fmt: skip
     return product if private else 1
 

@@ -60,7 +60,7 @@ class _Graph:
         self._parts = joins.parts
         self._nodes = [place for place, step in enumerate(joins.steps) if step.kind not in FILTERING]
         self.private = [place for place in self._nodes if joins.parts[place].relation.owner is not None]
-        self._pairs = _compared(joins)
+        self._pairs = compared(joins)
         self._reorders = all(step.kind in ("", INNER, *FILTERING) for step in joins.steps)
         self._near = {place: {b for a, b in self._pairs if a == place} for place in self._nodes}
         self._arrows: dict[int, int] = {}
@@ -118,10 +118,10 @@ class _Graph:
         if owner is None:
             # what public rows make of one row is counted apart
             return True
-        compared = {column for _, column in self._pairs.get((a, b), ())}
+        met_on = {column for _, column in self._pairs.get((a, b), ())}
         if self._one_unit(a, b) or tuple(sorted((a, b))) in ties:
-            compared |= owner.always
-        return is_unique(relation, compared)
+            met_on |= owner.always
+        return is_unique(relation, met_on)
 
     def _connected(self) -> Iterator[int]:
         """Sets of sides that compare columns with each other, two of them private: what an order may join first.
@@ -204,7 +204,7 @@ def _places(mask: int) -> Iterator[int]:
         mask &= mask - 1
 
 
-def _compared(joins: Joins) -> Pairs:
+def compared(joins: Joins) -> Pairs:
     """Of each two sides the columns that are compared, in both directions."""
     pairs: Pairs = defaultdict(set)
     stands_for: dict[str, list[tuple[int, str]]] = {}
@@ -230,10 +230,10 @@ def _classes(
 ) -> list[frozenset[tuple[int, str]]]:
     """Columns of some sides that are equal where these sides alone are joined; of some of them, if any are given."""
     found: list[set[tuple[int, str]]] = []
-    for (a, b), compared in pairs.items():
+    for (a, b), columns in pairs.items():
         if a not in chosen or b not in chosen:
             continue
-        for one, other in compared:
+        for one, other in columns:
             both = {(a, one), (b, other)}
             if within and not both <= set(within):
                 continue
@@ -265,8 +265,8 @@ def unique_after(
     right = frozenset(
         frozenset(outputs[name] for name in names) for names in part.relation.unique if names <= set(outputs)
     )
-    compared = [{seen.output.name for seen in side} for side in zip(*step.equal, strict=True)] or [set(), set()]
-    one_left = any(names <= {*compared[0], *known[0]} for names in left)
+    by_side = [{seen.output.name for seen in side} for side in zip(*step.equal, strict=True)] or [set(), set()]
+    one_left = any(names <= {*by_side[0], *known[0]} for names in left)
     one_right = is_unique(part.relation, {seen.name for _, seen in step.equal} | set(known[1]))
     found = (left if one_right else frozenset()) | (right if one_left else frozenset())
     if not found:

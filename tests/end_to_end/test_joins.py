@@ -234,6 +234,26 @@ def test_how_many_rows_public_tables_make_of_one_is_bounded_by_public_data(sessi
     assert before != session.sql("FROM dp_budget()").fetchall()
 
 
+def test_a_public_table_may_be_met_by_what_one_table_alone_compares(session: dpsql.Session) -> None:
+    """The engine may join a private table to it before what the other compares: one row would make thousands there."""
+    session.connection.execute("CREATE TABLE prices AS SELECT i AS kind, i % 2 AS day FROM range(4000) t(i)")
+    session.sql("CALL dp_public('prices')")
+    pairs = "visits a JOIN visits b ON b.pid = a.pid"
+    for joined in (
+        "visits a JOIN prices k ON k.kind = a.kind JOIN visits b ON b.number = k.day AND b.pid = a.pid",
+        f"{pairs} JOIN prices k ON k.kind = a.kind AND b.number = k.day",
+    ):
+        with pytest.raises(UnsupportedQueryError, match="2,000 rows of one protected row"):
+            session.sql(f"SELECT count(*) FROM {joined}", rho=1)
+    one = f"SELECT count(*) FROM {pairs} JOIN prices k ON k.kind = a.kind AND a.number = k.day"
+    assert len(session.sql(one, rho=1)) == 1
+    apart = (
+        "SELECT count(*) FROM (SELECT a.pid, day FROM visits a JOIN prices k ON k.kind = a.kind) s "
+        "JOIN visits b ON b.number = s.day AND b.pid = s.pid"
+    )
+    assert len(session.sql(apart, rho=1)) == 1
+
+
 def test_a_public_name_that_became_a_view_is_refused(session: dpsql.Session) -> None:
     session.connection.execute("DROP TABLE labels")
     session.connection.execute("CREATE VIEW labels AS SELECT kind, 'x' AS label, pid::DOUBLE AS weight FROM visits")
