@@ -23,7 +23,7 @@ from tests.unit.server.test_moments import ANSWER, Ending, Server
 from tests.unit.server.virtual_time import run_virtually
 
 SMALL = Size(rows=4_000, units=800, of_the_person=200)
-LARGE = Size(rows=100_000, units=20_000, of_the_person=1_000)
+LARGE = Size(rows=100_000, units=50_000, of_the_person=1_000)
 
 MOST_RATIO = 3.0
 """Of what takes more than 50 ms, with the person or without."""

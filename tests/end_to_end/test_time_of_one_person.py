@@ -31,9 +31,12 @@ ASKED = "a0.name = 'Ann' AND a0.diagnosis = 'B20'"
 ROWS = "(SELECT a.pid, a.name, a.diagnosis, b.day FROM visits a JOIN visits b ON a.pid = b.pid)"
 
 
+def joined(number: int) -> str:
+    return "visits a0 " + " ".join(f"JOIN visits a{i} ON a{i}.pid = a0.pid" for i in range(1, number))
+
+
 def self_join(number: int) -> str:
-    others = " ".join(f"JOIN visits a{i} ON a{i}.pid = a0.pid" for i in range(1, number))
-    return f"SELECT count(*) FROM visits a0 {others} WHERE {ASKED}"
+    return f"SELECT count(*) FROM {joined(number)} WHERE {ASKED}"
 
 
 TEXTS = {
@@ -62,7 +65,7 @@ def both() -> Iterator[tuple[dpsql.Session, dpsql.Session]]:
 
 def seconds(session: dpsql.Session, text: str) -> float:
     start = time.process_time()
-    assert len(session.sql(text, rho=1e-6, timeout_seconds=SECONDS).fetchall()) == 1
+    session.sql(text, rho=1e-6, timeout_seconds=SECONDS).fetchall()
     return time.process_time() - start
 
 
@@ -84,6 +87,25 @@ def test_twelve_of_one_table_are_refused_with_and_without(both: tuple[dpsql.Sess
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT a1.day, count(*) FROM {joined(3)} WHERE {{asked}} GROUP BY a1.day",
+        f"SELECT count(*) FROM (SELECT a0.pid, a1.diagnosis FROM {joined(3)} WHERE {{asked}}) s "
+        "JOIN kinds k ON k.diagnosis = s.diagnosis",
+    ],
+    ids=["groups", "inside another join"],
+)
+def test_a_join_ends_whether_or_not_any_row_passes(text: str) -> None:
+    """DuckDB 2.0 never ends where windows over more than some 60,000 rows are joined below a limit or an offset."""
+    with opened(person=False) as session:
+        session.connection.execute(
+            "INSERT INTO visits SELECT 10000 + i % 20000, 'name', i % 365, 'B1' FROM range(100000) t(i)"
+        )
+        for asked in (ASKED, "true"):
+            session.sql(text.format(asked=asked), rho=1e-6, timeout_seconds=20).fetchall()
+
+
 def test_the_memory_that_a_query_takes_does_not_tell_of_a_person() -> None:
     rows = "SELECT DISTINCT a.pid, a.day, a.n, b.n AS m FROM many a JOIN many b USING (pid)"
     text = f"SELECT count(*) FROM ({rows})"
@@ -97,4 +119,4 @@ def test_the_memory_that_a_query_takes_does_not_tell_of_a_person() -> None:
             connection.execute("SET memory_limit = '120MB'; SET max_temp_directory_size = '0KB'")
             for declaration in POLICY[:2]:
                 session.sql(declaration.replace("visits", "many"))
-            assert len(session.sql(text, rho=1e-6, timeout_seconds=SECONDS).fetchall()) == 1
+            session.sql(text, rho=1e-6, timeout_seconds=SECONDS).fetchall()
