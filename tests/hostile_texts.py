@@ -317,7 +317,7 @@ class Writer:
         if self._chance.random() < 0.15:
             # wide ones: many columns, and long texts
             count = self._chance.randint(4, 9)
-            return [self._expression(source, self._pick(*set(source.columns.values()))) for _ in range(count)]
+            return [self._expression(source, self._pick(*sorted(set(source.columns.values())))) for _ in range(count)]
         kinds = [kind for kind in (NUMBERS, TEXTS, TIMES) if source.of(kind)]
         return [self._expression(source, self._pick(*kinds)) for _ in range(self._chance.choice((1, 1, 2)))]
 

@@ -18,7 +18,7 @@ from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.mechanisms.entropy import SystemEntropy
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session import Desk
+from dpsql.session import Desk, exact
 from dpsql.session.exact import Reading, Rooms, public_key_table
 from dpsql.session.prepared import parts_of
 from dpsql.session.session import Analyst
@@ -182,7 +182,7 @@ class Side:
                     for _ in self._engine.stream(reading.sql(_SALT), **named):
                         pass
                 else:
-                    self._engine.aggregate(reading.sql(_SALT), listed_keys=reading.listed, **named)
+                    exact._aggregate(reading, _SALT, rooms, self._timeout_seconds)
 
         return self._measured(run)
 
