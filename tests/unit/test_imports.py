@@ -10,12 +10,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = "dpsql"
+from tests.documents.pages import ROOT
+from tests.structure.source_figures import PACKAGE, module_sources
 
 # What each room may import besides itself. A room is a folder or a module directly below dpsql.
 LOWEST = {"errors"}
@@ -59,16 +58,6 @@ MAY_USE: dict[str, set[str]] = {
     "uvicorn": {"frontends"},
 }
 ENTRY_POINTS = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli", f"{PACKAGE}.frontends.dbt.plugin")
-VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "manager"}
-
-
-def module_sources(root: Path) -> dict[str, str]:
-    """Source text of every module of the package, by dotted name."""
-    sources = {}
-    for path in sorted((root / PACKAGE).rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
-    return sources
 
 
 def imports_of(source: str, known: set[str]) -> Iterator[str]:
@@ -153,10 +142,6 @@ def test_no_module_is_dead(package: dict[str, str]) -> None:
 
 def test_no_modules_import_each_other(package: dict[str, str]) -> None:
     assert import_cycles(package) == set()
-
-
-def test_no_module_has_a_vague_name(package: dict[str, str]) -> None:
-    assert [name for name in package if VAGUE_NAMES & set(name.split("."))] == []
 
 
 def test_every_package_used_is_declared(package: dict[str, str]) -> None:
