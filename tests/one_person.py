@@ -27,7 +27,7 @@ from tests.hostile_texts import PERSON, Text
 _ID = 90_000_000
 _SALT = bytes(range(16))
 
-_LONG = "repeat('Ms Canary zz a', 300)"
+_LONG = "repeat('Ms Canary zz a', 100)"
 PERSONS: Mapping[str, Mapping[str, str]] = {
     "equal": {},
     "distinct": {

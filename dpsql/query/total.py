@@ -14,7 +14,7 @@ row: TRYs that stand inside one another double that cost at every step.
 
 A TRY that fails on one row takes the 2,048 rows that the engine holds together one by one: it costs 50 times as much,
 where one person's rows lie among all others. So what can be said without an error is: casts are TRY_CASTs, and whole
-numbers are computed in types in which they do not overflow.
+numbers are computed in types in which they do not overflow. Dates and wide numbers that may fail are computed apart.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.query.dialect import to_sql
+from dpsql.query.far_values import near
 from dpsql.query.widened import is_divisor, widened
 
 _LEAVES = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var)
@@ -59,14 +60,20 @@ Types = tuple[tuple[str, str], ...]
 def total_sql(sql: str, types: Types = ()) -> str:
     """The expression with a TRY around each part that could fail and might be ignored.
 
-    With the types of its columns, whole numbers are computed so that they do not fail (``widened``).
+    With the types of its columns, whole numbers are computed so that they do not fail (``widened``), and rows whose
+    values are far from the usual ones apart (``far_values``).
 
     >>> total_sql('"a" + 1 > 1 OR CAST("s" AS INT) = 2')
     'try("a" + 1 > 1) OR try(TRY_CAST("s" AS INT) = 2)'
     >>> total_sql('"a" + 1', (("a", "INTEGER"),))
     'try(TRY_CAST(TRY_CAST("a" AS BIGINT) + 1 AS INT))'
     """
-    return to_sql(_total(widened(sqlglot.parse_one(sql, dialect=DuckDB), dict(types))))
+    root, columns = sqlglot.parse_one(sql, dialect=DuckDB), dict(types)
+    condition = near(root, columns)
+    total = _total(widened(root, columns))
+    if condition is None:
+        return to_sql(total)
+    return to_sql(exp.Case(ifs=[exp.If(this=condition, true=total)], default=total.copy()))
 
 
 def total_condition_sql(sql: str, types: Types = ()) -> str:
