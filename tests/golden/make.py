@@ -14,7 +14,7 @@ import pytest
 
 from tests.golden import files, tpch
 from tests.golden.observed import Entry
-from tests.golden.records import books, key_of, outcome
+from tests.golden.records import fresh_session, key_of, outcome
 from tests.sql.golden_records import Clinic, records
 
 Made = dict[str, dict[str, list[Entry]]]
@@ -35,7 +35,7 @@ def made(clinic_rows: str = "", tpch_rows: str = "") -> Made:
         sys.exit("the pages do not run; nothing was written")
     found, files.MADE = files.MADE, None
     with tempfile.TemporaryDirectory() as folder:
-        clinic, answers = Clinic(), books(Path(folder), clinic_rows)
+        clinic, answers = Clinic(), fresh_session(Path(folder), clinic_rows)
         for record in records():
             _, seen = outcome(record, clinic, answers)
             if seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.golden.books import Books
+from tests.golden.fresh_session import FreshSession
 from tests.golden.observed import Entry, observed
 from tests.sql.golden_records import POLICY, TABLES, Clinic, Record
 
@@ -12,9 +12,9 @@ _PLANNED = ("plan", "exact", "types")
 """Directives whose outcome is read from the plan, so that nothing is answered for it."""
 
 
-def books(folder: Path, rows: str = "") -> Books:
-    """Books on the tiny tables with their policy, and with more rows if SQL for them is given."""
-    found = Books(folder / "clinic.dpsql", TABLES + rows)
+def fresh_session(folder: Path, rows: str = "") -> FreshSession:
+    """A session on the tiny tables with their policy, and with more rows if SQL for them is given."""
+    found = FreshSession(folder / "clinic.dpsql", TABLES + rows)
     found.declare(POLICY)
     return found
 
@@ -26,7 +26,7 @@ def key_of(record: Record) -> str:
     return "\n".join([kind, *settings, record.sql])
 
 
-def outcome(record: Record, clinic: Clinic, answers: Books) -> tuple[tuple[str, ...], list[Entry]]:
+def outcome(record: Record, clinic: Clinic, answers: FreshSession) -> tuple[tuple[str, ...], list[Entry]]:
     """What comes out of a record in the form of its expectation, and what its golden file should hold."""
     with observed() as seen:
         found = clinic.outcome(record)

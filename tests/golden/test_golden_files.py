@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from tests.golden import files, tpch
 from tests.golden.observed import Entry, observed
-from tests.golden.records import books
+from tests.golden.records import fresh_session
 from tests.sql.golden_records import new_session
 
 FILES = sorted(files.FOLDER.glob("*.json"))
@@ -39,7 +39,7 @@ QUESTION = "SELECT diagnosis, count(*) AS n FROM visits GROUP BY diagnosis"
 
 @pytest.fixture(scope="module")
 def entry(tmp_path_factory: pytest.TempPathFactory) -> Entry:
-    answers = books(tmp_path_factory.mktemp("books"))
+    answers = fresh_session(tmp_path_factory.mktemp("state"))
     (entry,) = answers.answer(QUESTION)
     answers.close()
     return entry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.tpch import DELTA, EPSILON, policy
 from benchmarks.tpch_queries import QUERIES
-from tests.golden.books import Books
+from tests.golden.fresh_session import FreshSession
 from tests.golden.observed import Entry
 
 SOURCE = "benchmarks/tpch"
@@ -15,11 +15,15 @@ _TABLES = Path(__file__).with_name("tpch.sql").read_text(encoding="utf-8")
 
 def answers(folder: Path, rows: str = "") -> dict[str, list[Entry]]:
     """What comes of each query on empty tables, or with rows if SQL for them is given."""
-    books = {unit: Books(folder / f"{unit}.dpsql", _TABLES + rows) for unit in {query.unit for query in QUERIES}}
+    sessions = {
+        unit: FreshSession(folder / f"{unit}.dpsql", _TABLES + rows) for unit in {query.unit for query in QUERIES}
+    }
     found = {}
     for query in QUERIES:
-        books[query.unit].declare(policy(query))
-        found[f"Q{query.number:02}"] = books[query.unit].answer(query.sql, None, {"epsilon": EPSILON, "delta": DELTA})
-    for one in books.values():
+        sessions[query.unit].declare(policy(query))
+        found[f"Q{query.number:02}"] = sessions[query.unit].answer(
+            query.sql, None, {"epsilon": EPSILON, "delta": DELTA}
+        )
+    for one in sessions.values():
         one.close()
     return found

@@ -16,8 +16,8 @@ from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.query.windows import RESULT_FUNCTIONS
 from dpsql.session.declare import ARGUMENTS
 from tests.golden import files
-from tests.golden.books import Books
-from tests.golden.records import books, key_of, outcome
+from tests.golden.fresh_session import FreshSession
+from tests.golden.records import fresh_session, key_of, outcome
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
@@ -44,14 +44,14 @@ def clinic() -> Iterator[Clinic]:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Books]:
-    answers = books(tmp_path_factory.mktemp("books"))
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshSession]:
+    answers = fresh_session(tmp_path_factory.mktemp("state"))
     yield answers
     answers.close()
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=str)
-def test_record(record: Record, clinic: Clinic, answers: Books) -> None:
+def test_record(record: Record, clinic: Clinic, answers: FreshSession) -> None:
     found, seen = outcome(record, clinic, answers)
     assert found == record.expected
     files.check(record.file, key_of(record), seen)

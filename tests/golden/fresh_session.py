@@ -18,7 +18,7 @@ _OF_ANSWERS = (
 """Tables of the state file that answers write, each before those that it refers to."""
 
 
-class Books:
+class FreshSession:
     """A session with a state file of its own.
 
     Args:
