@@ -15,6 +15,8 @@ from dpsql.frontends import cli
 from dpsql.query.allowed import FUNCTION_EXAMPLES
 from tests.documents import reference
 from tests.documents.pages import ROOT, Block, Page, commands, pages, read_page, statements, without_numbers
+from tests.golden import files
+from tests.golden.observed import Entry, observed
 
 # Commands that a page may show and no test of pages runs, with the reason.
 NOT_RUN = {
@@ -39,30 +41,40 @@ def test_a_page_runs_as_it_is_written(
     monkeypatch.chdir(tmp_path)
     # lists of the command line are as wide as the screen
     monkeypatch.setenv("COLUMNS", "100")
-    run_page(page, capsys)
+    for number, seen in enumerate(run_page(page, capsys), start=1):
+        files.check(name, f"block {number:02}", seen)
 
 
-def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the blocks in order, and compare what they print."""
+def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> list[list[Entry]]:
+    """Run the blocks in order, compare what they print, and return what each has asked."""
     names: dict[str, object] = {}
-    with contextlib.ExitStack() as sessions:
+    asked: list[list[Entry]] = []
+    with contextlib.ExitStack() as sessions, observed() as seen:
         for block in page.blocks:
+            before = len(seen)
             capsys.readouterr()
             place = f"{page.name}, line {block.line}"
-            if block.language == "python":
-                exec(compile(block.text, place, "exec"), names)  # noqa: S102 — the pages are ours
-            elif block.language == "sql":
-                with contextlib.ExitStack() as here:
-                    sys.stdout.write(run_sql(block, page, names, here if page.is_fresh_for_each else sessions))
-            elif block.language == "sh":
-                run_sh(block, place)
-            else:
-                assert block.language == "text", f"{place}: nothing runs a block of {block.language or 'no language'}"
+            run_block(block, page, names, sessions)
+            asked.append(seen[before:])
             if block.output is not None:
                 assert without_numbers(capsys.readouterr().out) == without_numbers(block.output), place
         for value in names.values():
             if isinstance(value, dpsql.Session):
                 value.close()
+    return asked
+
+
+def run_block(block: Block, page: Page, names: dict[str, object], sessions: contextlib.ExitStack) -> None:
+    place = f"{page.name}, line {block.line}"
+    if block.language == "python":
+        exec(compile(block.text, place, "exec"), names)  # noqa: S102 — the pages are ours
+    elif block.language == "sql":
+        with contextlib.ExitStack() as here:
+            sys.stdout.write(run_sql(block, page, names, here if page.is_fresh_for_each else sessions))
+    elif block.language == "sh":
+        run_sh(block, place)
+    else:
+        assert block.language == "text", f"{place}: nothing runs a block of {block.language or 'no language'}"
 
 
 def run_sql(block: Block, page: Page, names: dict[str, object], sessions: contextlib.ExitStack) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import dpsql
+from tests.golden import files
+from tests.golden.observed import observed
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,13 +26,15 @@ def test_the_first_example_prints_what_stands_below_it(
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    exec(compile(code_blocks("python")[0], "README.md", "exec"), names)  # noqa: S102 — the README is ours
+    with observed() as seen:
+        exec(compile(code_blocks("python")[0], "README.md", "exec"), names)  # noqa: S102 — the README is ours
     printed, shown = capsys.readouterr().out, code_blocks("")[0]
     session = names["session"]
     assert isinstance(session, dpsql.Session)
     session.close()
     # numbers are noisy: everything else, line by line, is the same
     assert _without_numbers(printed) == _without_numbers(shown)
+    files.check("README.md", "first example", seen)
 
 
 def _without_numbers(text: str) -> list[str]:

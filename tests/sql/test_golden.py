@@ -15,6 +15,9 @@ from dpsql.query.refusals import CODES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.query.windows import RESULT_FUNCTIONS
 from dpsql.session.declare import ARGUMENTS
+from tests.golden import files
+from tests.golden.fresh_session import FreshSession
+from tests.golden.records import fresh_session, key_of, outcome
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
@@ -40,9 +43,23 @@ def clinic() -> Iterator[Clinic]:
     clinic.close()
 
 
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshSession]:
+    answers = fresh_session(tmp_path_factory.mktemp("state"))
+    yield answers
+    answers.close()
+
+
 @pytest.mark.parametrize("record", RECORDS, ids=str)
-def test_record(record: Record, clinic: Clinic) -> None:
-    assert clinic.outcome(record) == record.expected
+def test_record(record: Record, clinic: Clinic, answers: FreshSession) -> None:
+    found, seen = outcome(record, clinic, answers)
+    assert found == record.expected
+    files.check(record.file, key_of(record), seen)
+
+
+@pytest.mark.parametrize("file", sorted({record.file for record in RECORDS}))
+def test_a_golden_file_holds_no_record_that_is_gone(file: str) -> None:
+    assert set(files.read(file).parts) <= {key_of(record) for record in RECORDS if record.file == file}
 
 
 def _stands_in(word: str, text: str) -> bool:

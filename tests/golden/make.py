@@ -1,0 +1,68 @@
+"""Makes the golden files: python -m tests.golden.make.
+
+Everything is asked twice, with other salts and noise, and of golden records and TPC-H with other rows; what comes out
+must be the same, or nothing is written. Read the difference before it is committed: what stands in it, users see.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.golden import files, tpch
+from tests.golden.observed import Entry
+from tests.golden.records import fresh_session, key_of, outcome
+from tests.sql.golden_records import Clinic, records
+
+Made = dict[str, dict[str, list[Entry]]]
+
+_OTHER_ROWS = Path(__file__).with_name("other_rows.sql")
+_ROOT = Path(__file__).parents[2]
+_PAGES = (
+    "tests/end_to_end/test_documents.py::test_a_page_runs_as_it_is_written",
+    "tests/end_to_end/test_readme.py::test_the_first_example_prints_what_stands_below_it",
+)
+
+
+def made(clinic_rows: str = "", tpch_rows: str = "") -> Made:
+    """What every source gives."""
+    files.MADE = {}
+    tests = [str(_ROOT / page) for page in _PAGES]
+    if pytest.main([*tests, "-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]):
+        sys.exit("the pages do not run; nothing was written")
+    found, files.MADE = files.MADE, None
+    with tempfile.TemporaryDirectory() as folder:
+        clinic, answers = Clinic(), fresh_session(Path(folder), clinic_rows)
+        for record in records():
+            _, seen = outcome(record, clinic, answers)
+            if seen:
+                found.setdefault(record.file, {})[key_of(record)] = seen
+        clinic.close()
+        answers.close()
+        found[tpch.SOURCE] = tpch.answers(Path(folder), tpch_rows)
+    return found
+
+
+def main() -> None:
+    """Write the files, if two runs agree."""
+    clinic_rows, tpch_rows = _OTHER_ROWS.read_text(encoding="utf-8").split("-- TPC-H\n")
+    first, second = made(), made(clinic_rows, tpch_rows)
+    other = [
+        f"{source}: {key}\n{line}"
+        for source in sorted(first | second)
+        for key in sorted(first.get(source, {}) | second.get(source, {}))
+        for line in files.lines_that_differ(first.get(source, {}).get(key, []), second.get(source, {}).get(key, []))
+    ]
+    if other:
+        sys.exit("\n".join(["two runs differ; nothing was written", *other]))
+    for path in files.FOLDER.glob("*.json"):
+        path.unlink()
+    for source, parts in first.items():
+        files.write(source, parts)
+
+
+if __name__ == "__main__":
+    main()
