@@ -19,6 +19,7 @@ from dpsql.query.dialect import quote
 from dpsql.query.environment import Column
 
 _MOST_BOUND = 1024
+_MOST_LISTED = 16
 _SAMPLES = ("1", "2000-01-01", "00:00:00", "1 day", "00000000-0000-0000-0000-000000000001")
 """Texts, one of which every scalar type can be cast from."""
 _NO_CAST = "Unimplemented type for cast"
@@ -57,6 +58,8 @@ class Sandbox:
         # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
         self._bound = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
         self.has_cast = functools.lru_cache(maxsize=_MOST_BOUND)(self._has_cast)
+        # every plan reads the public lists of keys, and each may be long
+        self._listed = functools.lru_cache(maxsize=_MOST_LISTED)(self._list)
 
     def close(self) -> None:
         """Close the in-memory database."""
@@ -119,6 +122,9 @@ class Sandbox:
             SchemaError: a literal cannot be cast to the type.
 
         """
+        return self._listed(tuple(texts), key_type)
+
+    def _list(self, texts: tuple[str, ...], key_type: str) -> pa.Array:
         listed = ", ".join(f"CAST({text} AS {key_type})" for text in texts)
         with self._lock:
             try:

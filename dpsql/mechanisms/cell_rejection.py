@@ -25,6 +25,8 @@ from dpsql.mechanisms.precise_normal import exp_bounds, working_context
 # The standard deviation in cells lies in [MIN_RATIO, 2 * MIN_RATIO).
 MIN_RATIO = 32
 _TAIL_IN_SIGMAS = 13.5
+# Ten more than other numbers in tables have: products of hundreds of factors err by more than one exponential.
+_WEIGHT_DIGITS = 70
 _PLACE_BITS = 63
 _COIN_BITS = 64
 _TAYLOR = tuple(1.0 / math.factorial(power) for power in range(10))
@@ -39,10 +41,14 @@ def cell_table(ratio: float) -> CumulativeTable:
 
 
 def _cell_thresholds(ratio: float) -> Iterator[int]:
-    with localcontext(working_context()) as context:
-        minus_half_precision = Decimal(-1) / (2 * Decimal(ratio) * Decimal(ratio))
-        cells = range(math.ceil(_TAIL_IN_SIGMAS * ratio) + 1)
-        weights = [context.exp(minus_half_precision * cell * cell) for cell in cells]
+    with localcontext(working_context(_WEIGHT_DIGITS)) as context:
+        # neighbours differ by a factor that is an odd power of the first: one exponential gives all weights
+        first = context.exp(Decimal(-1) / (2 * Decimal(ratio) * Decimal(ratio)))
+        square = first * first
+        weights, factor = [Decimal(1)], first
+        for _ in range(math.ceil(_TAIL_IN_SIGMAS * ratio)):
+            weights.append(weights[-1] * factor)
+            factor *= square
         total = sum(weights, Decimal(0))
         thresholds = []
         below = Decimal(0)

@@ -139,7 +139,7 @@ def coverage(session: dpsql.Session, repetitions: int) -> dict[str, int]:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("repetitions", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("repetitions", [12, pytest.param(200, marks=pytest.mark.long)])
 def test_intervals_hold_the_truth(session: dpsql.Session, repetitions: int) -> None:
     """The fewest that a right interval holds is below this bound with probability at most 1e-5."""
     session._desk.entropy = SeededEntropy(2026)

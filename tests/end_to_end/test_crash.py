@@ -119,8 +119,8 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     database = tmp_path_factory.mktemp("crash") / "clinic.duckdb"
     with dpsql.connect(database) as session:
         session.connection.execute(
-            "CREATE TABLE visits AS SELECT u % 60_000 AS patient, u % 997 AS ward, (u % 90)::DOUBLE AS cost "
-            "FROM range(300_000) t(u)"
+            "CREATE TABLE visits AS SELECT u % 20_000 AS patient, u % 997 AS ward, (u % 90)::DOUBLE AS cost "
+            "FROM range(100_000) t(u)"
         )
         session.sql(
             "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "

@@ -125,15 +125,25 @@ def spent(session: dpsql.Session) -> tuple[int, float]:
 Share = tuple[str, float]
 
 
-@functools.cache
 def shares_of(name: str) -> tuple[Share, ...]:
     """The statistics of a question, and what share of rho each gets: what a first release is charged."""
+    return shares_of_all()[name]
+
+
+@functools.cache
+def shares_of_all() -> dict[str, tuple[Share, ...]]:
+    """The same of every question, each asked of books that hold nothing yet."""
+    found = {}
     with open_session() as session:
-        session.sql(KINDS[name].text, rho=CEILING)
-        with session._books.read()._database.read() as connection:
-            rows = connection.execute("SELECT statistic_hash, rho_nano FROM charge ORDER BY id").fetchall()
-    whole = sum(rho_nano for _, rho_nano in rows)
-    return tuple((statistic, rho_nano / whole) for statistic, rho_nano in rows)
+        for name, kind in KINDS.items():
+            with contextlib.closing(session._books.copied()) as copied, pytest.MonkeyPatch.context() as patch:
+                patch.setattr(session._desk, "books", copied)
+                session.sql(kind.text, rho=CEILING)
+                with copied.read()._database.read() as connection:
+                    rows = connection.execute("SELECT statistic_hash, rho_nano FROM charge ORDER BY id").fetchall()
+            whole = sum(rho_nano for _, rho_nano in rows)
+            found[name] = tuple((statistic, rho_nano / whole) for statistic, rho_nano in rows)
+    return found
 
 
 # The model of the design.

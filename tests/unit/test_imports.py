@@ -6,6 +6,7 @@ The rules are read from the AST: an import inside a function or under TYPE_CHECK
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -62,16 +63,21 @@ ENTRY_POINTS = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli", f"{P
 
 def imports_of(source: str, known: set[str]) -> Iterator[str]:
     """Dotted names that a module imports, taking ``from a import b`` as a.b where that is a module."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _imports(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                yield "." * node.level
-                continue
+        elif node.level:
+            yield "." * node.level
+        else:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in known else node.module or ""
+
+
+@functools.cache
+def _imports(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Parsing is most of the work, and every rule reads the same modules."""
+    return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def room_of(module: str) -> str:

@@ -71,7 +71,7 @@ def _examples_until_caught(laboratory: Laboratory, fault: Fault, patch: pytest.M
     tried = 0
 
     @settings(_SHORT, max_examples=200, derandomize=False)
-    @seed(12)
+    @seed(fault.seed)
     @given(case=cases())
     def look(case: Case) -> None:
         nonlocal tried

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -90,7 +91,11 @@ def test_no_expression_fails_aloud(laboratory: Laboratory, number_type: str) -> 
     """Each expression twice in one query: what two parts share must not be computed outside TRY."""
     table = _create_hard(laboratory, number_type)
     ran = 0
-    for expression in (*FUNCTION_EXAMPLES, *_FAILING):
+    expressions = [*FUNCTION_EXAMPLES, *_FAILING]
+    if number_type != "DOUBLE":
+        # all others are the same for every type of numbers
+        expressions = [expression for expression in expressions if re.search(r"\b[xyz]\b", expression)]
+    for expression in expressions:
         text = (
             f"SELECT count(*) FILTER (WHERE ({expression}) IS NULL), "
             f"count(*) FILTER (WHERE ({expression}) IS NOT NULL) "
@@ -102,7 +107,7 @@ def test_no_expression_fails_aloud(laboratory: Laboratory, number_type: str) -> 
             continue  # the function does not take this type
         ran += 1
         assert sum(_row_counts(_exact(laboratory, query), query)) == 121, expression
-    assert ran > 50
+    assert ran > len(expressions) / 2
 
 
 @pytest.mark.parametrize("number_type", _NUMBERS)

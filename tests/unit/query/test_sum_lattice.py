@@ -63,7 +63,7 @@ def check_steps(steps: SumSteps, low: Fraction, high: Fraction, cap: int) -> Non
     assert max(map(abs, listed)) < 2**53
 
 
-@settings(derandomize=True, database=None, max_examples=600)
+@settings(derandomize=True, database=None, max_examples=300)
 @given(pair=bounds(), cap=CAPS, missing=st.booleans())
 def test_rows_under_a_cap(pair: Bounds, cap: int, *, missing: bool) -> None:
     steps = sum_steps(None, pair, cap, missing=missing)
@@ -71,7 +71,7 @@ def test_rows_under_a_cap(pair: Bounds, cap: int, *, missing: bool) -> None:
     check_steps(steps, *final_interval(pair, cap, missing=missing), cap)
 
 
-@settings(derandomize=True, database=None, max_examples=600)
+@settings(derandomize=True, database=None, max_examples=300)
 @given(pair=bounds(), rows=st.none() | bounds(), cap=CAPS, missing=st.booleans())
 def test_totals_need_no_cap(pair: Bounds, rows: Bounds | None, cap: int, *, missing: bool) -> None:
     assume(rows is None or representable_together(pair, rows))
