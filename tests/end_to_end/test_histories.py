@@ -439,13 +439,13 @@ def test_answers_stay_and_charges_are_those_of_the_design() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_answers_of_a_thousand_requests_stay(seed: int) -> None:
-    assert run_history(seed, 400) >= 1000
+    assert run_history(seed, 510) >= 1000
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", KINDS)
 def test_a_question_that_is_asked_by_all_at_many_levels_has_answers_that_stay(name: str) -> None:
-    assert run_history(20, 150, names=(name,)) >= 300
+    assert run_history(20, 155, names=(name,)) >= 300
 
 
 Told = tuple[float, float, float]
