@@ -27,11 +27,13 @@ _NEVER_FAIL = (
     exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Paren, exp.Tuple,
 )  # fmt: skip
 """Nodes that fail on no value, if all that they compare is of one type."""
-_COMPARE_NOTHING = (exp.Alias, exp.And, exp.Is, exp.Not, exp.Or, exp.Paren)
+_COMPARE_NOTHING = (exp.Alias, exp.And, exp.Cast, exp.Is, exp.Not, exp.Or, exp.Paren)
 
 
 def near(root: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
     """The condition that all is near with which an expression computes; None where nothing of it may be far.
+
+    It may fail on a row as the expression may.
 
     Args:
         root: a parsed expression.
@@ -42,14 +44,14 @@ def near(root: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
     for node in _outermost(root, types):
         for operand, kind in _operands(node, types):
             low, high = _bounds(kind)
-            between = exp.Between(this=_read(operand), low=low, high=high)
+            between = exp.Between(this=operand.copy(), low=low, high=high)
             conditions[to_sql(operand)] = exp.Coalesce(this=between, expressions=[exp.true()])
     return exp.and_(*conditions.values(), copy=False) if conditions else None
 
 
 def _outermost(node: exp.Expr, types: Mapping[str, str]) -> Iterator[exp.Expr]:
     """The parts that compute with values which may be far, and stand in no other such part."""
-    kinds = {kind for _, kind in _operands(node, types)}
+    kinds = {kind for part in node.walk() if (kind := _far_kind(part, types))}
     if kinds and (not isinstance(node, _NEVER_FAIL) or (len(kinds) > 1 and not isinstance(node, _COMPARE_NOTHING))):
         yield node
         return
@@ -58,17 +60,22 @@ def _outermost(node: exp.Expr, types: Mapping[str, str]) -> Iterator[exp.Expr]:
 
 
 def _operands(node: exp.Expr, types: Mapping[str, str]) -> Iterator[tuple[exp.Expr, str]]:
-    """Columns and casts in an expression whose values may be far, with their types."""
+    """Columns in an expression whose values may be far, and casts of others, with their types."""
+    found = [operand for child in node.iter_expressions() for operand in _operands(child, types)]
+    kind = _far_kind(node, types)
+    if kind and not found:
+        yield node, kind
+    yield from found
+
+
+def _far_kind(node: exp.Expr, types: Mapping[str, str]) -> str:
+    """The type of a column or a cast whose values may be far; else empty."""
     kind = ""
     if isinstance(node, exp.Column):
         kind = types.get(node.name, "")
     elif isinstance(node, exp.Cast) and not isinstance(node.this, exp.Literal):
         kind = node.to.sql("duckdb")
-    if _may_be_far(kind):
-        yield node, kind
-        return
-    for child in node.iter_expressions():
-        yield from _operands(child, types)
+    return kind if _may_be_far(kind) else ""
 
 
 def _may_be_far(kind: str) -> bool:
@@ -93,10 +100,3 @@ def _bounds(kind: str) -> list[exp.Expr]:
     width, scale = _digits(kind)
     largest = min(_LARGEST, 10 ** (width - scale) - 1) if width else _LARGEST
     return [exp.Literal.number(number) for number in (0 if kind == "UHUGEINT" else -largest, largest)]
-
-
-def _read(operand: exp.Expr) -> exp.Expr:
-    """An operand by itself, NULL where it fails."""
-    if isinstance(operand, exp.Cast):
-        return exp.TryCast(this=operand.this.copy(), to=operand.to.copy())
-    return operand.copy()

@@ -73,7 +73,7 @@ def total_sql(sql: str, types: Types = ()) -> str:
     total = _total(widened(root, columns))
     if condition is None:
         return to_sql(total)
-    return to_sql(exp.Case(ifs=[exp.If(this=condition, true=total)], default=total.copy()))
+    return to_sql(exp.Case(ifs=[exp.If(this=_condition(condition), true=total)], default=total.copy()))
 
 
 def total_condition_sql(sql: str, types: Types = ()) -> str:
