@@ -18,7 +18,7 @@ class Limit:
 
 TRACE_LIMITS = {
     "asked first": {
-        "files": Limit(101, 56), "functions": Limit(538, 380), "lines": Limit(2_517, 1_900), "types": Limit(19, 20),
+        "files": Limit(101, 56), "functions": Limit(538, 380), "lines": Limit(2_520, 1_900), "types": Limit(19, 20),
     },
     "asked again": {
         "files": Limit(87, 44), "functions": Limit(407, 260), "lines": Limit(1_866, 1_250), "types": Limit(13, 20),
