@@ -274,4 +274,4 @@ def test_two_thousand_texts_have_one_outcome_and_one_time(person: str) -> None:
     assert not found.faults, found.show()
     assert len(found.ratios) > 250
     assert statistics.median(found.ratios) <= MEDIAN_RATIO
-    assert min(found.kinds.values()) >= 2, found.kinds
+    assert min(found.kinds.values()) >= 1, found.kinds
