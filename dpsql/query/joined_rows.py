@@ -27,7 +27,7 @@ from dpsql.query.relation import (
     with_columns_of,
 )  # fmt: skip
 from dpsql.query.row_cut import cut
-from dpsql.query.row_growth import MOST_DEGREE, compared, growth, is_unique, unique_after
+from dpsql.query.row_growth import MOST_DEGREE, Pairs, compared, growth, is_unique, unique_after
 
 MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
@@ -247,9 +247,9 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     """Most rows that public tables make of one protected row: how long it takes would tell of that row.
 
     The engine joins in an order of its own, so a public table may be met through what is compared of it with any one
-    other table, before the rest is compared. No more of its rows meet one row than agree on these columns. Of public
-    tables alone, they are the rows that all others make of one row of some table: what is counted while a plan is made
-    must not cost without bound either.
+    table to which protected rows come without it, before the rest is compared. No more of its rows meet one row than
+    agree on these columns. Of public tables alone, they are the rows that all others make of one row of some table:
+    what is counted while a plan is made must not cost without bound either.
     """
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
     pairs = compared(joins)
@@ -260,7 +260,14 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
         if place in private:
             factors.append(part.relation.matches)
             continue
-        ways = sorted({tuple(sorted({own for own, _ in names})) for (one, _), names in pairs.items() if one == place})
+        met = _reached(private or range(len(joins.parts)), pairs, place)
+        ways = sorted(
+            {
+                tuple(sorted({own for own, _ in names}))
+                for (one, by), names in pairs.items()
+                if one == place and by in met
+            }
+        )
         factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
     product = math.prod(factors) // (1 if private else max(factors))
     if product > MOST_MATCHES:
@@ -271,6 +278,18 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
             f"at most {MOST_MATCHES:,} rows are joined to one.",
         )  # fmt: skip
     return product if private else 1
+
+
+def _reached(starts: Iterable[int], pairs: Pairs, without: int) -> set[int]:
+    """Sides that are joined to some others, directly or through further ones, without one of them."""
+    seen = {place for place in starts if place != without}
+    ahead = list(seen)
+    while ahead:
+        one = ahead.pop()
+        found = {b for a, b in pairs if a == one} - seen - {without}
+        seen |= found
+        ahead += found
+    return seen
 
 
 def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:

@@ -247,6 +247,15 @@ def test_a_public_table_may_be_met_by_what_one_table_alone_compares(session: dps
             session.sql(f"SELECT count(*) FROM {joined}", rho=1)
     one = f"SELECT count(*) FROM {pairs} JOIN prices k ON k.kind = a.kind AND a.number = k.day"
     assert len(session.sql(one, rho=1)) == 1
+    # what is met through another public table alone
+    session.connection.execute("CREATE TABLE days AS SELECT i AS day, 0::BIGINT AS year FROM range(4000) t(i)")
+    session.connection.execute("CREATE TABLE years AS SELECT i AS year FROM range(3) t(i)")
+    for name in ("days", "years"):
+        session.sql(f"CALL dp_public('{name}')")
+    chain = "visits a JOIN days d ON d.day = a.kind JOIN years y ON y.year = d.year"
+    assert len(session.sql(f"SELECT count(*) FROM {chain}", rho=1)) == 1
+    with pytest.raises(UnsupportedQueryError, match="4,000 rows of one protected row"):
+        session.sql(f"SELECT count(*) FROM {chain} AND y.year = a.number", rho=1)
     apart = (
         "SELECT count(*) FROM (SELECT a.pid, day FROM visits a JOIN prices k ON k.kind = a.kind) s "
         "JOIN visits b ON b.number = s.day AND b.pid = s.pid"

@@ -30,7 +30,7 @@ NEVER_ENTERED = ("frontends/", "mechanisms/laws/", "pictures/", "remote/")
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(18_432, 15_900),
+    "statements": Limit(18_442, 15_900),
     "tests for None": Limit(771, 350),
     "public names without a docstring, in %": Limit(0, 8),
     "long files": Limit(7, 0),
