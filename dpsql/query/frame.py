@@ -1,25 +1,19 @@
 """What is grouped, and what is measured of a group: the frame and the statistics of a query.
 
 A *frame* says how rows are grouped, bounded and noised; a *statistic* is the smallest thing on it that is noised,
-stored and paid for. The two are what a stored release is found by, so their hashes hold whatever its values depend on.
+stored and paid for. The two are what a stored release is found by (`query/identity.py`).
 Everything here is a function of policy, query text and schema; nothing of the data.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Literal
 
 from dpsql.query.keys import Key, Ordering, PublicKeys
 
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
-
-NORMALISER_VERSION = 2
-"""Raised whenever the same text would be normalised differently: old releases are then not found again."""
 
 COUNT_LATTICE_EXPONENT = -1
 """Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""
@@ -33,12 +27,6 @@ WEIGHT_BITS = 20
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
 are added into up to 2**8 times as many (`sum_lattice.sum_steps`)."""
-
-
-def content_hash(content: object) -> str:
-    """SHA-256 of a value's JSON, in hexadecimal digits."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +73,7 @@ class Window:
     delta: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Frame:
     """What is grouped: source, filter, keys, unit, max_groups; and the shape of its presence count.
 
@@ -202,46 +190,6 @@ class Frame:
         """Exact sums of a statistic are multiples of two to this power: of its lattice, of the noise's with weights."""
         return statistic.lattice_exponent if self.counted_groups is None else statistic.noise_exponent
 
-    @cached_property
-    def base_hash(self) -> str:
-        """Identity of the frame but for its generation."""
-        return replace(self, generation=0).frame_hash
-
-    @cached_property
-    def frame_hash(self) -> str:
-        """Identity of the frame: everything that its groups depend on."""
-        # parts that most frames lack are no part of their identity, which was there before these parts were
-        optional = {
-            "ceiling": self.ceiling,
-            "generation": self.generation,
-            "links": self.links,
-            "source": self.source,
-            "counted_groups": self.counted_groups,
-            "finer": self.finer and self.finer.frame_hash,
-            "outside": self.outside,
-            "factorised": self.factorised
-            and [self.factorised.ordering.axis, self.factorised.ordering.descending, self.factorised.sixteenths],
-        }
-        return content_hash(
-            {name: value for name, value in optional.items() if value}
-            | {
-                "normaliser": NORMALISER_VERSION,
-                "unit": self.unit,
-                "table": self.table,
-                "version": self.version,
-                "unit_column": [self.unit_column.sql, self.unit_column.type],
-                "filters": self.filters,
-                "keys": [[key.sql, key.type] for key in self.keys],
-                "max_groups": self.max_groups,
-                "public_keys": self.public_keys.digest if self.public_keys else None,
-                "sparsity": [self.sparsity.kind, self.sparsity.k] if self.sparsity else None,
-                "minimum_units": self.minimum_units,
-                "mechanism": self.mechanism,
-                "window": [self.window.low, self.window.high, self.window.delta] if self.window else None,
-                "settings": self.settings,
-            }
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
@@ -311,13 +259,6 @@ class Statistic:
     def interval(self) -> tuple[float, float]:
         """Public interval of one unit's value in one group."""
         return self.low_steps * self.lattice, self.high_steps * self.lattice
-
-    def hash_in(self, frame: Frame) -> str:
-        """The *query hash* of this statistic: what a stored release is found by."""
-        # statistics were there before cells were, and most have none
-        later = {"cells": 1, "cell_bounds": None}
-        content = {name: value for name in self.__slots__ if (value := getattr(self, name)) != later.get(name, self)}
-        return content_hash({"frame": frame.frame_hash, "statistic": content})
 
 
 PRESENCE = Statistic(kind="presence", low_steps=1, high_steps=1, lattice_exponent=0)

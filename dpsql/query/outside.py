@@ -17,6 +17,7 @@ from dpsql.query.bound import listed_join
 from dpsql.query.clauses import QueryOptions
 from dpsql.query.dialect import quote
 from dpsql.query.frame import Frame, Statistic
+from dpsql.query.identity import frame_hash
 from dpsql.query.names import ResolvedSelect
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
@@ -94,7 +95,7 @@ def outside_of(frame: Frame, grouped: Frame, shown: str) -> Frame:
 
     It is another one for every other set, so that a set that is shown again finds what was released beside it.
     """
-    return replace(frame, outside=f"{grouped.frame_hash} {shown}")
+    return replace(frame, outside=f"{frame_hash(grouped)} {shown}")
 
 
 def _rows_outside(grouped: Frame) -> str:

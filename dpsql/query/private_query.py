@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.query.frame import Frame, Statistic, content_hash
+from dpsql.query.frame import Frame, Statistic
 from dpsql.query.keys import Key, Ordering, Places
 
 
@@ -300,11 +300,3 @@ class PrivateQuery:
             return RunningTotal(self.buckets.ordering, None)
         totals = [estimate.total for estimate in self.estimates if estimate.total is not None]
         return max(totals, key=lambda total: math.inf if total.span is None else total.span, default=None)
-
-    @property
-    def query_hash(self) -> str:
-        """Identity of the statistics asked for, whatever their order, names and post-processing."""
-        if self.grouping is not None:
-            return content_hash(sorted(part.query_hash for part in self.grouping.parts))
-        hashes = sorted(statistic.hash_in(self.frame) for statistic in self.statistics)
-        return content_hash(hashes if self.other is None else [*hashes, "other group"])

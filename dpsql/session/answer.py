@@ -15,6 +15,7 @@ import pyarrow as pa
 from dpsql.errors import EngineError, ReleaseError
 from dpsql.query.after import RESULT
 from dpsql.query.finish import NOISY, finish_sql
+from dpsql.query.identity import base_hash, query_hash
 from dpsql.query.private_query import After, PrivateQuery
 from dpsql.session.auto import choices_of, is_open, prepare_histograms
 from dpsql.session.exact import Rooms
@@ -59,7 +60,7 @@ def answer(
 
     """
     told = told or Charged.nothing()
-    with rooms.state.locks.all_exclusive(part.frame.base_hash for part in parts_of(query)):
+    with rooms.state.locks.all_exclusive(base_hash(part.frame) for part in parts_of(query)):
         query = current(query, rooms.state, reader)
         prepared = prepare(query, rooms.state, reader)
         # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
@@ -77,7 +78,7 @@ def answer(
             # AUTO is told for queries with one set of keys alone
             release_frame(
                 part, reading, receipt, charged.part(part.items), rooms,
-                told=told, analyst=reader.name, query_hash=query.query_hash, timeout_seconds=timeout_seconds,
+                told=told, analyst=reader.name, query_hash=query_hash(query), timeout_seconds=timeout_seconds,
                 choices=choices_of(query, reader),
             )  # fmt: skip
         stored = [Stored(part.query.frame, rooms.state.side_table) for part in prepared]

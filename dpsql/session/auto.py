@@ -16,6 +16,7 @@ import pyarrow as pa
 from dpsql.errors import ReleaseError
 from dpsql.query.auto import with_max_groups
 from dpsql.query.frame import NANO
+from dpsql.query.identity import query_hash
 from dpsql.query.private_query import AutoLevel, PrivateQuery, ToldBounds
 from dpsql.query.salt import STAND_IN_SALT
 from dpsql.release.auto_bounds import found_bounds
@@ -275,7 +276,7 @@ def _require_budget(query: PrivateQuery, calibrations: list[Calibration], state:
     rho_nano = max(calibration.rho_nano for calibration in calibrations)
     noise = [sum(delta_units_up(level.noise_delta) for level in calibration.levels) for calibration in calibrations]
     shown = [delta_units_up(calibration.threshold_delta) for calibration in calibrations]
-    rest = ChargeItem(query.query_hash, rho_nano, max(map(sum, zip(noise, shown, strict=True))))
+    rest = ChargeItem(query_hash(query), rho_nano, max(map(sum, zip(noise, shown, strict=True))))
     state.ledger.require(query.frame.unit, (*items, rest))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpsql.query.auto import GROUPS, extremes_sql, group_counts_sql
 from dpsql.query.frame import Frame, Statistic
+from dpsql.query.identity import statistic_hash
 from dpsql.query.private_query import AutoBounds, AutoGroups, AutoLevel, PrivateQuery
 from dpsql.release.auto_bounds import EXTREMES_L2, PLACES, placed, sure_bounds
 from dpsql.release.auto_groups import auto_noise_delta, binned, sure_groups
@@ -36,7 +37,7 @@ class Question:
     @property
     def statistic_hash(self) -> str:
         """What the histogram is charged, stored and found by."""
-        return self.statistic.hash_in(self.frame)
+        return statistic_hash(self.statistic, self.frame)
 
     @property
     def level(self) -> AutoLevel:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from dpsql.accounting import zcdp
 from dpsql.errors import PolicyError
 from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.identity import query_hash
 from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import calibrate
 from dpsql.release.estimates import noise_sigma
@@ -272,7 +273,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     rows += [
         ("price", "rho", f"{price_rho:.9g}"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
-        ("price", "query hash", query.query_hash),
+        ("price", "query hash", query_hash(query)),
     ]
     return _table(("section", "name", "value"), rows)
 

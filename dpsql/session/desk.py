@@ -13,6 +13,7 @@ from dpsql.engine import Engine, Sandbox
 from dpsql.errors import AccessError, ParseError, PolicyError, StateError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.query.environment import folded
+from dpsql.query.identity import query_hash
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
@@ -162,7 +163,7 @@ class Desk:
     ) -> Result:
         """Answer a SELECT."""
         query, state, cleared = self.plan(statement, options, reader)
-        logger.info("private query %s for %s", query.query_hash[:12], reader)
+        logger.info("private query %s for %s", query_hash(query)[:12], reader)
         rooms = Rooms(state, self.engine, self.sandbox, self.entropy, logs_changes=self._logs_changes)
         told = Charged.nothing()
         for _ in range(_MOST_PLANS):

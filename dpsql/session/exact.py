@@ -26,6 +26,7 @@ from dpsql.query.added_up import exact_sql
 from dpsql.query.bound import approximate_sizes_sql
 from dpsql.query.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.query.histogram_sql import cell_columns
+from dpsql.query.identity import frame_hash
 from dpsql.query.kept import Formulation, chooses_groups, fastest, fastest_in_the_end
 from dpsql.query.salt import STAND_IN_SALT
 from dpsql.query.sketch_sql import sketch_sql
@@ -141,8 +142,8 @@ def prepare_reading(
         SchemaError: the database cannot run the bounded query, whatever the rows are.
 
     """
-    held = rooms.state.side_table.frame_keys(frame.frame_hash)
-    snapshot = rooms.state.side_table.snapshot(frame.frame_hash) if frame.is_frozen else None
+    held = rooms.state.side_table.frame_keys(frame_hash(frame))
+    snapshot = rooms.state.side_table.snapshot(frame_hash(frame)) if frame.is_frozen else None
     finer_keys = None if frame.finer is None else public_key_table(frame.finer, rooms)
     reading = Reading(frame, due, public_key_table(frame, rooms), finer_keys, shown_keys, held, snapshot)
     if reading.needs_data and not frame.relation:

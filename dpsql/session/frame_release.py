@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpsql.query.frame import Frame
+from dpsql.query.identity import base_hash, frame_hash, statistic_hash
 from dpsql.session.auto import told_levels
 from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
 from dpsql.session.marks import changed_tables, log_changes, read_marks
@@ -83,7 +84,7 @@ def _salt(part: Prepared, rooms: Rooms) -> bytes:
     frame = part.query.frame
     kept = [
         rooms.state.side_table.frame(
-            one.frame_hash, one.unit, [name for name, _ in one.table_versions], one.base_hash, one.generation
+            frame_hash(one), one.unit, [name for name, _ in one.table_versions], base_hash(one), one.generation
         )
         for one in (frame, frame.finer)
         if one is not None
@@ -99,7 +100,7 @@ def _store(
     frame, table = part.query.frame, rooms.state.side_table
     made = new_points(frame, part.histogram, part.servings, exact, table, rooms.entropy)
     table.store(
-        frame.frame_hash,
+        frame_hash(frame),
         exact.new_keys if exact else None,
         made.points,
         charged.charge_ids,
@@ -142,7 +143,7 @@ def _release(
         analyst=analyst,
         query_hash=query_hash,
         at=asked_at,
-        statistics=(*(serving.statistic.hash_in(frame) for serving in part.servings), *told),
+        statistics=(*(statistic_hash(serving.statistic, frame) for serving in part.servings), *told),
         levels=(
             *((serving.told_nano, serving.release_nano) for serving in part.servings),
             *((level, 0) for level in told.values()),

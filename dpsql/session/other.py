@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpsql.engine import digest
 from dpsql.errors import AccessError
+from dpsql.query.identity import query_hash
 from dpsql.query.outside import outside_of
 from dpsql.query.private_query import OtherGroup, PrivateQuery, Request
 from dpsql.session.exact import Rooms
@@ -127,7 +128,7 @@ def with_other(
     paid = state.ledger.charge(frame.unit, row.items, reader.name) if row.items else Charged.nothing()
     release_frame(
         row, reading, own, paid, rooms,
-        told=Charged.nothing(), analyst=reader.name, query_hash=query.query_hash, timeout_seconds=timeout_seconds,
+        told=Charged.nothing(), analyst=reader.name, query_hash=query_hash(query), timeout_seconds=timeout_seconds,
     )  # fmt: skip
     table = noisy_table(row.query, row.histogram, row.servings, Stored(frame, state.side_table))
     receipt = replace(
@@ -173,7 +174,7 @@ def _receipts(query: PrivateQuery, groups: Prepared, row: Prepared) -> tuple[Rec
     """The row's own receipt, and that of both, before a price is known."""
     rho, epsilon, delta = joint_terms(query, groups, row)
     first = make_receipt(groups.query, groups.histogram, groups.terms)
-    own = replace(make_receipt(row.query, row.histogram, row.terms), query_hash=query.query_hash)
+    own = replace(make_receipt(row.query, row.histogram, row.terms), query_hash=query_hash(query))
     joint = replace(
         first, rho=rho, epsilon=epsilon, delta=delta, columns=largest_columns((first.columns, own.columns)),
         notes=(*first.notes, *other_notes(query)),

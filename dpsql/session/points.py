@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dpsql.errors import StateError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.query.frame import PRESENCE, Frame
+from dpsql.query.identity import frame_hash, statistic_hash
 from dpsql.release.calibrate import Cut, Level
 from dpsql.release.cascade import Placed, lowered, noise_of, risen
 from dpsql.release.histogram import Histogram, NoisyHistogram
@@ -34,7 +35,7 @@ class _Cascade:
     @property
     def statistic_hash(self) -> str:
         """What its points are found by."""
-        return self.serving.statistic.hash_in(self.frame)
+        return statistic_hash(self.serving.statistic, self.frame)
 
     @property
     def exponent(self) -> int:
@@ -140,7 +141,7 @@ def _point(cascade: _Cascade, noisy: NoisyHistogram, level: Level, cut: Cut | No
     return Point(
         statistic_hash=cascade.statistic_hash,
         rho_nano=level.rho_nano,
-        frame_hash=cascade.frame.frame_hash,
+        frame_hash=frame_hash(cascade.frame),
         values=noisy.values,
         lattice_exponent=cascade.exponent,
         sigma=level.sigma,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import AccessError
 from dpsql.query.frame import PRESENCE
+from dpsql.query.identity import base_hash, statistic_hash
 from dpsql.query.private_query import Grouping, PrivateQuery
 from dpsql.release.calibrate import Calibration, calibrate
 from dpsql.release.choose import Shape, histogram_of
@@ -83,7 +84,7 @@ def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
         )
     if query.grouping is not None:
         return _current_parts(query, query.grouping, state, reader)
-    last = state.side_table.generation(query.frame.base_hash)
+    last = state.side_table.generation(base_hash(query.frame))
     generation = 0 if last is None else last + query.refresh
     return replace(query, frame=replace(query.frame, generation=generation))
 
@@ -97,7 +98,7 @@ def _current_parts(query: PrivateQuery, grouping: Grouping, state: State, reader
 
 def held_histogram(query: PrivateQuery, state: State) -> Histogram:
     """How the presence count is noised; a frame that has a point of it keeps its shape."""
-    stored = state.side_table.levels(PRESENCE.hash_in(query.frame))
+    stored = state.side_table.levels(statistic_hash(PRESENCE, query.frame))
     shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
     return histogram_of(query.frame, shape)
 
@@ -111,5 +112,7 @@ def _charge_items(query: PrivateQuery, servings: tuple[Serving, ...]) -> tuple[C
         parts = [level.noise_delta for level, _ in serving.draws]
         parts += [cut.delta for cut in (serving.cut, serving.ceiling_cut) if cut is not None]
         if not serving.is_paid:
-            items.append(ChargeItem(serving.statistic.hash_in(query.frame), rho_nano, sum(map(delta_units_up, parts))))
+            items.append(
+                ChargeItem(statistic_hash(serving.statistic, query.frame), rho_nano, sum(map(delta_units_up, parts)))
+            )
     return tuple(items)

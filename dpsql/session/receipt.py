@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.identity import query_hash
 from dpsql.query.private_query import AutoLevel, Estimate, PrivateQuery
 from dpsql.release.calibrate import Calibration, Level, guarantee, independent_guarantee, window_guarantee
 from dpsql.release.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
@@ -111,7 +112,7 @@ def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms) -> Rec
     """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     frame = query.frame
     return Receipt(
-        query_hash=query.query_hash,
+        query_hash=query_hash(query),
         table=frame.table,
         version=frame.version,
         unit=frame.unit,

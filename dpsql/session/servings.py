@@ -16,6 +16,7 @@ from functools import cached_property
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanisms.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
 from dpsql.query.frame import NANO, PRESENCE
+from dpsql.query.identity import statistic_hash
 from dpsql.query.private_query import PrivateQuery
 from dpsql.release.calibrate import Calibration, Cut, Level, cut_at, level_of
 from dpsql.release.free_levels import free_level, is_free_level
@@ -62,7 +63,7 @@ class _Cascade:
         self._level = level
         self._reader = reader
         self._side_table = state.side_table
-        self._hash = level.statistic.hash_in(query.frame)
+        self._hash = statistic_hash(level.statistic, query.frame)
         self._stored = state.side_table.levels(self._hash)
         self._hides = level.statistic == PRESENCE and self._histogram.hides
         self._window = query.frame.window if self._hides else None

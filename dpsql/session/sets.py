@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.query.frame import PRESENCE, Statistic
+from dpsql.query.identity import query_hash
 from dpsql.query.private_query import Estimate, Grouping, PrivateQuery
 from dpsql.release.calibrate import MOST_DRAWN
 from dpsql.release.consistent import (
@@ -75,7 +76,7 @@ def joint_receipt(query: PrivateQuery, prepared: Sequence[Prepared], receipts: S
     first = receipts[0]
     return replace(
         first,
-        query_hash=query.query_hash,
+        query_hash=query_hash(query),
         mechanism=", ".join(dict.fromkeys(receipt.mechanism for receipt in receipts)),
         rho=math.fsum(receipt.rho for receipt in receipts),
         epsilon=epsilon,

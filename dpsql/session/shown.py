@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.identity import frame_hash, statistic_hash
 from dpsql.query.private_query import Buckets, PrivateQuery
 from dpsql.release.estimates import NoisyValues, estimate_column, noise_sigma, read_values
 from dpsql.release.histogram import Histogram
@@ -30,7 +31,7 @@ class Stored:
 
     def point(self, statistic: Statistic, rho_nano: int, release_nano: int = 0) -> Point:
         """The point at a level; of an independent release, the one that was made of it there."""
-        point = self.side_table.point(statistic.hash_in(self.frame), rho_nano, release_nano)
+        point = self.side_table.point(statistic_hash(statistic, self.frame), rho_nano, release_nano)
         if point is None:
             raise AssertionError("what is served is stored")
         return point
@@ -41,7 +42,7 @@ class Stored:
 
     def keys(self) -> pa.Table | None:
         """All keys; None before the first release."""
-        return self.side_table.frame_keys(self.frame.frame_hash)
+        return self.side_table.frame_keys(frame_hash(self.frame))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from scipy import stats
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.query.auto import GROUPS, candidates, group_counts_sql
+from dpsql.query.identity import statistic_hash
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release import auto_groups
@@ -199,7 +200,7 @@ def _law(session: dpsql.Session) -> float:
         session.sql(sql)
         assert query.auto is not None
         side_table = session._books.read().side_table
-        name = GROUPS.hash_in(query.auto.frame)
+        name = statistic_hash(GROUPS, query.auto.frame)
         point = side_table.point(name, 100_000)
         assert point is not None
         scores.append(point.values * 2.0**-20 * math.sqrt(2.0 * 1e-4))

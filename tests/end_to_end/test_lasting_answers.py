@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from dpsql.errors import AccessError
 from dpsql.query.frame import PRESENCE
+from dpsql.query.identity import frame_hash, statistic_hash
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.prepared import prepare
 from dpsql.session.reader import Reader
@@ -203,7 +204,7 @@ def presence_hash(session: dpsql.Session, text: str) -> tuple[str, str]:
     assert isinstance(statement, SelectStatement)
     query, state, reader = session._desk.plan(statement, {"rho": 0.5}, "eve")
     (part,) = prepare(query, state, Reader(reader.name))
-    return PRESENCE.hash_in(part.query.frame), part.query.frame.frame_hash
+    return statistic_hash(PRESENCE, part.query.frame), frame_hash(part.query.frame)
 
 
 def test_points_off_the_grid_in_files_of_earlier_formats_serve_their_level(session: dpsql.Session) -> None:

@@ -14,6 +14,7 @@ import pytest
 import dpsql
 from dpsql.errors import DpsqlError
 from dpsql.query.frame import Frame
+from dpsql.query.identity import query_hash
 from dpsql.query.plan import plan_query
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.release.histogram import NoisyHistogram
@@ -156,11 +157,11 @@ def test_the_clock_is_folded_to_a_constant(session: dpsql.Session) -> None:
         now=dt.datetime(2026, 2, 1, 23, 59, tzinfo=dt.UTC),
     )
     next_day = dataclasses.replace(first_day, now=first_day.now + dt.timedelta(minutes=2))
-    hashes = [plan_query(statement, first_day).query_hash for statement in statements]
+    hashes = [query_hash(plan_query(statement, first_day)) for statement in statements]
     written = read_statement(texts[0].replace("current_date", "DATE '2026-02-01'"))
     assert isinstance(written, SelectStatement)
-    assert [plan_query(written, first_day).query_hash] * 2 == hashes
-    assert plan_query(statements[0], next_day).query_hash != hashes[0]
+    assert [query_hash(plan_query(written, first_day))] * 2 == hashes
+    assert query_hash(plan_query(statements[0], next_day)) != hashes[0]
 
 
 def test_an_attached_database_is_the_same_under_any_alias(tmp_path: Path) -> None:

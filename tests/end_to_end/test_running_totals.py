@@ -22,6 +22,7 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
 from dpsql.mechanisms.running_totals import FractionalSum, best_power
 from dpsql.query.frame import PRESENCE, Statistic
+from dpsql.query.identity import statistic_hash
 from dpsql.release import choose as choose_module
 from dpsql.release.choose import histogram_of
 from tests.end_to_end.visits_by_day import (
@@ -219,8 +220,8 @@ def stored(session: dpsql.Session, text: str) -> dict[Statistic, tuple[Floats, f
     assert query.frame.mechanism == "factorised_gaussian"
     found: dict[Statistic, tuple[Floats, float]] = {}
     for statistic in query.statistics:
-        (level,) = state.side_table.levels(statistic.hash_in(query.frame))
-        point = state.side_table.point(statistic.hash_in(query.frame), level.rho_nano)
+        (level,) = state.side_table.levels(statistic_hash(statistic, query.frame))
+        point = state.side_table.point(statistic_hash(statistic, query.frame), level.rho_nano)
         assert point is not None
         l2 = point.sigma * math.sqrt(2e-9 * point.rho_nano)
         if statistic != PRESENCE:
