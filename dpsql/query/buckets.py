@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.query.clauses import QueryOptions
 from dpsql.query.dialect import to_sql, written
 from dpsql.query.environment import Environment, TableSchema
 from dpsql.query.keys import Key, Ordering, PublicKeys
 from dpsql.query.names import ResolvedSelect
+from dpsql.query.options import QueryOptions
 from dpsql.query.private_query import Buckets
 from dpsql.query.refusals import Refusals
 from dpsql.query.totals import LONGEST_SEQUENCE

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 
 from dpsql.errors import ParseError
 from dpsql.query.dialect import DifferentialPrivacy
+from dpsql.query.options import OPTION_NAMES, QueryOptions
 from dpsql.query.refusals import Refusals
 from dpsql.query.statements import literal_value
 
@@ -50,33 +51,6 @@ MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
 _SMALLEST_WINDOW = 1e-6
 _LARGEST_LIMIT = 2.0**63
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """What the clause OPTIONS (…) or keyword arguments ask for; None where nothing was said."""
-
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
-    max_groups_contributed: int | Literal["AUTO"] | None = None
-    group_selection_strategy: str | None = None
-    min_privacy_units_per_group: int | None = None
-    privacy_unit_column: str | None = None
-    mechanism: str | None = None
-    top_k: int | None = None
-    sketch_size: int | None = None
-    rho_window: tuple[float, float] | None = None
-    rho_ceiling: float | None = None
-    own_threshold: bool | None = None
-    as_of: str | None = None
-    refresh: bool | None = None
-    buckets: str | None = None
-    bounding: str | None = None
-    other_group: str | None = None
-
-
-OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
 
 
 @dataclass(frozen=True, slots=True)

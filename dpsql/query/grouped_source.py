@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.auto import auto_groups, counted_groups
-from dpsql.query.clauses import Clauses, QueryOptions
+from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import quote, to_sql
 from dpsql.query.environment import Environment, TableRules, TableSchema
 from dpsql.query.frame import Frame
@@ -19,6 +19,7 @@ from dpsql.query.levels import check_threshold, read_window
 from dpsql.query.measured import check_beside_buckets
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect
+from dpsql.query.options import QueryOptions
 from dpsql.query.private_query import AutoGroups, Buckets, Request
 from dpsql.query.read_keys import read_keys, read_public_keys
 from dpsql.query.refusals import Refusals

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.query.clauses import Clauses, QueryOptions
+from dpsql.query.clauses import Clauses
 from dpsql.query.environment import TableRules
 from dpsql.query.frame import NANO, Window
+from dpsql.query.options import QueryOptions
 from dpsql.query.private_query import Request
 from dpsql.query.refusals import Refusals
 

@@ -11,11 +11,12 @@ from dpsql.query.aggregate_calls import is_aggregate_call, is_interval_call
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.auto import asked_frame
-from dpsql.query.clauses import Clauses, QueryOptions
+from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import to_sql
 from dpsql.query.frame import PRESENCE, Frame, Statistic
 from dpsql.query.mechanism import NOT_AFTER_AUTO
 from dpsql.query.names import ResolvedSelect
+from dpsql.query.options import QueryOptions
 from dpsql.query.private_query import AutoBounds, ToldBounds
 from dpsql.query.refusals import Refusals
 from dpsql.query.totals import TotalsReader

@@ -13,11 +13,12 @@ from sqlglot import exp
 
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.aggregate_source import Aggregate
-from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses, QueryOptions
+from dpsql.query.clauses import MAX_GROUPS_LIMIT, Clauses
 from dpsql.query.dialect import to_sql
 from dpsql.query.frame import Factorised, Frame, Mechanism, Sparsity, Statistic
 from dpsql.query.keys import Ordering
 from dpsql.query.names import ResolvedSelect
+from dpsql.query.options import QueryOptions
 from dpsql.query.private_query import Buckets
 from dpsql.query.refusals import Refusals
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.query.bound import listed_join
-from dpsql.query.clauses import QueryOptions
 from dpsql.query.dialect import quote
 from dpsql.query.frame import Frame, Statistic
 from dpsql.query.identity import frame_hash
 from dpsql.query.names import ResolvedSelect
+from dpsql.query.options import QueryOptions
 from dpsql.query.refusals import Refusals
 from dpsql.query.relation import Owner
 from dpsql.query.shielded import one_spelling, shielded, without_statistics

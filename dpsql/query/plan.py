@@ -13,7 +13,7 @@ from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
 from dpsql.query.buckets import read_buckets, take_apart
-from dpsql.query.clauses import Clauses, QueryOptions, read_clauses
+from dpsql.query.clauses import Clauses, read_clauses
 from dpsql.query.dialect import TOO_DEEP, to_sql
 from dpsql.query.environment import Environment, TableRules, TableSchema, types_of
 from dpsql.query.frame import Frame, Statistic
@@ -23,6 +23,7 @@ from dpsql.query.levels import read_ceiling, read_request
 from dpsql.query.limits import check_size, check_statistics
 from dpsql.query.measured import auto_bounds, check_weights, read_aggregates, statistics_of
 from dpsql.query.names import ResolvedSelect, resolve_names
+from dpsql.query.options import QueryOptions
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.outside import check_other_group, check_outside, outside_frame, over_groups
 from dpsql.query.private_query import OtherGroup, PrivateQuery, ToldBounds

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.query.clauses import QueryOptions
 from dpsql.query.dialect import to_sql, unquoted
 from dpsql.query.environment import Environment, TableSchema, types_of
 from dpsql.query.keys import Key, PublicKeys
+from dpsql.query.options import QueryOptions
 from dpsql.query.refusals import Refusals
 
 _UNRELEASABLE = (

@@ -13,12 +13,13 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.query.aggregate_source import Aggregate
-from dpsql.query.clauses import Clauses, QueryOptions
+from dpsql.query.clauses import Clauses
 from dpsql.query.dialect import to_sql
 from dpsql.query.frame import Frame
 from dpsql.query.keys import Key
 from dpsql.query.mechanism import mechanisms
 from dpsql.query.names import ResolvedSelect
+from dpsql.query.options import QueryOptions
 from dpsql.query.private_query import Grouping, PrivateQuery
 from dpsql.query.refusals import Refusals
 

@@ -14,20 +14,14 @@ from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
 from dpsql.query.after import PrivateInside
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.as_of import MOST_DEPTH, read_as_of
-from dpsql.query.clauses import (
-    Clauses,
-    QueryOptions,
-    is_plain_table,
-    named_queries,
-    qualifier_of,
-    read_clauses,
-)  # fmt: skip
+from dpsql.query.clauses import Clauses, is_plain_table, named_queries, qualifier_of, read_clauses
 from dpsql.query.dialect import parse_statement, quote, span_of
 from dpsql.query.early_filters import early_filters
 from dpsql.query.environment import Environment, JoinedName, TableRules, TableSchema, folded
 from dpsql.query.joined_rows import joined
 from dpsql.query.joins import MOST_TABLES, Joins, Part, read_joins
 from dpsql.query.names import resolve_names
+from dpsql.query.options import QueryOptions
 from dpsql.query.predicates import (
     Predicate,
     compared_columns,

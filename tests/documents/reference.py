@@ -9,7 +9,8 @@ import duckdb
 
 from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
 from dpsql.query.allowed import _CAST_TARGETS, FUNCTION_EXAMPLES
-from dpsql.query.clauses import OPTION_NAMES, _check_option
+from dpsql.query.clauses import _check_option
+from dpsql.query.options import OPTION_NAMES
 from dpsql.query.refusals import CODES, Refusals
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.query.windows import RESULT_FUNCTIONS

@@ -18,7 +18,7 @@ from dpsql.assets import native_library
 from dpsql.errors import EngineError
 from dpsql.frontends.shell import launch
 from dpsql.frontends.shell.launch import install_extension
-from dpsql.query.clauses import OPTION_NAMES
+from dpsql.query.options import OPTION_NAMES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.session.declare import ARGUMENTS
 from tests.end_to_end.shell_story import NEARBY, PROGRAM, QUESTION, play

@@ -10,7 +10,8 @@ import pytest
 
 from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
 from dpsql.query.allowed import FUNCTION_EXAMPLES
-from dpsql.query.clauses import GROUP_SELECTION, MECHANISMS, OPTION_NAMES
+from dpsql.query.clauses import GROUP_SELECTION, MECHANISMS
+from dpsql.query.options import OPTION_NAMES
 from dpsql.query.refusals import CODES
 from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.query.windows import RESULT_FUNCTIONS

@@ -30,7 +30,7 @@ from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt import papers
 from dpsql.frontends.dbt.declared import Declarations, declarations, deferred, number
-from dpsql.query.clauses import OPTION_NAMES
+from dpsql.query.options import OPTION_NAMES
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.declare import split_name
 from dpsql.session.desk import state_beside
