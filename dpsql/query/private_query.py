@@ -174,6 +174,7 @@ class AutoLevel:
     """Where one reader stands with what AUTO asks, at the level of one query; all levels in nano-rho.
 
     Attributes:
+        statistic_hash: what the histogram is stored under.
         share_nano: what the query leaves for it.
         rho_nano: level of the histogram that it chooses by, or is to choose by.
         due_nano: what is to be drawn and paid for that histogram.
@@ -182,6 +183,7 @@ class AutoLevel:
 
     """
 
+    statistic_hash: str
     share_nano: int
     rho_nano: int
     due_nano: int = 0
@@ -281,10 +283,14 @@ class PrivateQuery:
         return self.after[-1].columns if self.after else self.finish.columns
 
     @property
-    def told(self) -> tuple[int | None, ...]:
-        """Levels in nano-rho of what AUTO chooses by, for each thing that is left to it; None where nobody looked."""
-        levels = (asked.level for asked in ((self.auto,) if self.auto else ()) + self.auto_bounds)
-        return tuple(None if level is None else level.rho_nano for level in levels)
+    def auto_levels(self) -> tuple[AutoLevel | None, ...]:
+        """Where the reader stands with each thing that is left to AUTO; None where nobody looked into the books."""
+        return tuple(asked.level for asked in ((self.auto,) if self.auto else ()) + self.auto_bounds)
+
+    @property
+    def told_levels(self) -> dict[str, int]:
+        """What a release tells of the histograms that AUTO chose by: their hashes, with their levels in nano-rho."""
+        return {level.statistic_hash: level.rho_nano for level in self.auto_levels if level is not None}
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -251,7 +251,7 @@ def _whole_nano(rho: float) -> int:
 
 def _levels(query: PrivateQuery, histogram: Histogram, rho: float) -> tuple[Level, ...]:
     total = _whole_nano(rho)
-    total -= len(query.told) * _part_for_auto(total)
+    total -= len(query.auto_levels) * _part_for_auto(total)
     shares = [math.floor(weight * total) for weight in query.weights]
     shares[0] += total - sum(shares)
     if min(shares) < 1:
@@ -277,7 +277,7 @@ def _at_rho(query: PrivateQuery, histogram: Histogram, rho: float, delta: float)
 def _told_nano(query: PrivateQuery, rho: float) -> int:
     """Levels in nano-rho of what AUTO chooses by, added up; 0 where the query has no AUTO."""
     share = _part_for_auto(_whole_nano(rho))
-    return sum(share if level is None else level for level in query.told)
+    return sum(share if level is None else level.rho_nano for level in query.auto_levels)
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
@@ -312,7 +312,7 @@ def _at_epsilon(query: PrivateQuery, histogram: Histogram, epsilon: float, delta
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
     target = _after_imprecision(query, histogram, epsilon, delta)
-    if query.told:
+    if query.auto_levels:
         return _after_auto(query, histogram, epsilon, delta, target)
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
     levels = _levels(query, histogram, rho)
@@ -339,7 +339,7 @@ def _after_auto(query: PrivateQuery, histogram: Histogram, epsilon: float, delta
 
 def _after_imprecision(query: PrivateQuery, histogram: Histogram, epsilon: float, delta: float) -> float:
     """What of delta is left for noise and threshold."""
-    draws = draws_of(histogram, query.statistics) + MOST_TOLD * bool(query.told)
+    draws = draws_of(histogram, query.statistics) + MOST_TOLD * bool(query.auto_levels)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)

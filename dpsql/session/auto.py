@@ -52,7 +52,7 @@ def auto_levels(query: PrivateQuery, state: State, reader: Reader) -> AutoLevels
         CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
 
     """
-    if not query.told:
+    if not query.auto_levels:
         return {}
     first = query if query.auto is None else with_max_groups(query, query.auto, query.auto.candidates[0])
     first = choose(first)
@@ -94,7 +94,7 @@ def settled(query: PrivateQuery, levels: AutoLevels, state: State) -> PrivateQue
 
     A function of the stored histograms, policy and text; reads no raw row.
     """
-    if not query.told:
+    if not query.auto_levels:
         return choose(query)
     query = replace(
         query,
@@ -278,11 +278,6 @@ def _require_budget(query: PrivateQuery, calibrations: list[Calibration], state:
     shown = [delta_units_up(calibration.threshold_delta) for calibration in calibrations]
     rest = ChargeItem(query_hash(query), rho_nano, max(map(sum, zip(noise, shown, strict=True))))
     state.ledger.require(query.frame.unit, (*items, rest))
-
-
-def told_levels(query: PrivateQuery) -> dict[str, int]:
-    """What a release tells of the histograms: their statistics and levels; nothing without AUTO."""
-    return {question.statistic_hash: question.level.rho_nano for question in questions(query)}
 
 
 def choices_of(query: PrivateQuery, reader: Reader) -> tuple[AutoChoice, ...]:

@@ -23,26 +23,26 @@ def auto_level(question: Question, share_nano: int, state: State, reader: Reader
     table, name = state.side_table, question.statistic_hash
     stored = table.levels(name)
     if not stored:
-        return AutoLevel(share_nano, share_nano, due_nano=share_nano, is_stored=False)
+        return AutoLevel(name, share_nano, share_nano, due_nano=share_nano, is_stored=False)
 
     def sure(rho_nano: int) -> bool:
         return question.is_sure(question.point(table, rho_nano))
 
     kept = table.auto_level(name, reader.name, share_nano, reader.rho_limit)
     if kept is not None:
-        return AutoLevel(share_nano, kept, is_sure=sure(kept))
+        return AutoLevel(name, share_nano, kept, is_sure=sure(kept))
     top = stored[0].rho_nano
     if reader.rho_limit is not None and not reader.may_see(top):
         own = free_level(reader.rho_limit)
         if not any(one.rho_nano == own for one in stored):
-            return AutoLevel(share_nano, own, is_stored=False)
-        return AutoLevel(share_nano, own, is_sure=sure(own))
+            return AutoLevel(name, share_nano, own, is_stored=False)
+        return AutoLevel(name, share_nano, own, is_sure=sure(own))
     is_sure = sure(top)
     draws = sum(one.source_rho_nano is None for one in stored)
     # without rows nothing is drawn any more
     if is_sure or free_level(share_nano) <= free_level(top) or draws >= MOST_DRAWN or not question.frame.relation:
-        return AutoLevel(share_nano, top, is_sure=is_sure)
-    return AutoLevel(share_nano, share_nano, due_nano=share_nano - top, is_stored=False)
+        return AutoLevel(name, share_nano, top, is_sure=is_sure)
+    return AutoLevel(name, share_nano, share_nano, due_nano=share_nano - top, is_stored=False)
 
 
 def origin_sentence(level: AutoLevel | None) -> str:

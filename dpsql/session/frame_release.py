@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from dpsql.query.frame import Frame
 from dpsql.query.identity import base_hash, frame_hash, statistic_hash
-from dpsql.session.auto import told_levels
 from dpsql.session.exact import Exact, Reading, Rooms, prepare_reading, read_exact
 from dpsql.session.marks import changed_tables, log_changes, read_marks
 from dpsql.session.points import new_points
@@ -138,7 +137,7 @@ def _release(
     part: Prepared, receipt: Receipt, charged: Charged, analyst: str, query_hash: str, asked_at: dt.datetime
 ) -> Release:
     """The record of one frame's release; who is shown it is shown what AUTO was told, too."""
-    frame, told = part.query.frame, told_levels(part.query)
+    frame, told = part.query.frame, part.query.told_levels
     return Release(
         analyst=analyst,
         query_hash=query_hash,

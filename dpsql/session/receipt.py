@@ -117,7 +117,7 @@ def make_receipt(query: PrivateQuery, histogram: Histogram, terms: Terms) -> Rec
         version=frame.version,
         unit=frame.unit,
         mechanism=histogram.name,
-        rho=(sum(level.rho_nano for level in terms.levels) + sum(filter(None, query.told))) / NANO_PER_RHO,
+        rho=(sum(level.rho_nano for level in terms.levels) + sum(query.told_levels.values())) / NANO_PER_RHO,
         epsilon=terms.epsilon,
         delta=terms.delta,
         charged_rho=0.0,
