@@ -7,7 +7,7 @@ joins, with row expressions, aggregates and windows from the lists; it never see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlglot import exp
 
@@ -16,12 +16,10 @@ from dpsql.query.allowed import check_node
 from dpsql.query.clauses import is_plain_table
 from dpsql.query.dialect import quote, span_of, to_sql
 from dpsql.query.environment import Column, Environment, folded
+from dpsql.query.nested import RESULT, tables_of
 from dpsql.query.private_query import After, OutputColumn
 from dpsql.query.refusals import Refusals
 from dpsql.query.windows import RESULT_FUNCTIONS
-
-RESULT = "dpsql_result"
-"""Name under which a query over an answer reads it."""
 
 _MOST_READINGS = 8
 _QUERY_PARTS: tuple[type, ...] = (
@@ -32,68 +30,6 @@ _QUERY_PARTS: tuple[type, ...] = (
 
 _NOT_IN_ARROW = ("HUGEINT", "UUID")
 """Types that an answer has lost when it comes from Arrow: they are DOUBLE and VARCHAR there."""
-
-
-class PrivateInside(Exception):  # noqa: N818 — no error: it says where the private query stands
-    """A subquery that groups rows of several units, which is a private query by itself.
-
-    Attributes:
-        node: its SELECT.
-        queries: the queries that WITH names where it stands.
-
-    """
-
-    def __init__(self, node: exp.Select, queries: Mapping[str, exp.CTE]) -> None:
-        super().__init__()
-        self.node = node
-        self.queries = queries
-
-
-def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Select] | None:
-    """The private query and what stands around it; None where it does not stand in this text, as in a view."""
-    if inside.node is tree or inside.node.root() is not tree.root():
-        return None
-    inner = inside.node.copy()
-    needed = _needed(inner, inside.queries)
-    if needed:
-        own = inner.args.get("with_")
-        inner.set("with_", exp.With(expressions=[*needed, *(own.expressions if own is not None else [])]))
-    if tree.args.get("hint") is not None and inner.args.get("hint") is None:
-        inner.set("hint", tree.args["hint"].copy())
-    # marked, so that it is found in the copy
-    inside.node.meta["private"] = True
-    outer = tree.copy()
-    del inside.node.meta["private"]
-    place = next(node for node in outer.find_all(exp.Select) if node.meta.get("private"))
-    place.replace(exp.select("*").from_(exp.table_(RESULT, quoted=True)))
-    outer.set("hint", None)
-    _drop_unused(outer)
-    return inner, outer
-
-
-def _needed(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
-    """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
-    wanted: set[str] = set()
-    found = _tables(node)
-    while found:
-        names = {folded(table.name) for table in found if len(table.parts) == 1} & set(queries)
-        found = [table for name in names - wanted for table in _tables(queries[name])]
-        wanted |= names
-    return [cte.copy() for name, cte in queries.items() if name in wanted]
-
-
-def _tables(node: exp.Expr) -> list[exp.Table]:
-    return list(node.find_all(exp.Table))
-
-
-def _drop_unused(outer: exp.Select) -> None:
-    with_ = outer.args.get("with_")
-    for cte in reversed(list(with_.expressions) if with_ is not None else []):
-        used = {folded(table.name) for table in _tables(outer) if table.find_ancestor(exp.CTE) is not cte}
-        if folded(cte.alias) not in used:
-            cte.pop()
-    if with_ is not None and not with_.expressions:
-        outer.set("with_", None)
 
 
 def read_after(
@@ -108,7 +44,7 @@ def read_after(
     """
     before = len(refusals.found)
     names = {RESULT, *(folded(cte.alias) for cte in outer.find_all(exp.CTE))}
-    tables = _tables(outer)
+    tables = tables_of(outer)
     for table in tables:
         if folded(table.name) not in names or not is_plain_table(table) or len(table.parts) > 1:
             refusals.add(
@@ -146,7 +82,7 @@ def _restore_types(outer: exp.Select, columns: Sequence[OutputColumn]) -> None:
         for one in columns
         if one.type in _NOT_IN_ARROW
     ]
-    for table in _tables(outer) if lost else ():
+    for table in tables_of(outer) if lost else ():
         select = table.find_ancestor(exp.Select)
         if table.name == RESULT and select is not None and select.is_star and len(select.expressions) == 1:
             select.set("expressions", [exp.Star(replace=[one.copy() for one in lost])])

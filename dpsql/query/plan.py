@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
-from dpsql.query.after import PrivateInside, read_after, split
+from dpsql.query.after import read_after
 from dpsql.query.aggregate_source import Aggregate
 from dpsql.query.aggregates import AggregateReader
 from dpsql.query.allowed import check_row_expression
@@ -23,6 +23,7 @@ from dpsql.query.levels import read_ceiling, read_request
 from dpsql.query.limits import check_size, check_statistics
 from dpsql.query.measured import auto_bounds, check_weights, read_aggregates, statistics_of
 from dpsql.query.names import ResolvedSelect, resolve_names
+from dpsql.query.nested import PrivateInside, split
 from dpsql.query.options import QueryOptions
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.outside import check_other_group, check_outside, outside_frame, over_groups
@@ -33,7 +34,7 @@ from dpsql.query.relation import Owner
 from dpsql.query.row_rules import check_private_parts
 from dpsql.query.set_frames import check_beside_sets, distinct_sets, query_of_sets
 from dpsql.query.shielded import as_condition
-from dpsql.query.sources import read_sources
+from dpsql.query.sources import Sources, read_sources
 from dpsql.query.statements import SelectStatement
 from dpsql.query.totals import TotalsReader
 from dpsql.query.unit_groups import check_single_units
@@ -66,9 +67,11 @@ def plan_query(
     refusals = Refusals(statement.text)
     check_size(statement.tree, refusals)
     try:
-        return _plan(statement, environment, keywords or {}, told or {}, refusals)
-    except PrivateInside as inside:
-        return _plan_inside(statement, inside, environment, keywords or {}, told or {}, refusals)
+        clauses = read_clauses(statement.tree, keywords or {}, refusals)
+        sources = read_sources(statement.tree, clauses, environment, refusals)
+        if isinstance(sources, PrivateInside):
+            return _plan_inside(statement, sources, environment, keywords or {}, told or {}, refusals)
+        return _plan(statement, sources, told or {}, refusals)
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -93,16 +96,9 @@ def _plan_inside(
     return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
 
 
-def _plan(
-    statement: SelectStatement,
-    environment: Environment,
-    keywords: Mapping[str, object],
-    told: ToldBounds,
-    refusals: Refusals,
-) -> PrivateQuery:
-    clauses = read_clauses(statement.tree, keywords, refusals)
+def _plan(statement: SelectStatement, sources: Sources, told: ToldBounds, refusals: Refusals) -> PrivateQuery:
     hint = statement.tree.args.get("hint")
-    clauses, relation, owner, environment = read_sources(statement.tree, clauses, environment, refusals)
+    clauses, relation, owner, environment = sources.clauses, sources.relation, sources.owner, sources.environment
     schema, rules = relation.schema, owner.rules
     resolved = resolve_names(clauses, schema, environment, refusals)
     several = len(resolved.sets) > 1

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.errors import DpsqlError, SchemaError, UnsupportedQueryError
-from dpsql.query.after import PrivateInside
 from dpsql.query.aggregate_calls import is_aggregate_call
 from dpsql.query.as_of import MOST_DEPTH, read_as_of
 from dpsql.query.clauses import Clauses, is_plain_table, named_queries, qualifier_of, read_clauses
@@ -21,6 +20,7 @@ from dpsql.query.environment import Environment, JoinedName, TableRules, TableSc
 from dpsql.query.joined_rows import joined
 from dpsql.query.joins import MOST_TABLES, Joins, Part, read_joins
 from dpsql.query.names import resolve_names
+from dpsql.query.nested import PrivateInside
 from dpsql.query.options import QueryOptions
 from dpsql.query.predicates import (
     Predicate,
@@ -58,18 +58,35 @@ class _Scope:
         return _Scope(queries, self.depth)
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a statement reads.
+
+    Attributes:
+        clauses: what is left of its own.
+        relation: the rows.
+        owner: whose they are.
+        environment: that of the moment which ``as_of`` asks for.
+
+    """
+
+    clauses: Clauses
+    relation: Relation
+    owner: Owner
+    environment: Environment
+
+
 def read_sources(
     statement: exp.Expr, clauses: Clauses, environment: Environment, refusals: Refusals
-) -> tuple[Clauses, Relation, Owner, Environment]:
-    """What a statement reads, and whose it is; the rest of its clauses, and the environment that ``as_of`` asks for.
+) -> Sources | PrivateInside:
+    """What a statement reads; or the private query inside it, of whose answer all the rest is then computed.
 
     Raises:
         SchemaError: a table or a column is not there for this reader, or nothing of it is protected.
         UnsupportedQueryError: a source has no private form; nothing more can be said then.
 
     """
-    reader = _SourceReader(statement, clauses.options, environment, refusals)
-    return (*reader.read(clauses), reader.environment)
+    return _SourceReader(statement, clauses.options, environment, refusals).read(clauses)
 
 
 class _SourceReader:
@@ -90,18 +107,23 @@ class _SourceReader:
         self._constraints: dict[str, tuple[tuple[str, ...], ...]] = {}
         self._unmet: dict[tuple[str, str], None] = {}
 
-    def read(self, clauses: Clauses) -> tuple[Clauses, Relation, Owner]:
-        """What the statement reads, whose it is, and what is left of the clauses."""
-        clauses, relation = self._from(clauses, _Scope({}, 0))
+    def read(self, clauses: Clauses) -> Sources | PrivateInside:
+        """What the statement reads."""
+        found = self._from(clauses, _Scope({}, 0))
+        if isinstance(found, PrivateInside):
+            return found
+        clauses, relation = found
         for message, cure in self._unmet:
             self._refusals.add("option", self._hint, message, cure)
         if relation.owner is None:
             raise self._not_protected(clauses.source)
-        return clauses, relation, relation.owner
+        return Sources(clauses, relation, relation.owner, self.environment)
 
-    def _from(self, clauses: Clauses, scope: _Scope) -> tuple[Clauses, Relation]:
+    def _from(self, clauses: Clauses, scope: _Scope) -> tuple[Clauses, Relation] | PrivateInside:
         scope = scope.naming(clauses.ctes)
         parts = self._parts(clauses, scope)
+        if isinstance(parts, PrivateInside):
+            return parts
         if len(parts) == 1:
             relation = parts[0].relation
         else:
@@ -114,7 +136,10 @@ class _SourceReader:
             relation = joined(joins, self.environment, self._refusals)
         predicates, where = take_predicates(clauses.where)
         for predicate in predicates:
-            relation = self._restricted(relation, predicate, qualifier_of(clauses.source), scope)
+            found = self._restricted(relation, predicate, qualifier_of(clauses.source), scope)
+            if isinstance(found, PrivateInside):
+                return found
+            relation = found
         return replace(clauses, where=where), relation
 
     def _filtered_early(self, clauses: Clauses, joins: Joins) -> tuple[Clauses, Joins]:
@@ -126,7 +151,7 @@ class _SourceReader:
         )
         return replace(clauses, where=where), replace(joins, parts=parts)
 
-    def _parts(self, clauses: Clauses, scope: _Scope) -> list[Part]:
+    def _parts(self, clauses: Clauses, scope: _Scope) -> list[Part] | PrivateInside:
         parts: list[Part] = []
         for node, join in clauses.sources:
             if len(parts) == MOST_TABLES:
@@ -138,6 +163,8 @@ class _SourceReader:
             if qualifier and qualifier in {part.qualifier for part in parts}:
                 self._refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
             relation = self._relation(node, scope, alone=len(clauses.sources) == 1)
+            if isinstance(relation, PrivateInside):
+                return relation
             names = node.args["alias"].args.get("columns") if node.args.get("alias") else None
             parts.append(Part(node, qualifier, called(relation, qualifier, names or (), self._refusals.text), join))
         return parts
@@ -153,7 +180,7 @@ class _SourceReader:
         resolved = resolve_names(clauses, named, self.environment, self._refusals, inside=True)
         return filtered(part.relation, resolved.filters, self.environment, self._refusals)
 
-    def _relation(self, node: exp.Expr, scope: _Scope, *, alone: bool = False) -> Relation:
+    def _relation(self, node: exp.Expr, scope: _Scope, *, alone: bool = False) -> Relation | PrivateInside:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
             return self._query(node.this, scope.deeper())
         if not is_plain_table(node) or not isinstance(node, exp.Table):
@@ -170,11 +197,13 @@ class _SourceReader:
         if named is not None:
             cte, outer = named
             inner = self._query(cte.this, _Scope(outer.queries, scope.depth + 1))
+            if isinstance(inner, PrivateInside):
+                return inner
             names = cte.args["alias"].args.get("columns") or ()
             return called(inner, "", names, self._refusals.text)
         return self._table(node, scope, alone=alone)
 
-    def _table(self, node: exp.Table, scope: _Scope, *, alone: bool) -> Relation:
+    def _table(self, node: exp.Table, scope: _Scope, *, alone: bool) -> Relation | PrivateInside:
         environment, policy = self.environment, self.environment.policy
         schema = self._schema([part.name for part in node.parts])
         rules = None if schema is None else policy.rules(schema.canonical)
@@ -266,7 +295,7 @@ class _SourceReader:
             )
         return version or current
 
-    def _view(self, text: str, node: exp.Table, scope: _Scope) -> Relation:
+    def _view(self, text: str, node: exp.Table, scope: _Scope) -> Relation | PrivateInside:
         """A view as the subquery that it is; refusals speak of the place where it is named."""
         try:
             create = parse_statement(text)
@@ -297,9 +326,11 @@ class _SourceReader:
         except SchemaError:
             # names of tables that nobody declared are not told
             raise self._not_protected(node) from None
+        if isinstance(relation, PrivateInside):
+            return relation
         return called(relation, qualifier_of(node), names, self._refusals.text)
 
-    def _query(self, query: exp.Query, scope: _Scope) -> Relation:
+    def _query(self, query: exp.Query, scope: _Scope) -> Relation | PrivateInside:
         if scope.depth > MOST_DEPTH:
             self._refusals.refuse(
                 "source", query, f"subqueries and views are nested at most {MOST_DEPTH} deep.",
@@ -318,23 +349,32 @@ class _SourceReader:
             )  # fmt: skip
         return self._union(query, scope)
 
-    def _union(self, query: exp.Union, scope: _Scope) -> Relation:
+    def _union(self, query: exp.Union, scope: _Scope) -> Relation | PrivateInside:
         before = len(self._refusals.found)
         inner = scope.naming(named_queries(query, self._refusals)).deeper()
         self._refusals.raise_if_any(before)
-        parts = [self._query(side, inner) for side in (query.left, query.right)]
+        parts = list[Relation]()
+        for side in (query.left, query.right):
+            part = self._query(side, inner)
+            if isinstance(part, PrivateInside):
+                return part
+            parts.append(part)
         relation = stacked(parts, query, self._refusals)
         return distinct(relation, query, self._refusals) if query.args.get("distinct") else relation
 
-    def _select(self, tree: exp.Select, scope: _Scope) -> Relation:
+    def _select(self, tree: exp.Select, scope: _Scope) -> Relation | PrivateInside:
+        private = PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
         if tree.args.get("hint") is not None:
-            raise self._private(tree, scope)
+            return private
         before = len(self._refusals.found)
         clauses = read_clauses(tree, {}, self._refusals, inside=True)
         self._refusals.raise_if_any(before)
-        clauses, relation = self._from(clauses, scope)
+        found = self._from(clauses, scope)
+        if isinstance(found, PrivateInside):
+            return found
+        clauses, relation = found
         if relation.owner is not None and clauses.group is not None and has_sets(clauses.group):
-            raise self._private(tree, scope)
+            return private
         resolved = resolve_names(clauses, relation.schema, self.environment, self._refusals, inside=True)
         self._refusals.raise_if_any(before)
         has_groups = clauses.group is not None or any(
@@ -342,16 +382,15 @@ class _SourceReader:
         )
         if has_groups or resolved.having is not None:
             if not are_of_one_unit(resolved.keys, relation.owner):
-                raise self._private(tree, scope)
+                return private
             relation = grouped(resolved, relation, self.environment, self._refusals)
         else:
             relation = projected(resolved.items, resolved.filters, relation, self.environment, self._refusals)
         return distinct(relation, tree, self._refusals) if clauses.distinct else relation
 
-    def _private(self, tree: exp.Select, scope: _Scope) -> PrivateInside:
-        return PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
-
-    def _restricted(self, outer: Relation, predicate: Predicate, qualifier: str, scope: _Scope) -> Relation:
+    def _restricted(
+        self, outer: Relation, predicate: Predicate, qualifier: str, scope: _Scope
+    ) -> Relation | PrivateInside:
         query = predicate.query
         named = replace(outer.schema, names=outer.schema.names or _qualified(outer.schema, qualifier))
         plain = isinstance(query, exp.Select) and not any(
@@ -363,6 +402,8 @@ class _SourceReader:
             )  # fmt: skip
         if not plain or any(is_aggregate_call(node) for item in query.expressions for node in item.walk()):
             inner = self._query(query, scope.deeper())
+            if isinstance(inner, PrivateInside):
+                return inner
             columns = [inner.schema.column(one.output) for one in inner.schema.visible]
             compared = compared_columns(
                 predicate, [column for column in columns if column is not None], named, self._refusals
@@ -370,12 +411,17 @@ class _SourceReader:
             return restricted(outer, inner, compared, predicate, self.environment, self._refusals)
         return self._correlated(outer, named, predicate, scope)
 
-    def _correlated(self, outer: Relation, named: TableSchema, predicate: Predicate, scope: _Scope) -> Relation:
+    def _correlated(
+        self, outer: Relation, named: TableSchema, predicate: Predicate, scope: _Scope
+    ) -> Relation | PrivateInside:
         """A predicate over rows, whose WHERE may compare them with the row outside."""
         before = len(self._refusals.found)
         clauses = read_clauses(predicate.query, {}, self._refusals, inside=True)  # type: ignore[arg-type]
         self._refusals.raise_if_any(before)
-        clauses, inner = self._from(clauses, scope.deeper())
+        found = self._from(clauses, scope.deeper())
+        if isinstance(found, PrivateInside):
+            return found
+        clauses, inner = found
         # only now does the subquery's own FROM say which names are its own
         own_names = inner.schema.names or _qualified(inner.schema, qualifier_of(clauses.source))
         own, compared = split_conditions(clauses.where, replace(inner.schema, names=own_names), named, self._refusals)
@@ -392,8 +438,8 @@ class _SourceReader:
                     "row_syntax", predicate.node, "IN takes columns of the subquery here.",
                     "Compute them in a subquery of its FROM.",
                 )  # fmt: skip
-            found = [column for column in columns if column is not None]
-            compared = (*compared_columns(predicate, found, named, self._refusals), *compared)
+            known = [column for column in columns if column is not None]
+            compared = (*compared_columns(predicate, known, named, self._refusals), *compared)
         return restricted(outer, inner, compared, predicate, self.environment, self._refusals)
 
     def _not_protected(self, node: exp.Expr) -> SchemaError:

@@ -35,7 +35,7 @@ import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.added_up import exact_sql
-from dpsql.query.after import RESULT
+from dpsql.query.nested import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.frame import PRESENCE, Frame, Statistic
 from dpsql.query.kept import Formulation, chooses_groups
