@@ -16,7 +16,7 @@ from dpsql.query.allowed import check_node
 from dpsql.query.clauses import is_plain_table
 from dpsql.query.dialect import quote, span_of, to_sql
 from dpsql.query.environment import Column, Environment, folded
-from dpsql.query.nested import RESULT, tables_of
+from dpsql.query.inner_query import RESULT, tables_of
 from dpsql.query.private_query import After, OutputColumn
 from dpsql.query.refusals import Refusals
 from dpsql.query.windows import RESULT_FUNCTIONS

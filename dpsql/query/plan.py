@@ -19,11 +19,11 @@ from dpsql.query.environment import Environment, TableRules, TableSchema, types_
 from dpsql.query.frame import Frame, Statistic
 from dpsql.query.grouped_source import GroupedSource, base_frame, by_one_set, by_sets
 from dpsql.query.grouping_sets import GroupedSelect, read_grouping
+from dpsql.query.inner_query import PrivateInside, split
 from dpsql.query.levels import read_ceiling, read_request
 from dpsql.query.limits import check_size, check_statistics
 from dpsql.query.measured import auto_bounds, check_weights, read_aggregates, statistics_of
 from dpsql.query.names import ResolvedSelect, resolve_names
-from dpsql.query.nested import PrivateInside, split
 from dpsql.query.options import QueryOptions
 from dpsql.query.outputs import Finisher, check_outputs
 from dpsql.query.outside import check_other_group, check_outside, outside_frame, over_groups

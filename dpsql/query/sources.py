@@ -17,10 +17,10 @@ from dpsql.query.clauses import Clauses, is_plain_table, named_queries, qualifie
 from dpsql.query.dialect import parse_statement, quote, span_of
 from dpsql.query.early_filters import early_filters
 from dpsql.query.environment import Environment, JoinedName, TableRules, TableSchema, folded
+from dpsql.query.inner_query import PrivateInside
 from dpsql.query.joined_rows import joined
 from dpsql.query.joins import MOST_TABLES, Joins, Part, read_joins
 from dpsql.query.names import resolve_names
-from dpsql.query.nested import PrivateInside
 from dpsql.query.options import QueryOptions
 from dpsql.query.predicates import (
     Predicate,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpsql.errors import EngineError, ReleaseError
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.identity import base_hash, query_hash
-from dpsql.query.nested import RESULT
+from dpsql.query.inner_query import RESULT
 from dpsql.query.private_query import After, PrivateQuery
 from dpsql.session.auto import choices_of, is_open, prepare_histograms
 from dpsql.session.exact import Rooms

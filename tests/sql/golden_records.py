@@ -35,9 +35,9 @@ import dpsql
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
 from dpsql.query.added_up import exact_sql
-from dpsql.query.nested import RESULT
 from dpsql.query.finish import NOISY, finish_sql
 from dpsql.query.frame import PRESENCE, Frame, Statistic
+from dpsql.query.inner_query import RESULT
 from dpsql.query.kept import Formulation, chooses_groups
 from dpsql.query.plan import plan_query
 from dpsql.query.private_query import Grouping, Linear, OtherGroup, PrivateQuery

@@ -147,6 +147,17 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
     assert frame_hash(dataclasses.replace(frame, relation="elsewhere")) == frame_hash(frame)
 
 
+def test_another_order_of_kept_groups_is_another_frame(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = planned(clinic, "SELECT city, count(*) FROM visits WHERE urgent GROUP BY city").frame
+    before = frame_hash(frame)
+    monkeypatch.setattr("dpsql.query.identity.PRIORITY_VERSION", 2)
+    frame_hash.cache_clear()
+    assert frame_hash(frame) != before
+    monkeypatch.undo()
+    frame_hash.cache_clear()
+    assert frame_hash(frame) == before
+
+
 def test_everything_that_is_noised_of_a_sequence_is_in_its_hash(clinic: Clinic) -> None:
     frame = planned(clinic, BASE).frame
     # how many keys there are is in the digest of the public list
