@@ -7,6 +7,7 @@ others. Both say the same; a failure in the second takes no row of the first wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
@@ -18,6 +19,8 @@ _DAYS = ("1700-01-01", "2200-01-01")
 _LARGEST = 10**9
 """Products of four such numbers fit into a HUGEINT."""
 _WIDE_NUMBERS = ("HUGEINT", "UHUGEINT")
+_TIME = re.compile(r"(DATE|TIMESTAMP(TZ|_S|_MS|_NS| WITH TIME ZONE)?)$")
+_DECIMAL = re.compile(r"DECIMAL\((\d+)(?:, ?(\d+))?\)$")
 _MOST_DIGITS = 18
 """Of DECIMALs; two of them are multiplied without overflow."""
 
@@ -51,10 +54,12 @@ def near(root: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
 
 def _outermost(node: exp.Expr, types: Mapping[str, str]) -> Iterator[exp.Expr]:
     """The parts that compute with values which may be far, and stand in no other such part."""
-    kinds = {kind for part in node.walk() if (kind := _far_kind(part, types))}
-    if kinds and (not isinstance(node, _NEVER_FAIL) or (len(kinds) > 1 and not isinstance(node, _COMPARE_NOTHING))):
-        yield node
-        return
+    if not isinstance(node, _COMPARE_NOTHING):
+        kinds = {kind for part in node.walk() if (kind := _far_kind(part, types))}
+        if len(kinds) > isinstance(node, _NEVER_FAIL):
+            yield node
+        if not kinds or len(kinds) > isinstance(node, _NEVER_FAIL):
+            return
     for child in node.iter_expressions():
         yield from _outermost(child, types)
 
@@ -83,13 +88,13 @@ def _may_be_far(kind: str) -> bool:
 
 
 def _is_time(kind: str) -> bool:
-    return kind == "DATE" or kind.startswith("TIMESTAMP")
+    return _TIME.match(kind) is not None
 
 
 def _digits(kind: str) -> tuple[int, int]:
     """Of a DECIMAL its digits, and those behind the point."""
-    width, scale = kind[len("DECIMAL(") : -1].split(",") if kind.startswith("DECIMAL(") else ("0", "0")
-    return int(width), int(scale)
+    found = _DECIMAL.match(kind)
+    return (0, 0) if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def _bounds(kind: str) -> list[exp.Expr]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from functools import lru_cache
 
 from dpsql.query.frame import Frame, Statistic
 from dpsql.query.private_query import PrivateQuery
@@ -26,10 +25,7 @@ PRIORITY_VERSION = 1
 The first is no part of a hash, because frames were there before it had a number.
 """
 
-_RECENT = 256
 
-
-@lru_cache(maxsize=_RECENT)
 def frame_hash(frame: Frame) -> str:
     """Identity of a frame: everything that its groups depend on."""
     return _digest(_given(_later_parts(frame)) | _parts(frame))

@@ -27,7 +27,7 @@ from dpsql.query.relation import (
     with_columns_of,
 )  # fmt: skip
 from dpsql.query.row_cut import cut
-from dpsql.query.row_growth import MOST_DEGREE, Pairs, compared, growth, is_unique, unique_after
+from dpsql.query.row_growth import MOST_DEGREE, Pairs, compared, growth, is_unique, unique_after, with_derived
 
 MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
@@ -252,7 +252,7 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     what is counted while a plan is made must not cost without bound either.
     """
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner is not None]
-    pairs = compared(joins)
+    pairs = with_derived(compared(joins), range(len(joins.parts)))
     factors = [1]
     for place, part in enumerate(joins.parts):
         if joins.steps[place].kind in FILTERING:

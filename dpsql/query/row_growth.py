@@ -8,6 +8,7 @@ the order of the text but every set of sides that some order joins first (docs/p
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class _Graph:
         self._parts = joins.parts
         self._nodes = [place for place, step in enumerate(joins.steps) if step.kind not in FILTERING]
         self.private = [place for place in self._nodes if joins.parts[place].relation.owner is not None]
-        self._pairs = compared(joins)
+        self._written = compared(joins)
+        self._pairs = with_derived(self._written, self._nodes)
         self._reorders = all(step.kind in ("", INNER, *FILTERING) for step in joins.steps)
         self._near = {place: {b for a, b in self._pairs if a == place} for place in self._nodes}
         self._arrows: dict[int, int] = {}
@@ -88,17 +90,18 @@ class _Graph:
         for i, a in enumerate(self.private):
             for b in self.private[i + 1 :]:
                 same = self._unit_type(a) == self._unit_type(b)
-                if same and not self._one_unit(a, b) and self._meet_in_public(a, b):
+                if same and not self._one_unit(a, b, self._written) and self._meet_in_public(a, b):
                     yield a, b
 
-    def _one_unit(self, a: int, b: int) -> bool:
+    def _one_unit(self, a: int, b: int, pairs: Pairs) -> bool:
         one, other = self._owner(a), self._owner(b)
-        return one is not None and other is not None and are_one_unit(one, other, self._pairs.get((a, b), set()))
+        return one is not None and other is not None and are_one_unit(one, other, pairs.get((a, b), set()))
 
     def _meet_in_public(self, a: int, b: int) -> bool:
         seen, ahead = {a}, [a]
         while ahead:
-            for place in self._near[ahead.pop()] - seen:
+            one = ahead.pop()
+            for place in {other for first, other in self._written if first == one} - seen:
                 if place == b:
                     return True
                 seen.add(place)
@@ -119,7 +122,7 @@ class _Graph:
             # what public rows make of one row is counted apart
             return True
         met_on = {column for _, column in self._pairs.get((a, b), ())}
-        if self._one_unit(a, b) or tuple(sorted((a, b))) in ties:
+        if self._one_unit(a, b, self._pairs) or tuple(sorted((a, b))) in ties:
             met_on |= owner.always
         return is_unique(relation, met_on)
 
@@ -205,7 +208,7 @@ def _places(mask: int) -> Iterator[int]:
 
 
 def compared(joins: Joins) -> Pairs:
-    """Of each two sides the columns that are compared, in both directions."""
+    """Of each two sides the columns that the text compares, in both directions."""
     pairs: Pairs = defaultdict(set)
     stands_for: dict[str, list[tuple[int, str]]] = {}
 
@@ -223,6 +226,19 @@ def compared(joins: Joins) -> Pairs:
             # after FULL JOIN it is whichever of both there is
             stands_for[merged.output.name] = [*ends(left), (right.place, right.name)]
     return dict(pairs)
+
+
+def with_derived(pairs: Pairs, places: Collection[int]) -> Pairs:
+    """Beside what the text compares, of other two sides the columns that are equal because others are.
+
+    The engine derives such comparisons, and may join by them first.
+    """
+    derived: Pairs = defaultdict(set)
+    for shared in _classes([], pairs, places):
+        for (a, one), (b, other) in itertools.permutations(shared, 2):
+            if a != b:
+                derived[a, b].add((one, other))
+    return {**derived, **pairs}
 
 
 def _classes(

@@ -247,6 +247,14 @@ def test_a_public_table_may_be_met_by_what_one_table_alone_compares(session: dps
             session.sql(f"SELECT count(*) FROM {joined}", rho=1)
     one = f"SELECT count(*) FROM {pairs} JOIN prices k ON k.kind = a.kind AND a.number = k.day"
     assert len(session.sql(one, rho=1)) == 1
+    # visits and names agree because both agree with numbers, and the engine knows
+    session.connection.execute("CREATE TABLE numbers AS SELECT i AS x, i AS y FROM range(4000) t(i)")
+    session.connection.execute("CREATE TABLE names AS SELECT 1::BIGINT AS x, i AS y FROM range(4000) t(i)")
+    for name in ("numbers", "names"):
+        session.sql(f"CALL dp_public('{name}')")
+    derived = "visits a JOIN numbers n ON n.x = a.kind JOIN names m ON m.x = n.x AND m.y = n.y"
+    with pytest.raises(UnsupportedQueryError, match="4,000 rows of one protected row"):
+        session.sql(f"SELECT count(*) FROM {derived}", rho=1)
     # what is met through another public table alone
     session.connection.execute("CREATE TABLE days AS SELECT i AS day, 0::BIGINT AS year FROM range(4000) t(i)")
     session.connection.execute("CREATE TABLE years AS SELECT i AS year FROM range(3) t(i)")

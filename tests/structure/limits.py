@@ -21,7 +21,7 @@ TRACE_LIMITS = {
         "files": Limit(102, 56), "functions": Limit(541, 380), "lines": Limit(2_537, 1_900), "types": Limit(19, 20),
     },
     "asked again": {
-        "files": Limit(88, 44), "functions": Limit(406, 260), "lines": Limit(1_854, 1_250), "types": Limit(13, 20),
+        "files": Limit(88, 44), "functions": Limit(410, 260), "lines": Limit(1_882, 1_250), "types": Limit(13, 20),
     },
 }  # fmt: skip
 """Of the simplest private query, by the names of ``query_trace.QueryTrace``."""
@@ -30,8 +30,8 @@ NEVER_ENTERED = ("frontends/", "mechanisms/laws/", "pictures/", "remote/")
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(18_520, 15_900),
-    "tests for None": Limit(772, 350),
+    "statements": Limit(18_533, 15_900),
+    "tests for None": Limit(774, 350),
     "public names without a docstring, in %": Limit(0, 8),
     "long files": Limit(7, 0),
     "long functions": Limit(5, 0),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import duckdb
 import pytest
+import sqlglot
 
+from dpsql.query import far_values
 from dpsql.query.shielded import without_statistics
 from dpsql.query.total import columns_of, total_sql
 
@@ -90,6 +93,33 @@ def test_computed_apart_they_are_what_try_says(connection: duckdb.DuckDBPyConnec
 )  # fmt: skip
 def test_what_cannot_fail_is_computed_once(text: str) -> None:
     assert "CASE" not in total_sql(text, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('CAST("n" AS DECIMAL(10)) + 1', "INTEGER"), ('CAST("n" AS DECIMAL) + 1', "INTEGER"),
+        ('"n" IS NOT NULL', "DECIMAL(38,2)[]"), ('"n" IS NOT NULL', "TIMESTAMP[]"), ('"n" = "n"', "DECIMAL(10,2)"),
+    ],
+)  # fmt: skip
+def test_types_of_any_spelling_are_read(text: str, kind: str) -> None:
+    assert "BETWEEN" not in total_sql(text, (("n", kind),))
+
+
+def test_a_chain_of_conditions_is_read_once() -> None:
+    """Not once for each of its ends: what is planned without rows must not take its length squared."""
+    chain = " OR ".join(f"\"d\" > DATE '2026-01-{1 + i % 28:02}'" for i in range(200))
+    looked = []
+    original = far_values._far_kind
+
+    def counted(*arguments: Any) -> str:
+        looked.append(1)
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(far_values, "_far_kind", counted)
+        assert far_values.near(sqlglot.parse_one(chain, dialect="duckdb"), dict(COLUMNS)) is None
+    assert len(looked) < 200 * 20
 
 
 def seconds(connection: duckdb.DuckDBPyConnection, expression: str, table: str) -> float:

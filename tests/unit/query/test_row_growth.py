@@ -19,6 +19,7 @@ from dpsql.query import joined_rows, row_cut
 from dpsql.query.identity import frame_hash
 from dpsql.query.private_query import PrivateQuery
 from dpsql.query.row_cut import MOST_JOINED, most_rows
+from dpsql.query.row_growth import with_derived
 from dpsql.query.salt import SALT, with_salt
 from dpsql.query.statements import SelectStatement, read_statement
 from dpsql.session.reader import CURATOR
@@ -173,6 +174,16 @@ def test_every_order_in_which_the_engine_may_join_is_bounded(session: dpsql.Sess
     assert 'join_0."pid" = join_3."pid"' in query.frame.relation
     assert 'join_0."pid" = join_3."pid"' not in query.frame.source
     assert rows_by_unit(session.connection, query).get(77, 0) <= 2 * MOST_JOINED
+
+
+def test_columns_that_are_equal_through_others_are_compared_too() -> None:
+    """The engine derives such comparisons, and joins by them before those of the text."""
+    written = {(0, 1): {("a", "x")}, (1, 0): {("x", "a")}, (1, 2): {("x", "b"), ("y", "c")}, (2, 1): {("b", "x")}}
+    found = with_derived(written, range(3))
+    assert {pair: found[pair] for pair in written} == written
+    assert found[0, 2] == {("a", "b")}
+    assert found[2, 0] == {("b", "a")}
+    assert len(found) == 6
 
 
 def test_a_subquery_with_a_join_is_joined_as_one_side() -> None:
