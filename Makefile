@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-shell test audit check data native bench clean
+.PHONY: help demo demo-shell test audit check docs data native bench clean
 
 help:  ## list what make can do
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ check: .venv/dev.stamp  ## lint, format and types
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
+docs: .venv/docs.stamp  ## the pages of docs/ as a site, in out/docs
+	@.venv/docs/bin/zensical build --clean --strict
+
 data: .venv/dev.stamp  ## make sample_data/ again from its sources
 	@$(BIN)/python sample_data/make_flights.py
 	@$(BIN)/python sample_data/make_clinic.py
@@ -43,7 +46,7 @@ bench: .venv/dev.stamp out/zipf.parquet  ## every benchmark, on a generated tabl
 	  do echo "$$script"; $(BIN)/python "$$script"; done
 
 clean:  ## remove .venv, caches and generated files
-	@rm -rf .venv out build dist udfs/native/*.duckdb_extension .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .cache out build dist udfs/native/*.duckdb_extension .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/core.stamp: pyproject.toml
@@ -57,6 +60,14 @@ clean:  ## remove .venv, caches and generated files
 .venv/dev.stamp: .venv/core.stamp
 	@echo 'Adding what the tests need to .venv (once; about a minute) …'
 	@$(PIP) install --editable '.[dev]'
+	@touch $@
+
+# an environment of its own: zensical and dbt want two versions of pathspec
+.venv/docs.stamp: .venv/core.stamp
+	@echo 'Setting up .venv/docs (once) …'
+	@test -x .venv/docs/bin/python || $(BIN)/python -m venv .venv/docs
+	@.venv/docs/bin/python -m pip --disable-pip-version-check --quiet install $$($(BIN)/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	@touch $@
 
 out/zipf.parquet: benchmarks/make_zipf.py | .venv/dev.stamp

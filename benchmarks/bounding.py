@@ -20,11 +20,11 @@ import duckdb
 
 import dpsql
 from dpsql.assets import native_library
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.formulations import Formulation
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.query.bound import bounded_sql
-from dpsql.query.kept import Formulation
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.reader import CURATOR
+from dpsql.sql.statements import SelectStatement, read_statement
 
 SALT = bytes(range(16))
 FORMULATIONS: tuple[Formulation, ...] = ("groups_first", "rows_first", "native")
@@ -90,9 +90,11 @@ def planned(data: Path) -> dict[str, dict[str, str]]:
             statement = read_statement(text)
             if not isinstance(statement, SelectStatement):
                 raise TypeError(text)
-            query = session._desk.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0]
+            query = session._runner.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0]
             ways[name] = {"plain": text} | {
-                way: bounded_sql(query.frame, query.statistics, SALT, formulation=way).replace('"memory".', "")
+                way: bounded_sql(query.first.frame, query.first.statistics, SALT, formulation=way).replace(
+                    '"memory".', ""
+                )
                 for way in FORMULATIONS
                 if way != "native" or native_library() is not None
             }

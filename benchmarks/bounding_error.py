@@ -16,14 +16,14 @@ import pyarrow as pa
 from scipy.stats import norm
 
 import dpsql
+from dpsql.answer.policy_view import environment
 from dpsql.assets import asset
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.query.bound import bounded_sql
-from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.policy_view import environment
-from dpsql.session.reader import CURATOR, Reader
+from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.planner import plan_query
+from dpsql.sql.statements import SelectStatement, read_statement
 
 
 def main() -> None:
@@ -60,9 +60,11 @@ def _kept_shares(path: Path, unit: str, key: str, max_groups: int, max_rows: int
             f"max_rows_per_group := {max_rows}, default_rho := 1, epsilon_budget := 3, delta_budget := 1e-6)"
         )
         query = _plan(session, f"SELECT {key}, count(*) FROM data GROUP BY ALL", engine, sandbox)
-        statistic = query.statistics[1]
+        statistic = query.first.statistics[1]
         exact = engine.aggregate(
-            bounded_sql(query.frame, query.statistics, secrets.token_bytes(16)), listed_keys=None, timeout_seconds=None
+            bounded_sql(query.first.frame, query.first.statistics, secrets.token_bytes(16)),
+            listed_keys=None,
+            timeout_seconds=None,
         ).reveal()
         sandbox.close()
         rows = exact.column("stat_1").to_numpy() * statistic.lattice
@@ -79,7 +81,7 @@ def _kept_shares(path: Path, unit: str, key: str, max_groups: int, max_rows: int
 def _plan(session: dpsql.Session, text: str, engine: DuckDBEngine, sandbox: Sandbox) -> PrivateQuery:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    return plan_query(statement, environment(session._books.read().policy(), engine, sandbox, Reader(CURATOR)))
+    return plan_query(statement, environment(session._access.read().policy(), engine, sandbox, Reader(CURATOR)))
 
 
 def _by_key(table: pa.Table, rows: str) -> dict[object, tuple[int, float]]:

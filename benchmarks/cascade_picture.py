@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 import dpsql
 from dpsql.assets import asset
-from dpsql.release.free_levels import FREE_LEVELS
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.mechanism.window import FREE_LEVELS
+from tests.noise_sources import seeded_noise
 
 REQUESTS = (0.05, 0.5, 0.2, 1.0)
 LOWEST = 0.01
@@ -72,7 +72,7 @@ def run() -> Run:
             "CALL dp_protect('patients', unit := 'patient', privacy_unit_column := 'patient_id', "
             "max_groups_contributed := 1)"
         )
-        session._desk.entropy = SeededEntropy(SEED)
+        session._runner.noise_source = seeded_noise(SEED)
         sizes = dict(session.connection.execute(TRUTH).fetchall())
         path_levels = [rho for rho in free_levels() if rho not in REQUESTS]
         prices, errors = [], Errors()

@@ -15,10 +15,11 @@ from functools import partial
 
 from benchmarks.figure_3 import Curve, csh_curve, minimum
 from dpsql.accounting import zcdp
+from dpsql.accounting.best_point import best_point
+from dpsql.accounting.correlated_histogram import CorrelatedAnalysis, CorrelatedProfile
 from dpsql.accounting.discrete_histogram import DiscreteRoute, discrete_sigma, discrete_threshold
-from dpsql.accounting.sparse_histogram import CorrelatedAnalysis, best_csh
 from dpsql.errors import CalibrationError
-from dpsql.mechanisms.discrete_gaussian import rational_variance
+from dpsql.noise.discrete_gaussian import rational_variance
 
 TABLE = ((10, 0.35, 1e-5), (100, 1.0, 1e-5), (1000, 0.35, 1e-8))
 ROUTES: tuple[DiscreteRoute, ...] = ("zcdp", "lattice")
@@ -46,8 +47,9 @@ def best_discrete(epsilon: float, delta: float, k: int, route: DiscreteRoute) ->
 def best_continuous(epsilon: float, delta: float, k: int, analysis: CorrelatedAnalysis) -> tuple[float, float]:
     """Sigma and threshold at the least threshold with continuous noise."""
     curve = Curve(analysis, partial(csh_curve, epsilon, delta, k, analysis))
-    total, tau = minimum(curve, best_csh(epsilon, delta, k=k).total_sigma)
-    return total / math.sqrt(1.0 + k**-0.5), tau
+    both = math.sqrt(1.0 + k**-0.5)
+    total, tau = minimum(curve, best_point(CorrelatedProfile(k=k, sigma=1.0), epsilon, delta).sigma * both)
+    return total / both, tau
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.laws import LAWS
+from dpsql.noise.entropy import SystemEntropy
+from dpsql.noise.laws import LAWS
 
 FIRST, LAST = 0.001, 5.0
 RELEASES = (2, 4, 8, 16, 32)

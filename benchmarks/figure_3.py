@@ -18,15 +18,12 @@ from functools import partial
 
 import numpy as np
 
-from dpsql.accounting.sparse_histogram import (
-    Analysis,
-    CorrelatedAnalysis,
-    best_csh,
-    best_gshm,
-    csh_threshold,
-    gshm_threshold,
-)
+from dpsql.accounting.best_point import best_point
+from dpsql.accounting.correlated_histogram import CorrelatedAnalysis, CorrelatedProfile
+from dpsql.accounting.profile import smallest_query_threshold
+from dpsql.accounting.sparse_histogram import SparseProfile
 from dpsql.errors import CalibrationError
+from tests.unit.accounting.added_deltas import AddedDeltasProfile
 
 PANELS = (51914, 10)
 TABLE = tuple((k, epsilon, 1e-8) for k in (2, 100, 1000) for epsilon in (0.1, 1.0, 3.0))
@@ -41,10 +38,10 @@ class Curve:
     threshold: Callable[[float], float]
 
 
-def gshm_curve(epsilon: float, delta: float, k: int, analysis: Analysis, total: float) -> float:
+def gshm_curve(epsilon: float, delta: float, k: int, kind: type[SparseProfile], total: float) -> float:
     """Smallest threshold of the Gaussian histogram at this noise."""
     try:
-        return gshm_threshold(epsilon, delta, max_groups=k, sigma=total, analysis=analysis)
+        return smallest_query_threshold(kind(max_groups=k, sigma=total), epsilon, delta)
     except CalibrationError:
         return math.inf
 
@@ -53,16 +50,16 @@ def csh_curve(epsilon: float, delta: float, k: int, analysis: CorrelatedAnalysis
     """Smallest threshold of the correlated histogram whose two noises together have this size."""
     sigma = total / math.sqrt(1.0 + k**-0.5)
     try:
-        return csh_threshold(epsilon, delta, k=k, sigma=sigma, analysis=analysis)
+        return smallest_query_threshold(CorrelatedProfile(k=k, sigma=sigma, analysis=analysis), epsilon, delta)
     except CalibrationError:
         return math.inf
 
 
 def curves(epsilon: float, delta: float, k: int) -> list[Curve]:
     """Return all curves of one panel, the loosest first."""
-    gshm: tuple[Analysis, ...] = ("add-the-deltas", "exact")
+    gshm = {"add-the-deltas": AddedDeltasProfile, "exact": SparseProfile}
     csh: tuple[CorrelatedAnalysis, ...] = ("add-the-deltas", "tight", "improved", "exact")
-    return [Curve(f"GSHM {name}", partial(gshm_curve, epsilon, delta, k, name)) for name in gshm] + [
+    return [Curve(f"GSHM {name}", partial(gshm_curve, epsilon, delta, k, kind)) for name, kind in gshm.items()] + [
         Curve(f"CSH {name}", partial(csh_curve, epsilon, delta, k, name)) for name in csh
     ]
 
@@ -90,7 +87,8 @@ def minimum(curve: Curve, start: float) -> tuple[float, float]:
 
 def minima(epsilon: float, delta: float, k: int) -> dict[str, tuple[float, float]]:
     """Total noise and threshold at the minimum of every curve."""
-    starts = best_gshm(epsilon, delta, max_groups=k).sigma, best_csh(epsilon, delta, k=k).total_sigma
+    csh = best_point(CorrelatedProfile(k=k, sigma=1.0), epsilon, delta).sigma * math.sqrt(1.0 + k**-0.5)
+    starts = best_point(SparseProfile(max_groups=k, sigma=1.0), epsilon, delta).sigma, csh
     return {curve.name: minimum(curve, starts[curve.name.startswith("CSH")]) for curve in curves(epsilon, delta, k)}
 
 

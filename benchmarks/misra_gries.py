@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dpsql
+from dpsql.answer.sketch import Sketch, sketched
+from dpsql.bound.aggregation import SHARDS, sketch_sql
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.query.frame import Frame
-from dpsql.query.sketch_sql import SHARDS, sketch_sql
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.sketch import Sketch, sketched
-from dpsql.session.reader import CURATOR
+from dpsql.model.frame import Frame
+from dpsql.sql.statements import SelectStatement, read_statement
 
 SALT = bytes(range(16))
 PLAIN = "SELECT key, count(DISTINCT unit) AS units FROM zipf GROUP BY key"
@@ -68,7 +68,8 @@ def _frame(session: dpsql.Session) -> Frame:
         session.sql(declaration)
     statement = read_statement(PLAIN)
     assert isinstance(statement, SelectStatement)
-    return replace(session._desk.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0].frame, max_groups=None)
+    frame = session._runner.plan(statement, {"rho": 0.1, "delta": 1e-6}, CURATOR)[0].first.frame
+    return replace(frame, bounding=replace(frame.bounding, max_groups=None))
 
 
 def _sketch(session: dpsql.Session, frame: Frame, size: int) -> Sketch:

@@ -14,9 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from dpsql.mechanisms.cell_rejection import cell_table
-from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian, rounded_normal_table
+from dpsql.noise.entropy import SystemEntropy
+from dpsql.noise.rounded_gaussian import RoundedGaussian, cell_table, rounded_normal_table
 
 DRAWS = 1_000_000
 REPEATS = 5

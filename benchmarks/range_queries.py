@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpsql.mechanisms.running_totals import SQUARE_ROOT, FractionalSum
+from dpsql.noise.running_totals import SQUARE_ROOT, FractionalSum
 
 UNIT_DAYS = (1, 7, 30)
 BRANCHING = (2, 3, 4, 5, 6, 8, 12, 20)

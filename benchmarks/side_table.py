@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.state import NANO_PER_RHO, ChargeItem, Point, ProtectedTable, State, Unit
+from dpsql.state import NANO_PER_RHO, Additions, ChargeItem, Point, ProtectedTable, State, Unit
 
 UNIT, TABLE, FRAME, STATISTIC = "person", "main.visits", "frame", "statistic"
 LOWEST_RHO_NANO = 50_000_000
@@ -46,7 +46,7 @@ def new_state(path: Path) -> State:
     state = State.open(path, create=True)
     state.declare_unit(Unit(UNIT, 10**6 * NANO_PER_RHO, 2**99, 1e-6))
     state.declare_protected(ProtectedTable(TABLE, UNIT, "unit"))
-    state.side_table.frame(FRAME, UNIT, [TABLE])
+    state.side_table.frame_salt(FRAME, UNIT, [TABLE])
     return state
 
 
@@ -55,7 +55,7 @@ def write(state: State, keys: pa.Table, points: list[Point]) -> None:
     before = 0
     for point in points:
         charged = state.ledger.charge(UNIT, [ChargeItem(STATISTIC, point.rho_nano - before, 1)], "curator")
-        state.side_table.store(FRAME, None if before else keys, [point], charged.charge_ids)
+        state.side_table.store(FRAME, Additions(None if before else keys, [point], charged.charge_ids))
         before = point.rho_nano
 
 

@@ -15,8 +15,8 @@ import time
 import numpy as np
 from scipy.special import ndtri
 
-from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.sparse_gradual import NANO, SparseGradual
+from dpsql.noise.entropy import SystemEntropy
+from dpsql.noise.sparse_gradual import NANO, SparseGradual
 
 LISTED = 100_000
 MAX_GROUPS = 4

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from dpsql.frontends.frames import privacy_unit
+from dpsql.session import ProcessState
 
 # how long an example takes is a fact about the machine
 settings.register_profile("dpsql", deadline=None)
@@ -13,6 +14,6 @@ settings.load_profile("dpsql")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _process_books() -> None:
+def _process_state() -> None:
     """Each file has a ledger of this process of its own, whichever files ran before it in one worker."""
-    privacy_unit._PROCESS_BOOKS = privacy_unit._ProcessBooks()
+    privacy_unit._PROCESS_STATE = ProcessState()

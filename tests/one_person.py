@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import dpsql
+from dpsql.answer import exact
+from dpsql.answer.exact import Reading, Runtime, public_key_table
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, ReleaseError
-from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session import Desk, exact
-from dpsql.session.exact import Reading, Rooms, public_key_table
-from dpsql.session.prepared import parts_of
+from dpsql.model.private_query import PrivateQuery
+from dpsql.noise.entropy import NoiseSource, SystemEntropy
+from dpsql.session.runner import StatementRunner
 from dpsql.session.session import Analyst
+from dpsql.sql.statements import SelectStatement, read_statement
 from tests.hostile_texts import PERSON, Text
 
 _ID = 90_000_000
@@ -137,26 +137,26 @@ class Measured:
 
 
 class Side:
-    """One database; each text is asked of books that hold nothing yet."""
+    """One database; each text is asked of a state that holds nothing yet."""
 
     def __init__(self, session: dpsql.Session, timeout_seconds: float) -> None:
         self.session = session
         self._timeout_seconds = timeout_seconds
         self._engine = _Clock(session.connection)
-        self._desk = Desk(session._books, self._engine)
+        self._runner = StatementRunner(session._access, self._engine)
 
     def ask(self, text: Text) -> Measured:
         """Ask as an analyst does: plan, charge, read, draw, store, show."""
-        copied = self.session._books.copied()
-        self._desk.books = copied
+        copied = self.session._access.copied()
+        self._runner.access = copied
         try:
             return self._measured(
-                lambda: Analyst(self._desk, "ana").sql(
+                lambda: Analyst(self._runner, "ana").sql(
                     text.sql, None, timeout_seconds=self._timeout_seconds, **text.options
                 )
             )
         finally:
-            self._desk.books = self.session._books
+            self._runner.access = self.session._access
             copied.close()
 
     def plan(self, text: Text) -> PrivateQuery | str:
@@ -164,25 +164,25 @@ class Side:
         statement = read_statement(text.sql)
         assert isinstance(statement, SelectStatement)
         try:
-            return self._desk.plan(statement, text.options, "ana")[0]
+            return self._runner.plan(statement, text.options, "ana")[0]
         except DpsqlError as error:
             return f"{type(error).__name__}: {error}"
 
     def read(self, query: PrivateQuery) -> Measured:
         """The query of an answer that meets rows, for a plan that is there."""
-        rooms = Rooms(self.session._books.read(), self._engine, self._desk.sandbox, SystemEntropy())
+        runtime = Runtime(self.session._access.read(), self._engine, self._runner.sandbox, NoiseSource(SystemEntropy()))
 
         def run() -> None:
-            for part in parts_of(query):
+            for part in query.parts:
                 # as `prepare_reading` makes it for what nobody asked yet, without binding the text once more
-                listed = public_key_table(part.frame, rooms)
-                reading = Reading(part.frame, part.statistics, listed, None, None, None, None)
+                listed = public_key_table(part.frame, runtime)
+                reading = Reading(part.frame, part.statistics, listed, listed)
                 named = {"timeout_seconds": self._timeout_seconds}
-                if part.frame.sparsity is not None and part.frame.sparsity.kind == "sketch":
+                if part.frame.bounding.sparsity is not None and part.frame.bounding.sparsity.kind == "sketch":
                     for _ in self._engine.stream(reading.sql(_SALT), **named):
                         pass
                 else:
-                    exact._aggregate(reading, _SALT, rooms, self._timeout_seconds)
+                    exact._aggregate(reading, _SALT, runtime, self._timeout_seconds)
 
         return self._measured(run)
 
@@ -199,7 +199,7 @@ class Side:
         return Measured(outcome, self._engine.seconds)
 
     def close(self) -> None:
-        self._desk.sandbox.close()
+        self._runner.sandbox.close()
         self.session.close()
 
 

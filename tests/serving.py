@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import dpsql
-from dpsql.frontends.server.running import Door, Urls, serve
-from dpsql.frontends.server.settings import Address, Certificate, Settings
-from dpsql.frontends.server.tokens import Tokens, hash_of
+from dpsql.access.tokens import Tokens, hash_of
+from dpsql.frontends.server.running import serve
+from dpsql.frontends.server.settings import Address, Certificate, Door, Doors, Settings, Urls
 
 QUICK = Settings(first_answer_seconds=0.005, grace_seconds=5.0)
 """Answers at once, nearly."""
@@ -56,7 +56,7 @@ def in_background(
             found.append(urls)
             is_ready.set()
 
-        await serve(session, analysts, curator, settings, certificate, ready=ready, stop=stop)
+        await serve(session, Doors(analysts, curator, certificate), settings, ready=ready, stop=stop)
 
     def work() -> None:
         try:

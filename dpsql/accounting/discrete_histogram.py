@@ -11,7 +11,8 @@ chance of showing a new one is added, for one query alone.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from bisect import bisect_left
+from functools import lru_cache, partial
 from numbers import Rational
 from typing import Literal, get_args
 
@@ -19,15 +20,16 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpsql.accounting import zcdp
-from dpsql.accounting.calibration import (
+from dpsql.accounting.gaussian import Floats
+from dpsql.accounting.profile import (
+    UP,
+    least_epsilon,
     require_delta,
     require_finite,
     require_max_groups,
     require_positive,
-    smallest_safe,
     within_floats,
 )
-from dpsql.accounting.gaussian import Floats
 from dpsql.errors import CalibrationError
 
 DiscreteRoute = Literal["zcdp", "lattice"]
@@ -44,7 +46,6 @@ _LEAST, _MOST = 2.0**-24, 2.0**56
 # Exponents are at most 24^2 / 2 in size and carry a few roundings each; sums add one per term.
 _ROUNDING = 2.0**-52
 _EXPONENT_ROUNDINGS = 1 << 14
-_UP = 1.0 + 2.0**-40
 # exp of a larger number leaves the floating-point range.
 _MOST_EXPONENT = 700.0
 
@@ -99,14 +100,7 @@ def _reach(variance: float) -> int:
     return math.ceil(_REACH * math.sqrt(variance)) + 1
 
 
-@lru_cache(maxsize=16)
-def _law(variance: float) -> _Law:
-    return _Law(variance)
-
-
-@lru_cache(maxsize=16)
-def _tails(variance: float) -> _Tails:
-    return _Tails(variance)
+_law, _tails = lru_cache(maxsize=16)(_Law), lru_cache(maxsize=16)(_Tails)
 
 
 @within_floats
@@ -142,7 +136,7 @@ def discrete_shown_probability(
     with np.errstate(divide="ignore"):
         any_shown = -np.expm1(k * np.log1p(-np.minimum(single * (1.0 + own.error), 1.0)))
     total = float(any_shown @ common.masses) * (1.0 + own.error + 2.0 * common.error)
-    return float(min(1.0, total * _UP + (k + 2) * _CUT))
+    return float(min(1.0, total * UP + (k + 2) * _CUT))
 
 
 @within_floats
@@ -160,7 +154,7 @@ def discrete_rho(k: int, variance: float | Rational, correlation: float | Ration
     >>> round(discrete_rho(10, 324.0, 0.316), 6)
     0.005079
     """
-    return _one_step_rho(k, correlation) / require_positive("variance", variance) * _UP
+    return _one_step_rho(k, correlation) / require_positive("variance", variance) * UP
 
 
 @within_floats
@@ -177,7 +171,7 @@ def discrete_sigma(rho: float, *, k: int, correlation: float | Rational) -> floa
     >>> round(discrete_sigma(0.02, k=10, correlation=0.316), 3)
     9.071
     """
-    return math.sqrt(_one_step_rho(k, correlation) / require_positive("rho", rho)) * _UP
+    return math.sqrt(_one_step_rho(k, correlation) / require_positive("rho", rho)) * UP
 
 
 @within_floats
@@ -233,12 +227,8 @@ def discrete_counts_epsilon(
     >>> round(discrete_counts_epsilon(1e-5, k=10, variance=324.0, correlation=0.316), 4)
     0.3436
     """
-    by_zcdp = zcdp.epsilon(delta, discrete_rho(k, variance, correlation))
-
-    def is_safe(epsilon: float) -> bool:
-        return discrete_counts_delta(epsilon, k=k, variance=variance, correlation=correlation) <= delta
-
-    return 0.0 if is_safe(0.0) else smallest_safe(is_safe, by_zcdp)
+    cost = partial(discrete_counts_delta, k=k, variance=variance, correlation=correlation)
+    return least_epsilon(cost, delta, zcdp.epsilon(delta, discrete_rho(k, variance, correlation)))
 
 
 @within_floats
@@ -269,7 +259,7 @@ def discrete_delta(
     """
     shown = discrete_shown_probability(k, variance, correlation, tau)
     counts = discrete_counts_delta(epsilon, k=k, variance=variance, correlation=correlation, route=route)
-    return min(1.0, (shown + counts) * _UP)
+    return min(1.0, (shown + counts) * UP)
 
 
 @within_floats
@@ -298,18 +288,12 @@ def discrete_threshold(
     own, common = _drawn_laws(variance, correlation)
 
     def is_safe(steps: int) -> bool:
-        return (discrete_shown_probability(k, variance, correlation, 0.5 * steps) + counts) * _UP <= delta
+        return (discrete_shown_probability(k, variance, correlation, 0.5 * steps) + counts) * UP <= delta
 
-    unsafe, safe = -1, own.reach + int(common.points[-1])
-    if not is_safe(safe):
+    farthest = own.reach + int(common.points[-1])
+    if not is_safe(farthest):
         raise CalibrationError(f"variance = {variance!r} is too small for epsilon = {epsilon!r}, delta = {delta!r}")
-    while safe - unsafe > 1:
-        middle = (safe + unsafe) // 2
-        if is_safe(middle):
-            safe = middle
-        else:
-            unsafe = middle
-    return 0.5 * safe
+    return 0.5 * bisect_left(range(farthest), True, key=is_safe)
 
 
 def _one_step_rho(k: int, correlation: float | Rational) -> float:
@@ -353,7 +337,7 @@ def _lattice_delta(epsilon: float, k: int, variance: float, correlation: float) 
     error = 2.0 * (own.error + common.error) + 4.0 * _ROUNDING * sizes
     total = max(0.0, exceeded - likelier) + error * (exceeded + likelier + doubtful)
     cut = 3.0 * _CUT + _NEGLIGIBLE * float(np.count_nonzero(~kept))
-    return float(min(1.0, (total * math.exp(_spread(k, variance)) + cut) * _UP))
+    return float(min(1.0, (total * math.exp(_spread(k, variance)) + cut) * UP))
 
 
 def _spread(k: int, variance: float) -> float:
@@ -362,4 +346,4 @@ def _spread(k: int, variance: float) -> float:
     ripple = 2.0 * first / (1.0 - first**3)
     if k == 1 or ripple >= 1.0:
         return 0.0 if k == 1 else _MOST_EXPONENT
-    return min(_MOST_EXPONENT, 2.0 * (k - 1) * math.atanh(ripple) * _UP)
+    return min(_MOST_EXPONENT, 2.0 * (k - 1) * math.atanh(ripple) * UP)

@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, log_ndtr
 
-from dpsql.accounting.calibration import (
+from dpsql.accounting.profile import (
+    SMALLEST,
+    UP,
+    least_epsilon,
     require_delta,
     require_finite,
     require_positive,
@@ -34,8 +37,6 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _SMALL_MU = 0.5
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(7)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
-# Raises a probability by more than its exponential and product are rounded.
-_UP = 1.0 + 2.0**-40
 # From here on D itself is below the floating-point range, and the error of its logarithm no longer matters.
 _UNDERFLOW = 40.0
 # 1 - x M(x) = x^-2 (1 - 3 x^-2 + 15 x^-4 - ...): below 16 the left side loses few digits, above 16 these
@@ -68,13 +69,15 @@ def log_delta(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
     size, width = np.broadcast_arrays(np.asarray(epsilon, dtype=float), np.asarray(mu, dtype=float))
     if not (np.isfinite(size).all() and np.isfinite(width).all() and (width >= 0.0).all()):
         raise CalibrationError("epsilon must be finite, and mu finite and at least 0")
-    magnitude = np.abs(size)
     result = np.full(size.shape, -np.inf)
-    small = (width > 0.0) & (width < _SMALL_MU)
-    large = width >= _SMALL_MU
+    small, large = (width > 0.0) & (width < _SMALL_MU), width >= _SMALL_MU
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        result[small] = _log_delta_small(magnitude[small], width[small])
-        result[large] = _log_delta_large(magnitude[large], width[large])
+        all_a = np.abs(size) / width - 0.5 * width
+        a, mu_small = all_a[small], width[small]
+        slope = _mills_slope(a[..., None] + mu_small[..., None] * _NODES) @ _WEIGHTS
+        result[small] = -0.5 * a * a - _HALF_LOG_TWO_PI + np.log(mu_small) + np.log(slope)
+        a = all_a[large]
+        result[large] = log_ndtr(-a) + np.log1p(-(_mills(a + width[large]) / _mills(a)))
         negative = size < 0.0
         # D(mu, -e) = 1 - exp(-e) + exp(-e) D(mu, e): put-call parity, a sum of positive terms.
         below = size[negative]
@@ -115,7 +118,7 @@ def shift_deltas(epsilon: float, squared: Floats) -> Floats:
     """Deltas of Gaussian shifts of these squared lengths in standard deviations, rounded up; NaN and inf cost 1."""
     measured = np.isfinite(squared)
     log_values = log_delta_up(epsilon, np.sqrt(np.where(measured, squared, 0.0)))
-    return np.where(measured, np.minimum(1.0, np.exp(np.minimum(log_values, 0.0)) * _UP), 1.0)
+    return np.where(measured, np.minimum(1.0, np.exp(np.minimum(log_values, 0.0)) * UP), 1.0)
 
 
 @within_floats
@@ -149,8 +152,7 @@ def delta(epsilon: float, sensitivity_l2: float, sigma: float) -> float:
     if not math.isfinite(mu):
         return 1.0
     # A quotient that underflows to 0 still stands for a mechanism that is not perfectly private.
-    mu = max(mu, math.nextafter(0.0, 1.0))
-    return round_delta_up(float(log_delta_up(epsilon, mu)))
+    return round_delta_up(float(log_delta_up(epsilon, max(mu, SMALLEST))))
 
 
 @lru_cache(maxsize=4096)
@@ -197,26 +199,11 @@ def epsilon(delta: float, sensitivity_l2: float, sigma: float) -> float:
     1.0
 
     """
-    require_delta(delta)
-    if _delta(0.0, sensitivity_l2, sigma) <= delta:
-        return 0.0
-    return smallest_safe(lambda loss: _delta(loss, sensitivity_l2, sigma) <= delta, 1.0)
+    return least_epsilon(lambda loss: _delta(loss, sensitivity_l2, sigma), delta)
 
 
 # The public name is shadowed by the argument `delta` of its inverses.
 _delta = delta
-
-
-def _log_delta_small(epsilon: Floats, mu: Floats) -> Floats:
-    a = epsilon / mu - 0.5 * mu
-    slope = _mills_slope(a[..., None] + mu[..., None] * _NODES) @ _WEIGHTS
-    return -0.5 * a * a - _HALF_LOG_TWO_PI + np.log(mu) + np.log(slope)
-
-
-def _log_delta_large(epsilon: Floats, mu: Floats) -> Floats:
-    a = epsilon / mu - 0.5 * mu
-    ratio = _mills(a + mu) / _mills(a)
-    return np.asarray(log_ndtr(-a) + np.log1p(-ratio))
 
 
 def _mills(x: Floats) -> Floats:
@@ -224,11 +211,7 @@ def _mills(x: Floats) -> Floats:
 
 
 def _mills_slope(x: Floats) -> Floats:
-    """Value of -M'(x) = 1 - x M(x), positive and decreasing."""
-    result = np.empty_like(x)
-    far = x > _SERIES_FROM
-    near = ~far
-    result[near] = 1.0 - x[near] * _mills(x[near])
-    inverse_square = 1.0 / (x[far] * x[far])
-    result[far] = inverse_square * np.polynomial.polynomial.polyval(inverse_square, _SERIES)
-    return result
+    """Value of -M'(x) = 1 - x M(x), positive and decreasing; the caller ignores what overflows in the other form."""
+    inverse_square = 1.0 / (x * x)
+    series = inverse_square * np.polynomial.polynomial.polyval(inverse_square, _SERIES)
+    return np.where(x > _SERIES_FROM, series, 1.0 - x * _mills(x))

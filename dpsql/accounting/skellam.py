@@ -7,13 +7,12 @@ Gaussian noise, but no theorem gives rho-zCDP with rho = sensitivity^2 / (2 mu):
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dpsql.accounting.calibration import require_finite, require_positive, within_floats
+from dpsql.accounting.profile import require_finite, require_positive, within_floats
 from dpsql.errors import CalibrationError
 
 # Raised by more than the rounding errors of the sums below, at most 2**-40 where variance and orders are in range.
@@ -66,28 +65,22 @@ def skellam_renyi(order: float, variance: float, *, shift: int) -> float:
     >>> round(skellam_renyi(2.0, 1.0, shift=1), 6)
     0.874882
     """
-    alpha, mu, moved = _require_range(order, variance, shift)
-    if moved == 0:
-        return 0.0
-    # Above this the terms fall faster than the geometric series of ratio 1/2: (mu / 2k)^(alpha) (2k / mu)^(alpha - 1).
-    reach = int(40 * math.sqrt(mu) + 4 * mu + 60 + 2 * alpha * moved)
-    law = _log_law(mu, reach + moved)
-    centre = law.size // 2
-    points = np.arange(-reach, reach + 1)
-    logarithms = alpha * law[centre + points] + (1 - alpha) * law[centre + points - moved]
-    return max(0.0, float(logsumexp(logarithms)) / (alpha - 1)) * _ROUND_UP + _FLOOR
-
-
-def _require_range(order: float, variance: float, shift: int) -> tuple[float, float, int]:
     alpha, mu = require_finite("the order", order, least=1.0), require_positive("the variance", variance)
     if not 1.0 < alpha <= _LARGEST_ORDER or mu > _LARGEST_VARIANCE:
         raise CalibrationError(f"no exact cost of Skellam noise at order {order!r} and variance {variance!r}")
     if isinstance(shift, bool) or not isinstance(shift, int) or abs(shift) > _LARGEST_VARIANCE:
         raise CalibrationError(f"the shift must be a whole number of at most 2**16 steps, got {shift!r}")
-    return alpha, mu, abs(shift)
+    moved = abs(shift)
+    if moved == 0:
+        return 0.0
+    # Above this the terms fall faster than the geometric series of ratio 1/2: (mu / 2k)^(alpha) (2k / mu)^(alpha - 1).
+    reach = int(40 * math.sqrt(mu) + 4 * mu + 60 + 2 * alpha * moved)
+    law, centre = _log_law(mu, reach + moved), reach + moved
+    points = np.arange(-reach, reach + 1)
+    logarithms = alpha * law[centre + points] + (1 - alpha) * law[centre + points - moved]
+    return max(0.0, float(logsumexp(logarithms)) / (alpha - 1)) * _ROUND_UP + _FLOOR
 
 
-@lru_cache(maxsize=8)
 def _log_law(variance: float, reach: int) -> NDArray[np.float64]:
     """Return ln P(x) for x from -reach to reach.
 
@@ -101,6 +94,4 @@ def _log_law(variance: float, reach: int) -> NDArray[np.float64]:
             logarithms[x - 1] = math.log(ratio)
     upper = np.cumsum(logarithms)
     law = np.concatenate([upper[::-1], [0.0], upper])
-    law -= logsumexp(law)
-    law.setflags(write=False)
-    return law
+    return np.asarray(law - logsumexp(law))

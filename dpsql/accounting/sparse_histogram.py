@@ -1,4 +1,4 @@
-"""The Gaussian sparse histogram mechanism: exact delta, threshold, epsilon, and the best point for a target.
+"""The Gaussian sparse histogram mechanism: its privacy profile, with whole units and with weighted ones.
 
 The mechanism adds N(0, sigma^2) to the number of units of every key that has one, and shows the keys whose
 noisy count exceeds 1 + tau, strictly; noisy aggregates travel with each shown key. One unit touches at most
@@ -6,353 +6,166 @@ max_groups keys, of which j are also touched by others and n = max_groups - j ar
 shown with probability 1 - Phi(tau/sigma), and that betrays the unit; the common keys are a Gaussian shift of
 squared length j (1/sigma^2 + aggregate_precision). `docs/proofs/gshm.md` proves every statement below.
 
-The correlated stability histogram (csh_...) is accounted for in `correlated_histogram` and `correlated_point`.
+With weights, a unit in n <= max_groups keys adds 1 to each. One in more, n capped at counted_groups, adds
+w_n = sqrt(max_groups / n) to each, so that its contribution has the same l2 norm whatever n is. Scaled by 1/w_n, the
+pair of neighbours that such a unit makes is one of the plain mechanism with n keys, noise sigma/w_n and threshold
+(1 + tau)/w_n; the worst n rules. `docs/proofs/weighted.md` proves every statement about them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from dpsql.accounting.calibration import (
-    narrow,
-    require_delta,
-    require_finite,
-    require_max_groups,
-    require_positive,
-    smallest_safe,
-    within_floats,
-)
-from dpsql.accounting.correlated_histogram import (
-    CorrelatedAnalysis,
-    csh_delta,
-    csh_epsilon,
-    csh_rho,
-    csh_sigma,
-    csh_threshold,
-    csh_threshold_delta,
-)
-from dpsql.accounting.correlated_point import CshPoint, best_csh
 from dpsql.accounting.gaussian import Floats, log_delta, log_delta_up, round_delta_up
+from dpsql.accounting.profile import FAR, SMALLEST, Profile, narrow, stepped_up
 from dpsql.errors import CalibrationError
-
-__all__ = [
-    "Analysis",
-    "CorrelatedAnalysis",
-    "CshPoint",
-    "GshmPoint",
-    "best_csh",
-    "best_gshm",
-    "csh_delta",
-    "csh_epsilon",
-    "csh_rho",
-    "csh_sigma",
-    "csh_threshold",
-    "csh_threshold_delta",
-    "gshm_delta",
-    "gshm_epsilon",
-    "gshm_threshold",
-    "threshold",
-    "threshold_delta",
-]
-
-Analysis = Literal["exact", "add-the-deltas"]
 
 # The numbers of common keys are first bounded in this many blocks; only blocks that may hold the maximum are
 # worked out one by one.
 _BLOCKS = 512
 # Splits worked out at once; more would leave the processor's cache and take five times as long.
 _CHUNK = 8192
-# Beyond this many standard deviations the tail, even of MOST_GROUPS keys, is below the floating-point range.
-_FAR = 40.0
-# Both pure terms are calibrated to (1 - slack) delta. The first covers the rounding of mixed terms; at 1/2
-# the sum of both is at most delta, which bounds every mixed term, so the last one always succeeds.
-_SLACKS = (2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 0.5)
+# Numbers of keys are looked at one by one up to this many, in as many blocks beyond.
+_WEIGHT_BLOCKS = 2048
+# Fractions of common keys between which delta is bounded: dense everywhere, and as fine as it gets at both ends.
+_ENDS = 2.0 ** -np.arange(8.0, 50.0)
+_FRACTIONS = np.unique(np.concatenate([np.linspace(0.0, 1.0, 1025), _ENDS, 1.0 - _ENDS]))
 
 
-@dataclass(frozen=True, slots=True)
-class GshmPoint:
-    """One calibrated sparse histogram.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseProfile(Profile):
+    """Profile of the Gaussian sparse histogram.
+
+    Guarantee: as `Profile`; `delta` is the smallest that holds.
+    Source: Wilkins et al. 2024, Theorem 5.4, as restated in the correlated stability histogram paper, Lemma
+        2.7: the maximum over all splits; `threshold_delta`, 1 - Phi(tau/sigma)^max_groups, is delta_inf of Lemma 2.6.
+    Symbols: max_groups is k, log psi(n) = n log Phi(tau/sigma) is gamma(k - n);
+        rho = max_groups (1/sigma^2 + aggregate_precision) / 2.
 
     Attributes:
-        rho: what the whole query spends in zCDP, presence count and aggregates together.
-        sigma: standard deviation of the presence count's noise, in units (rounded up).
-        tau: a key is shown if its noisy presence count exceeds 1 + tau, in units (rounded up).
-        delta: exact delta of the query alone at the requested epsilon (rounded up).
-        threshold_delta: what the ledger adds beside rho (rounded up).
-
-    """
-
-    rho: float
-    sigma: float
-    tau: float
-    delta: float
-    threshold_delta: float
-
-
-@within_floats
-def gshm_delta(
-    epsilon: float,
-    *,
-    max_groups: int,
-    sigma: float,
-    tau: float,
-    aggregate_precision: float = 0.0,
-    analysis: Analysis = "exact",
-) -> float:
-    """Smallest delta for which the Gaussian sparse histogram is (epsilon, delta)-differentially private.
-
-    Guarantee: (epsilon, delta) when all rows of one unit are added or removed, for counts and aggregates
-        together.
-    Source: Wilkins et al. 2024, Theorem 5.4, as restated in the correlated stability histogram paper, Lemma
-        2.7 (analysis "exact"); Google Anonymization Team 2020, there Lemma 2.6 (analysis "add-the-deltas").
-    Symbols: max_groups is k, log psi(n) = n log Phi(tau/sigma) is gamma(k - n).
-
-    Args:
-        epsilon: at least 0.
         max_groups: most keys that one unit touches, at least 1.
-        sigma: standard deviation of the presence count's noise, above 0, in units.
-        tau: at least 0, in units; a key is shown if its noisy count exceeds 1 + tau.
-        aggregate_precision: sum over the aggregates of (sensitivity_l2 per key / their noise)^2, at least 0.
-        analysis: the exact maximum over all splits, or the looser sum of both extreme cases.
-    Returns: a probability, rounded up.
-    Raises: CalibrationError for inputs outside these ranges.
-    Assumes: continuous noise, independent between keys and columns, or its rounding at tau + half a lattice
-        step.
-    Randomness: none.
 
-    >>> round(gshm_delta(1.0, max_groups=4, sigma=8.0, tau=35.0), 9)
-    2.4286e-05
-
+    >>> profile = SparseProfile(max_groups=4, sigma=8.0)
+    >>> round(profile.delta(1.0, 35.0), 9), round(profile.threshold_delta(35.0), 9)
+    (2.4286e-05, 2.4286e-05)
     """
-    require_finite("epsilon", epsilon, least=0.0)
-    if analysis not in {"exact", "add-the-deltas"}:
-        raise CalibrationError(f"analysis must be 'exact' or 'add-the-deltas', got {analysis!r}")
-    precision = _precision(sigma, aggregate_precision)
-    only_new = threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau)
-    if not math.isfinite(max_groups * precision):
-        return 1.0
-    mu = math.sqrt(max_groups * precision)
-    if analysis == "add-the-deltas":
-        only_common = round_delta_up(float(log_delta_up(epsilon, mu)))
-        return min(1.0, math.nextafter(only_new + only_common, math.inf))
-    x = min(tau / sigma, _FAR)
-    splits = _candidate_splits(epsilon, max_groups, x, precision)
-    parts = np.array_split(splits, 1 + splits.size // _CHUNK)
-    worst = max(
-        float(way.max()) for part in parts for way in _log_split_deltas(epsilon, part, max_groups, x, precision)
-    )
-    return max(only_new, round_delta_up(worst))
 
+    max_groups: int
 
-@within_floats
-def threshold_delta(*, max_groups: int, sigma: float, tau: float) -> float:
-    """Probability that a unit alone in max_groups keys has any of them shown: 1 - Phi(tau/sigma)^max_groups.
+    @property
+    def unit_groups(self) -> int:
+        """All keys that a unit touches."""
+        return self.max_groups
 
-    Guarantee: the mechanism is threshold_delta-approximate rho-zCDP with
-        rho = max_groups (1/sigma^2 + aggregate_precision) / 2, when all rows of one unit are added or
-        removed; the ledger adds rho and this delta.
-    Source: delta_inf of Lemma 2.6; approximate zCDP: Bun and Steinke 2016, Definition 8.1; proof in
-        docs/proofs/gshm.md.
-    Args: as `gshm_delta`.
-    Returns: a probability, rounded up.
-    Raises: CalibrationError for inputs outside these ranges.
-    Randomness: none.
+    def own_threshold(self, delta: float) -> float:
+        """Smallest tau at which all max_groups keys are new and cost delta."""
+        one_key = -math.expm1(math.log1p(-delta) / self.max_groups)
+        near = max(0.0, -self.sigma * float(ndtri(one_key)))
+        return stepped_up(lambda tau: self._threshold_delta(tau) <= delta, near, step=2.0**-50, scale=self.sigma)
 
-    >>> round(threshold_delta(max_groups=1, sigma=10.0, tau=30.0), 7)
-    0.0013499
-    """
-    require_max_groups(max_groups)
-    require_positive("sigma", sigma)
-    require_finite("tau", tau, least=0.0)
-    x = tau / sigma
-    if x > _FAR:
-        return math.nextafter(0.0, 1.0)
-    shown = -math.expm1(max_groups * float(log_ndtr(x)))
-    return min(1.0, math.nextafter(shown * (1.0 + _tail_error(x)), math.inf))
-
-
-@lru_cache(maxsize=4096)
-@within_floats
-def threshold(delta: float, *, max_groups: int, sigma: float) -> float:
-    """Smallest tau whose threshold part is at most delta.
-
-    Guarantee, Source: as `threshold_delta`, of which this is the inverse.
-    Args: delta strictly between 0 and 1; max_groups and sigma as `gshm_delta`.
-    Returns: tau in units, at least 0, rounded up: threshold_delta(...) <= delta.
-    Raises: CalibrationError for inputs outside these ranges.
-    Randomness: none.
-
-    >>> round(threshold(1e-9, max_groups=10, sigma=5.0), 4)
-    31.8067
-
-    """
-    require_delta(delta)
-    require_max_groups(max_groups)
-    require_positive("sigma", sigma)
-    one_key = -math.expm1(math.log1p(-delta) / max_groups)
-    tau = max(0.0, -sigma * float(ndtri(one_key)))
-    step = 2.0**-50
-    while threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau) > delta:
-        # The step grows because a delta near the end of the floating-point range may need a longer way.
-        tau = math.nextafter(tau * (1.0 + step) + sigma * step, math.inf)
-        step *= 2.0
-    return tau
-
-
-@lru_cache(maxsize=4096)
-@within_floats
-def gshm_threshold(
-    epsilon: float,
-    delta: float,
-    *,
-    max_groups: int,
-    sigma: float,
-    aggregate_precision: float = 0.0,
-    analysis: Analysis = "exact",
-) -> float:
-    """Smallest tau for which the Gaussian sparse histogram is (epsilon, delta)-differentially private.
-
-    Guarantee, Source, Symbols, Assumes: as `gshm_delta`, of which this is the inverse.
-    Args: delta strictly between 0 and 1; the others as `gshm_delta`.
-    Returns: tau in units, at least 0, rounded up: gshm_delta(...) <= delta.
-    Raises: CalibrationError for inputs outside these ranges, and if the noise alone already costs delta.
-    Randomness: none.
-
-    >>> round(gshm_threshold(0.35, 1e-5, max_groups=10, sigma=31.0), 2)
-    147.36
-
-    """
-    require_delta(delta)
-
-    def is_safe(tau: float) -> bool:
-        return (
-            gshm_delta(
-                epsilon,
-                max_groups=max_groups,
-                sigma=sigma,
-                tau=tau,
-                aggregate_precision=aggregate_precision,
-                analysis=analysis,
-            )
-            <= delta
+    def _delta(self, epsilon: float, tau: float) -> float:
+        x = min(tau / self.sigma, FAR)
+        # Two divisions, because sigma^2 may underflow where 1/sigma is still a number.
+        precision = (1.0 / self.sigma) / self.sigma + self.aggregate_precision
+        if not math.isfinite(self.max_groups * precision):
+            return 1.0
+        splits = _candidate_splits(epsilon, self.max_groups, x, precision)
+        worst = max(
+            float(way.max())
+            for part in np.array_split(splits, 1 + splits.size // _CHUNK)
+            for way in _log_split_deltas(epsilon, part, self.max_groups, x, precision)
         )
+        return max(self._threshold_delta(tau), round_delta_up(worst))
 
-    lowest = threshold(delta, max_groups=max_groups, sigma=sigma)
-    if is_safe(lowest):
-        return lowest
-    # With every new key hidden for sure, what remains is the noise on the common keys.
-    highest = 1.1 * _FAR * sigma
-    if not is_safe(highest):
-        raise CalibrationError(f"sigma = {sigma!r} is too small for epsilon = {epsilon!r}, delta = {delta!r}")
-    return narrow(is_safe, lowest, highest)
+    def _threshold_delta(self, tau: float) -> float:
+        x = tau / self.sigma
+        if x > FAR:
+            return SMALLEST
+        shown = -math.expm1(self.max_groups * float(log_ndtr(x)))
+        # Raised by more than what comes from rounding x itself.
+        return min(1.0, math.nextafter(shown * (1.0 + 2.0**-46 * (1.0 + x * x)), math.inf))
+
+    def _squared_distance(self) -> float:
+        return self.max_groups * ((1.0 / self.sigma) / self.sigma + self.aggregate_precision)
 
 
-@lru_cache(maxsize=4096)
-@within_floats
-def gshm_epsilon(delta: float, *, max_groups: int, sigma: float, tau: float, aggregate_precision: float = 0.0) -> float:
-    """Smallest epsilon for which the Gaussian sparse histogram is (epsilon, delta)-differentially private.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedProfile(SparseProfile):
+    """Profile of the sparse histogram with weighted units.
 
-    Guarantee, Source, Symbols, Assumes: as `gshm_delta`, of which this is the inverse.
-    Args: delta strictly between 0 and 1; the others as `gshm_delta`.
-    Returns: epsilon at least 0, rounded up: gshm_delta(epsilon, ...) <= delta.
-    Raises: CalibrationError for inputs outside these ranges, and if delta is below the threshold part.
-    Randomness: none.
+    Guarantee: as `Profile`; `delta` is at most 1.001 times the exact one where the extreme cases rule.
+    Source: docs/proofs/weighted.md, Theorem 1: the profile of the plain mechanism at the scaled pair for every n, as
+        one bound over all fractions of common keys; Theorem 2 for `threshold_delta` and
+        rho = max_groups (1/sigma^2 + aggregate_precision) / 2.
+    Symbols: max_groups is m, counted_groups is N, f = j/n the fraction of common keys, H the worst hazard;
+        aggregate_precision has the radius of a full unit for sensitivity_l2.
+    Assumes: weights rounded down.
 
-    >>> round(gshm_epsilon(1e-5, max_groups=10, sigma=31.0, tau=147.5), 3)
-    0.348
+    Attributes:
+        max_groups: most keys in which a unit counts fully, at least 1.
+        counted_groups: most keys in which it counts at all, at least max_groups.
 
+    >>> round(WeightedProfile(max_groups=4, counted_groups=16, sigma=8.0).delta(1.0, 35.0), 9)
+    7.2805e-05
     """
-    require_delta(delta)
-    lost = threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau)
-    if lost > delta:
-        raise CalibrationError(f"the threshold alone costs delta = {lost:.6g}, more than {delta:.6g}")
 
-    def is_safe(epsilon: float) -> bool:
-        return (
-            gshm_delta(
-                epsilon,
-                max_groups=max_groups,
-                sigma=sigma,
-                tau=tau,
-                aggregate_precision=aggregate_precision,
-            )
-            <= delta
-        )
+    counted_groups: int
 
-    return 0.0 if is_safe(0.0) else smallest_safe(is_safe, 1.0)
+    def __post_init__(self) -> None:
+        """Refuse parameters out of range."""
+        Profile.__post_init__(self)
+        if self.counted_groups < self.max_groups:
+            raise CalibrationError(f"counted_groups must be at least {self.max_groups}, got {self.counted_groups!r}")
 
+    def own_threshold(self, delta: float) -> float:
+        """Smallest tau at which the worst number of new keys costs delta."""
 
-@lru_cache(maxsize=4096)
-@within_floats
-def best_gshm(epsilon: float, delta: float, *, max_groups: int, presence_share: float = 1.0) -> GshmPoint:
-    """Noise and threshold of the (epsilon, delta)-private sparse histogram with the smallest threshold.
+        def is_safe(tau: float) -> bool:
+            return self._threshold_delta(tau) <= delta
 
-    Guarantee: the point is (epsilon, delta)-private when all rows of one unit are added or removed; certified
-        by `gshm_delta` over every split before it is returned.
-    Source: `gshm_delta`. No rho can exceed the one at which max_groups common keys alone cost delta, and no
-        tau can be below the one at which max_groups new keys alone cost delta; tau falls as rho grows, so a
-        certified point at both limits is the optimum.
-    Symbols: the query spends rho = max_groups (1/sigma^2 + aggregate_precision) / 2.
+        if is_safe(0.0):
+            return 0.0
+        # with every one of counted_groups keys at the value 1, tau is too large
+        one_key = -math.expm1(math.log1p(-delta) / self.counted_groups)
+        highest = max(0.0, -self.sigma * float(ndtri(one_key))) * (1.0 + 2.0**-30) + self.sigma * 2.0**-30
+        while not is_safe(highest):
+            highest = 2.0 * highest
+        return narrow(is_safe, 0.0, highest)
 
-    Args:
-        epsilon: at least 0.
-        delta: strictly between 0 and 1.
-        max_groups: at least 1.
-        presence_share: part of rho that the presence count gets, above 0 and at most 1.
-    Returns: a point whose sigma, tau and deltas are rounded up and whose rho is rounded down.
-    Raises: CalibrationError for inputs outside these ranges.
-    Randomness: none.
+    def _delta(self, epsilon: float, tau: float) -> float:
+        hazard, squared = self._worst_hazard(tau), self._squared_distance()
+        if not math.isfinite(squared):
+            return 1.0
+        # Hidden with probability exp(-(1-f) hazard), shifted by sqrt(f squared): between two fractions f of common keys
+        # the first hides least and the second is shifted most, which bounds both directions.
+        lost = hazard * (1.0 - _FRACTIONS[:-1]) * (1.0 + 2.0**-50)
+        mu = np.sqrt(_FRACTIONS[1:] * squared) * (1.0 + 2.0**-50)
+        # all common: nothing is lost
+        lost, mu = np.append(lost, 0.0), np.append(mu, math.sqrt(squared) * (1.0 + 2.0**-50))
+        worst = max(float(way.max()) for way in _log_deltas(epsilon, lost, lost, mu))
+        return max(math.nextafter(-math.expm1(-hazard), math.inf), round_delta_up(worst))
 
-    >>> round(best_gshm(0.35, 1e-5, max_groups=10).tau, 1)
-    146.6
+    def _threshold_delta(self, tau: float) -> float:
+        return min(1.0, math.nextafter(-math.expm1(-self._worst_hazard(tau)), math.inf))
 
-    """
-    require_finite("epsilon", epsilon, least=0.0)
-    require_delta(delta)
-    require_max_groups(max_groups)
-    if require_positive("presence_share", presence_share) > 1.0:
-        raise CalibrationError(f"presence_share must be at most 1, got {presence_share!r}")
-    for slack in _SLACKS:
-        point = _point(epsilon, delta * (1.0 - slack), max_groups, presence_share)
-        if point.delta <= delta:
-            return point
-    raise CalibrationError(f"no sparse histogram meets epsilon = {epsilon!r}, delta = {delta!r}")
+    def _worst_hazard(self, tau: float) -> float:
+        """Largest -ln of the probability that n keys of one unit all stay hidden, for n from m to N; rounded up.
 
-
-def _point(epsilon: float, target: float, max_groups: int, presence_share: float) -> GshmPoint:
-    """Point at which either pure case alone costs the target, with its exact delta."""
-
-    def is_safe(spread: float) -> bool:
-        mu = 1.0 / spread
-        return round_delta_up(float(log_delta_up(epsilon, mu))) <= target
-
-    # spread = 1 / mu is the noise per unit of sensitivity, and rho = mu^2 / 2.
-    spread = smallest_safe(is_safe, 1.0)
-    rho = 0.5 / (spread * spread) * (1.0 - 2.0**-51)
-    sigma = math.sqrt(max_groups / (2.0 * presence_share * rho)) * (1.0 + 2.0**-51)
-    aggregate_precision = 2.0 * rho * (1.0 - presence_share) / max_groups
-    tau = threshold(target, max_groups=max_groups, sigma=sigma)
-    return GshmPoint(
-        rho=rho,
-        sigma=sigma,
-        tau=tau,
-        delta=gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau, aggregate_precision=aggregate_precision),
-        threshold_delta=threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau),
-    )
-
-
-def _precision(sigma: float, aggregate_precision: float) -> float:
-    """Squared length that one common key adds to the Gaussian shift."""
-    require_positive("sigma", sigma)
-    require_finite("aggregate_precision", aggregate_precision, least=0.0)
-    # Two divisions, because sigma^2 may underflow where 1/sigma is still a number.
-    return (1.0 / sigma) / sigma + aggregate_precision
+        Fewer than m keys hide better than m. Within a block of numbers n the most keys and the largest weight bound it.
+        """
+        if self.counted_groups - self.max_groups < _WEIGHT_BLOCKS:
+            least = most = np.arange(self.max_groups, self.counted_groups + 1, dtype=float)
+        else:
+            most = np.unique(np.rint(np.geomspace(self.max_groups, self.counted_groups, _WEIGHT_BLOCKS)))
+            # the first block is one number, as the edges begin with it
+            least = np.append(most[0], most[:-1])
+        x = np.minimum((tau + (1.0 - np.sqrt(self.max_groups / least))) / self.sigma, FAR)
+        hazards = -most * log_ndtr(x) * (1.0 + 2.0**-46 * (1.0 + x * x))
+        return max(float(hazards.max()), SMALLEST)
 
 
 def _log_split_deltas(
@@ -364,13 +177,18 @@ def _log_split_deltas(
     it is cheap to certify.
     """
     hazard = -(max_groups - common) * float(log_ndtr(x))
-    most, least = hazard * (1.0 + _tail_error(x)), hazard * (1.0 - _tail_error(x))
-    mu = np.sqrt(common * precision)
+    # Bounds the relative error of 1 - Phi(x)^n that comes from rounding x itself.
+    error = 2.0**-46 * (1.0 + x * x)
+    most, least = hazard * (1.0 + error), hazard * (1.0 - error)
+    return _log_deltas(epsilon, most, least, np.sqrt(common * precision))
+
+
+def _log_deltas(epsilon: float, most: Floats, least: Floats, mu: Floats) -> tuple[Floats, Floats]:
+    """The same of keys that stay hidden with probability exp(-hazard), from ``least`` to ``most``, and shifts mu."""
     with np.errstate(divide="ignore"):
         log_shown = np.log(-np.expm1(-most))
     with_unit = np.logaddexp(log_shown, log_delta_up(epsilon + least, mu) - least)
-    without_unit = log_delta_up(epsilon - most, mu)
-    return with_unit, without_unit
+    return with_unit, log_delta_up(epsilon - most, mu)
 
 
 def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: float) -> Floats:
@@ -391,8 +209,3 @@ def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: floa
     kept = np.logaddexp(log_shown, log_gauss) >= at_least - 1e-9
     # The last split is a pure case and no block's first, so it is always looked at.
     return np.flatnonzero(np.append(np.repeat(kept, last - first), True)).astype(float)
-
-
-def _tail_error(x: float) -> float:
-    """Bound on the relative error of 1 - Phi(x)^n that comes from rounding x itself."""
-    return 2.0**-46 * (1.0 + x * x)

@@ -23,7 +23,10 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpsql.accounting.calibration import (
+from dpsql.accounting.gaussian import Floats
+from dpsql.accounting.profile import (
+    FAR,
+    SMALLEST,
     require_delta,
     require_finite,
     require_max_groups,
@@ -31,13 +34,9 @@ from dpsql.accounting.calibration import (
     smallest_at_most,
     within_floats,
 )
-from dpsql.accounting.correlated_histogram import csh_sigma, csh_threshold_delta
-from dpsql.accounting.gaussian import Floats
 from dpsql.errors import CalibrationError
 
 MOST_LEVELS = 256
-# Beyond this many standard deviations the tail is below the floating-point range, whatever the level.
-_FAR = 40.0
 # Gauss-Legendre on panels of 6 s errs by less than 2**-40 a step; the margin, of the sum of tails, covers 256 steps.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _PANEL = 6.0
@@ -51,27 +50,25 @@ _NEGLIGIBLE = 8.5
 # Heights worked out at once.
 _BLOCK = 96
 _RESOLUTION = 2.0**-32
-_SMALLEST = math.nextafter(0.0, 1.0)
 
 
 @within_floats
-def window_delta(
-    rhos: Sequence[float], taus: Sequence[float], *, max_groups: int, sensitivity_l2: float | None = None
-) -> float:
+def window_delta(rhos: Sequence[float], taus: Sequence[float], *, max_groups: int) -> float:
     """Probability that a unit alone in max_groups keys has any of them shown at any level of the grid.
 
     Guarantee: showing, at any levels of the grid and in any order, chosen and stopped by what was shown, the keys of
         one cascade whose noisy count exceeds 1 + tau_r at level r, costs the ledger this delta, once, and the rho of
         the cascade's rises, when all rows of one unit are added or removed.
-    Source: docs/proofs/window.md, Theorem 1, and docs/proofs/ledger.md; for a single level `threshold_delta`.
+    Source: docs/proofs/window.md, Theorem 1, and docs/proofs/ledger.md; for a single level
+        `SparseProfile.threshold_delta`.
     Symbols: notes on Algorithm 6 call the probability of being first shown at level r q_r; this is 1 - (1 - sum of
         q_r)^max_groups.
 
     Args:
         rhos: the levels in any order, above 0, from 1 to 256 of them; of equal ones the least threshold counts.
-        taus: for each level, a key is shown if its noisy count exceeds 1 + tau; at least 0, in units.
+        taus: for each level, a key is shown if its noisy count exceeds 1 + tau; at least 0, in units. The noise of a
+            count is sigma_r = sqrt(max_groups / (2 rho_r)).
         max_groups: most keys that one unit touches, at least 1.
-        sensitivity_l2: sigma_r = sensitivity_l2 / sqrt(2 rho_r) is the noise of a count; None for sqrt(max_groups).
     Returns: a probability, rounded up; never more than the sum over the levels (up to rounding).
     Raises: CalibrationError for inputs outside these ranges.
     Assumes: continuous noise, independent between keys. Where what is compared with 1 + tau lies within h of the
@@ -84,12 +81,9 @@ def window_delta(
     5.071e-10
     """
     require_max_groups(max_groups)
-    sensitivity = (
-        math.sqrt(max_groups) if sensitivity_l2 is None else require_positive("sensitivity_l2", sensitivity_l2)
-    )
     levels = _merged(rhos, taus)
     # One unit in the last place for each of the three operations.
-    scores = [tau * math.sqrt(2.0 * rho) / sensitivity * (1.0 - 2.0**-51) for rho, tau in levels]
+    scores = [tau * math.sqrt(2.0 * rho) / math.sqrt(max_groups) * (1.0 - 2.0**-51) for rho, tau in levels]
     return _any_shown(max_groups, tuple(rho for rho, _ in levels), tuple(scores))
 
 
@@ -109,83 +103,34 @@ def window_threshold(delta: float, rhos: Sequence[float], *, max_groups: int) ->
     """
     require_delta(delta)
     require_max_groups(max_groups)
-    return _threshold(delta, tuple(rho for rho, _ in _merged(rhos, [0.0] * len(rhos))), max_groups)
+    levels = tuple(rho for rho, _ in _merged(rhos, [0.0] * len(rhos)))
+
+    def cost(z: float) -> float:
+        # Lowered by more than the roundings of z * sigma and back, in units of any sensitivity.
+        return _any_shown(max_groups, levels, (z * (1.0 - 2.0**-49),) * len(levels))
+
+    one_key = -math.expm1(math.log1p(-delta) / max_groups)
+    return smallest_at_most(cost, delta, max(-float(ndtri(one_key)), _RESOLUTION), _RESOLUTION)
 
 
-@within_floats
-def union_window_delta(
-    rhos: Sequence[float],
-    taus: Sequence[float],
-    *,
-    k: int,
-    correlation: float | None = None,
-    max_groups: int | None = None,
-    sigmas: Sequence[float] | None = None,
-) -> float:
-    """Bound on the probability that a unit alone in its keys has any of them shown at any level: the sum over levels.
-
-    Guarantee: as `window_delta`, for the correlated stability histogram, and with `max_groups` None for the top-k
-        histogram. Its keys share one noise term, which shown counts betray, so no joint law of levels is used, and a
-        window is no approximate zCDP by itself: the ledger's sum holds under its caps (docs/proofs/ledger.md).
-    Source: union bound over `csh_threshold_delta` (`top_k_threshold_delta`) at each level; docs/proofs/window.md,
-        Theorem 2.
-    Args: rhos and taus as `window_delta`; k, correlation and max_groups as `csh_threshold_delta`; sigmas, the own
-        noise of a key at each level, None for `csh_sigma` of the level.
-    Returns: a probability, rounded up.
-    Raises: CalibrationError for inputs outside these ranges.
-    Randomness: none.
-
-    >>> round(union_window_delta([0.1, 0.2], [25.0, 18.0], k=10), 10)
-    5.771e-07
-    """
-    _require_grid(rhos, taus)
-    if sigmas is None:
-        sigmas = [csh_sigma(rho, k=k, correlation=correlation, max_groups=max_groups) for rho in rhos]
-    elif len(sigmas) != len(rhos):
-        raise CalibrationError(f"there are {len(rhos)} levels but {len(sigmas)} scales of noise")
-    parts = [
-        csh_threshold_delta(k=k, sigma=sigma, tau=tau, correlation=correlation, max_groups=max_groups)
-        for sigma, tau in zip(sigmas, taus, strict=True)
-    ]
-    # math.fsum is off by half a unit in the last place.
-    return min(1.0, math.nextafter(math.fsum(parts), math.inf))
-
-
-def _require_grid(rhos: Sequence[float], taus: Sequence[float]) -> None:
+def _merged(rhos: Sequence[float], taus: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the levels with their thresholds, rising, each level once; refuse what is no grid."""
     if not 1 <= len(rhos) <= MOST_LEVELS:
         raise CalibrationError(f"a window has from 1 to {MOST_LEVELS} levels, got {len(rhos)}")
     if len(taus) != len(rhos):
         raise CalibrationError(f"there are {len(rhos)} levels but {len(taus)} thresholds")
-    for rho, tau in zip(rhos, taus, strict=True):
-        require_positive("rho", rho)
-        require_finite("tau", tau, least=0.0)
-
-
-def _merged(rhos: Sequence[float], taus: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the levels with their thresholds, rising, each level once."""
-    _require_grid(rhos, taus)
     least: dict[float, float] = {}
-    for rho, tau in zip(rhos, taus, strict=True):
-        least[float(rho)] = min(float(tau), least.get(float(rho), math.inf))
+    for each_rho, each_tau in zip(rhos, taus, strict=True):
+        rho, tau = require_positive("rho", each_rho), require_finite("tau", each_tau, least=0.0)
+        least[rho] = min(tau, least.get(rho, math.inf))
     return sorted(least.items())
-
-
-@lru_cache(maxsize=256)
-def _threshold(delta: float, rhos: tuple[float, ...], max_groups: int) -> float:
-    def cost(z: float) -> float:
-        # Lowered by more than the roundings of z * sigma and back, in units of any sensitivity.
-        return _any_shown(max_groups, rhos, (z * (1.0 - 2.0**-49),) * len(rhos))
-
-    one_key = -math.expm1(math.log1p(-delta) / max_groups)
-    lowest = max(-float(ndtri(one_key)), _RESOLUTION)
-    return smallest_at_most(cost, delta, lowest, _RESOLUTION)
 
 
 @lru_cache(maxsize=1024)
 def _any_shown(max_groups: int, rhos: tuple[float, ...], scores: tuple[float, ...]) -> float:
     # A key that is shown for certain leaves nothing to multiply.
     one = min(shown_once(rhos, scores), 1.0 - 2.0**-53)
-    return min(1.0, max(-math.expm1(max_groups * math.log1p(-one)) * (1.0 + 2.0**-48), _SMALLEST))
+    return min(1.0, max(-math.expm1(max_groups * math.log1p(-one)) * (1.0 + 2.0**-48), SMALLEST))
 
 
 def shown_once(rhos: tuple[float, ...], scores: tuple[float, ...]) -> float:
@@ -196,7 +141,7 @@ def shown_once(rhos: tuple[float, ...], scores: tuple[float, ...]) -> float:
     >>> round(shown_once((1.0,), (2.0,)), 6), round(shown_once((1.0, 4.0), (2.0, 2.0)), 6)
     (0.02275, 0.041447)
     """
-    clipped = [min(score, _FAR) for score in scores]
+    clipped = [min(score, FAR) for score in scores]
     tails = [float(ndtr(-score)) * (1.0 + 2.0**-46 * (1.0 + score * score)) for score in clipped]
     chain = [(rhos[0], clipped[0])]
     total = tails[0]
@@ -207,7 +152,7 @@ def shown_once(rhos: tuple[float, ...], scores: tuple[float, ...]) -> float:
             chain.append((rho, score))
     union = math.fsum(tails) * (1.0 + 2.0**-50)
     later = _first_shown_later(chain) + _MARGIN * union if len(chain) > 1 else 0.0
-    return max(min(total + later, union), _SMALLEST)
+    return max(min(total + later, union), SMALLEST)
 
 
 @dataclass(frozen=True, slots=True)

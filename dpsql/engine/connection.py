@@ -1,21 +1,43 @@
-"""The connections through which an engine reads a database: DuckDB in this process, or one behind a pipe."""
+"""The connections through which an engine reads a database: DuckDB in this process, or one behind a pipe.
+
+Settings that every cursor pins, and a limit on the time that a query takes, are here too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
 
-from dpsql.engine.settings import SETTINGS
+SETTINGS: tuple[tuple[str, str], ...] = (
+    ("TimeZone", "UTC"),
+    ("Calendar", "gregorian"),
+    ("integer_division", "false"),
+    ("ieee_floating_point_ops", "true"),
+)
+"""Settings that the value of an expression depends on: pinned for every internal query and part of every hash.
+
+All of them are a cursor's own. default_collation is not: it belongs to the whole instance, hence to the curator, so it
+is left alone, its value is part of every hash, and under one that is not bytewise nothing is answered.
+"""
+
+BYTEWISE = frozenset({"", "binary", "c", "posix"})
+"""Names, in lower case, of the collation that holds no two texts equal."""
+
 
 _AGGREGATE_ONLY = "DPSQL_AGGREGATE_ONLY"
 """Environment variable that the library looks at when it is loaded."""
+_LOADING = threading.Lock()
 
 PINNED = (
     *(f"SET {name} = '{value}'" for name, value in SETTINGS),
@@ -71,12 +93,12 @@ class Connection(Protocol):
         """Load the native aggregate, if it can be."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class LocalConnection:
     """DuckDB in this process, read through cursors of the curator's connection."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, native_library: Path | None) -> None:
-        self._connection = connection
-        self._native_library = native_library
+    _connection: duckdb.DuckDBPyConnection
+    _native_library: Path | None
 
     def home(self) -> tuple[str, str]:
         """Where the curator's ``USE`` points."""
@@ -102,30 +124,21 @@ class LocalConnection:
         """
         if self._native_library is not None:
             with (
-                _set_while_loading(),
+                # the environment is one for all threads
+                _LOADING,
                 contextlib.suppress(duckdb.Error),
                 contextlib.closing(self._connection.cursor()) as cursor,
             ):
-                cursor.load_extension(str(self._native_library))
+                os.environ[_AGGREGATE_ONLY] = "1"
+                try:
+                    cursor.load_extension(str(self._native_library))
+                finally:
+                    del os.environ[_AGGREGATE_ONLY]
 
 
-_LOADING = threading.Lock()
-
-
-@contextlib.contextmanager
-def _set_while_loading() -> Iterator[None]:
-    # the environment is one for all threads
-    with _LOADING:
-        os.environ[_AGGREGATE_ONLY] = "1"
-        try:
-            yield
-        finally:
-            del os.environ[_AGGREGATE_ONLY]
-
-
+@dataclass(frozen=True, eq=False, repr=False)
 class _LocalCursor:
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._cursor = cursor
+    _cursor: duckdb.DuckDBPyConnection
 
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         return self._cursor.execute(sql, list(parameters)).fetchall()
@@ -155,3 +168,52 @@ class _LocalCursor:
         with contextlib.suppress(duckdb.Error):
             done = self._cursor.query_progress()
         return done / 100 if 0 <= done <= 100 else None
+
+
+_REPEAT_SECONDS = 0.02
+_STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+
+
+@contextlib.contextmanager
+def stopped_by(event: threading.Event) -> Iterator[None]:
+    """Whatever this thread asks of DuckDB inside the block is interrupted once the event is set."""
+    token = _STOP.set(event)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
+
+
+@contextlib.contextmanager
+def interrupt_after(seconds: float | None, interrupt: Callable[[], None]) -> Iterator[threading.Event]:
+    """Interrupt a query that takes longer than this, again and again until it ends; the event says that it was.
+
+    A query inside `stopped_by` is interrupted likewise when that event is set.
+    """
+    expired = threading.Event()
+    stop = _STOP.get()
+    if seconds is None and stop is None:
+        yield expired
+        return
+
+    done = threading.Event()
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+
+    def watch() -> None:
+        while (left := deadline - time.monotonic()) > 0 and not (stop and stop.is_set()):
+            if done.wait(min(left, threading.TIMEOUT_MAX if stop is None else _REPEAT_SECONDS)):
+                return
+        expired.set()
+        # DuckDB forgets an interrupt that comes before its query starts, so it is repeated
+        while True:
+            interrupt()
+            if done.wait(_REPEAT_SECONDS):
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield expired
+    finally:
+        done.set()
+        watcher.join()

@@ -1,48 +1,45 @@
-"""DuckDB behind a small protocol: names and types for planning, one bounded query for aggregation.
+"""The curator's DuckDB: names and types for planning, one bounded query for aggregation.
 
 The only way from raw rows into this program is ``Engine.aggregate``; its result goes to the noise and nowhere else.
 ``Engine.sizes`` says how large the data are, by which nothing but the speed of the next query is decided.
+
+``Engine.run_empty`` tries a query on empty copies of the tables that it reads: whatever fails there fails whatever the
+rows are. The optimizer computes some constants where no TRY catches what fails. That is a fact of the text, the catalog
+and the settings alone, and is found here before anything is charged. The copies are temporary tables of the cursor
+itself, so that the database that will run the query tries it: its version, its extensions, its settings.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from dpsql.engine.catalog import TABLES, VIEWS, CatalogRow, canonical_name, named, table_schema
-from dpsql.engine.connection import Connection, Cursor, LocalConnection
-from dpsql.engine.empty import run_empty
-from dpsql.engine.interrupts import interrupt_after
-from dpsql.engine.marks import Mark, read_marks
-from dpsql.engine.settings import BYTEWISE, SETTINGS
+from dpsql.bound.aggregation import LISTED_KEYS
+from dpsql.bound.formulations import NATIVE_PROBE, Sizes
+from dpsql.engine.catalog import PLACE, Catalog, Mark, read_marks
+from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
 from dpsql.errors import EngineError, SchemaError
-from dpsql.query.bound import LISTED_KEYS
-from dpsql.query.dialect import quote
-from dpsql.query.environment import TableSchema, folded
-from dpsql.query.kept import NATIVE_PROBE, Sizes
+from dpsql.model.environment import TableSchema
+from dpsql.operations.dialect import quote, text_literal
 
 _T = TypeVar("_T")
 
 _ROWS_OF_A_PIECE = 2**17
 
-_COLLATED = re.compile(r" COLLATE ([^\s()]+)")
 
-
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ExactTable:
     """Exact values on their way to the noise: a wrapper whose text shows nothing."""
 
-    __slots__ = ("_table",)
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    _table: pa.Table
 
     def __repr__(self) -> str:
         return "ExactTable(…)"
@@ -52,201 +49,16 @@ class ExactTable:
         return self._table
 
 
-class Engine(Protocol):
-    """What the eight steps need of a database."""
-
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """Settings that the value of an expression depends on, as they are for the next query."""
-
-    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
-        """Table or view that a name means on the curator's connection."""
-
-    def find(self, canonical: str, *, views: bool = False) -> TableSchema | None:
-        """Base table of this identity, or a view where views are asked for, too."""
-
-    def is_base_table(self, schema: TableSchema) -> bool:
-        """Whether a resolved name is a base table and not a view."""
-
-    def view_text(self, schema: TableSchema) -> str | None:
-        """The statement that made a view of the curator's own schema; None for what is none."""
-
-    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
-        """Sets of columns of a base table that a constraint keeps unique, each together, where none of them is NULL."""
-
-    def tables_read(self, schema: TableSchema) -> tuple[str, ...]:
-        """Names of the base tables that a view reads, through other views and macros too, as DuckDB writes names."""
-
-    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
-        """Whether a constraint keeps these columns of a base table unique together."""
-
-    def collation(self, schema: TableSchema, column: str) -> str | None:
-        """Collation that may hold different texts of a column equal; None where bytes decide."""
-
-    def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
-        """Distinct values of a column of a public table, sorted."""
-
-    def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
-        """Most rows of a public table that agree on some columns, or of other public rows, which have no version."""
-
-    def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
-        """Raise SchemaError if one of some bounded queries cannot be run, whatever the rows are; reads none."""
-
-    def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
-        """Run the bounded query."""
-
-    def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
-        """Run a bounded query and read its rows piece by piece."""
-
-    def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> Sizes:
-        """Approximate sizes, which decide how the bounded query is written and not what it returns."""
-
-    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
-        """Marks of tables, by their canonical names: for the curator alone."""
-
-    def has_native(self) -> bool:
-        """Whether the native aggregate can be called."""
-
-    def progress(self) -> float | None:
-        """How much of the reading that began last is done, 0 to 1; None where nothing is read, or it is not known.
-
-        It follows the rows: for the curator alone.
-        """
-
-
-class DuckDBEngine:
+class DuckDBEngine(Catalog):
     """The curator's own database, read through cursors with pinned settings."""
 
     def __init__(self, connection: Connection | duckdb.DuckDBPyConnection, native_library: Path | None = None) -> None:
         if isinstance(connection, duckdb.DuckDBPyConnection):
             connection = LocalConnection(connection, native_library)
-        self._connection = connection
+        super().__init__(connection)
         self._has_native: bool | None = None
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
-
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """The pinned settings, and the instance's default collation."""
-        with self._connection.pinned() as cursor:
-            ((collation,),) = cursor.rows("SELECT current_setting('default_collation')")
-        return (*SETTINGS, ("default_collation", str(collation)))
-
-    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
-        """Table or view that ``[catalog.][schema.]table`` means, with its columns; None where there is none.
-
-        DuckDB's catalog answers on a cursor of the curator's connection, so that ``USE`` and the search path of the
-        instance's defaults apply; no row is read.
-        """
-        database, home = self._connection.home()
-        *prefix, name = parts
-        with self._connection.pinned() as cursor:
-            prefixes = self._prefixes_of(cursor, database)
-            rows = [row for row in _catalog_rows(cursor, name) if folded(row[2]) == folded(name)]
-        match prefix:
-            case []:
-                rows = [row for row in rows if row[:2] == (database, home)]
-            case [first]:
-                in_schema = named(first, [row for row in rows if row[0] == database], 1)
-                rows = in_schema or named(first, [row for row in rows if row[1] == "main"], 0)
-            case [catalog, schema]:
-                rows = named(schema, named(catalog, rows, 0), 1)
-            case _:
-                return None
-        rows = named(name, rows, 2)
-        return table_schema(rows, prefixes) if rows else None
-
-    def find(self, canonical: str, *, views: bool = False) -> TableSchema | None:
-        """Base table of this identity, or a view, whatever its database is called now; None where there is none."""
-        home, _ = self._connection.home()
-        with self._connection.pinned() as cursor:
-            prefixes = self._prefixes_of(cursor, home)
-            rows = cursor.rows(TABLES + (f" UNION ALL {VIEWS}" if views else ""))
-        place = next((row[:3] for row in rows if canonical_name(row[:3], prefixes) == canonical), None)
-        return None if place is None else self.resolve(place)
-
-    @staticmethod
-    def _prefixes_of(cursor: Cursor, home: str) -> dict[str, str]:
-        """What stands for a database in identities: nothing for the curator's own, else its path."""
-        rows = cursor.rows("SELECT database_name, path FROM duckdb_databases()")
-        return {name: "" if name == home else f"{path or name}:" for name, path in rows}
-
-    def is_base_table(self, schema: TableSchema) -> bool:
-        """Whether a resolved name is a base table and not a view."""
-        with self._connection.pinned() as cursor:
-            rows = cursor.rows(
-                "SELECT table_name FROM duckdb_tables() WHERE (database_name, schema_name, table_name) = (?, ?, ?)",
-                schema.catalog_name,
-            )
-        return len(rows) == 1
-
-    def view_text(self, schema: TableSchema) -> str | None:
-        """The statement that made a view of the curator's own schema; None for what is none.
-
-        In another schema the names in it could mean other tables there than they do here.
-        """
-        if schema.catalog_name[:2] != self._connection.home():
-            return None
-        with self._connection.pinned() as cursor:
-            rows = cursor.rows(
-                "SELECT sql FROM duckdb_views() WHERE (database_name, schema_name, view_name) = (?, ?, ?)",
-                schema.catalog_name,
-            )
-        return str(rows[0][0]) if rows else None
-
-    def tables_read(self, schema: TableSchema) -> tuple[str, ...]:
-        """Names of the base tables that a view reads, as DuckDB writes names.
-
-        They stand in the plan as it is before the optimizer has left any out. No row is read for it.
-
-        Raises:
-            EngineError: the view cannot be read.
-
-        """
-        plans: list[tuple[str, str]] = []
-        with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
-            cursor.rows("SET explain_output = 'all'")
-            try:
-                plans = cursor.rows(f"EXPLAIN (FORMAT json) SELECT * FROM {schema.relation}")
-            finally:
-                cursor.rows("RESET explain_output")
-        text = dict(plans).get("logical_plan")
-        if text is None:
-            raise EngineError(f"the engine could not read {schema.canonical!r}", charged=False)
-        return tuple(dict.fromkeys(_scanned(json.loads(text))))
-
-    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
-        """The columns of each PRIMARY KEY or UNIQUE constraint, as they are now."""
-        with self._connection.pinned() as cursor:
-            rows = cursor.rows(
-                "SELECT constraint_column_names FROM duckdb_constraints() WHERE "
-                "(database_name, schema_name, table_name) = (?, ?, ?) AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
-                schema.catalog_name,
-            )
-        return tuple(sorted({tuple(sorted(names)) for (names,) in rows}))
-
-    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
-        """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
-        return any(set(names) <= set(columns) for names in self.unique_columns(schema))
-
-    def collation(self, schema: TableSchema, column: str) -> str | None:
-        """Collation of a column, or the instance's own, that may hold different texts equal; None where bytes decide.
-
-        A table made with LIMIT 0 takes a column's collation over, through views too, and reads no row for it.
-
-        Raises:
-            EngineError: the column cannot be read.
-
-        """
-        definitions: list[tuple[str]] = []
-        with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
-            cursor.rows(
-                f"CREATE OR REPLACE TEMP TABLE temp.main.collated AS "
-                f"SELECT {quote(column)} AS unit FROM {schema.relation} LIMIT 0"
-            )
-            definitions = cursor.rows("SELECT sql FROM duckdb_tables() WHERE table_name = 'collated' AND temporary")
-        if not definitions:
-            raise EngineError(f"the engine could not read column {column!r}", charged=False)
-        named = [*_COLLATED.findall(definitions[0][0]), dict(self.settings())["default_collation"]]
-        return next((name for name in named if folded(name) not in BYTEWISE), None)
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""
@@ -266,12 +78,9 @@ class DuckDBEngine:
         """
         if version is None:
             return self._count_matches(schema, columns)
-        with self._connection.pinned() as cursor:
-            sizes = cursor.rows(
-                "SELECT table_oid, estimated_size FROM duckdb_tables() "
-                "WHERE (database_name, schema_name, table_name) = (?, ?, ?)",
-                schema.catalog_name,
-            )
+        sizes = self._look_up(
+            f"SELECT table_oid, estimated_size FROM duckdb_tables() WHERE {PLACE}", schema.catalog_name
+        )
         place = (schema.catalog_name, schema.relation, tuple(sorted(columns)))
         known = self._matches.get(place)
         if known is None or known[0] != (version, sizes):
@@ -282,10 +91,9 @@ class DuckDBEngine:
     def _count_matches(self, schema: TableSchema, columns: Sequence[str]) -> int:
         names = ", ".join(quote(column) for column in columns)
         known = " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
-        with self._connection.pinned() as cursor:
-            ((most,),) = cursor.rows(
-                f"SELECT max(n) FROM (SELECT count(*) AS n FROM {schema.relation} WHERE {known} GROUP BY {names})"
-            )
+        ((most,),) = self._look_up(
+            f"SELECT max(n) FROM (SELECT count(*) AS n FROM {schema.relation} WHERE {known} GROUP BY {names})"
+        )
         return int(most or 0)
 
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
@@ -320,7 +128,9 @@ class DuckDBEngine:
         return ExactTable(self._run(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds))
 
     def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> Sizes:
-        """Run a query of four numbers.
+        """Run a query of four numbers: approximate sizes.
+
+        They decide how the bounded query is written, and not what it returns.
 
         Raises:
             EngineError: as ``aggregate``.
@@ -330,11 +140,14 @@ class DuckDBEngine:
         return Sizes(*row)
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
-        """Marks of tables and views as they are now; those that are not there, or cannot be read, have none."""
+        """Marks of tables and views as they are now, by their canonical names: for the curator alone.
+
+        Those that are not there, or cannot be read, have none.
+        """
         with contextlib.suppress(duckdb.Error):
             home, _ = self._connection.home()
             with self._connection.pinned() as cursor:
-                return read_marks(cursor, tables, self._prefixes_of(cursor, home))
+                return read_marks(cursor, tables, self.prefixes_of(cursor, home))
         return {}
 
     def has_native(self) -> bool:
@@ -352,7 +165,10 @@ class DuckDBEngine:
         return self._has_native
 
     def progress(self) -> float | None:
-        """How much of the reading that began last is done; from another thread."""
+        """How much of the reading that began last is done, 0 to 1; from another thread.
+
+        None where nothing is read, or it is not known. It follows the rows: for the curator alone.
+        """
         # a copy, for others come and go
         last = self._reading_cursors[-1:]
         return last[0].progress() if last else None
@@ -410,28 +226,72 @@ class DuckDBEngine:
             raise _failure(expired)
 
 
-def _catalog_rows(cursor: Cursor, name: str) -> list[CatalogRow]:
-    return cursor.rows(
-        "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable "
-        # lower() folds all letters: more than DuckDB does for names
-        "FROM duckdb_columns() WHERE lower(table_name) = lower(?) AND NOT internal "
-        "AND database_name <> 'temp' ORDER BY database_name, schema_name, table_name, column_index",
-        [name],
-    )
+Engine = DuckDBEngine
+"""What the steps of a query are handed; they ask of a database what its methods answer, and nothing else."""
 
 
 def _failure(expired: threading.Event) -> EngineError:
     return EngineError.out_of_time() if expired.is_set() else EngineError("the engine could not run the query")
 
 
-def _scanned(plan: object) -> Iterator[str]:
-    """Tables that a plan scans, wherever they stand in it."""
-    if isinstance(plan, list):
-        for part in plan:
-            yield from _scanned(part)
-    elif isinstance(plan, dict):
-        details = plan.get("extra_info")
-        name = details.get("Table") if isinstance(details, dict) else None
-        if isinstance(name, str):
-            yield name
-        yield from _scanned(plan.get("children"))
+_NAME = r'"(?:[^"]|"")*"'
+_PART = re.compile(_NAME)
+_PARTS_OF_A_PLACE = 3
+"""Database, schema and table."""
+_TOKEN = re.compile(rf"'(?:[^']|'')*'|{_NAME}(?:\.{_NAME})*")
+"""A text, or a name of quoted parts: all that can hold a quotation mark in what is rendered."""
+
+
+def run_empty(cursor: Cursor, queries: Sequence[str]) -> None:
+    """Run queries on empty copies of their tables, one after another; no row of any table is read.
+
+    Raises:
+        Exception: what the database says of the first that fails.
+
+    """
+    cursor.rows("BEGIN TRANSACTION")
+    try:
+        plain, computed = _places(cursor, queries)
+        copies = {place: f"temp.main.dpsql_empty_{i}" for i, place in enumerate((*plain, *computed))}
+        for place in plain:
+            cursor.rows(f"CREATE TEMP TABLE {copies[place]} AS SELECT * FROM {place} LIMIT 0")
+        for place in computed:
+            described = cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {place})")
+            columns = ", ".join(f"{quote(str(name))} {kind}" for name, kind in described)
+            cursor.rows(f"CREATE TEMP TABLE {copies[place]} ({columns})")
+        for sql in queries:
+            if computed:
+                # without the collations of what is computed; the binder, which knows of no row, has them
+                cursor.rows(f"DESCRIBE {sql}")
+            cursor.rows(_TOKEN.sub(lambda token: copies.get(token[0], token[0]), sql))
+    finally:
+        cursor.rows("ROLLBACK")
+
+
+def _places(cursor: Cursor, queries: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of the tables that queries read, and of the views and of tables with columns that are computed.
+
+    CREATE TABLE AS takes types and collations of a table over, and its LIMIT leaves nothing to compute. What a view
+    computes may be folded by the rows below it before the LIMIT is seen: of that, only names and types are asked.
+    """
+    named = {place for sql in queries for place in map(_parts, _TOKEN.findall(sql)) if len(place) == _PARTS_OF_A_PLACE}
+    plain: list[str] = []
+    computed: list[str] = []
+    # views are listed only where a name is no table's
+    for kind in ("table", "view"):
+        left = {place[-1] for place in named}
+        if left:
+            found = cursor.rows(
+                f"SELECT database_name, schema_name, {kind}_name, sql ILIKE '%generated%' FROM duckdb_{kind}s() "
+                f"WHERE {kind}_name IN ({', '.join(map(text_literal, sorted(left)))})"
+            )
+            for *place, is_computed in found:
+                if tuple(place) in named:
+                    named.remove(tuple(place))
+                    (computed if is_computed or kind == "view" else plain).append(".".join(map(quote, place)))
+    return sorted(plain), sorted(computed)
+
+
+def _parts(token: str) -> tuple[str, ...]:
+    """The parts of a name; none of a text."""
+    return () if token.startswith("'") else tuple(part[1:-1].replace('""', '"') for part in _PART.findall(token))

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from dpsql.engine.interrupts import interrupt_after
-from dpsql.engine.settings import SETTINGS
+from dpsql.engine.connection import SETTINGS, interrupt_after
 from dpsql.errors import EngineError, SchemaError
-from dpsql.query.dialect import quote
-from dpsql.query.environment import Column
+from dpsql.model.environment import Column
+from dpsql.operations.dialect import quote
 
 _MOST_BOUND = 1024
 _MOST_LISTED = 16

@@ -1,22 +1,26 @@
-"""The tour behind ``dpsql demo``: two data sets, two questions, their prices, and what is refused."""
+"""The tour behind ``dpsql demo``: two data sets, two questions, their prices, and what is refused.
+
+Its pictures are one page of HTML that needs no other file and asks nothing of the network.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, TextIO
 
 from dpsql.assets import asset
 from dpsql.errors import BudgetError, QueryError
-from dpsql.frontends.demo_page import Section, page_of, sections_of
-from dpsql.pictures.paper import matplotlib_module
-from dpsql.session import Receipt, Result, Session, connect
+from dpsql.pictures.charts import matplotlib_module, own_figure, svg_of
+from dpsql.session import Receipt, Result, Session, connect, plot_budget, plot_cascade
 
 WIDTH = 98
 EPSILON, DELTA = 2.0, 1e-8
 ROWS_SHOWN = 8
+Rows = Mapping[Any, Sequence[Any]]
 DESTINATIONS, FLIGHTS_EACH = 32, 40
 DIAGNOSES, VISITS_EACH = 12, 5
 
@@ -47,10 +51,15 @@ SELECT diagnosis, count(*) AS visits, sum(cost) AS total, avg(cost) AS mean,
 FROM visits GROUP BY diagnosis ORDER BY visits DESC"""
 NEVER_PRIVATE = "SELECT dest, max(dep_delay) FROM flights GROUP BY dest"
 
-TRUE_FLIGHTS = "SELECT dest, count(*), count(DISTINCT tailnum) FROM flights GROUP BY dest"
-TRUE_VISITS = "SELECT diagnosis, count(*), sum(cost), avg(cost) FROM visits GROUP BY diagnosis"
-
-Row = Sequence[Any]
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 52rem; margin: 2rem auto;
+       padding: 0 1rem }
+pre { background: #f4f6f8; padding: .7rem 1rem; overflow-x: auto; font-size: .85rem }
+figure { margin: 0 } svg { width: 100%; height: auto }
+table { border-collapse: collapse; font-size: .9rem } th, td { padding: .1rem .7rem; text-align: left }
+summary { cursor: pointer; color: #0072b2 }
+"""
+_GROUPS_SHOWN = 25
 
 
 def bounded_counts(table: str, key: str, unit: str, max_groups: int, max_rows: int) -> str:
@@ -81,7 +90,7 @@ def run_demo(out: TextIO, page: Path | None = None) -> None:
         tour = _Tour(curator, out)
         tour.run()
         if page is not None:
-            page.write_text(page_of(tour.sections()), encoding="utf-8")
+            page.write_text(tour.page(), encoding="utf-8")
 
 
 class _Tour:
@@ -107,12 +116,58 @@ class _Tour:
             "lists the rest. In Python: dpsql.connect('my.duckdb').sql('SELECT …')."
         )
 
-    def sections(self) -> list[Section]:
-        """What can be seen of the tour, once it was taken."""
+    def page(self) -> str:
+        """What can be seen of the tour, once it was taken: what was released to Ana, or is a fact of the books.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+
+        """
         # lower levels of the first question, for nothing, so that there are several to be seen
         for epsilon in (1.0, 0.5):
             self._ben.sql(FLIGHTS, epsilon=epsilon, delta=DELTA)
-        return sections_of(self._curator, (FLIGHTS, self._flights), (VISITS, self._visits))
+        budget = own_figure(8, 3)
+        plot_budget(self._curator, ax=budget.subplots())
+        cascade = plot_cascade(self._curator, receipt_of(self._flights).query_hash, figure=own_figure(8, 5.6))
+        sections = (
+            section(
+                "Aircraft per destination",
+                "Every aircraft counts once in a destination, so little noise is enough. Ana does not know the list of "
+                "destinations beforehand: a destination is shown only where its noisy count of aircraft exceeds the "
+                "threshold, so that none is named because of a single aircraft.",
+                _bars(self._flights, "aircraft"),
+                sql=FLIGHTS,
+                table=self._flights._repr_html_(),
+            ),
+            section(
+                "Flights per destination",
+                "The same release. One aircraft may add many flights to a destination, so these counts need more "
+                "noise.",
+                _bars(self._flights, "flights"),
+            ),
+            section(
+                "Average cost per diagnosis",
+                "An average is a noisy sum over a noisy count: the fewer patients a diagnosis has, the wider its "
+                "interval.",
+                _bars(self._visits, "mean"),
+                sql=VISITS,
+                table=self._visits._repr_html_(),
+            ),
+            section(
+                "One question at many levels",
+                "Asked again at a higher level the question costs the difference; at the same level or a lower one, "
+                "by anybody, nothing. Noise and threshold fall as the level rises.",
+                svg_of(cascade),
+            ),
+            section("What is left", "All answers together, of all that may ever be learned.", svg_of(budget)),
+        )
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>dpsql: a tour</title>'
+            f"<style>{_STYLE}</style></head><body><h1>dpsql: a tour in pictures</h1>"
+            "<p>Private answers on the sample data. All that is drawn was released to an analyst, or stands in the "
+            "books; the true numbers are nowhere in this page.</p>"
+            f"{''.join(sections)}</body></html>\n"
+        )
 
     def _protect(self) -> None:
         self._title("1. The curator protects two tables")
@@ -135,7 +190,8 @@ class _Tour:
         self._title("2. Ana asks: how many flights, and how many aircraft, per destination?")
         self._code(FLIGHTS)
         answer = self._ana.sql(FLIGHTS, epsilon=EPSILON, delta=DELTA)
-        rows, true = answer.fetchall(), self._exact(TRUE_FLIGHTS)
+        rows = answer.fetchall()
+        true = self._exact("SELECT dest, count(*), count(DISTINCT tailnum) FROM flights GROUP BY dest")
         bounded = self._exact(bounded_counts("flights", "dest", "tailnum", DESTINATIONS, FLIGHTS_EACH))
         self._say(
             f"With epsilon = {EPSILON:g} and delta = {DELTA:g}, here are the {ROWS_SHOWN} largest, one from the middle "
@@ -152,7 +208,7 @@ class _Tour:
                 f"  {dest:<4} {flights:>8,} {_range(low, high):>18} {bounded[dest][0]:>8,.0f} {true[dest][0]:>8,} │"
                 f" {aircraft:>8,} {_range(aircraft_low, aircraft_high):>16} {true[dest][1]:>5,} │"
             )
-        self._gap()
+        self._table()
         self._explain_bounding(
             "flights", true, bounded,
             f"an aircraft counts in at most {DESTINATIONS} destinations with at most {FLIGHTS_EACH} flights each",
@@ -164,7 +220,7 @@ class _Tour:
         )
         self._say(
             f"{len(rows)} of {len(true)} destinations are shown. Ana does not know the list beforehand, so a name "
-            f"appears only where the noisy number of aircraft exceeds {_receipt(answer).threshold}: LEX, to which a "
+            f"appears only where the noisy number of aircraft exceeds {receipt_of(answer).threshold}: LEX, to which a "
             "single aircraft flew once, would appear with a chance below delta."
         )
         self._price(answer, "aircraft")
@@ -175,9 +231,10 @@ class _Tour:
         self._title("3. Ana asks: how many visits per diagnosis, and what did they cost?")
         self._code(VISITS)
         answer = self._ana.sql(VISITS, epsilon=EPSILON, delta=DELTA)
-        rows, true = answer.fetchall(), self._exact(TRUE_VISITS)
+        rows = answer.fetchall()
+        true = self._exact("SELECT diagnosis, count(*), sum(cost), avg(cost) FROM visits GROUP BY diagnosis")
         bounded = self._exact(bounded_counts("visits", "diagnosis", "patient_id", DIAGNOSES, VISITS_EACH))
-        widths = {column.name: column.half_width_95 or 0.0 for column in _receipt(answer).columns}
+        widths = {column.name: column.half_width_95 or 0.0 for column in receipt_of(answer).columns}
         self._table(
             "             visits                          │ cost in thousands      │ average cost",
             "  diagnosis  private         bounded    TRUE │ private           TRUE │ private 95 % interval  TRUE",
@@ -189,7 +246,7 @@ class _Tour:
             total_text = f"{total / 1000:>7,.0f} ± {widths['total'] / 1000:<3.0f} {true_total / 1000:>7,.0f}"
             mean_text = f"{mean:>7.0f} {_range(low, high):>13} {true_mean:>5.0f}"
             self._table(f"  {diagnosis or 'NULL':<9} {count_text} │ {total_text} │ {mean_text}")
-        self._gap()
+        self._table()
         self._say("(± is half of the 95 % interval, which is equally wide for every count and every sum.)")
         self._explain_bounding(
             "visits", true, bounded,
@@ -204,7 +261,7 @@ class _Tour:
         self._price(answer, "patient")
         return answer
 
-    def _explain_bounding(self, noun: str, true: Mapping[Any, Row], bounded: Mapping[Any, Row], limits: str) -> None:
+    def _explain_bounding(self, noun: str, true: Rows, bounded: Rows, limits: str) -> None:
         kept = sum(row[0] for row in bounded.values()) / sum(row[0] for row in true.values())
         self._say(
             f"Before noise comes bounding: {limits}. That keeps {kept:.0%} of all {noun}, which is why private counts "
@@ -213,9 +270,8 @@ class _Tour:
         )
 
     def _price(self, answer: Result, unit: str) -> None:
-        receipt = _receipt(answer)
-        budgets = self._ana.sql(f"FROM dp_budget('{unit}')")
-        budget = dict(zip(budgets.columns, budgets.fetchall()[0], strict=True))
+        receipt = receipt_of(answer)
+        (budget,) = self._ana.sql(f"FROM dp_budget('{unit}')").arrow().to_pylist()
         self._say(
             f"Price: rho = {receipt.charged_rho:.4f}, delta = {receipt.charged_delta:.2g}. Left for {unit} queries: "
             f"rho = {budget['rho_left']:.4f} of {budget['rho_budget']:.4f}. This answer alone: epsilon = "
@@ -226,10 +282,10 @@ class _Tour:
     def _ask_again(self, answer: Result) -> None:
         self._title("4. Ben asks Ana's first question")
         again = self._ben.sql(FLIGHTS, epsilon=EPSILON, delta=DELTA)
-        identical = again.fetchall() == answer.fetchall()
-        receipt = _receipt(again)
+        identical = "yes" if again.fetchall() == answer.fetchall() else "NO"
+        receipt = receipt_of(again)
         self._say(
-            f"Identical numbers: {'yes' if identical else 'NO'}. Price: rho = {receipt.charged_rho:g}, delta = "
+            f"Identical numbers: {identical}. Price: rho = {receipt.charged_rho:g}, delta = "
             f"{receipt.charged_delta:g}. What was released once is stored and served again for free, so nobody can "
             "average the noise away, and Ana and Ben together know no more than Ana."
         )
@@ -242,14 +298,14 @@ class _Tour:
             self._ana.sql(NEVER_PRIVATE, epsilon=EPSILON, delta=DELTA)
         except QueryError as error:
             self._quote(error)
-        self._gap()
+        self._table()
         self._say("So is a sharper answer than the budget pays for, here to the first question at epsilon = 5:")
         try:
             self._ana.sql(FLIGHTS, epsilon=5, delta=DELTA)
         except BudgetError as error:
             self._quote(error)
 
-    def _exact(self, sql: str) -> dict[Any, Row]:
+    def _exact(self, sql: str) -> Rows:
         """Exact values by group key, which only the curator can ask for."""
         return {row[0]: row[1:] for row in self._curator.connection.execute(sql).fetchall()}
 
@@ -265,19 +321,31 @@ class _Tour:
     def _table(self, *lines: str) -> None:
         print("\n".join(lines), file=self._out)
 
-    def _gap(self) -> None:
-        print(file=self._out)
-
     def _quote(self, error: Exception) -> None:
         for line in str(error).splitlines():
             print(textwrap.fill(line, WIDTH, initial_indent="  │ ", subsequent_indent="  │   "), file=self._out)
 
 
-def _receipt(answer: Result) -> Receipt:
+def _range(low: float, high: float) -> str:
+    return f"{low:,.0f} … {high:,.0f}"
+
+
+def section(title: str, text: str, picture: str, *, sql: str = "", table: str = "") -> str:
+    """A part of the page: a heading, a paragraph, SQL, a picture as SVG, and a table that is HTML already."""
+    code = f"<pre>{escape(sql)}</pre>" if sql else ""
+    numbers = f"<details><summary>the numbers</summary>{table}</details>" if table else ""
+    figure = f'<figure role="img" aria-label="{escape(title)}">{picture}</figure>'
+    return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{code}{figure}{numbers}</section>"
+
+
+def _bars(answer: Result, column: str) -> str:
+    figure = own_figure(8, 7.2)
+    answer.plot(column, ax=figure.subplots(), rows=_GROUPS_SHOWN)
+    return svg_of(figure)
+
+
+def receipt_of(answer: Result) -> Receipt:
+    """The receipt of a private answer, which has one."""
     if answer.receipt is None:
         raise AssertionError("a private answer has a receipt")
     return answer.receipt
-
-
-def _range(low: float, high: float) -> str:
-    return f"{low:,.0f} … {high:,.0f}"

@@ -1,26 +1,191 @@
-"""``df.dp`` and ``dpsql.from_frame``: private GROUP BY on the rows of a data frame."""
+"""``df.dp`` and ``dpsql.from_frame``: private GROUP BY on the rows of a data frame.
+
+``groupby(…)`` returns the methods of a pandas GroupBy that have a private form.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pandas as pd
 import pyarrow as pa
 
 from dpsql.errors import PolicyError
-from dpsql.frontends.frames.groupby import ArrowGroupBy, PandasGroupBy, PolarsGroupBy
-from dpsql.frontends.frames.listed import read_listed
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit
 from dpsql.frontends.frames.question import Question
-from dpsql.frontends.frames.rows import Frame, is_polars, require_key
+from dpsql.frontends.frames.rows import Frame, arrow_schema, column_names, is_polars, require_key, without_rows
+from dpsql.frontends.frames.shape import (
+    AnswerForm,
+    Bounds,
+    Measure,
+    ReceiptRecord,
+    ordered_keys,
+    read_listed,
+    read_measure,
+    rows_to_show,
+    table_of,
+    typed_keys,
+    typed_values,
+)
+from dpsql.session import Result
 
 if TYPE_CHECKING:
     import polars as pl
 
+AnswerT = TypeVar("AnswerT")
+
+
+class FrameGroupBy(ABC, Generic[AnswerT]):
+    """A question that lacks only what is asked of each group. It is a value: methods change nothing in it."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+
+    def at(self, rho: float | None = None, *, epsilon: float | None = None) -> FrameGroupBy[AnswerT]:
+        """The same question at another level of the same cascade: sharper costs the rise, coarser nothing."""
+        if (rho is None) == (epsilon is None):
+            raise PolicyError("a level is a rho or an epsilon, as in .at(0.01) or .at(epsilon=1)")
+        options = {name: value for name, value in self._question.options.items() if name not in ("rho", "epsilon")}
+        level: dict[str, object] = {"epsilon": epsilon} if rho is None else {"rho": rho}
+        return type(self)(dataclasses.replace(self._question, options={**options, **level}))
+
+    def with_intervals(self) -> FrameGroupBy[AnswerT]:
+        """The same question, answered with both ends of the 95 % interval beside each number, for nothing more."""
+        form = dataclasses.replace(self._question.form, intervals=True)
+        return type(self)(dataclasses.replace(self._question, form=form))
+
+    def size(self) -> AnswerT:
+        """Rows of each group."""
+        return self._single(Measure("size", None, "size"))
+
+    def count(self, column: str | None = None) -> AnswerT:
+        """Rows in which a column has a value; without one, those of every column but the keys."""
+        if column is not None:
+            return self._one(column, "count", None)
+        others = [name for name in column_names(self._question.frame) if name not in self._question.keys]
+        return self._answer([read_measure(name, (name, "count"), self._question.frame) for name in others])
+
+    def nunique_units(self) -> AnswerT:
+        """Distinct privacy units of each group."""
+        return self._single(Measure("", None, "nunique"))
+
+    def sum(self, column: str, bounds: Bounds = None) -> AnswerT:
+        """Sum of a column; ``bounds`` are of what one unit adds to one group."""
+        return self._one(column, "sum", bounds)
+
+    def mean(self, column: str, bounds: Bounds = None) -> AnswerT:
+        """Mean of a column; ``bounds`` are of one value."""
+        return self._one(column, "mean", bounds)
+
+    def agg(self, **named: object) -> AnswerT:
+        """Several at once: ``agg(visits=('patient_id', 'count'), cost=('cost', 'sum', (0, 500)))``.
+
+        A function is 'size', 'count', 'nunique', 'sum', 'mean', 'median', 'std' or 'var'. Bounds are of what one unit
+        adds to one group for the first four, and of one value for the others.
+        """
+        return self._answer(self._measures(named))
+
+    def explain(self, **named: object) -> AnswerT:
+        """Mechanism, noise and price of ``agg`` with the same arguments, or of ``size()``; spends nothing."""
+        measures = self._measures(named) if named else [Measure("size", None, "size")]
+        plan, _ = self._question.ask(measures, explain=True)
+        return self._like(plan.arrow())
+
+    def _measures(self, named: dict[str, object]) -> list[Measure]:
+        if not named:
+            raise PolicyError("agg takes named columns, as in agg(cost=('cost', 'sum', (0, 500)))")
+        return [read_measure(name, asked, self._question.frame) for name, asked in named.items()]
+
+    def _one(self, column: str, function: str, bounds: Bounds) -> AnswerT:
+        return self._single(read_measure(str(column), (column, function, bounds), self._question.frame))
+
+    def _single(self, measure: Measure) -> AnswerT:
+        """Ask for one column, which pandas gives as a Series."""
+        return self._answer([measure])
+
+    @abstractmethod
+    def _answer(self, measures: Sequence[Measure]) -> AnswerT:
+        """Ask, and shape what comes."""
+
+    @abstractmethod
+    def _like(self, table: pa.Table) -> AnswerT:
+        """The table in the kind of the frame."""
+
+
+class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
+    """Answers as pandas gives them: keys as the index, and the receipt in ``attrs['dpsql']``."""
+
+    def _single(self, measure: Measure) -> pd.Series[Any] | pd.DataFrame:
+        answer = self._answer([measure])
+        if isinstance(answer, pd.Series) or self._question.form.intervals or not self._question.form.as_index:
+            return answer
+        series = answer.iloc[:, 0]
+        # pandas gives sizes no name
+        return series.rename(None) if measure.function == "size" else series
+
+    def _answer(self, measures: Sequence[Measure]) -> pd.Series[Any] | pd.DataFrame:
+        asked = self._question
+        result, measures = asked.ask(measures)
+        empty = without_rows(asked.frame)
+        assert isinstance(empty, pd.DataFrame)  # noqa: S101 — as the frame is
+        rows = result.df()
+        keys = typed_keys(rows, empty, asked.keys, asked.listed)
+        values: dict[str, pd.Series[Any]] = {}
+        place = len(asked.keys)
+        for measure in measures:
+            name, *ends = asked.names(measure)
+            values[name] = typed_values(rows.iloc[:, place], measure, empty, asked.keys)
+            values |= {end: rows.iloc[:, place + i] for i, end in enumerate(ends, start=1)}
+            place += 1 + len(ends)
+        order = rows_to_show(keys, asked.listed, asked.form)
+        keys, shown = keys.iloc[order], pd.DataFrame(values).iloc[order]
+        if asked.form.as_index:
+            shown.index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
+        else:
+            shown = pd.concat([keys, shown], axis=1).reset_index(drop=True)
+        if result.receipt is not None:
+            shown.attrs["dpsql"] = ReceiptRecord(result.receipt)
+        return shown
+
+    def _like(self, table: pa.Table) -> pd.Series[Any] | pd.DataFrame:
+        return Result(table).df()
+
+
+class TableGroupBy(FrameGroupBy[AnswerT]):
+    """Answers as flat tables, keys first, in the order of the keys."""
+
+    def _answer(self, measures: Sequence[Measure]) -> AnswerT:
+        asked = self._question
+        result, measures = asked.ask(measures)
+        names, columns = list(asked.keys), []
+        for measure in measures:
+            own = asked.names(measure)
+            names += own
+            columns += [measure, *(None for _ in own[1:])]
+        table = table_of(result.arrow(), arrow_schema(asked.frame), asked.keys, columns).rename_columns(names)
+        keys = ordered_keys(table.select(list(asked.keys)))
+        return self._like(table.take(rows_to_show(keys, asked.listed, asked.form)))
+
+
+class ArrowGroupBy(TableGroupBy[pa.Table]):
+    """Answers as Arrow tables."""
+
+    def _like(self, table: pa.Table) -> pa.Table:
+        return table
+
+
+class PolarsGroupBy(TableGroupBy["pl.DataFrame"]):
+    """Answers as polars DataFrames; categories become texts."""
+
+    def _like(self, table: pa.Table) -> pl.DataFrame:
+        return Result(table).pl()
+
+
 Keys = Hashable | Sequence[Hashable]
-GroupByT = TypeVar("GroupByT")
+GroupByT = TypeVar("GroupByT", bound=FrameGroupBy[Any])
 
 _ELSEWHERE = {
     "as_of": "name the version in dpsql.unit(…, version=…)",
@@ -78,26 +243,18 @@ class PandasFrame:
             DpsqlError: see ``dpsql.errors``; before anything is charged.
 
         """
-        level = _level(rho, epsilon, delta, max_groups, mechanism)
-        keys = _keys(self._frame, by)
-        return PandasGroupBy(
-            Question(
-                self._frame,
-                keys,
-                _unit(unit),
-                {**level, **_further(options)},
-                read_listed(public_keys, keys, dropna=dropna),
-                max_rows_per_group,
-                observed=observed,
-                sort=sort,
-                dropna=dropna,
-                as_index=as_index,
-            )
+        keys, owner = _keys(self._frame, by), _unit(unit)
+        options = _options(
+            options, rho=rho, epsilon=epsilon, delta=delta, max_groups_contributed=max_groups, mechanism=mechanism
         )
+        listed, form = read_listed(public_keys, keys, dropna=dropna), AnswerForm(sort, dropna, as_index)
+        return PandasGroupBy(Question(self._frame, keys, owner, options, listed, max_rows_per_group, observed, form))
 
 
-class TableFrame(ABC, Generic[GroupByT]):
+class TableFrame(Generic[GroupByT]):
     """The private view of a table without an index."""
+
+    _answers: type[GroupByT]
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -118,31 +275,25 @@ class TableFrame(ABC, Generic[GroupByT]):
         **options: object,
     ) -> GroupByT:
         """As ``df.dp.groupby``: flat answers in the order of their keys; a missing key is a group, as it is there."""
-        level = _level(rho, epsilon, delta, max_groups, mechanism)
         keys = _keys(self._frame, by)
         listed = read_listed(public_keys, keys, dropna=dropna)
-        options = {**level, **_further(options)}
-        return self._of(
-            Question(self._frame, keys, _unit(unit), options, listed, max_rows_per_group, dropna=dropna, as_index=False)
+        options = _options(
+            options, rho=rho, epsilon=epsilon, delta=delta, max_groups_contributed=max_groups, mechanism=mechanism
         )
-
-    @abstractmethod
-    def _of(self, question: Question) -> GroupByT:
-        """What answers a question in the kind of the frame."""
+        form = AnswerForm(dropna=dropna, as_index=False)
+        return self._answers(Question(self._frame, keys, _unit(unit), options, listed, max_rows_per_group, form=form))
 
 
 class PolarsFrame(TableFrame[PolarsGroupBy]):
     """The private view of a polars DataFrame."""
 
-    def _of(self, question: Question) -> PolarsGroupBy:
-        return PolarsGroupBy(question)
+    _answers = PolarsGroupBy
 
 
 class ArrowFrame(TableFrame[ArrowGroupBy]):
     """The private view of an Arrow table."""
 
-    def _of(self, question: Question) -> ArrowGroupBy:
-        return ArrowGroupBy(question)
+    _answers = ArrowGroupBy
 
 
 @overload
@@ -187,23 +338,12 @@ def _unit(unit: PrivacyUnit | str) -> PrivacyUnit:
     return unit
 
 
-def _level(
-    rho: float | None, epsilon: float | None, delta: float | None, max_groups: int | str | None, mechanism: str | None
-) -> dict[str, object]:
-    return {
-        "rho": rho,
-        "epsilon": epsilon,
-        "delta": delta,
-        "max_groups_contributed": max_groups,
-        "mechanism": mechanism,
-    }
-
-
-def _further(options: dict[str, object]) -> dict[str, object]:
+def _options(further: dict[str, object], **named: object) -> dict[str, object]:
+    """The options of a question: those that groupby names, and further ones of ``Session.sql``."""
     for name, instead in _ELSEWHERE.items():
-        if name in options:
+        if name in further:
             raise PolicyError(f"groupby has no {name}=; {instead}")
-    return options
+    return {**named, **further}
 
 
 pd.api.extensions.register_dataframe_accessor("dp")(PandasFrame)

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql import errors
+from dpsql.answer.layout import Layout
+from dpsql.answer.result import SetReceipt
 from dpsql.errors import DpsqlError, Refusal, RemoteError, Span
 from dpsql.session import ColumnReceipt, Receipt, Result
-from dpsql.session.layout import Layout
-from dpsql.session.result import SetReceipt
 
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
@@ -56,8 +56,8 @@ def to_json(value: object) -> Any:
             return [to_json(one) for one in value]
         case Mapping():
             return {str(name): to_json(one) for name, one in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     raise TypeError(f"a value of type {type(value).__name__} cannot be sent")
 
 
@@ -69,7 +69,7 @@ _TYPED: dict[str, Callable[[str], object]] = {
 }
 
 
-def scalar_of(value: object) -> object:
+def scalar_of(value: object) -> Any:
     """The value that `to_json` made of a single one.
 
     Raises:
@@ -101,20 +101,21 @@ def receipt_of(data: Mapping[str, Any]) -> Receipt:
         KeyError, TypeError, ValueError: it is none.
 
     """
-    columns = tuple(_column_of(column) for column in data["columns"])
-    sets = tuple(SetReceipt(tuple(one["keys"]), receipt_of(one["receipt"])) for one in data["sets"])
-    single = {name: one for name, one in _fields(Receipt, data).items() if name not in ("columns", "notes", "sets")}
-    rest: dict[str, Any] = {name: scalar_of(one) for name, one in single.items()}
-    return Receipt(**rest, columns=columns, notes=tuple(data["notes"]), sets=sets)
+    known = _fields(Receipt, data)
+    return Receipt(
+        **{name: scalar_of(known[name]) for name in known.keys() - {"columns", "notes", "sets"}},
+        columns=tuple(map(_column_of, data["columns"])),
+        notes=tuple(data["notes"]),
+        sets=tuple(SetReceipt(tuple(one["keys"]), receipt_of(one["receipt"])) for one in data["sets"]),
+    )
 
 
 def _column_of(data: Mapping[str, Any]) -> ColumnReceipt:
-    known: dict[str, Any] = {name: _plain(one) for name, one in _fields(ColumnReceipt, data).items()}
+    known: dict[str, Any] = {
+        name: tuple(map(scalar_of, one)) if isinstance(one, list) else scalar_of(one)
+        for name, one in _fields(ColumnReceipt, data).items()
+    }
     return ColumnReceipt(**known)
-
-
-def _plain(value: object) -> object:
-    return tuple(map(scalar_of, value)) if isinstance(value, list) else scalar_of(value)
 
 
 def to_arrow(result: Result) -> bytes:
@@ -131,8 +132,7 @@ def _stream_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def _table_of(content: bytes) -> pa.Table:

@@ -1,20 +1,72 @@
-"""The session: runs the eight steps of a query; the only room that knows every other."""
+"""The session: runs the eight steps of a query; the only room that knows every other.
 
-from dpsql.session.desk import Desk, StateDrawer, state_beside
-from dpsql.session.looking import plot_budget, plot_cascade
-from dpsql.session.result import ColumnReceipt, Receipt, Result
-from dpsql.session.session import Analyst, Session, connect
+What is named here is what front ends may use: sessions and results, and words for the SQL that they write.
+"""
+
+from dpsql.answer.result import ColumnReceipt, Receipt, Result
+from dpsql.cascade.reader import CURATOR
+from dpsql.engine import PINNED, stopped_by
+from dpsql.model.environment import folded
+from dpsql.model.private_query import OPTION_NAMES
+from dpsql.operations.dialect import quote, text_literal
+from dpsql.session.declare import TABLE_RULES, StateAccess, budgeted, split_name
+from dpsql.session.frame_session import (
+    FrameSession,
+    FrameTerms,
+    ProcessState,
+    RememberedColumn,
+    SourcePolicy,
+    protect_source,
+    source_identity,
+    source_place,
+)
+from dpsql.session.plots import plot_budget, plot_cascade
+from dpsql.session.session import (
+    Analyst,
+    LazyState,
+    Rehearsal,
+    Session,
+    connect,
+    is_select,
+    sql_on,
+    state_beside,
+    table_identity,
+)
+from dpsql.sql.statements import DECLARATIONS
 
 __all__ = [
+    "CURATOR",
+    "DECLARATIONS",
+    "OPTION_NAMES",
+    "PINNED",
+    "TABLE_RULES",
     "Analyst",
     "ColumnReceipt",
-    "Desk",
+    "FrameSession",
+    "FrameTerms",
+    "LazyState",
+    "ProcessState",
     "Receipt",
+    "Rehearsal",
+    "RememberedColumn",
     "Result",
     "Session",
-    "StateDrawer",
+    "SourcePolicy",
+    "StateAccess",
+    "budgeted",
     "connect",
+    "folded",
+    "is_select",
     "plot_budget",
     "plot_cascade",
+    "protect_source",
+    "quote",
+    "source_identity",
+    "source_place",
+    "split_name",
+    "sql_on",
     "state_beside",
+    "stopped_by",
+    "table_identity",
+    "text_literal",
 ]

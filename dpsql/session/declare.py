@@ -1,94 +1,94 @@
 """The curator's declarations: CALL dp_unit, dp_protect, dp_link, dp_domain, dp_public, dp_analyst, dp_new_version.
 
 A declaration that is repeated keeps what it does not name, removes what it says is NULL, and asks for
-``replace := true`` where it would protect less than before.
+``replace := true`` where it would protect less than before. Those of units, tables and columns are in
+``dpsql.session.declarations.tables``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from dpsql.answer.links import linked
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
-from dpsql.query.environment import folded
-from dpsql.query.statements import FunctionCall
-from dpsql.session.declarations.arguments import ARGUMENTS, BUDGET, TABLE_RULES, Arguments, Books
-from dpsql.session.declarations.budgets import budgeted, declare_unit
-from dpsql.session.declarations.domains import declare_domain
-from dpsql.session.declarations.looser import looser_analyst, require_no_looser
-from dpsql.session.declarations.names import remember, require_declared, split_name, table_of
-from dpsql.session.declarations.public import declare_public
-from dpsql.session.declarations.tables import declare_linked, declare_protected
-from dpsql.session.links import linked
-from dpsql.session.reader import CURATOR
-from dpsql.state import NANO_PER_RHO, ClearedAnalyst, rho_nano_down
+from dpsql.model.environment import folded
+from dpsql.session.declarations.arguments import (
+    ARGUMENTS,
+    BUDGET,
+    TABLE_RULES,
+    Arguments,
+    StateAccess,
+    remember,
+    require_declared,
+    rho_nano,
+    split_name,
+    table_of,
+)
+from dpsql.session.declarations.protection import looser, require_no_looser
+from dpsql.session.declarations.tables import (
+    budgeted,
+    declare_domain,
+    declare_linked,
+    declare_protected,
+    declare_public,
+    declare_unit,
+)
+from dpsql.sql.statements import FunctionCall
+from dpsql.state import NANO_PER_RHO, ClearedAnalyst
 
-__all__ = ["ARGUMENTS", "BUDGET", "TABLE_RULES", "Books", "budgeted", "declare", "options_of", "split_name"]
+__all__ = ["ARGUMENTS", "BUDGET", "TABLE_RULES", "StateAccess", "budgeted", "declare", "split_name"]
 
 
-def declare(call: FunctionCall, books: Books, engine: Engine) -> str:
+def declare(call: FunctionCall, access: StateAccess, engine: Engine) -> str:
     """Carry out one declaration; returns a sentence that says what now holds.
 
     Raises:
         PolicyError: an argument is missing, unknown or contradicts an earlier declaration; nothing changed.
 
     """
-    match call.name:
-        case "dp_unit":
-            return declare_unit(call, books)
-        case "dp_protect":
-            return declare_protected(call, books, engine)
-        case "dp_link":
-            return declare_linked(call, books, engine)
-        case "dp_domain":
-            return declare_domain(call, books, engine)
-        case "dp_public":
-            return declare_public(call, books, engine)
-        case "dp_analyst":
-            return _analyst(call, books)
-        case _:
-            return _new_version(call, books, engine)
+    return _DECLARE[call.name](Arguments(call), access, engine)
 
 
-def _analyst(call: FunctionCall, books: Books) -> str:
-    arguments = Arguments(call, 1)
+def _declare_analyst(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
     name, limit = arguments.names[0].strip(), arguments.number("rho_limit")
     if folded(name) == CURATOR:
         raise PolicyError("the curator may be shown everything; an analyst needs a name of their own")
-    before = books.read().policy().analyst(name)
-    if before is None and arguments.removes("rho_limit"):
+    before = access.read().policy().analyst(name)
+    if not before and arguments.removes("rho_limit"):
         raise PolicyError("rho_limit takes a number; leave it out for any level")
-    rho_limit = None if limit is None else rho_nano_down(limit)
-    if before is not None:
-        name = before.name
-        rho_limit = rho_limit if arguments.names_any("rho_limit") else before.rho_limit
-    analyst = ClearedAnalyst(name, rho_limit)
-    changes = looser_analyst(before, analyst)
-    require_no_looser(f"people from analyst {name}", changes, replace=arguments.flag("replace"))
-    books.write().declare_analyst(analyst)
-    shown = "any level" if rho_limit is None else f"levels up to rho = {rho_limit / NANO_PER_RHO:.9g}"
-    return f"analyst {name} may be shown {shown}"
+    analyst = ClearedAnalyst(before.name if before else name, rho_nano(limit))
+    if before and not arguments.names_any("rho_limit"):
+        analyst = before
+    require_no_looser(f"people from analyst {analyst.name}", looser(before, analyst), replace=arguments.flag("replace"))
+    access.write().declare_analyst(analyst)
+    shown = f"levels up to rho = {analyst.rho_limit / NANO_PER_RHO:.9g}" if analyst.rho_limit else "any level"
+    return f"analyst {analyst.name} may be shown {shown}"
 
 
-def _new_version(call: FunctionCall, books: Books, engine: Engine) -> str:
-    arguments = Arguments(call, 1)
+def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
     schema = table_of(split_name(arguments.names[0]), engine)
     version = arguments.text("version")
-    require_declared(schema, books)
-    policy = books.read().policy()
-    if policy.public_table(schema.canonical) is not None and not engine.is_base_table(schema):
+    require_declared(schema, access)
+    policy = access.read().policy()
+    if policy.public_table(schema.canonical) and not engine.is_base_table(schema):
         raise PolicyError(f"{schema.canonical!r} is a view now, and a public table must be a base table")
     # what a link needs is looked up before anything changes
-    known = linked(schema, policy, engine) if policy.protected_table(schema.canonical) is not None else None
-    state = books.write()
+    known = linked(schema, policy, engine)
+    state = access.write()
     version = state.new_version(schema.canonical, version)
-    if known is not None:
+    if policy.protected_table(schema.canonical):
         remember(known, state)
     return f"table {schema.canonical} is at version {version}"
 
 
-def options_of(call: FunctionCall) -> tuple[str, Mapping[str, object]]:
-    """Query text and options of ``dp_query($$…$$, rho := 0.1)`` or ``dp_explain``."""
-    if len(call.positional) != 1 or not isinstance(call.positional[0], str):
-        raise PolicyError(f"{call.name} takes the query as text: FROM {call.name}($$ SELECT … $$, rho := 0.1)")
-    return call.positional[0], call.named
+_DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
+    "dp_unit": declare_unit,
+    "dp_protect": declare_protected,
+    "dp_link": declare_linked,
+    "dp_domain": declare_domain,
+    "dp_public": declare_public,
+    "dp_analyst": _declare_analyst,
+    "dp_new_version": _declare_version,
+}

@@ -1,23 +1,103 @@
-"""A session whose rows are those of a data frame: policy, ledger and stored answers are a state's, as for any table."""
+"""A session whose rows are those of a data frame: policy, ledger and stored answers are a state's, as for any table.
+
+The frame holds the rows of a source: a table with an identity, of which something is declared or will be.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
-from dpsql.engine import DuckDBEngine, Mark
+from dpsql.answer.links import link_steps, unit_column
+from dpsql.answer.result import Result
+from dpsql.cascade.reader import CURATOR
+from dpsql.engine import DuckDBEngine, Mark, identity
 from dpsql.errors import ParseError
-from dpsql.query.environment import TableSchema
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.books import explain_table
-from dpsql.session.declare import Books
-from dpsql.session.desk import Desk
-from dpsql.session.reader import CURATOR
-from dpsql.session.result import Result
+from dpsql.model.environment import TableSchema
+from dpsql.session.declarations.protection import same_column
+from dpsql.session.declare import StateAccess, declare, split_name
+from dpsql.session.explain import explain_table
+from dpsql.session.runner import StatementRunner
+from dpsql.session.session import LazyState, logger
+from dpsql.sql.statements import FunctionCall, SelectStatement, read_statement
 from dpsql.state import Domain, Policy, ProtectedTable, State
+
+RememberedColumn = tuple[str, str, bool]
+"""Name and type of a column of a declared table, and whether it may hold NULL."""
+
+
+class ProcessState(LazyState):
+    """The state of units without a file: one for a process, and it ends with it."""
+
+    def read(self) -> State:
+        """The state, which begins when it is first asked for."""
+        return self.write()
+
+    def _say_that_it_ends(self) -> None:
+        logger.warning("the budget of a privacy unit without state= is kept in this process and ends with it")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePolicy:
+    """The policy, as far as it is about the table whose rows a frame holds.
+
+    Attributes:
+        name: of the table, as SQL writes it.
+        policy: everything that is declared.
+
+    """
+
+    name: str
+    policy: Policy
+
+    @property
+    def table(self) -> str:
+        """Identity of the table."""
+        return source_identity(self.name)
+
+    @property
+    def unit_column(self) -> str:
+        """Whose values tell units apart."""
+        return unit_column(self.policy, self.table)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether a row finds its unit through another table only."""
+        return bool(link_steps(self.policy, self.table))
+
+    @property
+    def columns(self) -> tuple[RememberedColumn, ...]:
+        """The columns that the table had when it was declared; none where that is not known."""
+        return next((known.columns for known in self.policy.remembered if known.table == self.table), ())
+
+    def table_of_other_unit(self, unit: str, column: str) -> ProtectedTable | None:
+        """A table of another unit whose unit column has the name of this one: it seems to hold the same people."""
+        return same_column((column,), self.table, unit, self.policy)
+
+
+def source_place(source: str) -> tuple[str, str]:
+    """Schema and table that the name of a source means."""
+    *schema, table = split_name(source)
+    return (schema[0] if schema else "main"), table
+
+
+def source_identity(source: str) -> str:
+    """Identity of a source in policy and hashes: that of a table of this name in the database of the state file."""
+    return identity(source_place(source))
+
+
+def protect_source(source: str, connection: duckdb.DuckDBPyConnection, access: StateAccess, **said: str | bool) -> None:
+    """Declare a source, as ``CALL dp_protect`` does with these arguments; a view of its name is in the connection.
+
+    Raises:
+        PolicyError: as the declaration; nothing changed.
+
+    """
+    declare(FunctionCall("dp_protect", (source,), said), access, DuckDBEngine(connection))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +119,14 @@ class FrameTerms:
 
     def on(self, policy: Policy) -> Policy:
         """The policy with these terms in place of its own."""
-        tables = tuple(self._on_table(one) if one.table == self.table else one for one in policy.tables)
+        said: dict[str, Any] = {"version": self.version, "max_rows_per_group": self.max_rows_per_group}
+        rules = {name: value for name, value in said.items() if value is not None}
+        tables = tuple(dataclasses.replace(one, **rules) if one.table == self.table else one for one in policy.tables)
         listed = {column for column, _ in self.public_keys}
         kept = tuple(one for one in policy.domains if one.table != self.table or one.column not in listed)
-        domains = []
-        for column, literals in self.public_keys:
-            before = policy.domain(self.table, column)
-            domains.append(Domain(self.table, column, before.bounds if before else None, literals))
-        return dataclasses.replace(policy, tables=tables, domains=(*kept, *domains))
-
-    def _on_table(self, table: ProtectedTable) -> ProtectedTable:
-        return dataclasses.replace(
-            table,
-            version=table.version if self.version is None else self.version,
-            max_rows_per_group=table.max_rows_per_group if self.max_rows_per_group is None else self.max_rows_per_group,
-        )
+        bounds = {one.column: one.bounds for one in policy.domains if one.table == self.table}
+        own = (Domain(self.table, column, bounds.get(column), literals) for column, literals in self.public_keys)
+        return dataclasses.replace(policy, tables=tables, domains=(*kept, *own))
 
 
 class _FrameEngine(DuckDBEngine):
@@ -83,15 +156,15 @@ class _FrameEngine(DuckDBEngine):
 
 
 @dataclass(frozen=True, slots=True)
-class _BooksUnderTerms:
-    books: Books
+class _StateUnderTerms:
+    access: StateAccess
     terms: FrameTerms
 
     def read(self) -> State:
-        return self.books.read().with_terms(self.terms.on)
+        return self.access.read().with_terms(self.terms.on)
 
     def write(self) -> State:
-        return self.books.write()
+        return self.access.write()
 
 
 class FrameSession:
@@ -99,7 +172,7 @@ class FrameSession:
 
     Args:
         connection: an in-memory database in which a view stands for the source.
-        books: the state.
+        access: the state.
         terms: what this question says beside the policy.
         never_null: columns of the view that hold no NULL, because it leaves such rows out.
         rows: how many the frame has.
@@ -107,23 +180,23 @@ class FrameSession:
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, books: Books, terms: FrameTerms, never_null: frozenset[str],
+        self, connection: duckdb.DuckDBPyConnection, access: StateAccess, terms: FrameTerms, never_null: frozenset[str],
         rows: int = 0,
     ) -> None:  # fmt: skip
         engine = _FrameEngine(connection, terms.table, never_null, rows)
-        self._desk = Desk(_BooksUnderTerms(books, terms), engine)
+        self._runner = StatementRunner(_StateUnderTerms(access, terms), engine)
 
     def sql(self, text: str, options: Mapping[str, object]) -> Result:
         """Run one statement, as ``Session.sql`` does."""
-        return self._desk.run(text, None, options, reader=CURATOR, timeout_seconds=None)
+        return self._runner.run(text, None, options, reader=CURATOR, timeout_seconds=None)
 
     def explain(self, text: str, options: Mapping[str, object]) -> Result:
         """The plan of a query, as ``FROM dp_explain(…)``; spends nothing."""
         statement = read_statement(text)
         if not isinstance(statement, SelectStatement):
             raise ParseError("only a SELECT has a plan")
-        return explain_table(*self._desk.answerable(statement, options, CURATOR))
+        return explain_table(*self._runner.answerable(statement, options, CURATOR))
 
     def close(self) -> None:
         """Close the sandbox; connection and state are the caller's."""
-        self._desk.sandbox.close()
+        self._runner.sandbox.close()

@@ -1,32 +1,147 @@
-"""Session: the one door. The curator's own, and handles for analysts that lead to private answers alone."""
+"""Session: the one door. The curator's own, and handles for analysts that lead to private answers alone.
+
+A session begins with where its state file lies, and opens that as late as it can.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import duckdb
 
+from dpsql.answer.result import Result
+from dpsql.answer.stage import warnings_now
 from dpsql.assets import native_library
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.errors import DpsqlError, EngineError, PolicyError
-from dpsql.query.environment import folded
-from dpsql.session.desk import Desk, Parameters, StateDrawer, state_beside
-from dpsql.session.marks import warnings_now
-from dpsql.session.reader import CURATOR
-from dpsql.session.rehearsal import Rehearsal, rehearse
-from dpsql.session.result import Result
+from dpsql.engine.connection import Connection
+from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
+from dpsql.model.environment import folded
+from dpsql.session.declare import declare, split_name
+from dpsql.session.explain import explain_table
+from dpsql.session.runner import Parameters, StatementRunner
+from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
+from dpsql.state import State
+
+logger = logging.getLogger("dpsql")
+
+
+@functools.cache
+def _say_that_the_budget_ends() -> None:
+    logger.warning("the budget of a database in memory ends with this process; name a state file to keep it")
+
+
+def state_beside(database: str | Path) -> Path | None:
+    """The state file of a database, unless another is named; None for one in memory.
+
+    It lies beside the file itself, whatever links lead there: two ways to one file would have two budgets for its rows.
+
+    Raises:
+        StateError: the file has several names (hard links) and no state file lies beside this one; it may lie beside
+            another, which the file does not tell.
+
+    """
+    name = str(database)
+    if not name or name.startswith(":memory:"):
+        return None
+    path = Path(name).expanduser().resolve()
+    state = Path(f"{path}.dpsql")
+    if not state.exists() and path.is_file() and path.stat().st_nlink > 1:
+        raise StateError(
+            f"{path} has {path.stat().st_nlink} names (hard links), and its state file may lie beside another of them: "
+            "name the state file, as in state='clinic.dpsql'"
+        )
+    return state
+
+
+class LazyState:
+    """The state behind a session: opened when it exists, created by the first declaration.
+
+    A missing state file means that nothing is protected, so nothing can be queried.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._state: State | None = None
+        self._nothing: State | None = None
+
+    def read(self) -> State:
+        """The state for reading; an empty one in memory where no file exists yet."""
+        with self._lock:
+            if not self._state and not (self._path and self._path.exists()):
+                self._nothing = self._nothing or State.open(None, create=True)
+                return self._nothing
+            return self._open()
+
+    def write(self) -> State:
+        """The state for declarations; creates the file."""
+        with self._lock:
+            return self._open()
+
+    def _open(self) -> State:
+        if self._state is None:
+            self._state = State.open(self._path, create=True)
+            if self._path is None:
+                self._say_that_it_ends()
+        return self._state
+
+    def _say_that_it_ends(self) -> None:
+        _say_that_the_budget_ends()
+
+    def copied(self) -> LazyState:
+        """A state in memory that says what this one says now."""
+        copy = LazyState()
+        copy._state = self.read().copied()
+        return copy
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._lock:
+            for state in filter(None, (self._state, self._nothing)):
+                state.close()
+            self._state = self._nothing = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a query would be.
+
+    Attributes:
+        plan: as ``FROM dp_explain(…)`` shows it.
+        columns: name and DuckDB type of each column of the answer.
+
+    """
+
+    plan: Result
+    columns: tuple[tuple[str, str], ...]
+
+
+def is_select(text: str) -> bool:
+    """Whether a text is a SELECT, which alone has a plan.
+
+    Raises:
+        ParseError: it is no statement.
+
+    """
+    return isinstance(read_statement(text), SelectStatement)
 
 
 class Analyst:
     """A handle for one analyst: private SELECT, dp_query, dp_explain, dp_budget and their own dp_releases.
 
-    It has no connection to the database; everything it returns is a private answer or a fact about the books.
+    It has no connection to the database; everything it returns is a private answer or a fact about the state file.
     """
 
-    def __init__(self, desk: Desk, name: str) -> None:
-        self.__desk = desk
+    def __init__(self, runner: StatementRunner, name: str) -> None:
+        self.__desk = runner
         self.name = name
 
     def sql(
@@ -57,7 +172,7 @@ class Analyst:
         return f"Analyst({self.name!r})"
 
 
-class Session:
+class Session(contextlib.AbstractContextManager["Session"]):
     """The curator's session: their own DuckDB connection beside the private door.
 
     Threads may share a session. It is a context manager.
@@ -72,8 +187,10 @@ class Session:
         self, connection: duckdb.DuckDBPyConnection, state_path: Path | None, *, logs_changes: bool = True
     ) -> None:
         self.connection = connection
-        self._books = StateDrawer(state_path)
-        self._desk = Desk(self._books, DuckDBEngine(connection, native_library()), logs_changes=logs_changes)
+        self._access = LazyState(state_path)
+        self._runner = StatementRunner(
+            self._access, DuckDBEngine(connection, native_library()), logs_changes=logs_changes
+        )
 
     def sql(
         self,
@@ -99,13 +216,13 @@ class Session:
                 around a private query fails on its answer.
 
         """
-        return self._desk.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
+        return self._runner.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)
 
     def rehearse(self, declarations: Sequence[str], text: str, **options: object) -> Rehearsal:
         """Plan a query as it would be after some declarations; nothing is declared, charged or drawn.
 
         Args:
-            declarations: statements ``CALL dp_…(…)``, carried out on a copy of the books that is then forgotten.
+            declarations: statements ``CALL dp_…(…)``, carried out on a copy of the state file that is then forgotten.
             text: a SELECT.
             options: as for ``sql``.
 
@@ -113,7 +230,23 @@ class Session:
             DpsqlError: as the statements themselves would.
 
         """
-        return rehearse(self._books, self._desk.engine, declarations, text, options)
+        statement = read_statement(text)
+        if not isinstance(statement, SelectStatement):
+            raise ParseError("only a SELECT has a plan")
+        copied = self._access.copied()
+        runner = StatementRunner(copied, self._runner.engine)
+        try:
+            for declaration in declarations:
+                call = read_statement(declaration)
+                if not isinstance(call, FunctionCall) or call.name not in DECLARATIONS:
+                    raise ParseError(f"only declarations are rehearsed: {', '.join(DECLARATIONS)}")
+                declare(call, copied, runner.engine)
+            query, state, reader = runner.answerable(statement, options, CURATOR)
+            columns = tuple((column.name, column.type) for column in query.shown)
+            return Rehearsal(explain_table(query, state, reader), columns)
+        finally:
+            copied.close()
+            runner.sandbox.close()
 
     def progress(self) -> float | None:
         """How much of the rows of the query that began last has been read, 0 to 1; asked from another thread.
@@ -121,7 +254,7 @@ class Session:
         None where nothing is read at the moment, or DuckDB cannot say. It follows the rows, so it is for the curator:
         an analyst's handle has nothing like it.
         """
-        return self._desk.engine.progress()
+        return self._runner.engine.progress()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -129,7 +262,7 @@ class Session:
 
         It follows the rows, so it is for the curator: an analyst's handle has nothing like it.
         """
-        return warnings_now(self._books.read(), self._desk.engine)
+        return warnings_now(self._access.read(), self._runner.engine)
 
     def as_analyst(self, name: str) -> Analyst:
         """A handle without the connection, on which only private answers can be had.
@@ -138,16 +271,13 @@ class Session:
         """
         if folded(name.strip()) in ("", CURATOR):
             raise PolicyError("an analyst needs a name of their own")
-        return Analyst(self._desk, name.strip())
+        return Analyst(self._runner, name.strip())
 
     def close(self) -> None:
         """Close the state file, the sandbox and the database."""
-        self._books.close()
-        self._desk.sandbox.close()
+        self._access.close()
+        self._runner.sandbox.close()
         self.connection.close()
-
-    def __enter__(self) -> Session:
-        return self
 
     def __exit__(
         self,
@@ -156,6 +286,23 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def table_identity(session: Session, name: str) -> str | None:
+    """Identity by which policy and releases know a table or view, from its name in SQL; None where there is none.
+
+    Raises:
+        PolicyError: the text is not a name.
+
+    """
+    schema = DuckDBEngine(session.connection).resolve(split_name(name))
+    return None if schema is None else schema.canonical
+
+
+def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], Result]:
+    """``Session.sql``, of the curator, on a database that is reached otherwise than in this process."""
+    runner = StatementRunner(LazyState(state_path), DuckDBEngine(connection))
+    return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 
 
 def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, **duckdb_config: object) -> Session:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.state.ledger import Charged, ChargeItem, Ledger, Spent
-from dpsql.state.locks import Locks
+from dpsql.state.database import Locks
+from dpsql.state.ledger import Charged, ChargeItem, Ledger, ReleaseHistory, Spent
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -24,8 +24,8 @@ from dpsql.state.policy import (
     rho_nano_up,
 )
 from dpsql.state.records import (
+    Additions,
     AutoChoice,
-    Frame,
     KeyList,
     Level,
     Pin,
@@ -41,12 +41,12 @@ from dpsql.state.state import State
 __all__ = [
     "DELTA_UNITS_PER_ONE",
     "NANO_PER_RHO",
+    "Additions",
     "AutoChoice",
     "ChargeItem",
     "Charged",
     "ClearedAnalyst",
     "Domain",
-    "Frame",
     "KeyList",
     "Ledger",
     "Level",
@@ -58,6 +58,7 @@ __all__ = [
     "ProtectedTable",
     "PublicTable",
     "Release",
+    "ReleaseHistory",
     "RememberedTable",
     "SideTable",
     "Snapshot",

@@ -25,29 +25,18 @@ MAX_ROWS_PER_GROUP = 10**9
 MAX_MIN_UNITS = 10**12
 
 
-def _exact(amount: float | Decimal, error: type[DpsqlError], noun: str) -> Fraction:
-    """Read a number as the shortest decimal that names it: 0.3 is three tenths, not the float beside it.
+def _units(amount: float | Decimal, noun: str, per_one: int, most: int, error: type[DpsqlError]) -> Fraction:
+    """Count an amount in units, by the shortest decimal that names it: 0.3 is three tenths, not the float beside it.
 
     A budget of 0.3 (rounded down) then pays for a query at 0.3 (rounded up).
     """
     decimal = amount if isinstance(amount, Decimal) else Decimal(repr(float(amount)))
     if not decimal.is_finite() or decimal < 0:
         raise error(f"{noun} must be a finite number that is not negative")
-    return Fraction(decimal)
-
-
-def _rho_nano(rho: float | Decimal, error: type[DpsqlError]) -> Fraction:
-    exact = _exact(rho, error, "rho") * NANO_PER_RHO
-    if exact > MAX_RHO_NANO:
-        raise error(f"rho must not exceed {MAX_RHO_NANO // NANO_PER_RHO}")
-    return exact
-
-
-def _delta_units(delta: float | Decimal, error: type[DpsqlError]) -> Fraction:
-    exact = _exact(delta, error, "delta")
-    if exact > 1:
-        raise error("delta must not exceed 1")
-    return exact * DELTA_UNITS_PER_ONE
+    units = Fraction(decimal) * per_one
+    if units > most:
+        raise error(f"{noun} must not exceed {most // per_one}")
+    return units
 
 
 def rho_nano_up(rho: float | Decimal) -> int:
@@ -56,22 +45,22 @@ def rho_nano_up(rho: float | Decimal) -> int:
     >>> rho_nano_up(0.3), rho_nano_up(1e-12)
     (300000000, 1)
     """
-    return math.ceil(_rho_nano(rho, CalibrationError))
+    return math.ceil(_units(rho, "rho", NANO_PER_RHO, MAX_RHO_NANO, CalibrationError))
 
 
 def rho_nano_down(rho: float | Decimal) -> int:
     """Return the budget ``rho`` in nano-rho, rounded down."""
-    return math.floor(_rho_nano(rho, PolicyError))
+    return math.floor(_units(rho, "rho", NANO_PER_RHO, MAX_RHO_NANO, PolicyError))
 
 
 def delta_units_up(delta: float | Decimal) -> int:
     """Return the price of ``delta`` in multiples of 2**-100, rounded up."""
-    return math.ceil(_delta_units(delta, CalibrationError))
+    return math.ceil(_units(delta, "delta", DELTA_UNITS_PER_ONE, DELTA_UNITS_PER_ONE, CalibrationError))
 
 
 def delta_units_down(delta: float | Decimal) -> int:
     """Return the budget ``delta`` in multiples of 2**-100, rounded down."""
-    return math.floor(_delta_units(delta, PolicyError))
+    return math.floor(_units(delta, "delta", DELTA_UNITS_PER_ONE, DELTA_UNITS_PER_ONE, PolicyError))
 
 
 def _float_not_above(exact: Fraction) -> float:
@@ -97,15 +86,15 @@ def _folded(name: str) -> str:
     return name.strip().translate(_ASCII_LOWER)
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise PolicyError(message)
+def _require(*rules: tuple[bool, str]) -> None:
+    """Refuse a declaration that breaks a rule, with the message of the first one that it breaks."""
+    for holds, message in rules:
+        if not holds:
+            raise PolicyError(message)
 
 
-def _is_count(value: object, *, least: int, most: int | None = None) -> bool:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return False
-    return value >= least and (most is None or value <= most)
+def _is_count(value: object, *, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +115,20 @@ class Unit:
     delta_conversion: float
 
     def __post_init__(self) -> None:
-        _require(bool(self.name), "a privacy unit needs a name")
         _require(
-            _is_count(self.rho_budget, least=1, most=MAX_RHO_NANO),
-            f"the rho budget of unit {self.name!r} must be at least one nano-rho",
-        )
-        _require(
-            _is_count(self.delta_threshold, least=0, most=DELTA_UNITS_PER_ONE - 1),
-            f"the threshold delta of unit {self.name!r} must be in [0, 1)",
-        )
-        _require(
-            0.0 < self.delta_conversion < 1.0,
-            f"the conversion delta of unit {self.name!r} must be between 0 and 1",
+            (bool(self.name), "a privacy unit needs a name"),
+            (
+                _is_count(self.rho_budget, least=1, most=MAX_RHO_NANO),
+                f"the rho budget of unit {self.name!r} must be at least one nano-rho",
+            ),
+            (
+                _is_count(self.delta_threshold, least=0, most=DELTA_UNITS_PER_ONE - 1),
+                f"the threshold delta of unit {self.name!r} must be in [0, 1)",
+            ),
+            (
+                0.0 < self.delta_conversion < 1.0,
+                f"the conversion delta of unit {self.name!r} must be between 0 and 1",
+            ),
         )
 
 
@@ -178,48 +169,52 @@ class ProtectedTable:
     separate_people: bool = False
 
     def __post_init__(self) -> None:
-        _require(bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names")
-        for noun, value, most in (
+        counts = (
             ("max_groups", self.max_groups, MAX_GROUPS),
             ("max_rows_per_group", self.max_rows_per_group, MAX_ROWS_PER_GROUP),
             ("default rho in nano-rho", self.default_rho, MAX_RHO_NANO),
             ("min_units", self.min_units, MAX_MIN_UNITS),
             ("the rho ceiling in nano-rho", self.rho_ceiling, MAX_RHO_NANO),
-        ):
+        )
+        _require(
+            (bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names"),
+            *(
+                (
+                    value is None or _is_count(value, least=1, most=most),
+                    f"{noun} of table {self.table!r} must be a whole number from 1 to {most}",
+                )
+                for noun, value, most in counts
+            ),
+            (
+                self.default_rho is None or self.default_epsilon is None,
+                f"table {self.table!r} takes a default rho or a default epsilon, not both",
+            ),
+            (
+                self.default_epsilon is None or 0.0 < self.default_epsilon < math.inf,
+                f"the default epsilon of table {self.table!r} must be positive and finite",
+            ),
+            (
+                self.default_delta is None or 0.0 < self.default_delta < 1.0,
+                f"the default delta of table {self.table!r} must be between 0 and 1",
+            ),
+        )
+        if self.rho_window is not None:
+            low, high = self.rho_window
             _require(
-                value is None or _is_count(value, least=1, most=most),
-                f"{noun} of table {self.table!r} must be a whole number from 1 to {most}",
+                (
+                    _is_count(low, least=1, most=MAX_RHO_NANO) and _is_count(high, least=low + 1, most=MAX_RHO_NANO),
+                    f"the rho window of table {self.table!r} needs a lower level and a higher one",
+                ),
+                (
+                    self.default_epsilon is None,
+                    f"a window is a range of rho: table {self.table!r} takes a default rho with it, not a default "
+                    "epsilon",
+                ),
+                (
+                    self.rho_ceiling in (None, high),
+                    f"the rho ceiling of table {self.table!r} must be the upper end of its window",
+                ),
             )
-        _require(
-            self.default_rho is None or self.default_epsilon is None,
-            f"table {self.table!r} takes a default rho or a default epsilon, not both",
-        )
-        _require(
-            self.default_epsilon is None or 0.0 < self.default_epsilon < math.inf,
-            f"the default epsilon of table {self.table!r} must be positive and finite",
-        )
-        _require(
-            self.default_delta is None or 0.0 < self.default_delta < 1.0,
-            f"the default delta of table {self.table!r} must be between 0 and 1",
-        )
-        self._check_window()
-
-    def _check_window(self) -> None:
-        if self.rho_window is None:
-            return
-        low, high = self.rho_window
-        _require(
-            _is_count(low, least=1) and _is_count(high, least=low + 1, most=MAX_RHO_NANO),
-            f"the rho window of table {self.table!r} needs a lower level and a higher one",
-        )
-        _require(
-            self.default_epsilon is None,
-            f"a window is a range of rho: table {self.table!r} takes a default rho with it, not a default epsilon",
-        )
-        _require(
-            self.rho_ceiling in (None, high),
-            f"the rho ceiling of table {self.table!r} must be the upper end of its window",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +236,12 @@ class Link:
 
     def __post_init__(self) -> None:
         _require(
-            bool(self.columns) and len(self.columns) == len(self.parent_columns),
-            f"a link of table {self.table!r} needs as many columns as the key of {self.parent!r}",
+            (
+                0 < len(self.columns) == len(self.parent_columns),
+                f"a link of table {self.table!r} needs as many columns as the key of {self.parent!r}",
+            ),
+            (self.table != self.parent, f"table {self.table!r} cannot be its own parent"),
         )
-        _require(self.table != self.parent, f"table {self.table!r} cannot be its own parent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +252,12 @@ class ClearedAnalyst:
     rho_limit: int | None
 
     def __post_init__(self) -> None:
-        _require(bool(self.name), "an analyst needs a name")
         _require(
-            self.rho_limit is None or _is_count(self.rho_limit, least=1, most=MAX_RHO_NANO),
-            f"the rho limit of analyst {self.name!r} must be at least one nano-rho",
+            (bool(self.name), "an analyst needs a name"),
+            (
+                self.rho_limit is None or _is_count(self.rho_limit, least=1, most=MAX_RHO_NANO),
+                f"the rho limit of analyst {self.name!r} must be at least one nano-rho",
+            ),
         )
 
 
@@ -293,7 +292,7 @@ class PublicTable:
     decision: str | None = None
 
     def __post_init__(self) -> None:
-        _require(bool(self.table), "a public table needs a name")
+        _require((bool(self.table), "a public table needs a name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,23 +310,29 @@ class Domain:
 
     def __post_init__(self) -> None:
         place = f"{self.table!r}.{self.column!r}"
-        _require(bool(self.table and self.column), "a domain needs a table and a column")
         _require(
-            self.bounds is not None or self.keys is not None or self.keys_from is not None,
-            f"the domain of {place} declares neither bounds nor keys",
+            (bool(self.table and self.column), "a domain needs a table and a column"),
+            (
+                any(known is not None for known in (self.bounds, self.keys, self.keys_from)),
+                f"the domain of {place} declares neither bounds nor keys",
+            ),
         )
         if self.bounds is not None:
             low, high = self.bounds
             _require(
-                low < high and math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low),
-                f"the bounds of {place} must be finite, with the lower one below the upper one",
+                (
+                    low < high and math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low),
+                    f"the bounds of {place} must be finite, with the lower one below the upper one",
+                )
             )
         if self.keys is not None:
-            _require(self.keys_from is None, f"the keys of {place} come from a list or a table, not from both")
-            _require(bool(self.keys), f"the list of keys of {place} is empty")
-            _require(len(set(self.keys)) == len(self.keys), f"the list of keys of {place} repeats a key")
+            _require(
+                (self.keys_from is None, f"the keys of {place} come from a list or a table, not from both"),
+                (bool(self.keys), f"the list of keys of {place} is empty"),
+                (len(set(self.keys)) == len(self.keys), f"the list of keys of {place} repeats a key"),
+            )
         if self.keys_from is not None:
-            _require(all(self.keys_from), f"the keys of {place} need a table and a column")
+            _require((all(self.keys_from), f"the keys of {place} need a table and a column"))
 
 
 @dataclass(frozen=True, slots=True)

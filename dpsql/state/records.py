@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dpsql.errors import ReleaseError
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What is grouped, and the secret salt that picks the groups which each unit keeps in it."""
-
-    frame_hash: str
-    unit: str
-    tables: tuple[str, ...]
-    salt: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,3 +219,33 @@ class TableMark:
     table: str
     version: str
     parts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Additions:
+    """What is stored of a frame in one transaction.
+
+    Attributes:
+        new_keys: keys that the frame did not hold; they get the next key ids.
+        points: new points, each with a value for every key of the frame, the new ones included.
+        charge_ids: as returned by ``Ledger.charge``; each pays once.
+        release: what the analyst will be shown.
+        snapshot: the exact histogram of a frame that is drawn from it ever after; written once.
+        thresholds: for points that were stored without one.
+        choices: which histograms AUTO chose by.
+        marks: of the tables that were read; the first of each version is kept.
+        lists: public lists of keys that are others than before.
+        pins: which points the analyst is shown from now on; the first for a question stands.
+
+    """
+
+    new_keys: pa.Table | None = None
+    points: Sequence[Point] = ()
+    charge_ids: Sequence[int] = ()
+    release: Release | None = None
+    snapshot: Snapshot | None = None
+    thresholds: Sequence[Threshold] = ()
+    choices: Sequence[AutoChoice] = ()
+    marks: Sequence[TableMark] = ()
+    lists: Sequence[KeyList] = ()
+    pins: Sequence[Pin] = ()

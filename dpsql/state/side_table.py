@@ -1,12 +1,13 @@
-"""The side table: frames with salts and keys, points, releases. It holds all true keys and hidden values."""
+"""The side table: frames with salts and keys, and points. It holds all true keys and hidden values."""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from datetime import datetime
 
 import numpy as np
@@ -14,35 +15,41 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
-from dpsql.state.auto_choice import keep_choices, kept_level
-from dpsql.state.decoded import Decoded
-from dpsql.state.key_lists import keep_lists
-from dpsql.state.marks import keep_marks
-from dpsql.state.pins import insert_lowered_point, insert_pins, read_pins
-from dpsql.state.records import (
-    AutoChoice,
-    Frame,
-    KeyList,
-    Level,
-    Pin,
-    Point,
-    Release,
-    Snapshot,
-    TableMark,
-    Threshold,
-)  # fmt: skip
-from dpsql.state.schema import Database
+from dpsql.state.database import Database, insert_row, select_rows
+from dpsql.state.ledger import record_release
+from dpsql.state.records import Additions, Level, Point, Snapshot, Threshold
+
+Integers = npt.NDArray[np.int64]
+# Statistic, levels, and when the point was made: a file that was restored may hold another point in its place.
+VectorName = tuple[str, int, int, datetime]
 
 SALT_BYTES = 16
+_MOST_BYTES = 2**28
+
+# Columns of points, and of points that are made of independent releases, by the names of their fields.
+_COLUMNS_OF_BOTH = (
+    "statistic_hash", "rho_nano", "frame_hash", "lattice_exponent", "sigma", "created_at", "correlation",
+    "floor_correlation", "floor",
+)  # fmt: skip
+
+_POINTS = f"""
+SELECT id, value_count, {", ".join(_COLUMNS_OF_BOTH)}, tau, threshold_delta_units, source_rho AS source_rho_nano,
+       0 AS release_rho_nano FROM point
+UNION ALL
+SELECT id, value_count, {", ".join(_COLUMNS_OF_BOTH)}, NULL, '0', release_rho, release_rho FROM lowered_point
+"""
+
+_FRAME = """
+SELECT unit, (SELECT coalesce(sum(row_count), 0) FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash)
+FROM frame WHERE frame_hash = ?
+"""
 
 
 def _arrow_blob(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
-    blob: bytes = sink.getvalue().to_pybytes()
-    return blob
+    return bytes(sink.getvalue())
 
 
 def _arrow_table(blob: bytes) -> pa.Table:
@@ -54,10 +61,6 @@ def _arrow_table(blob: bytes) -> pa.Table:
         raise StateError("the state is damaged: stored Arrow data cannot be read") from None
 
 
-def _values_blob(values: npt.NDArray[np.int64]) -> bytes:
-    return _arrow_blob(pa.table({"value": pa.array(values)}))
-
-
 def _values(blob: bytes, value_count: int) -> npt.NDArray[np.int64]:
     table = _arrow_table(blob)
     if table.column_names != ["value"] or table.num_rows != value_count:
@@ -65,13 +68,6 @@ def _values(blob: bytes, value_count: int) -> npt.NDArray[np.int64]:
     values: npt.NDArray[np.int64] = table["value"].combine_chunks().to_numpy(zero_copy_only=False)
     values.setflags(write=False)
     return values
-
-
-def _key_count(connection: sqlite3.Connection, frame_hash: str) -> int:
-    row = connection.execute(
-        "SELECT coalesce(sum(row_count), 0) FROM key_chunk WHERE frame_hash = ?", (frame_hash,)
-    ).fetchone()
-    return int(row[0])
 
 
 def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table, blob: bytes) -> None:
@@ -87,47 +83,14 @@ def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table
     )
 
 
-def _unit_of_frame(connection: sqlite3.Connection, frame_hash: str) -> str:
-    row = connection.execute("SELECT unit FROM frame WHERE frame_hash = ?", (frame_hash,)).fetchone()
-    if row is None:
-        raise ReleaseError("the frame of a point is not in the state")
-    return str(row[0])
-
-
-def _top_level(connection: sqlite3.Connection, statistic_hash: str) -> tuple[int | None, int]:
-    """Return the id and the rho (nano) of the highest point of a statistic; (None, 0) if it has none."""
-    row = connection.execute(
-        "SELECT id, rho_nano FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC LIMIT 1",
-        (statistic_hash,),
-    ).fetchone()
-    return (None, 0) if row is None else (row[0], row[1])
-
-
 def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> None:
+    row = {name: getattr(point, name) for name in _COLUMNS_OF_BOTH}
+    row |= {"value_count": len(point.values), "noisy_values": blob}
     if point.release_rho_nano:
-        insert_lowered_point(connection, point, blob)
-        return
-    connection.execute(
-        "INSERT INTO point (statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, "
-        "threshold_delta_units, created_at, noisy_values, correlation, floor_correlation, floor, source_rho) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            point.statistic_hash,
-            point.rho_nano,
-            point.frame_hash,
-            len(point.values),
-            point.lattice_exponent,
-            point.sigma,
-            point.tau,
-            str(point.threshold_delta_units),
-            point.created_at.isoformat(),
-            blob,
-            point.correlation,
-            point.floor_correlation,
-            point.floor,
-            point.source_rho_nano,
-        ),
-    )
+        insert_row(connection, "lowered_point", {**row, "release_rho": point.release_rho_nano})
+    else:
+        own = {"tau": point.tau, "threshold_delta_units": point.threshold_delta_units}
+        insert_row(connection, "point", {**row, **own, "source_rho": point.source_rho_nano})
 
 
 def _set_threshold(connection: sqlite3.Connection, threshold: Threshold) -> None:
@@ -139,87 +102,109 @@ def _set_threshold(connection: sqlite3.Connection, threshold: Threshold) -> None
         raise ReleaseError("a threshold was charged for a point that has one, or that is not stored")
 
 
-def _close_charges(
-    connection: sqlite3.Connection, unit: str, charge_ids: Sequence[int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Mark each charge with the top point of its statistic; return nano-rho and delta units paid, by statistic."""
-    paid_rho: dict[str, int] = {}
-    paid_delta: dict[str, int] = {}
-    for charge_id in charge_ids:
-        row = connection.execute(
-            "SELECT unit, statistic_hash, rho_nano, delta_units FROM charge WHERE id = ?", (charge_id,)
+def _tops(connection: sqlite3.Connection, points: Sequence[Point]) -> Counter[str]:
+    """The rho (nano) of the highest stored point of each point's statistic; 0 where none is stored."""
+    select = "SELECT coalesce(max(rho_nano), 0) FROM point WHERE statistic_hash = ?"
+    statistics = {point.statistic_hash for point in points}
+    return Counter({one: connection.execute(select, (one,)).fetchone()[0] for one in statistics})
+
+
+def _settle(connection: sqlite3.Connection, unit: str, additions: Additions, tops: Counter[str]) -> None:
+    """Mark each charge with the top point of its statistic; refuse what was not paid.
+
+    That is: what the tops rose by, releases of their own below the top, and thresholds.
+
+    Args:
+        connection: in the transaction that stored what is added.
+        unit: the unit that paid.
+        additions: new points and thresholds, and the charges that pay for them.
+        tops: level of the top of each statistic before they were added.
+
+    Raises:
+        ReleaseError: a charge is of another unit, pays for no point, or has paid before; or a level or a threshold
+            costs more than was paid.
+
+    """
+    paid_rho, paid_delta = Counter[str](), Counter[str]()
+    for charge_id in additions.charge_ids:
+        charge = connection.execute(
+            "SELECT statistic_hash, rho_nano, delta_units FROM charge WHERE id = ? AND unit = ?", (charge_id, unit)
         ).fetchone()
-        if row is None or row[0] != unit:
+        if charge is None:
             raise ReleaseError("a point was to be stored with a charge that is not in its unit's ledger")
-        point_id, _ = _top_level(connection, row[1])
-        if point_id is None:
-            raise ReleaseError("a charge was to be closed although its statistic has no point")
+        statistic, rho_nano, delta_units = charge
         try:
-            connection.execute("INSERT INTO closed_charge (charge_id, point_id) VALUES (?, ?)", (charge_id, point_id))
+            closed = connection.execute(
+                "INSERT INTO closed_charge (charge_id, point_id) "
+                "SELECT ?, id FROM point WHERE statistic_hash = ? ORDER BY rho_nano DESC LIMIT 1",
+                (charge_id, statistic),
+            ).rowcount
         except sqlite3.IntegrityError as error:
             raise ReleaseError("a charge has paid for a stored point already; ask again") from error
-        paid_rho[row[1]] = paid_rho.get(row[1], 0) + row[2]
-        paid_delta[row[1]] = paid_delta.get(row[1], 0) + int(row[3])
-    return paid_rho, paid_delta
-
-
-def _require_paid(
-    points: Sequence[Point],
-    thresholds: Sequence[Threshold],
-    tops: Mapping[str, int],
-    rises: Mapping[str, int],
-    paid: tuple[Mapping[str, int], Mapping[str, int]],
-) -> None:
-    """Refuse what was not paid: rises over the top, releases of their own below it, and thresholds."""
-    rho_nano, delta_units = Counter(rises), Counter[str]()
-    for threshold in thresholds:
-        delta_units[threshold.statistic_hash] += threshold.delta_units
-    for point in points:
-        delta_units[point.statistic_hash] += point.threshold_delta_units
+        if not closed:
+            raise ReleaseError("a charge was to be closed although its statistic has no point")
+        paid_rho[statistic] += rho_nano
+        paid_delta[statistic] += int(delta_units)
+    due_rho = _tops(connection, additions.points) - tops
+    due_delta = Counter[str]()
+    for threshold in additions.thresholds:
+        due_delta[threshold.statistic_hash] += threshold.delta_units
+    for point in additions.points:
+        due_delta[point.statistic_hash] += point.threshold_delta_units
         # what is not made of another point was drawn
         if point.source_rho_nano is None and point.rho_nano <= tops[point.statistic_hash]:
-            rho_nano[point.statistic_hash] += point.rho_nano
-    if any(due > paid[0].get(statistic, 0) for statistic, due in rho_nano.items()):
+            due_rho[point.statistic_hash] += point.rho_nano
+    if any(due > paid_rho[statistic] for statistic, due in due_rho.items()):
         raise ReleaseError("a point was to be stored without a charge that pays for it")
-    if any(due > paid[1].get(statistic, 0) for statistic, due in delta_units.items()):
+    if any(due > paid_delta[statistic] for statistic, due in due_delta.items()):
         raise ReleaseError("a threshold was to be stored without a charge that pays for it")
 
 
-def _insert_release(connection: sqlite3.Connection, release: Release) -> None:
-    connection.execute(
-        "INSERT INTO release (analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
-        "charged_rho_nano, charged_delta_units, reused, table_versions, levels, changed) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            release.analyst,
-            release.query_hash,
-            release.at.isoformat(),
-            json.dumps(release.statistics),
-            release.mechanism,
-            release.rho_nano,
-            release.epsilon,
-            release.delta,
-            release.charged_rho_nano,
-            str(release.charged_delta_units),
-            int(release.reused),
-            json.dumps(release.table_versions),
-            json.dumps(release.levels),
-            json.dumps(release.changed),
-        ),
-    )
+class Decoded:
+    """The vectors that were used last, up to a quarter of a gigabyte; threads share it.
+
+    A point's vector never changes once it is stored, so what is here under its name is what the file holds.
+    """
+
+    def __init__(self) -> None:
+        self._vectors: OrderedDict[VectorName, Integers] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, name: VectorName) -> Integers | None:
+        """The vector of a stored point; None where it is not at hand."""
+        with self._lock:
+            if name in self._vectors:
+                self._vectors.move_to_end(name)
+            return self._vectors.get(name)
+
+    def put(self, name: VectorName, vector: Integers) -> None:
+        """Keep a read-only copy of what is stored, and let go of what was used longest ago."""
+        if vector.flags.writeable:
+            vector = vector.copy()
+            vector.setflags(write=False)
+        with self._lock:
+            if name in self._vectors:
+                self._bytes -= self._vectors.pop(name).nbytes
+            self._vectors[name] = vector
+            self._bytes += vector.nbytes
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= self._vectors.popitem(last=False)[1].nbytes
 
 
 class SideTable:
-    """Frames, keys, points and releases of one state."""
+    """Frames, keys and points of one state."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._decoded = Decoded()
 
-    def frame(
+    def frame_salt(
         self, frame_hash: str, unit: str, tables: Sequence[str], base_hash: str = "", generation: int = 0
-    ) -> Frame:
-        """Return the frame, creating it with a fresh salt the first time; every process gets the same salt.
+    ) -> bytes:
+        """Return the secret salt that picks what of a unit counts in a frame, which it stores the first time.
+
+        Every process gets the same.
 
         Args:
             frame_hash: its identity.
@@ -234,40 +219,39 @@ class SideTable:
         """
         select = "SELECT unit, tables, salt FROM frame WHERE frame_hash = ?"
         listed = json.dumps(list(tables))
-        with self._database.read() as connection:
-            row = connection.execute(select, (frame_hash,)).fetchone()
-        if row is None:
+        rows = self._database.rows(select, frame_hash)
+        if not rows:
             with self._database.write() as connection:
                 connection.execute(
                     "INSERT INTO frame (frame_hash, unit, tables, salt, base_hash, generation) "
                     "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (frame_hash) DO NOTHING",
                     (frame_hash, unit, listed, os.urandom(SALT_BYTES), base_hash or frame_hash, generation),
                 )
-                row = connection.execute(select, (frame_hash,)).fetchone()
-        if row[:2] != (unit, listed):
+                rows = select_rows(connection, select, (frame_hash,))
+        (row,) = rows
+        if (row["unit"], row["tables"]) != (unit, listed):
             raise StateError("a frame hash stands for two frames")
-        return Frame(frame_hash, unit, tuple(tables), row[2])
+        return bytes(row["salt"])
 
     def generation(self, base_hash: str) -> int | None:
         """Return the last generation of a frame of which anything was stored, None before the first."""
-        with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT max(generation) FROM frame WHERE coalesce(base_hash, frame_hash) = ? "
-                "AND EXISTS (SELECT 1 FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash)",
-                (base_hash,),
-            ).fetchone()
-        return None if row[0] is None else int(row[0])
+        (row,) = self._database.rows(
+            "SELECT max(generation) AS last FROM frame WHERE coalesce(base_hash, frame_hash) = ? "
+            "AND EXISTS (SELECT 1 FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash)",
+            base_hash,
+        )
+        last: int | None = row["last"]
+        return last
 
     def frame_keys(self, frame_hash: str) -> pa.Table | None:
         """Return every key that the frame ever met, None if none was stored yet; row number = key id."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT row_count, keys FROM key_chunk WHERE frame_hash = ? ORDER BY number", (frame_hash,)
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT row_count, keys AS blob FROM key_chunk WHERE frame_hash = ? ORDER BY number", frame_hash
+        )
         if not rows:
             return None
-        chunks = [_arrow_table(blob) for _, blob in rows]
-        row_count = sum(row[0] for row in rows)
+        chunks = [_arrow_table(row["blob"]) for row in rows]
+        row_count = sum(row["row_count"] for row in rows)
         if not chunks[0].column_names:
             # Without GROUP BY the key has no columns, and Arrow's format does not count rows of those.
             return pa.table({"": pa.nulls(row_count)}).select([])
@@ -278,86 +262,50 @@ class SideTable:
 
     def levels(self, statistic_hash: str) -> tuple[Level, ...]:
         """Return what is stored for the statistic without its values, highest level first."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT rho_nano, sigma, tau, threshold_delta_units, correlation, floor_correlation, value_count, "
-                f"source_rho, release_rho FROM ({_POINTS}) WHERE statistic_hash = ? ORDER BY 1 DESC, 9 DESC",
-                (statistic_hash,),
-            ).fetchall()
-        return tuple(Level(row[0], row[1], row[2], int(row[3]), *row[4:]) for row in rows)
+        rows = self._database.rows(
+            "SELECT rho_nano, sigma, tau, threshold_delta_units, correlation, floor_correlation, value_count, "
+            f"source_rho_nano, release_rho_nano FROM ({_POINTS}) WHERE statistic_hash = ? "
+            "ORDER BY rho_nano DESC, release_rho_nano DESC",
+            statistic_hash,
+        )
+        return tuple(Level(**row) for row in rows)
 
     def point(self, statistic_hash: str, rho_nano: int, release_rho_nano: int = 0) -> Point | None:
         """Return the point at a level, or the one made of an independent release there; None if there is none."""
+        place = (statistic_hash, rho_nano, release_rho_nano)
         with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT rho_nano, frame_hash, lattice_exponent, sigma, tau, threshold_delta_units, "
-                "created_at, value_count, id, correlation, floor_correlation, floor, source_rho "
-                f"FROM ({_POINTS}) WHERE statistic_hash = ? AND rho_nano = ? AND release_rho = ?",
-                (statistic_hash, rho_nano, release_rho_nano),
-            ).fetchone()
-            if row is None:
+            rows = select_rows(
+                connection,
+                f"SELECT * FROM ({_POINTS}) WHERE statistic_hash = ? AND rho_nano = ? AND release_rho_nano = ?",
+                place,
+            )
+            if not rows:
                 return None
+            (row,) = rows
+            number, count = row.pop("id"), row.pop("value_count")
             # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
-            name = (statistic_hash, rho_nano, f"{release_rho_nano} {row[6]}")
+            name = (*place, row["created_at"])
             values = self._decoded.get(name)
-            if values is None or len(values) != row[7]:
+            if values is None or len(values) != count:
                 table = "lowered_point" if release_rho_nano else "point"
-                blob = connection.execute(f"SELECT noisy_values FROM {table} WHERE id = ?", (row[8],)).fetchone()[0]
-                values = _values(blob, row[7])
+                blob = connection.execute(f"SELECT noisy_values FROM {table} WHERE id = ?", (number,)).fetchone()[0]
+                values = _values(blob, count)
                 self._decoded.put(name, values)
-        return Point(
-            statistic_hash=statistic_hash,
-            rho_nano=row[0],
-            frame_hash=row[1],
-            values=values,
-            lattice_exponent=row[2],
-            sigma=row[3],
-            tau=row[4],
-            threshold_delta_units=int(row[5]),
-            correlation=row[9],
-            floor_correlation=row[10],
-            floor=row[11],
-            source_rho_nano=row[12],
-            release_rho_nano=release_rho_nano,
-            created_at=datetime.fromisoformat(row[6]),
-        )
+        return Point(values=values, **row)
 
     def snapshot(self, frame_hash: str) -> Snapshot | None:
         """Return the frame's exact histogram, None if it has none."""
-        with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT exact_values, value_count, floor FROM snapshot WHERE frame_hash = ?", (frame_hash,)
-            ).fetchone()
-        return None if row is None else Snapshot(_values(row[0], row[1]), row[2])
+        rows = self._database.rows(
+            "SELECT exact_values, value_count, floor FROM snapshot WHERE frame_hash = ?", frame_hash
+        )
+        return next((Snapshot(_values(row["exact_values"], row["value_count"]), row["floor"]) for row in rows), None)
 
-    def store(
-        self,
-        frame_hash: str,
-        new_keys: pa.Table | None,
-        points: Sequence[Point],
-        charge_ids: Sequence[int],
-        release: Release | None = None,
-        snapshot: Snapshot | None = None,
-        thresholds: Sequence[Threshold] = (),
-        choices: Sequence[AutoChoice] = (),
-        marks: Sequence[TableMark] = (),
-        lists: Sequence[KeyList] = (),
-        pins: Sequence[Pin] = (),
-    ) -> None:
+    def store(self, frame_hash: str, additions: Additions) -> None:
         """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.
 
         Args:
-            frame_hash: the frame of all ``points``.
-            new_keys: keys that the frame did not hold; they get the next key ids.
-            points: new points, each with a value for every key of the frame, the new ones included.
-            charge_ids: as returned by ``Ledger.charge``; each pays once.
-            release: what the analyst will be shown.
-            snapshot: the exact histogram of a frame that is drawn from it ever after; written once.
-            thresholds: for points that were stored without one.
-            choices: which histograms AUTO chose by.
-            marks: of the tables that were read; the first of each version is kept.
-            lists: public lists of keys that are others than before.
-            pins: which points the analyst is shown from now on; the first for a question stands.
+            frame_hash: the frame of all new points.
+            additions: what is stored.
 
         Raises:
             ReleaseError: a point does not cover the keys of its frame, or was drawn for more than its charges pay, or
@@ -366,136 +314,38 @@ class SideTable:
             StateError: a point of the same rho is stored already, or the file could not be written.
 
         """
+        points, new_keys, snapshot = additions.points, additions.new_keys, additions.snapshot
         if any(point.frame_hash != frame_hash for point in points):
             raise ReleaseError("the points belong to another frame")
         # Compressed before the transaction, which holds up every other writer.
-        blobs = [_values_blob(point.values) for point in points]
-        keys_blob = None if new_keys is None else _arrow_blob(new_keys)
-        exact_blob = None if snapshot is None else _values_blob(snapshot.values)
+        blobs = [_arrow_blob(pa.table({"value": pa.array(point.values)})) for point in points]
+        keys_blob = b"" if new_keys is None else _arrow_blob(new_keys)
+        exact_blob = b"" if snapshot is None else _arrow_blob(pa.table({"value": pa.array(snapshot.values)}))
         with self._database.write() as connection:
-            unit = _unit_of_frame(connection, frame_hash)
-            if new_keys is not None and keys_blob is not None:
+            frame = connection.execute(_FRAME, (frame_hash,)).fetchone()
+            if frame is None:
+                raise ReleaseError("the frame of a point is not in the state")
+            unit, key_count = frame
+            if new_keys is not None:
                 _insert_keys(connection, frame_hash, new_keys, keys_blob)
-            key_count = _key_count(connection, frame_hash)
+                key_count += new_keys.num_rows
             if snapshot is not None:
                 if len(snapshot.values) != key_count:
                     raise ReleaseError("a snapshot must have one value for each key of its frame")
-                connection.execute(
-                    "INSERT INTO snapshot (frame_hash, value_count, floor, exact_values) VALUES (?, ?, ?, ?)",
-                    (frame_hash, len(snapshot.values), snapshot.floor, exact_blob),
-                )
-            hashes = {point.statistic_hash for point in points}
-            before = {statistic: _top_level(connection, statistic)[1] for statistic in hashes}
-            for point, blob in zip(points, blobs, strict=True):
-                if len(point.values) != key_count * point.cells:
-                    raise ReleaseError("a point must have one value for each key of its frame, and each of its cells")
-                _insert_point(connection, point, blob)
-            for threshold in thresholds:
-                _set_threshold(connection, threshold)
-            paid = _close_charges(connection, unit, charge_ids)
-            rises = {statistic: _top_level(connection, statistic)[1] - level for statistic, level in before.items()}
-            _require_paid(points, thresholds, before, rises, paid)
-            keep_choices(connection, choices)
-            if release is not None:
-                _insert_release(connection, release)
-                keep_marks(connection, marks, release.at)
-                keep_lists(connection, lists)
-            insert_pins(connection, pins)
+                row = {"frame_hash": frame_hash, "value_count": key_count, "floor": snapshot.floor}
+                insert_row(connection, "snapshot", {**row, "exact_values": exact_blob})
+            if points or additions.thresholds or additions.charge_ids:
+                tops = _tops(connection, points)
+                for point, blob in zip(points, blobs, strict=True):
+                    if len(point.values) != key_count * point.cells:
+                        raise ReleaseError(
+                            "a point must have one value for each key of its frame, and each of its cells"
+                        )
+                    _insert_point(connection, point, blob)
+                for threshold in additions.thresholds:
+                    _set_threshold(connection, threshold)
+                _settle(connection, unit, additions, tops)
+            record_release(connection, additions)
         for point in points:
-            made = f"{point.release_rho_nano} {point.created_at.isoformat()}"
-            self._decoded.put((point.statistic_hash, point.rho_nano, made), point.values)
-
-    def pins(self, statistic_hash: str, analyst: str) -> tuple[Pin, ...]:
-        """Return which points of a statistic an analyst was shown, by what was asked for."""
-        with self._database.read() as connection:
-            return read_pins(connection, statistic_hash, analyst)
-
-    def auto_level(self, statistic_hash: str, analyst: str, share_nano: int, rho_limit: int | None) -> int | None:
-        """Return the level of the histogram that AUTO chose by when it answered this reader at this level first.
-
-        Args:
-            statistic_hash: the histogram's.
-            analyst: who asks.
-            share_nano: what the query leaves for the histogram.
-            rho_limit: the reader's limit; None without one.
-
-        """
-        with self._database.read() as connection:
-            return kept_level(connection, statistic_hash, analyst, share_nano, rho_limit)
-
-    def releases(self, analyst: str | None = None) -> tuple[Release, ...]:
-        """Return the releases to one analyst, or to all, oldest first."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT analyst, query_hash, at, statistics, mechanism, rho_nano, epsilon, delta, "
-                "charged_rho_nano, charged_delta_units, reused, table_versions, levels, changed FROM release "
-                "WHERE ?1 IS NULL OR lower(trim(analyst)) = lower(?1) ORDER BY id",
-                (analyst,),
-            ).fetchall()
-        return tuple(
-            Release(
-                analyst=row[0],
-                query_hash=row[1],
-                at=datetime.fromisoformat(row[2]),
-                statistics=tuple(json.loads(row[3])),
-                levels=tuple((level, source) for level, source in json.loads(row[12])),
-                mechanism=row[4],
-                rho_nano=row[5],
-                epsilon=row[6],
-                delta=row[7],
-                charged_rho_nano=row[8],
-                charged_delta_units=int(row[9]),
-                reused=bool(row[10]),
-                table_versions=tuple((table, version) for table, version in json.loads(row[11])),
-                changed=tuple(json.loads(row[13])),
-            )
-            for row in rows
-        )
-
-    def held(self, unit: str, analysts: Sequence[str] | None = None) -> int:
-        """Return what some analysts together, or all, were shown of a unit, in nano-rho.
-
-        Of one statistic they hold the highest level that any of them was shown, of several the sum; and of independent
-        releases of one statistic likewise. A release that was recorded before levels were counts for each of its
-        statistics with its whole rho, or the highest level that keys of it were shown at.
-        """
-        with self._database.read() as connection:
-            row = connection.execute(
-                # IN is looked up; a join of two tables without an index would compare each row with each
-                f"SELECT coalesce(sum(highest), 0) FROM (SELECT max(rho_nano) AS highest FROM ({_SHOWN}) "
-                "WHERE statistic_hash IN (SELECT statistic_hash FROM charge WHERE unit = ?1) "
-                "AND (?2 IS NULL OR lower(trim(analyst)) IN (SELECT lower(value) FROM json_each(?2))) "
-                "GROUP BY statistic_hash, source)",
-                (unit, None if analysts is None else json.dumps(list(analysts))),
-            ).fetchone()
-        return int(row[0])
-
-    def releases_held(self, statistic_hash: str, analyst: str) -> dict[int, int]:
-        """Return the highest level that an analyst was shown of each independent release of a statistic."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                f"SELECT source, max(rho_nano) FROM ({_SHOWN}) WHERE statistic_hash = ? "
-                "AND lower(trim(analyst)) = lower(?) GROUP BY source",
-                (statistic_hash, analyst),
-            ).fetchall()
-        return dict(rows)
-
-
-_POINTS = """
-SELECT id, statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, tau, threshold_delta_units,
-       created_at, correlation, floor_correlation, floor, source_rho, 0 AS release_rho FROM point
-UNION ALL
-SELECT id, statistic_hash, rho_nano, frame_hash, value_count, lattice_exponent, sigma, NULL, '0',
-       created_at, correlation, floor_correlation, floor, release_rho, release_rho FROM lowered_point
-"""
-
-# One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
-_SHOWN = """
-SELECT release.analyst, asked.value AS statistic_hash,
-       coalesce(told.value ->> 0, max(release.rho_nano, coalesce((
-           SELECT max(rho_nano) FROM point WHERE point.statistic_hash = asked.value AND tau IS NOT NULL), 0))
-       ) AS rho_nano,
-       coalesce(told.value ->> 1, 0) AS source
-FROM release, json_each(release.statistics) AS asked
-LEFT JOIN json_each(release.levels) AS told ON told.key = asked.key
-"""
+            name = (point.statistic_hash, point.rho_nano, point.release_rho_nano, point.created_at)
+            self._decoded.put(name, point.values)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
+import itertools
 import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from dpsql.errors import PolicyError
-from dpsql.state.key_lists import KeyLists
-from dpsql.state.ledger import Ledger, read_spent
-from dpsql.state.locks import Locks
-from dpsql.state.marks import Marks
+from dpsql.state.database import Database, Locks, insert_row, select_rows
+from dpsql.state.ledger import Ledger, ReleaseHistory, read_spent
 from dpsql.state.policy import (
     ClearedAnalyst,
     Domain,
@@ -28,134 +27,106 @@ from dpsql.state.policy import (
     TableVersion,
     Unit,
 )
-from dpsql.state.schema import Database
 from dpsql.state.side_table import SideTable
-from dpsql.state.withdrawals import require_unread
+
+Declaration = Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link
+
+
+def _domain(low: float | None, high: float, from_table: str | None, from_column: str, **row: Any) -> Domain:
+    """A domain of its columns, of which two are NULL together."""
+    return Domain(
+        bounds=None if low is None else (low, high),
+        keys_from=None if from_table is None else (from_table, from_column),
+        **row,
+    )
+
 
 _CURRENT_VERSION = "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
-_PROTECTED = (
-    "SELECT name, unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, default_epsilon, "
-    f"default_delta, min_units, rho_window_low, rho_window_high, rho_ceiling, separate_people, {_CURRENT_VERSION} "
-    "FROM protected_table"
+# What makes each part of a policy, and the rows that it is made of.
+_PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
+    "units": (Unit, "SELECT name, rho_budget, delta_threshold, delta_conversion FROM unit ORDER BY name"),
+    "tables": (
+        ProtectedTable,
+        'SELECT name AS "table", unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, '
+        "default_epsilon, default_delta, min_units, iif(rho_window_low IS NULL, NULL, json_array(rho_window_low, "
+        f"rho_window_high)) AS rho_window, rho_ceiling, {_CURRENT_VERSION}, separate_people FROM protected_table "
+        "ORDER BY name",
+    ),
+    "public": (PublicTable, f'SELECT name AS "table", {_CURRENT_VERSION}, decision FROM public_table ORDER BY name'),
+    "domains": (
+        _domain,
+        'SELECT table_name AS "table", column_name AS "column", low, high, keys, keys_from_table AS from_table, '
+        "keys_from_column AS from_column FROM domain ORDER BY table_name, column_name",
+    ),
+    "analysts": (ClearedAnalyst, "SELECT name, rho_limit FROM analyst ORDER BY name"),
+    "links": (Link, 'SELECT name AS "table", columns, parent, parent_columns FROM link ORDER BY name'),
+    "remembered": (RememberedTable, 'SELECT name AS "table", columns FROM remembered_table ORDER BY name'),
+    "versions": (
+        TableVersion,
+        'SELECT table_name AS "table", version, at FROM table_version ORDER BY table_name, number',
+    ),
+}
+# Whether answers were made of a table, or of one that had a column whose keys it lists.
+_WAS_READ = """
+WITH listing(name) AS (
+    SELECT ?1 UNION SELECT json_extract(declaration, '$.table') FROM policy_log
+    WHERE noun = 'Domain' AND json_extract(declaration, '$.keys_from[0]') = ?1
 )
-
-
-def _read_units(connection: sqlite3.Connection) -> tuple[Unit, ...]:
-    rows = connection.execute("SELECT name, rho_budget, delta_threshold, delta_conversion FROM unit ORDER BY name")
-    return tuple(Unit(name, rho, int(threshold), conversion) for name, rho, threshold, conversion in rows)
-
-
-def _read_protected(connection: sqlite3.Connection) -> tuple[ProtectedTable, ...]:
-    found = []
-    for *settings, low, high, ceiling, separate, version in connection.execute(f"{_PROTECTED} ORDER BY name"):
-        window = None if low is None else (low, high)
-        declared = ProtectedTable(*settings)
-        found.append(
-            dataclasses.replace(
-                declared, rho_window=window, rho_ceiling=ceiling, version=version, separate_people=bool(separate)
-            )
-        )
-    return tuple(found)
-
-
-def _read_public(connection: sqlite3.Connection) -> tuple[PublicTable, ...]:
-    rows = connection.execute(f"SELECT name, {_CURRENT_VERSION}, decision FROM public_table ORDER BY name")
-    return tuple(PublicTable(*row) for row in rows)
-
-
-def _read_domains(connection: sqlite3.Connection) -> tuple[Domain, ...]:
-    rows = connection.execute(
-        "SELECT table_name, column_name, low, high, keys, keys_from_table, keys_from_column "
-        "FROM domain ORDER BY table_name, column_name"
-    )
-    return tuple(
-        Domain(
-            table,
-            column,
-            bounds=None if low is None else (low, high),
-            keys=None if keys is None else tuple(json.loads(keys)),
-            keys_from=None if from_table is None else (from_table, from_column),
-        )
-        for table, column, low, high, keys, from_table, from_column in rows
-    )
+SELECT EXISTS (
+    SELECT 1 FROM frame, json_each(frame.tables) AS one WHERE one.value IN listing
+) OR EXISTS (
+    SELECT 1 FROM release, json_each(release.table_versions) AS one WHERE json_extract(one.value, '$[0]') IN listing
+)
+"""
 
 
 def _read_policy(connection: sqlite3.Connection) -> Policy:
-    return Policy(
-        units=_read_units(connection),
-        tables=_read_protected(connection),
-        public=_read_public(connection),
-        domains=_read_domains(connection),
-        analysts=tuple(
-            ClearedAnalyst(*row) for row in connection.execute("SELECT name, rho_limit FROM analyst ORDER BY name")
-        ),
-        links=tuple(
-            Link(table, tuple(json.loads(columns)), parent, tuple(json.loads(parent_columns)))
-            for table, columns, parent, parent_columns in connection.execute(
-                "SELECT name, columns, parent, parent_columns FROM link ORDER BY name"
-            )
-        ),
-        remembered=tuple(
-            RememberedTable(name, tuple((column, kind, nullable) for column, kind, nullable in json.loads(columns)))
-            for name, columns in connection.execute("SELECT name, columns FROM remembered_table ORDER BY name")
-        ),
-        versions=tuple(
-            TableVersion(table, version, datetime.fromisoformat(at))
-            for table, version, at in connection.execute(
-                "SELECT table_name, version, at FROM table_version ORDER BY table_name, number"
-            )
-        ),
-    )
+    parts: dict[str, Any] = {
+        part: tuple(made_of(**row) for row in select_rows(connection, query))
+        for part, (made_of, query) in _PARTS.items()
+    }
+    return Policy(**parts)
 
 
-def _write_row(connection: sqlite3.Connection, table: str, row: dict[str, object]) -> None:
+def _write_row(connection: sqlite3.Connection, table: str, row: Mapping[str, object]) -> None:
     """Insert the row or update the one with its primary key; a REPLACE would break references to it."""
-    names = ", ".join(row)
-    marks = ", ".join("?" for _ in row)
     updates = ", ".join(f"{name} = excluded.{name}" for name in row)
-    connection.execute(
-        f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT DO UPDATE SET {updates}",
-        tuple(row.values()),
-    )
+    insert_row(connection, table, row, f"ON CONFLICT DO UPDATE SET {updates}")
 
 
-def _record(
-    connection: sqlite3.Connection,
-    declaration: Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link,
-    **more: bool,
-) -> None:
+def _named(declaration: ProtectedTable | Link | RememberedTable) -> dict[str, Any]:
+    """The row of a table, whose column is called name."""
+    row = asdict(declaration)
+    return {"name": row.pop("table"), **row}
+
+
+def _record(connection: sqlite3.Connection, declaration: Declaration, **more: bool) -> None:
     """Add to the history of declarations."""
-    connection.execute(
-        "INSERT INTO policy_log (at, noun, declaration) VALUES (?, ?, ?)",
-        (
-            datetime.now(UTC).isoformat(),
-            type(declaration).__name__,
-            json.dumps({**dataclasses.asdict(declaration), **more}),
-        ),
-    )
+    row = {"at": datetime.now(UTC), "noun": type(declaration).__name__}
+    insert_row(connection, "policy_log", {**row, "declaration": json.dumps({**asdict(declaration), **more})})
+
+
+def _declare(connection: sqlite3.Connection, table: str, row: Mapping[str, object], declaration: Declaration) -> None:
+    _write_row(connection, table, row)
+    _record(connection, declaration)
 
 
 def _versions(connection: sqlite3.Connection, table: str) -> list[str]:
     """Return all versions that the table ever had, oldest first."""
-    rows = connection.execute("SELECT version FROM table_version WHERE table_name = ? ORDER BY number", (table,))
-    return [row[0] for row in rows]
+    select = "SELECT version FROM table_version WHERE table_name = ? ORDER BY number"
+    return [version for (version,) in connection.execute(select, (table,))]
 
 
 def _add_version(connection: sqlite3.Connection, table: str, version: str | None) -> str:
     used = _versions(connection, table)
     if version is None:
-        number = len(used) + 1
-        while str(number) in used:
-            number += 1
-        version = str(number)
+        version = next(str(number) for number in itertools.count(len(used) + 1) if str(number) not in used)
     if not version:
         raise PolicyError(f"a version of table {table!r} needs a name")
     if version in used:
         raise PolicyError(f"table {table!r} had version {version!r} before; answers to it are stored under that name")
-    connection.execute(
-        "INSERT INTO table_version (table_name, number, version, at) VALUES (?, ?, ?, ?)",
-        (table, len(used) + 1, version, datetime.now(UTC).isoformat()),
-    )
+    row = {"table_name": table, "number": len(used) + 1, "version": version, "at": datetime.now(UTC)}
+    insert_row(connection, "table_version", row)
     return version
 
 
@@ -174,9 +145,8 @@ class State:
 
     Attributes:
         ledger: what each privacy unit has paid.
-        side_table: frames, keys, points, releases.
-        key_lists: public lists of keys that releases were made by.
-        marks: what was seen of tables when their versions were first read.
+        side_table: frames, keys, points.
+        history: what releases were made by, and to whom.
         locks: one release of a frame at a time.
 
     """
@@ -188,8 +158,7 @@ class State:
         folder = None if database.path is None else database.path.with_name(f"{database.path.name}-locks")
         self.ledger = Ledger(database)
         self.side_table = SideTable(database)
-        self.marks = Marks(database)
-        self.key_lists = KeyLists(database)
+        self.history = ReleaseHistory(database)
         self.locks = Locks(folder, timeout_seconds=lock_timeout_seconds)
 
     @classmethod
@@ -213,10 +182,12 @@ class State:
             StateError: the file is missing, of a newer format, not a state file, or damaged.
 
         """
-        database = Database.open(
-            None if path is None else Path(path), create=create, busy_timeout_seconds=busy_timeout_seconds
+        return cls(
+            Database.open(
+                None if path is None else Path(path), create=create, busy_timeout_seconds=busy_timeout_seconds
+            ),
+            lock_timeout_seconds=lock_timeout_seconds,
         )
-        return cls(database, lock_timeout_seconds=lock_timeout_seconds)
 
     def copied(self) -> State:
         """A copy in memory: what is declared or charged in it happens nowhere else."""
@@ -252,17 +223,7 @@ class State:
             spent = read_spent(connection, unit.name)
             if unit.rho_budget < spent.rho_nano or unit.delta_threshold < spent.delta_units:
                 raise PolicyError(f"the budget of unit {unit.name!r} cannot be less than what it has paid")
-            _write_row(
-                connection,
-                "unit",
-                {
-                    "name": unit.name,
-                    "rho_budget": unit.rho_budget,
-                    "delta_threshold": str(unit.delta_threshold),
-                    "delta_conversion": float(unit.delta_conversion),
-                },
-            )
-            _record(connection, unit)
+            _declare(connection, "unit", {**asdict(unit), "delta_conversion": float(unit.delta_conversion)}, unit)
 
     def declare_protected(self, protected: ProtectedTable, link: Link | None = None) -> None:
         """Make a table a member of a privacy unit, or change its settings (all but unit, version and link).
@@ -292,27 +253,15 @@ class State:
                     "under the same name"
                 )
             version = _settle_version(connection, protected.table, protected.version)
-            after = dataclasses.replace(protected, version=version)
+            after = replace(protected, version=version)
             if after == before:
                 return
-            row = dataclasses.asdict(after)
+            row = _named(after)
             del row["version"]
             row["rho_window_low"], row["rho_window_high"] = row.pop("rho_window") or (None, None)
-            _write_row(connection, "protected_table", {"name": row.pop("table"), **row})
-            _record(connection, after)
+            _declare(connection, "protected_table", row, after)
             if link is not None and before is None:
-                columns, parent_columns = json.dumps(link.columns), json.dumps(link.parent_columns)
-                _write_row(
-                    connection,
-                    "link",
-                    {
-                        "name": link.table,
-                        "columns": columns,
-                        "parent": link.parent,
-                        "parent_columns": parent_columns,
-                    },
-                )
-                _record(connection, link)
+                _declare(connection, "link", _named(link), link)
 
     def declare_analyst(self, analyst: ClearedAnalyst) -> None:
         """Declare what an analyst may be shown, from now on."""
@@ -320,37 +269,22 @@ class State:
             policy = _read_policy(connection)
             before = policy.analyst(analyst.name)
             if before is not None:
-                analyst = dataclasses.replace(analyst, name=before.name)
+                analyst = replace(analyst, name=before.name)
             if before == analyst:
                 return
             for other in policy.analysts:
                 # an old file may hold one name in several spellings
                 if other != before and policy.analyst(other.name) == before:
                     connection.execute("DELETE FROM analyst WHERE name = ?", (other.name,))
-            _write_row(connection, "analyst", dataclasses.asdict(analyst))
-            _record(connection, analyst)
+            _declare(connection, "analyst", asdict(analyst), analyst)
 
     def remember(self, table: RememberedTable) -> None:
         """Remember the columns of a protected table in its current version, for plans once they are gone."""
-        columns = json.dumps(table.columns)
         with self._database.write() as connection:
-            _write_row(connection, "remembered_table", {"name": table.table, "columns": columns})
+            _write_row(connection, "remembered_table", _named(table))
             version = _versions(connection, table.table)[-1]
-            _write_row(
-                connection, "version_columns", {"table_name": table.table, "version": version, "columns": columns}
-            )
-
-    def list_at(self, table: str, column: str, key_type: str, moment: datetime) -> bytes | None:
-        """Return the public list of a column that releases were made by at a moment, as Arrow."""
-        return self.key_lists.at(table, column, key_type, moment)
-
-    def columns_of(self, table: str, version: str) -> tuple[tuple[str, str, bool], ...]:
-        """Return the columns (name, type, nullable) that a version had when it was declared last; empty if unknown."""
-        with self._database.read() as connection:
-            row = connection.execute(
-                "SELECT columns FROM version_columns WHERE table_name = ? AND version = ?", (table, version)
-            ).fetchone()
-        return () if row is None else tuple((name, kind, nullable) for name, kind, nullable in json.loads(row[0]))
+            row = {"table_name": table.table, "version": version, "columns": table.columns}
+            _write_row(connection, "version_columns", row)
 
     def declare_public(self, public: PublicTable) -> None:
         """Declare that a table holds nothing about any unit.
@@ -364,10 +298,10 @@ class State:
             if policy.protected_table(public.table) is not None:
                 raise PolicyError(f"table {public.table!r} is protected and cannot become public")
             version = _settle_version(connection, public.table, public.version)
-            after = dataclasses.replace(public, version=version)
+            after = replace(public, version=version)
             if policy.public_table(public.table) != after:
-                _write_row(connection, "public_table", {"name": public.table, "decision": public.decision})
-                _record(connection, after)
+                row = {"name": public.table, "decision": public.decision}
+                _declare(connection, "public_table", row, after)
 
     def withdraw_public(self, table: str) -> None:
         """Declare that a table is not public, with what is declared of its columns.
@@ -381,7 +315,14 @@ class State:
             public = policy.public_table(table)
             if public is None:
                 return
-            require_unread(connection, table, policy)
+            if connection.execute(_WAS_READ, (table,)).fetchone() != (0,):
+                raise PolicyError(f"answers were made of table {table!r}, which told what it holds: it stays public")
+            for domain in policy.domains:
+                if domain.keys_from is not None and domain.keys_from[0] == table and domain.table != table:
+                    raise PolicyError(
+                        f"table {table!r} lists the keys of {domain.table}.{domain.column}; first CALL "
+                        f"dp_domain('{domain.table}', '{domain.column}', keys_from := NULL)"
+                    )
             connection.execute("DELETE FROM domain WHERE table_name = ?", (table,))
             connection.execute("DELETE FROM public_table WHERE name = ?", (table,))
             _record(connection, public, withdrawn=True)
@@ -401,22 +342,18 @@ class State:
                 raise PolicyError(f"keys can only come from a public table, and {domain.keys_from[0]!r} is none")
             if domain == policy.domain(domain.table, domain.column):
                 return
-            low, high = domain.bounds or (None, None)
+            low, high = map(float, domain.bounds) if domain.bounds else (None, None)
             from_table, from_column = domain.keys_from or (None, None)
-            _write_row(
-                connection,
-                "domain",
-                {
-                    "table_name": domain.table,
-                    "column_name": domain.column,
-                    "low": None if low is None else float(low),
-                    "high": None if high is None else float(high),
-                    "keys": None if domain.keys is None else json.dumps(domain.keys),
-                    "keys_from_table": from_table,
-                    "keys_from_column": from_column,
-                },
-            )
-            _record(connection, domain)
+            row = {
+                "table_name": domain.table,
+                "column_name": domain.column,
+                "low": low,
+                "high": high,
+                "keys": domain.keys,
+                "keys_from_table": from_table,
+                "keys_from_column": from_column,
+            }
+            _declare(connection, "domain", row, domain)
 
     def withdraw_domain(self, domain: Domain) -> None:
         """Declare that nothing is known of a column."""
@@ -446,10 +383,5 @@ class State:
     def __enter__(self) -> State:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -111,3 +111,17 @@ def without_numbers(text: str) -> list[str]:
         elif not in_rows and set(line) - set("─┌┬┐ "):
             kept.append(re.sub(r"[\s─]+", " ", _NUMBER.sub("#", line)).strip())
     return kept
+
+
+def with_block(page: str, begins: str, block: str, ends: str) -> str:
+    """A page with a generated block between its two marks, each a line.
+
+    Raises:
+        ValueError: it has no such marks.
+
+    """
+    before, found, rest = page.partition(begins)
+    _, closed, after = rest.partition(ends)
+    if not found or not closed:
+        raise ValueError(f"the page has no place for what {begins.strip()} is about")
+    return before + begins + block + ends + after

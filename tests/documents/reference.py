@@ -7,14 +7,15 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
-from dpsql.query.allowed import _CAST_TARGETS, FUNCTION_EXAMPLES
-from dpsql.query.clauses import _check_option
-from dpsql.query.options import OPTION_NAMES
-from dpsql.query.refusals import CODES, Refusals
-from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
-from dpsql.query.windows import RESULT_FUNCTIONS
+from dpsql.mechanism.registry import MECHANISMS
+from dpsql.model.private_query import OPTION_NAMES
+from dpsql.model.refusals import CODES, COMBINATIONS, Refusals
+from dpsql.plan.aggregates.registry import AGGREGATES
 from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
+from dpsql.sql.clauses import _WORDS, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, _check_option
+from dpsql.sql.row_rules import _CAST_TARGETS, FUNCTION_EXAMPLES
+from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
+from dpsql.sql.windows import RESULT_FUNCTIONS
 from tests.documents.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
@@ -26,7 +27,7 @@ ROW = {
 
 def page() -> str:
     """The page as it has to be."""
-    return "\n".join([_HEAD, *_functions(), *_casts(), *_options(), *_calls(), *_refusals()]) + "\n"
+    return "\n".join([_HEAD, *_functions(), *_casts(), *_options(), *_combinations(), *_calls(), *_refusals()]) + "\n"
 
 
 _HEAD = """# What exactly may be written?
@@ -76,7 +77,7 @@ def _options() -> list[str]:
     lines = [
         "## Options",
         "In `OPTIONS (name = value, …)`, as keywords of `sql(…)`, and as arguments of `dp_query` and `dp_explain`. "
-        "What each means: [sql.md](sql.md#options).",
+        "What each means: [options](sql-options.md).",
         "",
         "| option | takes |",
         "| --- | --- |",
@@ -87,9 +88,36 @@ def _options() -> list[str]:
 def _wanted(option: str) -> str:
     """What the check of an option says that it takes, when it is given something that nothing takes."""
     refusals = Refusals("")
-    assert not _check_option(option, object(), None, refusals)
+    words = {**_WORDS, "mechanism": [one.word for one in MECHANISMS]}
+    assert not _check_option(option, object(), words, None, refusals)
     (refusal,) = refusals.found
     return refusal.hint.removeprefix("Give ").removesuffix(".")
+
+
+def _combinations() -> list[str]:
+    lines = [
+        "## What goes with what",
+        "A query that has a thing of the first column cannot have one of the second. Keys are *public* where each of "
+        "their columns has a list of keys or there is no GROUP BY, else *private*. *AUTO bounds* are those of "
+        "`contribution_bounds_per_… => AUTO`, a *sketch* is `mechanism = MISRA_GRIES` with `sketch_size`.",
+        "",
+        "| this | does not go with | instead |",
+        "| --- | --- | --- |",
+    ]
+    for row in COMBINATIONS:
+        beside = ", ".join(map(_thing, row.beside))
+        # a number that is filled in stands as its name
+        hint = re.sub(r"{(\w+)[^}]*}", r"\1", row.hint)
+        lines.append(f"| {_thing(row.thing)} | {beside} | {hint} |")
+    return [*lines, ""]
+
+
+def _thing(thing: str) -> str:
+    """A thing as the page writes it: options as code, and mechanisms by their words."""
+    start, _, unfit = thing.partition("a mechanism without ")
+    if not start and unfit:
+        return ", ".join(f"`mechanism = {one.word}`" for one in MECHANISMS if unfit in one.without)
+    return f"`{thing}`" if thing.partition(" = ")[0] in OPTION_NAMES else thing
 
 
 def _calls() -> list[str]:
@@ -104,6 +132,10 @@ def _calls() -> list[str]:
         f"- **Private aggregate functions**: {listed(PRIVATE_AGGREGATES)}. "
         f"**Ends of intervals**: {listed(INTERVAL_FUNCTIONS)}.",
         f"- **Windows over the result**: {listed(tuple(dict.fromkeys(RESULT_FUNCTIONS.values())))}.",
+        "",
+        "| aggregate | answers |",
+        "| --- | --- |",
+        *(f"| {listed(kind.names)} | {kind.answers} |" for kind in AGGREGATES),
         "",
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from dpsql.query.allowed import FUNCTION_EXAMPLES
+from dpsql.sql.row_rules import FUNCTION_EXAMPLES
 
 TYPES: dict[str, str] = {
     "b": "BOOLEAN", "i": "INTEGER", "j": "BIGINT", "small": "TINYINT", "big": "HUGEINT", "u": "UBIGINT",

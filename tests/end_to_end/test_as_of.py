@@ -12,8 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import ReleaseError, SchemaError, UnsupportedQueryError
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
 
 TABLES = """
 CREATE TABLE customer (c_id INTEGER PRIMARY KEY, c_nation VARCHAR);
@@ -81,7 +81,7 @@ def session() -> Iterator[dpsql.Session]:
         session.connection.execute(TABLES)
         for declaration in DECLARATIONS:
             session.sql(declaration)
-        session._desk.entropy = SeededEntropy(13)
+        session._runner.noise_source = seeded_noise(13)
         yield session
 
 
@@ -95,7 +95,7 @@ def versions_of_last(session: dpsql.Session) -> str:
 
 
 def spent(session: dpsql.Session) -> object:
-    return session._books.read().ledger.spent("customer")
+    return session._access.read().ledger.spent("customer")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
+from dpsql.answer import exact as exact_module
 from dpsql.errors import BudgetError, CalibrationError, ReleaseError
-from dpsql.session import exact as exact_module
 
 FAR = "SELECT sum(x, contribution_bounds_per_row => (1048576, 1048577.99)) AS s FROM visits"
 FAR_BY_CITY = FAR.replace("SELECT", "SELECT city,") + " GROUP BY city"

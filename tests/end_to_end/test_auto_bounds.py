@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import random
 import re
 from collections.abc import Iterator
@@ -14,16 +12,17 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.accounting.sparse_histogram import threshold
+from dpsql.accounting.profile import smallest_threshold
+from dpsql.accounting.sparse_histogram import SparseProfile
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.query.auto import extremes_sql
-from dpsql.query.private_query import AutoBounds
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.auto_bounds import EXTREMES_L2, PLACES, found_bounds, placed
-from dpsql.release.auto_groups import auto_sigma, noisy_histogram
-from dpsql.session.reader import CURATOR
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import receipt_of
+from dpsql.features.auto_histograms import EXTREMES_L2, PLACES, auto_sigma, found_bounds, noisy_histogram, placed
+from dpsql.model.private_query import AutoBounds
+from dpsql.plan.features.auto import extremes_sql
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.end_to_end.receipts import receipt_of
+from tests.frames import with_relation
+from tests.noise_sources import seeded_noise
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def session() -> Iterator[dpsql.Session]:
             "CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u', max_groups_contributed := 4, "
             "max_rows_per_group := 2, default_rho := 0.32, default_delta := 1e-6)"
         )
-        opened._desk.entropy = SeededEntropy(4)
+        opened._runner.noise_source = seeded_noise(4)
         yield opened
 
 
@@ -58,7 +57,9 @@ def test_bounds_are_found_once_and_frozen(session: dpsql.Session) -> None:
     assert (other.charged_rho, other.reused, other.query_hash) == (0.0, True, one.query_hash)
     statement = read_statement(SUM)
     assert isinstance(statement, SelectStatement)
-    low, high = session._desk.plan(statement, {}, CURATOR)[0].auto_bounds[0].bounds or (math.nan, math.nan)
+    (asked,) = session._runner.plan(statement, {}, CURATOR)[0].first.auto
+    assert isinstance(asked, AutoBounds)
+    low, high = asked.bounds
     # the unit's sum in a group is one value, and 3,000 units have some from 0.1 to 99.9
     assert (0.0 <= low <= 8.0, high) == (True, 128.0)
     assert any("AUTO found bounds" in note and "rho = 0.01" in note for note in one.notes)
@@ -144,11 +145,12 @@ def test_a_unit_moves_each_histogram_in_one_place_by_one(session: dpsql.Session,
             f"k, sum(x, contribution_bounds_per_{per} => AUTO){condition} FROM v GROUP BY k"
         )
         assert isinstance(statement, SelectStatement)
-        (asked,) = session._desk.plan(statement, {}, CURATOR)[0].auto_bounds
-        whole = _histogram(session, asked, asked.frame.relation)
+        (asked,) = session._runner.plan(statement, {}, CURATOR)[0].first.auto
+        assert isinstance(asked, AutoBounds)
+        whole = _histogram(session, asked, asked.frame.rows_sql.relation)
         assert whole.sum() == 24
         for unit in range(12):
-            relation = f"(SELECT * FROM {asked.frame.relation} WHERE u IS DISTINCT FROM {unit})"
+            relation = f"(SELECT * FROM {asked.frame.rows_sql.relation} WHERE u IS DISTINCT FROM {unit})"
             moved = whole - _histogram(session, asked, relation)
             for half in (moved[:PLACES], moved[PLACES:]):
                 assert sorted(half)[-2:] == [0, 1]
@@ -156,7 +158,7 @@ def test_a_unit_moves_each_histogram_in_one_place_by_one(session: dpsql.Session,
 
 
 def _histogram(session: dpsql.Session, asked: AutoBounds, relation: str) -> npt.NDArray[np.int64]:
-    sql = extremes_sql(dataclasses.replace(asked.frame, relation=relation), asked.statistic, bytes(16))
+    sql = extremes_sql(with_relation(asked.frame, relation), asked.statistic, bytes(16))
     table = DuckDBEngine(session.connection).aggregate(sql, listed_keys=None, timeout_seconds=None).reveal()
     upper = table.column("upper").to_numpy(zero_copy_only=False).astype(bool)
     return placed(upper, table.column("place").to_numpy().astype(np.int64), table.column("units").to_numpy())
@@ -175,8 +177,9 @@ def test_values_are_inside_the_ends_of_their_places() -> None:
             ) if value == 0.0 else None
             statement = read_statement("SELECT sum(x, contribution_bounds_per_row => AUTO) FROM w")
             assert isinstance(statement, SelectStatement)
-            (asked,) = session._desk.plan(statement, {"rho": 1.0}, CURATOR)[0].auto_bounds
-            bounds = found_bounds(_histogram(session, asked, asked.frame.relation).astype(np.float64), 1.0)
+            (asked,) = session._runner.plan(statement, {"rho": 1.0}, CURATOR)[0].first.auto
+            assert isinstance(asked, AutoBounds)
+            bounds = found_bounds(_histogram(session, asked, asked.frame.rows_sql.relation).astype(np.float64), 1.0)
             assert bounds is not None
             low, high = bounds
             assert low <= value + 1e-9 <= high + 2e-9
@@ -185,10 +188,10 @@ def test_values_are_inside_the_ends_of_their_places() -> None:
 
 def _passing(scale: float) -> int:
     """Of 600 empty histograms, those in which a place passes the threshold for probability 0.2."""
-    entropy, rho_nano = SeededEntropy(6), 10_000_000
-    tau = threshold(0.2, max_groups=2 * PLACES, sigma=auto_sigma(rho_nano, EXTREMES_L2)) * scale
+    source, rho_nano = seeded_noise(6), 10_000_000
+    tau = smallest_threshold(SparseProfile(max_groups=2 * PLACES, sigma=auto_sigma(rho_nano, EXTREMES_L2)), 0.2) * scale
     empty = np.zeros(600 * 2 * PLACES, dtype=np.int64)
-    noisy = noisy_histogram(empty, rho_nano, EXTREMES_L2, entropy).reshape(600, -1) * 2.0**-20
+    noisy = noisy_histogram(empty, rho_nano, EXTREMES_L2, source).reshape(600, -1) * 2.0**-20
     return int((noisy.max(axis=1) > tau).sum())
 
 

@@ -5,7 +5,6 @@ What other levels, other readers and crashes make of it is in `test_auto_levels.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -15,18 +14,19 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.query.auto import GROUPS, candidates, group_counts_sql
-from dpsql.query.identity import statistic_hash
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release import auto_groups
-from dpsql.release.auto_groups import Expected, binned, chosen_groups
-from dpsql.release.free_levels import free_level
-from dpsql.session import auto as auto_module
-from dpsql.session.reader import CURATOR
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import receipt_of
+from dpsql.features import auto as auto_module
+from dpsql.features import auto_histograms
+from dpsql.features.auto_histograms import Expected, binned, chosen_groups
+from dpsql.mechanism.window import free_level
+from dpsql.model.identity import statistic_hash
+from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.features.auto import GROUPS, candidates, group_counts_sql
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.end_to_end.receipts import receipt_of
+from tests.frames import with_relation
+from tests.noise_sources import seeded_noise
 
 TEXT = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = {rho}, delta = 1e-6, max_groups_contributed = AUTO{more}) "
@@ -48,14 +48,14 @@ def session() -> Iterator[dpsql.Session]:
         )
         opened.sql("CALL dp_unit('unit', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
         opened.sql("CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u')")
-        opened._desk.entropy = SeededEntropy(4)
+        opened._runner.noise_source = seeded_noise(4)
         yield opened
 
 
 def planned(session: dpsql.Session, sql: str) -> PrivateQuery:
     statement = read_statement(sql)
     assert isinstance(statement, SelectStatement)
-    return session._desk.plan(statement, {}, CURATOR)[0]
+    return session._runner.plan(statement, {}, CURATOR)[0]
 
 
 def spent(session: dpsql.Session) -> float:
@@ -175,19 +175,17 @@ def test_a_unit_moves_the_histogram_in_one_place_by_one(session: dpsql.Session) 
     """The property that the noise is drawn for, on every unit of a small table, with NULL units and public keys."""
     session.connection.execute("DELETE FROM t WHERE u >= 40; INSERT INTO t SELECT NULL, k FROM range(9) r(k)")
     engine, ends = DuckDBEngine(session.connection), candidates(1024)
-    query = planned(session, text(more=""))
-    assert query.auto is not None
+    (asked,) = planned(session, text(more="")).first.auto
 
     def histogram(relation: str) -> np.ndarray[Any, Any]:
-        assert query.auto is not None
-        frame = dataclasses.replace(query.auto.frame, relation=relation)
+        frame = with_relation(asked.frame, relation)
         table = engine.aggregate(group_counts_sql(frame, bytes(16)), listed_keys=None, timeout_seconds=None).reveal()
         return binned(table.column("groups").to_numpy(), table.column("units").to_numpy(), ends)
 
-    whole = histogram(query.auto.frame.relation)
+    whole = histogram(asked.frame.rows_sql.relation)
     assert whole.sum() == 40
     for unit in range(40):
-        without = histogram(f"(SELECT * FROM {query.auto.frame.relation} WHERE u IS DISTINCT FROM {unit})")
+        without = histogram(f"(SELECT * FROM {asked.frame.rows_sql.relation} WHERE u IS DISTINCT FROM {unit})")
         assert sorted(abs(whole - without))[-2:] == [0, 1]
 
 
@@ -198,9 +196,9 @@ def _law(session: dpsql.Session) -> float:
         sql = text(0.0032).replace("GROUP BY", f"WHERE k <> {i} AND u < 0 GROUP BY")
         query = planned(session, sql)
         session.sql(sql)
-        assert query.auto is not None
-        side_table = session._books.read().side_table
-        name = statistic_hash(GROUPS, query.auto.frame)
+        (asked,) = query.first.auto
+        side_table = session._access.read().side_table
+        name = statistic_hash(GROUPS, asked.frame)
         point = side_table.point(name, 100_000)
         assert point is not None
         scores.append(point.values * 2.0**-20 * math.sqrt(2.0 * 1e-4))
@@ -217,8 +215,8 @@ def test_the_noise_is_what_was_charged(session: dpsql.Session) -> None:
 
 @pytest.mark.statistical
 def test_the_check_catches_too_little_noise(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    sigma = auto_groups.auto_sigma
-    monkeypatch.setattr(auto_groups, "auto_sigma", lambda rho_nano, l2: sigma(rho_nano, l2) / math.sqrt(2.0))
+    sigma = auto_histograms.auto_sigma
+    monkeypatch.setattr(auto_histograms, "auto_sigma", lambda rho_nano, l2: sigma(rho_nano, l2) / math.sqrt(2.0))
     assert _law(session) < 1e-7
 
 

@@ -19,18 +19,18 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.answer import stage
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.auto_bounds import EXTREMES_L2
-from dpsql.release.free_levels import free_level
-from dpsql.session import answer as answer_module
-from dpsql.session import auto as auto_module
-from dpsql.session.auto_question import Question, questions
-from dpsql.session.reader import CURATOR
-from dpsql.state import Ledger, Point, SideTable, auto_choice
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import receipt_of
+from dpsql.features import auto as auto_module
+from dpsql.features.auto_histograms import EXTREMES_L2, Question, questions
+from dpsql.mechanism.window import free_level
+from dpsql.model.private_query import PrivateQuery
+from dpsql.sql.statements import SelectStatement, read_statement
+from dpsql.state import Ledger, Point, SideTable
+from dpsql.state.state_file import OLD_CHOICES
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
 
 GROUPED = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (delta = 1e-6, max_groups_contributed = AUTO) "
@@ -55,7 +55,7 @@ def opened(path: str | Path = ":memory:") -> dpsql.Session:
     session.sql("CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 2)")
     for name, limit in LIMITS.items():
         session.sql(f"CALL dp_analyst('{name}', rho_limit := {limit})")
-    session._desk.entropy = SeededEntropy(4)
+    session._runner.noise_source = seeded_noise(4)
     return session
 
 
@@ -73,18 +73,18 @@ def ask(session: dpsql.Session, sql: str, rho: float, reader: str = CURATOR) -> 
 def planned(session: dpsql.Session, sql: str, rho: float = SENSIBLE, reader: str = CURATOR) -> PrivateQuery:
     statement = read_statement(sql)
     assert isinstance(statement, SelectStatement)
-    return session._desk.plan(statement, {"rho": rho}, reader)[0]
+    return session._runner.plan(statement, {"rho": rho}, reader)[0]
 
 
 def question(session: dpsql.Session, sql: str) -> Question:
     """The one thing that a text leaves to AUTO."""
-    (only,) = questions(planned(session, sql))
+    ((only, _),) = questions(planned(session, sql).first)
     return only
 
 
 def charged(session: dpsql.Session, sql: str) -> int:
     """Nano-rho that the ledger has for the histogram of a text."""
-    state, name = session._books.read(), question(session, sql).statistic_hash
+    state, name = session._access.read(), question(session, sql).statistic_hash
     with state._database.read() as connection:
         rows = connection.execute("SELECT rho_nano FROM charge WHERE statistic_hash = ?", (name,)).fetchall()
     return sum(row[0] for row in rows)
@@ -92,7 +92,7 @@ def charged(session: dpsql.Session, sql: str) -> int:
 
 def levels(session: dpsql.Session, sql: str) -> list[int]:
     """Stored levels of the histogram of a text, highest first."""
-    table = session._books.read().side_table
+    table = session._access.read().side_table
     return [one.rho_nano for one in table.levels(question(session, sql).statistic_hash)]
 
 
@@ -184,7 +184,7 @@ def test_who_was_answered_before_it_was_sure_keeps_the_answer(session: dpsql.Ses
 
 
 def test_the_check_catches_a_choice_that_is_not_kept(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_module, "choices_of", lambda *_: ())
+    monkeypatch.setattr(stage, "_choices", lambda *_: ())
     with pytest.raises(AssertionError):
         undecided_first(session)
 
@@ -199,7 +199,7 @@ def test_what_is_free_fixes_no_choice_for_others() -> None:
             if with_bea:
                 ask(session, GROUPED, 0.0001, "bea")
                 assert levels(session, GROUPED) == [share(0.005), free_level(100_000)]
-            session._desk.entropy = SeededEntropy(9)
+            session._runner.noise_source = seeded_noise(9)
             receipt = receipt_of(ask(session, GROUPED, SENSIBLE))
             stored.append((receipt.max_groups, levels(session, GROUPED)[0], asked_at(ask(session, GROUPED, 0.02))))
     assert stored[0] == stored[1] == (stored[0][0], share(SENSIBLE), 0.01)
@@ -298,19 +298,19 @@ def test_plans_and_prices_follow_from_released_points_alone() -> None:
             ask(session, SUMMED, 2.0)
             if emptied:
                 session.connection.execute("DELETE FROM t")
-            session._desk.entropy = SeededEntropy(8)
+            session._runner.noise_source = seeded_noise(8)
             found: list[object] = []
             for sql in (GROUPED, SUMMED):
                 for reader in ("ana", "bea"):
-                    frame = planned(session, sql, 0.01, reader).frame
-                    found.append((frame.max_groups, is_stored(session, sql, reader)))
+                    frame = planned(session, sql, 0.01, reader).first.frame
+                    found.append((frame.bounding.max_groups, is_stored(session, sql, reader)))
                     found.append(session.as_analyst(reader).sql(f"FROM dp_explain($${sql}$$, rho := 0.01)").fetchall())
             outcomes.append(found)
     assert outcomes[0] == outcomes[1]
 
 
 def is_stored(session: dpsql.Session, sql: str, reader: str) -> bool:
-    return all(one.level.is_stored for one in questions(planned(session, sql, 0.01, reader)))
+    return not planned(session, sql, 0.01, reader).first.is_open
 
 
 @pytest.mark.parametrize("sql", [GROUPED, SUMMED], ids=["groups", "bounds"])
@@ -368,7 +368,7 @@ def test_a_rise_that_was_charged_and_not_stored_is_used_up(
 
 
 def open_charges(session: dpsql.Session) -> int:
-    with session._books.read()._database.read() as connection:
+    with session._access.read()._database.read() as connection:
         row = connection.execute(
             "SELECT count(*) FROM charge WHERE id NOT IN (SELECT charge_id FROM closed_charge)"
         ).fetchone()
@@ -456,7 +456,7 @@ def test_an_old_state_file_keeps_what_its_answers_used(tmp_path: Path) -> None:
     with closing(sqlite3.connect(f"{path}.dpsql")) as connection, connection:
         connection.execute("DROP TRIGGER auto_choice_no_delete")
         connection.execute("DELETE FROM auto_choice")
-        connection.execute(auto_choice.OLD_CHOICES)
+        connection.execute(OLD_CHOICES)
         kept = connection.execute("SELECT analyst, share_low, share_high, rho_nano FROM auto_choice").fetchall()
     assert kept == [("ana", 1, 2 * ((10_000 - 312) // 31), 312)]
     with dpsql.connect(path) as session:
@@ -481,7 +481,7 @@ def _law(session: dpsql.Session) -> dict[str, float]:
         for rho, reader in ((0.0016, CURATOR), (0.0032, CURATOR), (7e-5, "low")):
             with pytest.raises(dpsql.ReleaseError, match="no bounds"):
                 ask(session, sql, rho, reader)
-        table = session._books.read().side_table
+        table = session._access.read().side_table
         assert [one.rho_nano for one in table.levels(name)] == [top, low, 50_000]
         high, below = (table.point(name, rho_nano) for rho_nano in (top, low))
         assert high is not None
@@ -559,7 +559,7 @@ def expected_due(session: dpsql.Session, sql: str, reader: str, rho: float, *, n
     stored, asked = levels(session, sql), share(rho)
     if not stored:
         return asked
-    table, limit = session._books.read().side_table, LIMITS.get(reader)
+    table, limit = session._access.read().side_table, LIMITS.get(reader)
     is_top_seen = limit is None or stored[0] <= limit * 1e9
     only = question(session, sql)
     is_step = int(4 * math.log2(asked) + 1e-9) > int(4 * math.log2(stored[0]) + 1e-9)

@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.answer import estimates
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import SchemaError, UnsupportedQueryError
-from dpsql.release import estimates
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import no_noise, receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise, silence
 
 DAYS = 60
 MONTHS = "date_trunc('month', day)"
@@ -56,7 +56,7 @@ def session() -> Iterator[dpsql.Session]:
         session.sql("CALL dp_domain('visits', 'city', keys := [0, 1, 2])")
         session.sql("CALL dp_domain('visits', 'kind', keys := ['kind 0', 'kind 1'])")
         session.sql("CALL dp_domain('visits', 'cost', bounds := [-5, 7])")
-        session._desk.entropy = SeededEntropy(4)
+        session._runner.noise_source = seeded_noise(4)
         yield session
 
 
@@ -66,10 +66,8 @@ def ask(session: dpsql.Session, text: str, rho: float = 0.5, **options: Any) -> 
 
 @pytest.mark.parametrize("mechanism", [None, "GAUSSIAN"])
 @pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
-def test_without_noise_it_is_what_duckdb_says(
-    session: dpsql.Session, text: str, mechanism: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_noise(monkeypatch)
+def test_without_noise_it_is_what_duckdb_says(session: dpsql.Session, text: str, mechanism: str | None) -> None:
+    silence(session)
     ours = ask(session, text, mechanism=mechanism).df().sort_index(axis=1)
     exact = session.connection.execute(text).df().sort_index(axis=1)
     keys = [name for name in ours.columns if name in ("m", "day", "w", "city", "kind")]
@@ -142,7 +140,7 @@ def coverage(session: dpsql.Session, repetitions: int) -> dict[str, int]:
 @pytest.mark.parametrize("repetitions", [12, pytest.param(200, marks=pytest.mark.long)])
 def test_intervals_hold_the_truth(session: dpsql.Session, repetitions: int) -> None:
     """The fewest that a right interval holds is below this bound with probability at most 1e-5."""
-    session._desk.entropy = SeededEntropy(2026)
+    session._runner.noise_source = seeded_noise(2026)
     for name, held in coverage(session, repetitions).items():
         assert stats.binom.cdf(held, repetitions, 0.95) > 1e-5, name
 
@@ -150,7 +148,7 @@ def test_intervals_hold_the_truth(session: dpsql.Session, repetitions: int) -> N
 @pytest.mark.statistical
 def test_intervals_of_independent_noise_would_not(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: the noise of a group as if its days had noise of their own in what is stored."""
-    session._desk.entropy = SeededEntropy(2026)
+    session._runner.noise_source = seeded_noise(2026)
     monkeypatch.setattr(estimates, "norms_of", lambda *_: np.full(1, 0.2))
     assert any(stats.binom.cdf(held, 12, 0.95) < 1e-7 for held in coverage(session, 12).values())
 

@@ -16,18 +16,17 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.answer import points as points_module
+from dpsql.cascade import servings as servings_module
+from dpsql.cascade.cascade import Noise, Placed, lowered, risen
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import CalibrationError
-from dpsql.mechanisms.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
-from dpsql.query.frame import Window
-from dpsql.release.cascade import Noise, Placed, lowered, risen
-from dpsql.release.free_levels import FREE_LEVELS, free_level
-from dpsql.release.histogram import NoisyHistogram
-from dpsql.release.window import grid
-from dpsql.session import points as points_module
-from dpsql.session import servings as servings_module
+from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.mechanism.window import FREE_LEVELS, free_level, grid
+from dpsql.model.frame import Window
+from dpsql.noise.correlated_gaussian import MOST_RISES, TAU_LOSS, rounding_loss
 from dpsql.state import DELTA_UNITS_PER_ONE, Level
-from tests.deterministic_entropy import SeededEntropy
+from tests.noise_sources import seeded_noise
 
 Floats = npt.NDArray[np.float64]
 ORDER = (0.05, 0.5, 0.2, 1.0)
@@ -62,7 +61,7 @@ def open_session(sizes: Sequence[int], *, max_groups: int = 1, public: bool = Fa
         session.sql("CALL dp_domain('visits', 'cost', bounds := [-10, 10])")
         if public:
             session.sql(f"CALL dp_domain('visits', 'city', keys := {list(range(len(sizes)))})")
-        session._desk.entropy = SeededEntropy(11)
+        session._runner.noise_source = seeded_noise(11)
         yield session
 
 
@@ -82,13 +81,13 @@ def ask(session: dpsql.Session, text: str, rho: float, **options: Any) -> tuple[
 
 def spent(session: dpsql.Session) -> tuple[int, int]:
     """Nano-rho and delta units in the ledger."""
-    total = session._books.read().ledger.spent("patient")
+    total = session._access.read().ledger.spent("patient")
     return total.rho_nano, total.delta_units
 
 
 def presence_levels(session: dpsql.Session) -> tuple[Level, ...]:
     """The levels of the only statistic there is, highest first."""
-    state = session._books.read()
+    state = session._access.read()
     with state._database.read() as connection:
         ((statistic_hash,),) = connection.execute("SELECT DISTINCT statistic_hash FROM point").fetchall()
     return state.side_table.levels(statistic_hash)
@@ -411,7 +410,7 @@ def shared_p(text: str, versions: int) -> float:
     """Counts of 40 keys with a common term: differences have own noise alone, means are nearly all common."""
     with open_session([300] * KEYS, max_groups=KEYS // 2, public=True) as session:
         found, sigmas = errors(session, text, np.full(KEYS, 300.0), versions)
-        state = session._books.read()
+        state = session._access.read()
         with state._database.read() as connection:
             rows = connection.execute(
                 "SELECT DISTINCT rho_nano, sigma, coalesce(floor_correlation, correlation) FROM point"

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from dpsql.release.calibrate import Level, level_of
-from dpsql.release.cascade import Placed, risen
-from dpsql.release.histogram import NoisyHistogram
-from dpsql.session import points as points_module
-from dpsql.session import servings as servings_module
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.answer import points as points_module
+from dpsql.cascade import servings as servings_module
+from dpsql.cascade.cascade import Placed, risen
+from dpsql.mechanism.calibrate import Level, level_of
+from dpsql.mechanism.histogram import NoisyHistogram
 from tests.end_to_end.test_cascade import BY_THRESHOLD, ORDER, PUBLIC, ask, open_session
+from tests.noise_sources import seeded_noise
 
 Floats = npt.NDArray[np.float64]
 REPETITIONS, KEYS, PATIENTS = 300, 8, 60
@@ -41,7 +41,7 @@ def squared_errors(which: str, levels: tuple[float, ...], versions: int) -> Floa
     found = []
     with open_session([PATIENTS] * (KEYS * blocks), public=which == "public keys") as session:
         # no two runs share noise
-        session._desk.entropy = SeededEntropy(1000 * list(TEXTS).index(which) + 10 * versions + len(levels))
+        session._runner.noise_source = seeded_noise(1000 * list(TEXTS).index(which) + 10 * versions + len(levels))
         for _ in range(versions):
             session.sql("CALL dp_new_version('visits')")
             for rho in levels:

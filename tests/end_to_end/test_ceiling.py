@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.errors import AccessError, CalibrationError, PolicyError, ReleaseError, UnsupportedQueryError
-from tests.deterministic_entropy import SeededEntropy
+from tests.noise_sources import seeded_noise
 
 PRIVATE = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 PUBLIC = "SELECT day, count(DISTINCT visitor) AS n FROM visits GROUP BY day"
@@ -35,7 +35,7 @@ def session() -> Iterator[dpsql.Session]:
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1, 2, 3, 4, 5, 6])")
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
-        session._desk.entropy = SeededEntropy(8)
+        session._runner.noise_source = seeded_noise(8)
         yield session
 
 
@@ -45,7 +45,7 @@ def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
 
 
 def spent(session: dpsql.Session) -> tuple[int, int]:
-    total = session._books.read().ledger.spent("visitor")
+    total = session._access.read().ledger.spent("visitor")
     return total.rho_nano, total.delta_units
 
 
@@ -103,7 +103,7 @@ def test_every_statistic_is_drawn_at_the_ceiling_once(session: dpsql.Session) ->
 def test_the_exact_histogram_is_forgotten(session: dpsql.Session) -> None:
     session.sql(PRIVATE, rho=0.2)
     session.sql(TOP_K, rho=0.2)
-    with session._books.read()._database.read() as connection:
+    with session._access.read()._database.read() as connection:
         assert connection.execute("SELECT count(*) FROM snapshot").fetchone() == (0,)
 
 

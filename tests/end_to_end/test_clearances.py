@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.cascade.reader import Reader
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, CalibrationError, DpsqlError, EngineError, PolicyError
-from dpsql.session.reader import Reader
-from tests.deterministic_entropy import SeededEntropy
+from tests.noise_sources import seeded_noise
 
 COUNT = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 BOTH = "SELECT shop, count(DISTINCT visitor) AS n, sum(cost) AS s FROM visits GROUP BY shop"
@@ -39,7 +39,7 @@ def session() -> Iterator[dpsql.Session]:
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
         session.sql("CALL dp_analyst('ana', rho_limit := 0.02)")
         session.sql("CALL dp_analyst('bob', rho_limit := 0.5)")
-        session._desk.entropy = SeededEntropy(5)
+        session._runner.noise_source = seeded_noise(5)
         yield session
 
 
@@ -55,7 +55,7 @@ def held(session: dpsql.Session, *analysts: str) -> float:
 
 
 def spent(session: dpsql.Session) -> tuple[int, int]:
-    total = session._books.read().ledger.spent("visitor")
+    total = session._access.read().ledger.spent("visitor")
     return total.rho_nano, total.delta_units
 
 
@@ -113,8 +113,8 @@ def test_numbers_inside_a_recentred_sum_are_of_the_readers_level(session: dpsql.
     _, receipt = ask(session, "ana", BOTH)
     # each of the two statistics is served from the grid, at most a fifth below its share
     assert 0.016 < receipt.rho <= 0.02
-    state = session._books.read()
-    told = [level for release in state.side_table.releases("ana") for level, _ in release.levels]
+    state = session._access.read()
+    told = [level for release in state.history.releases("ana") for level, _ in release.levels]
     assert max(told) <= 2 * 10**7
     assert held(session, "ana") == pytest.approx(receipt.rho)
 
@@ -373,7 +373,7 @@ def test_nothing_raw_is_read_for_a_threshold_of_its_own(
 
 def test_an_interrupted_threshold_is_paid_once(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(session, "bob")
-    table = session._books.read().side_table
+    table = session._access.read().side_table
     with monkeypatch.context() as patch:
         patch.setattr(type(table), "store", lambda *_, **__: 1 / 0)
         with pytest.raises(EngineError):

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
-from dpsql.frontends import cli
 from dpsql.frontends.cli import main
 
 RARE = "canary-of-one-patient"
@@ -92,7 +91,7 @@ def test_a_long_query_says_how_far_it_is_to_the_curator_alone(
     database: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr.__class__, "isatty", lambda _: True, raising=False)
-    monkeypatch.setattr(cli, "_TICK_SECONDS", 0.001)
+    monkeypatch.setattr("dpsql.frontends.outputs._TICK_SECONDS", 0.001)
     monkeypatch.setattr(dpsql.Session, "progress", lambda _: 0.5)
     _, _, shown = run("query", database, COUNTS, "--rho", "0.01")
     assert re.search(r"answering … 0 s,  50%", shown)

@@ -166,7 +166,7 @@ def test_without_its_lock_the_check_fails(database: Path, monkeypatch: pytest.Mo
         return whole(self, *arguments, **named)
 
     with dpsql.connect(database) as session:
-        state = session._books.read()
+        state = session._access.read()
         monkeypatch.setattr(state.locks, "exclusive", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(DuckDBEngine, "aggregate", slow)
         with pytest.raises((AssertionError, dpsql.DpsqlError)):

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.calibrate import AUTO_PARTS
-from dpsql.session.prepared import prepare
-from dpsql.session.reader import CURATOR
+from dpsql.answer.offer import offers_of
+from dpsql.cascade.reader import CURATOR
+from dpsql.mechanism.calibrate import AUTO_PARTS
+from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module
 
@@ -49,8 +49,7 @@ ASKER = (
 import json, sys
 import dpsql, duckdb, pandas, pyarrow.parquet
 from dpsql import engine
-from dpsql.release import noise
-from dpsql.session import points, shown
+from dpsql.answer import points
 from dpsql.state import Ledger, SideTable
 
 
@@ -64,7 +63,7 @@ MOMENTS = {
     "aggregated": lambda: die_after(engine.DuckDBEngine, "aggregate"),
     "drawn": lambda: die_after(points, "noisy_values"),
     "stored": lambda: die_after(SideTable, "store"),
-    "thresholded": lambda: die_after(shown, "shown_keys"),
+    "thresholded": lambda: die_after(points, "shown_keys"),
 }
 
 for line in sys.stdin:
@@ -179,8 +178,8 @@ def price(asker: Asker) -> tuple[int, int]:
     with dpsql.connect(database_of(asker), read_only=True) as session:
         statement = read_statement(query(0))
         assert isinstance(statement, SelectStatement)
-        planned, state, curator = session._desk.plan(statement, {"rho": RHO}, CURATOR)
-        items = [item for part in prepare(planned, state, curator) for item in part.items]
+        planned, state, curator = session._runner.plan(statement, {"rho": RHO}, CURATOR)
+        items = [item for part in offers_of(planned.parts, state, curator) for item in part.items]
     assert sum(item.rho_nano for item in items) == RHO * 1e9
     return sum(item.rho_nano for item in items), sum(item.delta_units for item in items)
 

@@ -17,9 +17,9 @@ import pytest
 
 from dpsql.engine import DuckDBEngine, Engine
 from dpsql.errors import PolicyError
-from dpsql.query.statements import FunctionCall, read_statement
-from dpsql.session import StateDrawer
+from dpsql.session import LazyState
 from dpsql.session.declare import ARGUMENTS, declare
+from dpsql.sql.statements import FunctionCall, read_statement
 from dpsql.state import Policy
 
 BUDGETS = (
@@ -79,20 +79,20 @@ class _Catalog(DuckDBEngine):
 class Curator:
     """Says declarations on books of their own, without what a session has for queries."""
 
-    def __init__(self, engine: Engine, books: StateDrawer) -> None:
+    def __init__(self, engine: Engine, books: LazyState) -> None:
         self._engine = engine
-        self._books = books
+        self._access = books
 
     def sql(self, text: str) -> str:
         statement = read_statement(text)
         assert isinstance(statement, FunctionCall)
-        return declare(statement, self._books, self._engine)
+        return declare(statement, self._access, self._engine)
 
     def policy(self) -> Policy:
-        return self._books.read().policy()
+        return self._access.read().policy()
 
     def log(self) -> list[dict[str, object]]:
-        with self._books.read()._database.read() as connection:
+        with self._access.read()._database.read() as connection:
             return [json.loads(row[0]) for row in connection.execute("SELECT declaration FROM policy_log ORDER BY id")]
 
 
@@ -112,7 +112,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture
 def curator(engine: Engine) -> Iterator[Curator]:
-    with contextlib.closing(StateDrawer(None)) as books:
+    with contextlib.closing(LazyState(None)) as books:
         curator = Curator(engine, books)
         for call in (
             "dp_unit('patient', epsilon_budget := 1, delta_budget := 1e-6)",

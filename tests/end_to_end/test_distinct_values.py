@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import no_noise, receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise, silence
 
 COUNT = "SELECT city, count(DISTINCT drug) AS drugs FROM visits GROUP BY city ORDER BY city"
 
@@ -29,16 +29,16 @@ def session() -> Iterator[dpsql.Session]:
 
 
 @pytest.mark.parametrize("keys", ["", "CALL dp_domain('visits', 'city', keys := [0, 1, 2, 3])"])
-def test_the_count_is_exact_without_noise(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
-    no_noise(monkeypatch)
+def test_the_count_is_exact_without_noise(session: dpsql.Session, keys: str) -> None:
+    silence(session)
     if keys:
         session.sql(keys)
     found = [(0, 20), (1, 40), (2, 60), *([(3, 0)] if keys else [])]
     assert session.sql(COUNT, rho=1, delta=1e-3).fetchall() == found
 
 
-def test_frozen_keys_get_the_count_later(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_noise(monkeypatch)
+def test_frozen_keys_get_the_count_later(session: dpsql.Session) -> None:
+    silence(session)
     session.sql("SELECT city, count(DISTINCT patient) AS n FROM visits GROUP BY city", rho=1, delta=1e-3)
     answer = session.sql(COUNT, rho=1, delta=1e-3)
     assert answer.fetchall() == [(0, 20), (1, 40), (2, 60)]
@@ -47,13 +47,13 @@ def test_frozen_keys_get_the_count_later(session: dpsql.Session, monkeypatch: py
 
 def test_after_top_k(session: dpsql.Session) -> None:
     session.connection.execute("DELETE FROM visits WHERE city = 0 AND patient > 30")
-    session._desk.entropy = SeededEntropy(1)
+    session._runner.noise_source = seeded_noise(1)
     drugs = dict(session.sql(COUNT, rho=8, delta=1e-2, top_k=2).fetchall())
     assert drugs == {1: pytest.approx(40, abs=8), 2: pytest.approx(60, abs=8)}
 
 
-def test_a_unit_with_many_values_counts_few(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_noise(monkeypatch)
+def test_a_unit_with_many_values_counts_few(session: dpsql.Session) -> None:
+    silence(session)
     session.connection.execute("INSERT INTO visits SELECT 2, 2, 'new drug ' || i FROM range(1000) n(i)")
     count = "SELECT count(DISTINCT drug, contribution_bounds_per_group => (0, 2)) AS drugs FROM visits"
     ((drugs,),) = session.sql(count, rho=1).fetchall()
@@ -75,7 +75,7 @@ def test_another_level_costs_the_rise_and_lower_ones_nothing(session: dpsql.Sess
 @pytest.mark.statistical
 def test_errors_are_as_wide_as_intervals_say(session: dpsql.Session) -> None:
     """Of 500 intervals at 95 %, fewer than 455 or more than 493 cover with probability below 2e-4 (binomial)."""
-    session._desk.entropy = SeededEntropy(5)
+    session._runner.noise_source = seeded_noise(5)
     session.connection.execute("CREATE TABLE many AS SELECT patient, patient % 500 AS city, drug FROM visits")
     session.sql("CALL dp_protect('many', unit := 'visits', privacy_unit_column := 'patient', max_rows_per_group := 3)")
     session.sql(f"CALL dp_domain('many', 'city', keys := {list(range(500))})")

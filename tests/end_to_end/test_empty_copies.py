@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import dpsql
+from dpsql.answer.exact import Reading
+from dpsql.answer.policy_view import environment
+from dpsql.bound.formulations import chooses_groups
+from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import QueryError, SchemaError, UnsupportedQueryError
-from dpsql.query.kept import chooses_groups
-from dpsql.query.plan import plan_query
-from dpsql.query.salt import STAND_IN_SALT
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.exact import Reading
-from dpsql.session.policy_view import environment
-from dpsql.session.reader import CURATOR, Reader
+from dpsql.operations.row_sql import STAND_IN_SALT
+from dpsql.plan.planner import plan_query
+from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.expression_texts import ENDLESS, LEAST, MISSING, MOST, PLAIN, TYPES, texts
 
 TABLE = (
@@ -115,7 +115,7 @@ class Bench:
             "max_rows_per_group := 3)"
         )
         self.engine, sandbox = DuckDBEngine(self.session.connection), Sandbox()
-        policy = self.session._books.read().policy()
+        policy = self.session._access.read().policy()
         self.environment = environment(policy, self.engine, sandbox, Reader(CURATOR))
 
     def runs_empty(self, queries: list[str]) -> bool:
@@ -142,10 +142,10 @@ def outcome(text: str, benches: dict[str, Bench]) -> str:
         query = plan_query(statement, benches["empty"].environment, {"rho": 1.0, "delta": 1e-6})
     except QueryError as error:
         return type(error).__name__
-    reading = Reading(query.frame, query.statistics, None, None, None, held=None, snapshot=None)
+    reading = Reading(query.first.frame, query.first.statistics, None, None)
     # one formulation is tried, and any may run
     queries = [reading.sql(STAND_IN_SALT)]
-    queries += [reading.sql(STAND_IN_SALT, "rows_first")] if chooses_groups(query.frame) else []
+    queries += [reading.sql(STAND_IN_SALT, "rows_first")] if chooses_groups(query.first.frame) else []
     runs = {benches[name].runs_empty(queries[:1]) for name in ("empty", "all")}
     assert len(runs) == 1, "the trial reads no row"
     if not runs.pop():

@@ -7,20 +7,20 @@ queries are answered, and the bounded results differ by no more than one person.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 import dpsql
+from dpsql.answer.policy_view import environment
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import DpsqlError, EngineError
-from dpsql.query.bound import bounded_sql
-from dpsql.query.plan import plan_query
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.policy_view import environment
-from dpsql.session.reader import CURATOR, Reader
+from dpsql.plan.planner import plan_query
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.frames import with_bounding
 
 TABLES = """
 CREATE TABLE t AS SELECT i AS pid, (1 + i % 4)::INTEGER AS n, (12 + i % 3)::VARCHAR AS s, 1.5::DOUBLE + i AS d,
@@ -74,7 +74,7 @@ class Bench:
         )
         self.session.sql("CALL dp_public('names')")
         self.engine, sandbox = DuckDBEngine(self.session.connection), Sandbox()
-        self.environment = environment(self.session._books.read().policy(), self.engine, sandbox, Reader(CURATOR))
+        self.environment = environment(self.session._access.read().policy(), self.engine, sandbox, Reader(CURATOR))
 
     def outcome(self, text: str) -> str | Counter[tuple[object, ...]]:
         """The bounded groups, or the type of the refusal."""
@@ -84,8 +84,8 @@ class Bench:
             query = plan_query(statement, self.environment, {"rho": 1.0, "delta": 1e-6})
         except DpsqlError as error:
             return f"{type(error).__name__}: {error}"
-        frame = dataclasses.replace(query.frame, sparsity=None)
-        sql = bounded_sql(frame, query.statistics, bytes(16))
+        frame = with_bounding(query.first.frame, sparsity=None)
+        sql = bounded_sql(frame, query.first.statistics, bytes(16))
         # Python has no word for some dates
         texts = f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({sql})"
         table = self.engine.aggregate(texts, listed_keys=None, timeout_seconds=20).reveal()
@@ -135,11 +135,11 @@ def test_what_is_not_total_is_refused_by_name(expression: str, benches: tuple[Be
         assert "row_function" in outcome
 
 
-@pytest.mark.parametrize("name", ["computed", "total_condition_sql"])
+@pytest.mark.parametrize("name", ["shielded", "total_condition_sql"])
 def test_an_expression_in_the_open_is_caught(
     name: str, benches: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"dpsql.query.projections.{name}", lambda sql, *_: sql)
-    inner = {"computed": "SELECT {e} AS k FROM t", "total_condition_sql": "SELECT n AS k FROM t WHERE {e} > 0"}[name]
+    monkeypatch.setattr(f"dpsql.sql.source.projections.{name}", lambda sql, *_: sql)
+    inner = {"shielded": "SELECT {e} AS k FROM t", "total_condition_sql": "SELECT n AS k FROM t WHERE {e} > 0"}[name]
     with pytest.raises(EngineError):
         check(benches, "CAST(s AS INTEGER)", f"SELECT k, count(*) AS c FROM ({inner}) GROUP BY k")

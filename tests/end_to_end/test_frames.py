@@ -16,10 +16,8 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.frontends.frames.listed import read_listed
 from dpsql.frontends.frames.rows import create_source, open_database
-from dpsql.frontends.frames.shaped import typed_keys
-from dpsql.state import RememberedTable
+from dpsql.frontends.frames.shape import read_listed, typed_keys
 
 QUESTION = (
     "SELECT city, count(*) AS n, sum(cost) AS c, avg(age) AS a, count(cost) AS k, count(fee) FROM visits GROUP BY city"
@@ -166,7 +164,7 @@ def test_without_a_source_every_frame_is_one_of_its_own_in_one_ledger(caplog: py
 
 def test_one_source_is_one_table_whatever_frame_holds_it() -> None:
     unit = dpsql.unit("frames test", source="people")
-    first = grouped(people(), "shift", unit=dpsql.unit("frames test", column="who", source="people")).size()
+    first = grouped(people(), "shift", unit=dataclasses.replace(LOCAL, source="people")).size()
     assert grouped(people(), "shift", unit=unit).size().equals(first)
     other = dpsql.unit("other", column="city", source="people", epsilon_budget=1, delta_budget=1e-6)
     with pytest.raises(dpsql.PolicyError, match="belong to privacy unit 'frames test', which never changes"):
@@ -279,7 +277,7 @@ def test_columns_are_read_in_place_and_typed_by_their_dtype_alone() -> None:
     mixed = pd.Series([1, "a", None, 2.5] * 100, dtype=object)
     frame = pd.DataFrame({"paid": pd.Series(paid, copy=False), "mixed": mixed}, copy=False)
     with open_database() as connection:
-        create_source(connection, frame, ["paid", "mixed"], ("main", "people"), None)
+        create_source(connection, frame, ["paid", "mixed"], ("main", "people"), ())
         paid[:] = 77.0
         assert connection.execute("SELECT DISTINCT paid FROM people").fetchall() == [(77.0,)]
         kinds = connection.execute("SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'people'")
@@ -333,7 +331,7 @@ def test_no_single_value_makes_an_error_or_another_type(name: str) -> None:
     for column in both:
         frame: Any = pa.table({"x": column}) if isinstance(column, pa.Array) else pd.DataFrame({"x": column})
         with open_database() as connection:
-            create_source(connection, frame, ["x"], ("main", "people"), None)
+            create_source(connection, frame, ["x"], ("main", "people"), ())
             kind = str(connection.table("people").types[0])
             value = "epoch_us(x)" if kind.startswith(("TIMESTAMP", "INTERVAL")) else "x"
             read = connection.execute(f"SELECT {value} FROM people").fetchall()
@@ -350,7 +348,7 @@ def test_no_single_value_makes_an_error_in_a_cast(kind: Any, wanted: str) -> Non
     frame = pd.DataFrame({"x": far.to_numpy().view(kind)}) if frame is None else frame
     for owner in (None, "x"):
         with open_database() as connection:
-            remembered = RememberedTable("people", (("x", wanted, True),))
+            remembered = (("x", wanted, True),)
             create_source(connection, frame, ["x"], ("main", "people"), remembered, owner)
             assert connection.execute("SELECT count(x) FROM people").fetchall()[0][0] <= 2
 
@@ -362,12 +360,15 @@ def test_the_text_false_is_not_true() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.time64("ns"), pa.string_view(), pa.float64()])
-def test_keys_of_types_that_arrow_cannot_order_are_shown(kind: pa.DataType) -> None:
+def test_keys_of_types_that_arrow_cannot_order_are_shown(kind: pa.DataType, tmp_path: Path) -> None:
     values = (
         pa.array([1] * 400, pa.int64()).view(kind) if pa.types.is_time(kind) else pa.array([1] * 400).cast("string")
     )
     table = pa.table({"who": range(400), "key": values.cast(kind)})
-    unit = dpsql.unit("kinds of keys", column="who", epsilon_budget=50, delta_budget=1e-6, separate_people=True)
+    # a state of its own: in that of the process it would be refused, or refuse, the other unit of this column's name
+    unit = dpsql.unit(
+        "kinds of keys", column="who", epsilon_budget=50, delta_budget=1e-6, state=tmp_path / "s", source="kinds"
+    )
     assert dpsql.from_frame(table).groupby("key", unit=unit, rho=1, max_groups=1).nunique_units().num_rows == 1
 
 
@@ -377,18 +378,20 @@ def test_rows_that_the_table_could_not_hold_are_left_out(tmp_path: Path) -> None
         loose = frame.astype({"cost": "str"})
         loose.loc[:9, "cost"] = "dear"
         unit = dpsql.unit("patient", state=state, source="visits")
-        with unit.books() as books:
-            (remembered,) = books.read().policy().remembered
+        with unit.access() as access:
+            (remembered,) = access.read().policy().remembered
         loose["Patient_ID"] = loose["Patient_ID"] + np.where(loose.index < 20, 0.25, 0)  # no row of an integer unit
         names = ["cost", "Patient_ID"]
-        assert create_source(connection, loose, names, ("main", "visits"), remembered, "Patient_ID") == set(names)
+        assert create_source(connection, loose, names, ("main", "visits"), remembered.columns, "Patient_ID") == set(
+            names
+        )
         assert connection.execute("SELECT count(*), typeof(any_value(cost)) FROM visits").fetchall() == [
             (2980, "DECIMAL(8,2)")
         ]
         # two units as texts, and one as a number, are no unit
         alike = pd.DataFrame({"cost": 1.0, "Patient_ID": pd.Categorical(["1", "01"])})
         connection.execute('DROP VIEW visits; DROP VIEW "dpsql rows"')
-        create_source(connection, alike, names, ("main", "visits"), remembered, "Patient_ID")
+        create_source(connection, alike, names, ("main", "visits"), remembered.columns, "Patient_ID")
         assert connection.execute("SELECT Patient_ID FROM visits").fetchall() == [(1,)]
 
 

@@ -13,10 +13,10 @@ import pytest
 import dpsql
 from dpsql.assets import asset
 from dpsql.engine import DuckDBEngine
-from dpsql.release.free_levels import is_free_level
+from dpsql.mechanism.window import is_free_level
 from dpsql.state import DELTA_UNITS_PER_ONE
-from tests.deterministic_entropy import SeededEntropy
 from tests.end_to_end.test_cascade import CHARGED, ORDER, ask, presence_levels, spent
+from tests.noise_sources import seeded_noise
 
 WITH = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
 MANY = "count(DISTINCT patient_id) AS n, count(*) AS visits, sum(cost) AS cost FROM visits GROUP BY"
@@ -41,7 +41,7 @@ def open_clinic() -> Iterator[dpsql.Session]:
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 500])")
         session.sql("CALL dp_public('cities')")
         session.sql("CALL dp_domain('visits', 'city', keys_from := 'cities.name')")
-        session._desk.entropy = SeededEntropy(3)
+        session._runner.noise_source = seeded_noise(3)
         yield session
 
 

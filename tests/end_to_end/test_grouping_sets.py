@@ -10,18 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
 import dpsql
 from dpsql.accounting import gaussian
-from dpsql.mechanisms.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.release import joint as joint_module
+from dpsql.mechanism import joint as joint_module
 from dpsql.state import SideTable
-from tests.deterministic_entropy import SeededEntropy
+from tests.noise_sources import seeded_noise, silence
 
 SETS = ("ROLLUP (ward, sex)", "CUBE (ward, sex)", "GROUPING SETS ((ward, sex), (sex), (sex))", "sex, ROLLUP (ward)")
 SUMS = (
@@ -36,7 +31,7 @@ UNITS = "SELECT ward, kind, count(DISTINCT patient) AS n FROM visits GROUP BY RO
 def session() -> Iterator[dpsql.Session]:
     with dpsql.connect(threads=1) as session:
         declare(session)
-        session._desk.entropy = SeededEntropy(5)
+        session._runner.noise_source = seeded_noise(5)
         yield session
 
 
@@ -55,20 +50,6 @@ def declare(session: dpsql.Session) -> None:
     session.sql("CALL dp_domain('visits', 'sex', keys := [0, 1])")
 
 
-@pytest.fixture
-def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every draw of every mechanism is 0."""
-
-    def zeros(self: RoundedGaussian, count: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-        return np.zeros(count, dtype=np.int64)
-
-    def none(self: CorrelatedGaussian, count: int, entropy: Entropy) -> CorrelatedNoise:
-        return CorrelatedNoise(np.zeros(count, dtype=np.int64), 0)
-
-    monkeypatch.setattr(RoundedGaussian, "draw", zeros)
-    monkeypatch.setattr(CorrelatedGaussian, "draw", none)
-
-
 def receipt_of(result: dpsql.Result) -> dpsql.Receipt:
     assert result.receipt is not None
     return result.receipt
@@ -79,7 +60,20 @@ def spent(session: dpsql.Session) -> float:
     return float(row["rho_spent"])
 
 
-@pytest.mark.usefixtures("noiseless")
+def test_weights_do_not_reach_sums_of_finer_groups() -> None:
+    """A unit in all listed groups counts fully in them, and so in their total, whatever weights a total alone has."""
+    with dpsql.connect(threads=1) as session:
+        session.connection.execute("CREATE TABLE visits AS SELECT p AS patient, p % 4 AS ward FROM range(200) t(p)")
+        session.sql(
+            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_rows_per_group := 3, default_rho := 1, "
+            "rho_budget := 1e3, delta_threshold := 0.1, delta_conversion := 1e-6)"
+        )
+        session.sql("CALL dp_domain('visits', 'ward', keys := [0, 1, 2, 3])")
+        silence(session)
+        text = "SELECT ward, count(*) AS n FROM visits GROUP BY ROLLUP (ward) ORDER BY ward NULLS LAST"
+        assert [n for _, n in session.sql(text, bounding="L2").fetchall()] == [50, 50, 50, 50, 200]
+
+
 @pytest.mark.parametrize(
     ("sets", "aggregates"),
     [
@@ -89,6 +83,7 @@ def spent(session: dpsql.Session) -> float:
     ],
 )
 def test_without_noise_the_answer_is_duckdbs(session: dpsql.Session, sets: str, aggregates: str) -> None:
+    silence(session)
     """No bound bites here; with distinct units every set is a plain GROUP BY, without them a sum of the finest."""
     text = "SELECT ward, sex, {}, grouping(ward, sex) AS g FROM visits GROUP BY {} HAVING g < 3 ORDER BY ALL LIMIT 11"
     plain = "count(*) AS n, sum(cost) AS s, avg(cost) AS a" if aggregates == SUMS else aggregates
@@ -244,7 +239,9 @@ def test_a_set_that_is_forgotten_in_the_guarantee_is_caught(
 ) -> None:
     """The planted fault: the guarantee of all sets but one."""
     whole = joint_module.joint_guarantee
-    monkeypatch.setattr("dpsql.session.sets.joint_guarantee", lambda parts, request: whole(parts[1:], request))
+    monkeypatch.setattr(
+        "dpsql.features.joint_release.joint_guarantee", lambda parts, request: whole(parts[1:], request)
+    )
     receipt = receipt_of(session.sql(ROLLUP, epsilon=1.0, delta=1e-6))
     assert receipt.epsilon < 0.999
 

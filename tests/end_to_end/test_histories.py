@@ -1,6 +1,6 @@
 """Random histories of readers, levels, questions, crashes and versions: answers stay, prices are those of the design.
 
-What is checked is written from the design (docs/cascade.md, docs/sql.md), not from the code:
+What is checked is written from the design (docs/cascade.md, docs/sql-levels.md), not from the code:
 
 - a question asked again by the same reader at the same level, whoever asked what in between, shows all rows that it
   showed before, with the same numbers;
@@ -26,13 +26,13 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.cascade import servings as servings_module
+from dpsql.cascade.serving import KeySelection
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, CalibrationError, EngineError
-from dpsql.release.calibrate import Cut
-from dpsql.session import servings as servings_module
-from dpsql.session.serving import Serving
-from dpsql.state import Ledger, Pin, SideTable
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.mechanism.calibrate import Cut, Level
+from dpsql.state import Ledger, Pin, ReleaseHistory, SideTable
+from tests.noise_sources import seeded_noise
 
 NANO = 10**9
 DELTA = 1e-6
@@ -118,7 +118,7 @@ def open_session() -> Iterator[dpsql.Session]:
 
 def spent(session: dpsql.Session) -> tuple[int, float]:
     """Nano-rho, and how many thresholds' delta."""
-    total = session._books.read().ledger.spent("visitor")
+    total = session._access.read().ledger.spent("visitor")
     return total.rho_nano, total.delta_units / 2**100 / DELTA
 
 
@@ -136,8 +136,8 @@ def shares_of_all() -> dict[str, tuple[Share, ...]]:
     found = {}
     with open_session() as session:
         for name, kind in KINDS.items():
-            with contextlib.closing(session._books.copied()) as copied, pytest.MonkeyPatch.context() as patch:
-                patch.setattr(session._desk, "books", copied)
+            with contextlib.closing(session._access.copied()) as copied, pytest.MonkeyPatch.context() as patch:
+                patch.setattr(session._runner, "access", copied)
                 session.sql(kind.text, rho=CEILING)
                 with copied.read()._database.read() as connection:
                     rows = connection.execute("SELECT statistic_hash, rho_nano FROM charge ORDER BY id").fetchall()
@@ -345,7 +345,7 @@ class History:
         """Ask, and hold the answer to what was shown before for the same question."""
         kind = KINDS[request.name]
         # noise of a request that does not hang on earlier ones
-        self.session._desk.entropy = SeededEntropy(self._seed * 100_000 + number)
+        self.session._runner.noise_source = seeded_noise(self._seed * 100_000 + number)
         options: dict[str, Any] = {"own_threshold": True} if request.own else {}
         answer = self.session.as_analyst(request.reader).sql(kind.text, rho=request.rho_nano / NANO, **options)
         assert answer.receipt is not None
@@ -506,23 +506,21 @@ def test_what_the_lowest_reader_asks_for_nothing_changes_nothing_for_others(name
 
 def ignore_pins(patch: pytest.MonkeyPatch) -> None:
     """Every question is served anew."""
-    patch.setattr(SideTable, "pins", lambda *_: ())
+    patch.setattr(ReleaseHistory, "pins", lambda *_: ())
 
 
 def show_own_threshold_alone(patch: pytest.MonkeyPatch) -> None:
     """A point that gets a threshold shows what this one has shown, and no others."""
-    whole, pins = servings_module._Cascade._cut, SideTable.pins
+    whole, pins = servings_module._Cascade._keys_with, ReleaseHistory.pins
 
-    def cut(cascade: servings_module._Cascade, serving: Serving, cut: Cut) -> Serving:
-        served = whole(cascade, serving, cut)
-        own = tuple(level for level in served.keys_from if level.rho_nano == served.level.rho_nano)
-        return dataclasses.replace(served, keys_from=own)
+    def own_keys(cascade: servings_module._Cascade, level: Level, cut: Cut) -> tuple[KeySelection, ...]:
+        return tuple(keys for keys in whole(cascade, level, cut) if keys.rho_nano == level.rho_nano)
 
     def cut_pins(*arguments: Any) -> tuple[Pin, ...]:
         return tuple(dataclasses.replace(pin, has_threshold=True) for pin in pins(*arguments))
 
-    patch.setattr(servings_module._Cascade, "_cut", cut)
-    patch.setattr(SideTable, "pins", cut_pins)
+    patch.setattr(servings_module._Cascade, "_keys_with", own_keys)
+    patch.setattr(ReleaseHistory, "pins", cut_pins)
 
 
 def serve_free_points(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import PolicyError, SchemaError, UnsupportedQueryError
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import no_noise, receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise, silence
 
 TABLES = """
 CREATE TABLE visits AS SELECT i AS pid, 'city ' || i % 6 AS city, i % 4 AS kind, (i % 9)::DOUBLE AS cost, i AS number
@@ -58,15 +58,13 @@ def session() -> Iterator[dpsql.Session]:
         session.connection.execute(TABLES)
         for declaration in POLICY:
             session.sql(declaration)
-        session._desk.entropy = SeededEntropy(5)
+        session._runner.noise_source = seeded_noise(5)
         yield session
 
 
 @pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
-def test_without_noise_a_join_is_what_duckdb_says_of_rows_with_a_unit(
-    session: dpsql.Session, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_noise(monkeypatch)
+def test_without_noise_a_join_is_what_duckdb_says_of_rows_with_a_unit(session: dpsql.Session, text: str) -> None:
+    silence(session)
     ours = session.sql(text, rho=5).fetchall()
     session.connection.execute("DELETE FROM visits WHERE pid IS NULL")
     exact = session.connection.execute(text).fetchall()
@@ -79,11 +77,9 @@ def test_without_noise_a_join_is_what_duckdb_says_of_rows_with_a_unit(
     assert readable(ours) == readable([row for row in exact if width and row[-1] > 5])
 
 
-def test_rows_without_a_match_have_no_unit_or_no_partner(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_without_a_match_have_no_unit_or_no_partner(session: dpsql.Session) -> None:
     """LEFT JOIN from a public table keeps its unmatched rows; they are nobody's, and are left out."""
-    no_noise(monkeypatch)
+    silence(session)
     session.connection.execute("INSERT INTO labels VALUES (99, 'label 99', 1)")
     text = "SELECT label, count(*) AS n FROM labels LEFT JOIN visits USING (kind) GROUP BY label"
     assert "label 99" not in dict(session.sql(text, rho=5).fetchall())
@@ -91,7 +87,7 @@ def test_rows_without_a_match_have_no_unit_or_no_partner(
 
 def test_one_patient_moves_no_more_than_is_declared(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows a public table makes of theirs; both readings keep the same groups of everybody."""
-    no_noise(monkeypatch)
+    silence(session)
     monkeypatch.setattr("dpsql.state.side_table.os.urandom", bytes)
     session.connection.execute("INSERT INTO labels SELECT 1, 'label ' || i % 40, i % 5 FROM range(900) t(i)")
     text = (
@@ -152,8 +148,8 @@ def test_public_keys_of_a_public_table(session: dpsql.Session) -> None:
     assert sorted(row[0] for row in bucketed.fetchall()) == ["n", "s", "w"]
 
 
-def test_a_linked_table_joins_public_ones(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_noise(monkeypatch)
+def test_a_linked_table_joins_public_ones(session: dpsql.Session) -> None:
+    silence(session)
     session.connection.execute("CREATE TABLE stays (number INTEGER PRIMARY KEY, pid INTEGER)")
     session.connection.execute("INSERT INTO stays SELECT i, i // 2 FROM range(800) t(i)")
     session.connection.execute(
@@ -178,11 +174,9 @@ def test_receipts_and_prices_do_not_depend_on_rows(session: dpsql.Session) -> No
         assert (receipt_of(nothing), empty.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall()) == full
 
 
-def test_columns_are_told_apart_whatever_they_are_called(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_are_told_apart_whatever_they_are_called(session: dpsql.Session) -> None:
     """Names in several tables get a number; a column may have such a name already, and the unit's may be shared."""
-    no_noise(monkeypatch)
+    silence(session)
     session.connection.execute('ALTER TABLE visits ADD COLUMN "KIND 0" INTEGER')
     session.connection.execute('UPDATE visits SET "KIND 0" = number % 5')
     session.connection.execute("ALTER TABLE labels ADD COLUMN pid INTEGER")
@@ -195,9 +189,9 @@ def test_columns_are_told_apart_whatever_they_are_called(
         assert sorted(session.sql(text, rho=5).fetchall()) == sorted(session.connection.execute(exact).fetchall())
 
 
-def test_a_public_column_is_never_taken_for_the_unit(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_column_is_never_taken_for_the_unit(session: dpsql.Session) -> None:
     """One unit with 50 rows; a public table with the name that the unit's column has in joined rows."""
-    no_noise(monkeypatch)
+    silence(session)
     for name in ("pid 1", "PID 1"):
         session.connection.execute("CREATE OR REPLACE TABLE lone AS SELECT 7 AS pid, i AS num FROM range(50) t(i)")
         session.connection.execute(

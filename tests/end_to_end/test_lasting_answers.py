@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 import dpsql
+from dpsql.answer.offer import offers_of
+from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError
-from dpsql.query.frame import PRESENCE
-from dpsql.query.identity import frame_hash, statistic_hash
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.prepared import prepare
-from dpsql.session.reader import Reader
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.model.frame import PRESENCE
+from dpsql.model.identity import frame_hash, statistic_hash
+from dpsql.sql.statements import SelectStatement, read_statement
+from dpsql.state import Additions
 from tests.end_to_end.test_clearances import BOTH, COUNT, LARGE, SMALL, TOP_K, WITH, ask, held, session, spent
+from tests.noise_sources import seeded_noise
 
 __all__ = ["session"]
 
@@ -202,14 +203,14 @@ def test_the_case_of_a_name_is_the_same_reader(session: dpsql.Session) -> None:
 def presence_hash(session: dpsql.Session, text: str) -> tuple[str, str]:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    query, state, reader = session._desk.plan(statement, {"rho": 0.5}, "eve")
-    (part,) = prepare(query, state, Reader(reader.name))
+    query, state, reader = session._runner.plan(statement, {"rho": 0.5}, "eve")
+    (part,) = offers_of(query.parts, state, Reader(reader.name))
     return statistic_hash(PRESENCE, part.query.frame), frame_hash(part.query.frame)
 
 
 def test_points_off_the_grid_in_files_of_earlier_formats_serve_their_level(session: dpsql.Session) -> None:
     top, _ = ask(session, "eve", rho=0.5)
-    table = session._books.read().side_table
+    table = session._access.read().side_table
     statistic, frame = presence_hash(session, COUNT)
     drawn = table.point(statistic, 5 * 10**8)
     assert drawn is not None
@@ -217,7 +218,7 @@ def test_points_off_the_grid_in_files_of_earlier_formats_serve_their_level(sessi
         drawn, rho_nano=33 * 10**7, values=drawn.values + 2**20, tau=None, threshold_delta_units=0,
         source_rho_nano=5 * 10**8,
     )  # fmt: skip
-    table.store(frame, None, (old,), ())
+    table.store(frame, Additions(None, (old,), ()))
     before = spent(session)
     for rho in (0.33, 0.34):
         shown, receipt = ask(session, "eve", rho=rho)
@@ -231,7 +232,7 @@ def test_a_threshold_is_not_charged_where_a_file_of_an_earlier_format_has_too_ma
     session: dpsql.Session,
 ) -> None:
     ask(session, "bob", rho=0.5)
-    table = session._books.read().side_table
+    table = session._access.read().side_table
     statistic, frame = presence_hash(session, COUNT)
     drawn = table.point(statistic, 5 * 10**8)
     assert drawn is not None
@@ -239,7 +240,7 @@ def test_a_threshold_is_not_charged_where_a_file_of_an_earlier_format_has_too_ma
         replace(drawn, rho_nano=rho_nano, tau=None, threshold_delta_units=0, source_rho_nano=5 * 10**8)
         for rho_nano in range(10**8 + 1, 10**8 + 170)
     ]
-    table.store(frame, None, made, ())
+    table.store(frame, Additions(None, made, ()))
     before = spent(session)
     with pytest.raises(dpsql.errors.CalibrationError, match="too many levels"):
         ask(session, "ana", rho=0.02)
@@ -254,7 +255,7 @@ def test_pins_and_what_is_made_of_releases_are_written_once(tmp_path: Path) -> N
             "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 1, "
             "rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6, default_delta := 1e-6)"
         )
-        session._desk.entropy = SeededEntropy(3)
+        session._runner.noise_source = seeded_noise(3)
         for rho in (0.5, 0.1, 0.1):
             session.sql(TOP_K, rho=rho)
     with contextlib.closing(sqlite3.connect(tmp_path / "shop.db.dpsql")) as file:

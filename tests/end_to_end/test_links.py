@@ -9,8 +9,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import PolicyError, SchemaError
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import no_noise, receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise, silence
 
 TABLES = """
 CREATE TABLE customer (c_custkey INTEGER PRIMARY KEY, c_nation VARCHAR);
@@ -53,21 +53,19 @@ def session() -> Iterator[dpsql.Session]:
         session.connection.execute(TABLES)
         for declaration in (UNIT, CUSTOMER, ORDERS, LINES):
             session.sql(declaration)
-        session._desk.entropy = SeededEntropy(3)
+        session._runner.noise_source = seeded_noise(3)
         yield session
 
 
-def test_rows_count_for_the_unit_at_the_end_of_the_chain(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_noise(monkeypatch)
+def test_rows_count_for_the_unit_at_the_end_of_the_chain(session: dpsql.Session) -> None:
+    silence(session)
     ours = sorted(session.sql(COUNT, rho=5).fetchall())
     assert ours == [(*row[:3], float(row[3])) for row in sorted(session.connection.execute(EXACT).fetchall())]
 
 
-def test_one_link_needs_no_join(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_link_needs_no_join(session: dpsql.Session) -> None:
     """The link of orders holds the unit itself; an order whose customer is gone belongs to it all the same."""
-    no_noise(monkeypatch)
+    silence(session)
     text = "SELECT o_status, count(DISTINCT o_custkey) AS c FROM orders GROUP BY o_status"
     before = dict(session.sql(text, rho=5).fetchall())
     assert before == dict(session.connection.execute(text).fetchall())
@@ -85,9 +83,9 @@ def test_all_tables_share_the_budget_of_the_unit(session: dpsql.Session) -> None
     assert session.sql("FROM dp_budget('customer')").df()["rho_spent"][0] == pytest.approx(1.5)
 
 
-def test_one_customer_moves_no_more_than_is_declared(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_customer_moves_no_more_than_is_declared(session: dpsql.Session) -> None:
     """All rows of one customer, in all three tables, are taken away."""
-    no_noise(monkeypatch)
+    silence(session)
     whole = {row[0]: row[1:] for row in session.sql(COUNT, rho=5).fetchall()}
     for customer in (0, 7, 42):
         session.connection.execute(
@@ -119,8 +117,8 @@ def test_the_parents_version_is_part_of_the_answer(session: dpsql.Session) -> No
     assert receipt_of(session.sql(orders, rho=0.5)).charged_rho == 0
 
 
-def test_keys_of_several_columns(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_noise(monkeypatch)
+def test_keys_of_several_columns(session: dpsql.Session) -> None:
+    silence(session)
     session.connection.execute("INSERT INTO region SELECT i % 20, 'r' || i // 20, i % 150 FROM range(200) t(i)")
     session.connection.execute("INSERT INTO place SELECT i % 20, 'r' || i % 11, i FROM range(700) t(i)")
     declared = "max_groups_contributed := 2"
@@ -238,10 +236,8 @@ def test_a_parent_key_with_a_collation_is_refused(session: dpsql.Session) -> Non
         session.sql("CALL dp_link('ch', 'k', parent := 'p.k')")
 
 
-def test_keys_are_compared_by_their_bytes_whatever_the_columns_become(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_noise(monkeypatch)
+def test_keys_are_compared_by_their_bytes_whatever_the_columns_become(session: dpsql.Session) -> None:
+    silence(session)
     session.connection.execute("CREATE TABLE p (k VARCHAR PRIMARY KEY, pid INTEGER)")
     session.connection.execute("INSERT INTO p VALUES ('ab', 1), ('aB', 2), ('Ab', 3)")
     session.connection.execute("CREATE TABLE ch AS SELECT 'ab' AS k")

@@ -19,7 +19,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
 import dpsql
-from dpsql.pictures.paper import name_of, own_figure, svg_of
+from dpsql.pictures.charts import name_of, own_figure, svg_of
 
 ATTACK = '</td><script>alert("x")</script>$\\frac{1}{'
 ANSWER = """

@@ -15,8 +15,8 @@ import pytest
 
 import dpsql
 from dpsql.engine import Engine
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
 
 COUNT = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 SUM = "SELECT shop, sum(cost) AS cost FROM visits GROUP BY shop"
@@ -36,7 +36,7 @@ def open_shop(path: Path | None = None, **settings: Any) -> dpsql.Session:
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1, 2])")
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
-    session._desk.entropy = SeededEntropy(5)
+    session._runner.noise_source = seeded_noise(5)
     return session
 
 
@@ -182,7 +182,7 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def seen_by(session: dpsql.Session, name: str, monkeypatch: pytest.MonkeyPatch, *, changed: bool) -> list[object]:
     """Everything that an analyst sees of a session in which a mark differs, or does not; and all that is written."""
-    engine = session._desk.engine
+    engine = session._runner.engine
     marks, number = type(engine).marks, [0]
 
     def marked(self: Engine, tables: list[str]) -> object:
@@ -247,7 +247,7 @@ def test_what_others_ask_is_told_on_no_screen_of_its_own(
 def test_a_session_whose_log_others_read_tells_it_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """As that of a run of dbt."""
     with open_shop() as session, dpsql.Session(session.connection.cursor(), None, logs_changes=False) as quiet:
-        quiet._books = quiet._desk.books = session._books
+        quiet._access = quiet._runner.access = session._access
         quiet.sql(COUNT, rho=1)
         session.connection.execute(CHANGES["rows are added"])
         quiet.sql(SUM, rho=1)

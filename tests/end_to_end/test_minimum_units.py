@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.query.frame import PRESENCE
-from dpsql.session import frame_release as frame_release_module
-from dpsql.session import shown as shown_module
-from dpsql.session.exact import Exact, Reading, Rooms, read_exact
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.answer import points as shown_module
+from dpsql.answer import stage as stage_module
+from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
+from dpsql.model.frame import PRESENCE
+from tests.noise_sources import seeded_noise
 
 MINIMUM = 20
 # A right law falls below the first with probability 1e-4 per seed; the planted faults fall far below the second.
@@ -46,7 +46,7 @@ def open_session(groups: dict[int, int], minimum: int | None = MINIMUM) -> dpsql
     session.sql("CALL dp_unit('patient', rho_budget := 1e6, delta_threshold := 0.99, delta_conversion := 1e-6)")
     protect(session, minimum)
     session.sql("CALL dp_domain('visits', 'cost', bounds := [5, 11])")
-    session._desk.entropy = SeededEntropy(20)
+    session._runner.noise_source = seeded_noise(20)
     return session
 
 
@@ -149,7 +149,7 @@ def with_minimum(number: int) -> str:
 
 
 def stored_tau(session: dpsql.Session) -> float:
-    with session._books.read()._database.read() as connection:
+    with session._access.read()._database.read() as connection:
         (tau,) = connection.execute("SELECT tau FROM point WHERE tau IS NOT NULL").fetchone()
     return float(tau)
 
@@ -248,15 +248,15 @@ def exact_units(text: str, units_of_the_city: int, monkeypatch: pytest.MonkeyPat
     """Counts by city as they are noised, and the floor, where city 0 has so many units."""
     read: list[Exact] = []
 
-    def recording(reading: Reading, salt: bytes, rooms: Rooms, timeout_seconds: float | None) -> Exact:
-        read.append(read_exact(reading, salt, rooms, timeout_seconds))
+    def recording(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
+        read.append(read_exact(reading, salt, runtime, timeout_seconds))
         return read[-1]
 
     with open_session({30: 2}) as session, monkeypatch.context() as patch:
         session.connection.execute(
             f"INSERT INTO visits SELECT 'neighbour ' || u, 0, 7 FROM range({units_of_the_city}) t(u)"
         )
-        patch.setattr(frame_release_module, "read_exact", recording)
+        patch.setattr(stage_module, "read_exact", recording)
         session.sql(text, rho=0.5, delta=1e-3)
         (exact,) = read
         keys = exact.new_keys if exact.new_keys is not None else pa.table({"key_0": pa.array([], pa.int32())})

@@ -13,8 +13,8 @@ import pytest
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import PolicyError, SchemaError
-from dpsql.query import environment
-from dpsql.session.declarations import names
+from dpsql.model import environment
+from dpsql.session.declarations import arguments
 from dpsql.session.declare import split_name
 
 KELVIN = "\u212a"
@@ -213,7 +213,7 @@ def test_what_is_no_name_is_refused(text: str) -> None:
         split_name(text)
 
 
-@pytest.mark.parametrize("module", [names, environment])
+@pytest.mark.parametrize("module", [arguments, environment])
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

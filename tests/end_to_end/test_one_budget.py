@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.cascade.reader import CURATOR
 from dpsql.errors import (
     AccessError,
     BudgetError,
@@ -22,10 +23,9 @@ from dpsql.errors import (
     StateError,
     UnsupportedQueryError,
 )
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.books import explain_table
-from dpsql.session.desk import state_beside
-from dpsql.session.reader import CURATOR
+from dpsql.session.explain import explain_table
+from dpsql.session.session import state_beside
+from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem
 
 BUDGET = "epsilon_budget := 3, delta_budget := 1e-6"
@@ -71,7 +71,7 @@ def protect(session: dpsql.Session, table: str, column: str, rest: str = BUDGET)
 
 
 def logged(session: dpsql.Session) -> list[dict[str, Any]]:
-    with session._books.read()._database.read() as connection:
+    with session._access.read()._database.read() as connection:
         return [json.loads(row[0]) for row in connection.execute("SELECT declaration FROM policy_log ORDER BY id")]
 
 
@@ -96,7 +96,7 @@ def test_a_second_budget_is_refused_in_any_order_unless_it_is_said(
     session: dpsql.Session, one: tuple[str, str], other: tuple[str, str]
 ) -> None:
     protect(session, *one)
-    (first,) = (table for table in session._books.read().policy().tables)
+    (first,) = (table for table in session._access.read().policy().tables)
     before = logged(session)
     with pytest.raises(PolicyError, match=rf"unit := '{first.unit}' if these.*separate_people := true"):
         protect(session, *other)
@@ -121,7 +121,7 @@ def test_the_same_unit_is_the_other_way_to_say_it(
 ) -> None:
     protect(session, *one, rest="unit := 'patient'")
     protect(session, *other, rest="unit := ' PATIENT'")
-    assert [unit.name for unit in session._books.read().policy().units] == ["patient"]
+    assert [unit.name for unit in session._access.read().policy().units] == ["patient"]
 
 
 def test_other_people_need_no_word(session: dpsql.Session) -> None:
@@ -152,7 +152,7 @@ def test_a_link_leads_to_no_second_budget(session: dpsql.Session) -> None:
         session.sql(f"{link})")
     session.sql(f"{link}, separate_people := true)")
     session.sql(f"{link})")
-    assert session._books.read().policy().protected_table("main.meals").separate_people  # type: ignore[union-attr]
+    assert session._access.read().policy().protected_table("main.meals").separate_people  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("table", ["register", "menu"])
@@ -205,7 +205,7 @@ def test_public_is_taken_back_until_an_answer_was_made_of_it(session: dpsql.Sess
         {"table": "main.cities", "version": "a", "decision": None, "withdrawn": True},
     ]  # fmt: skip
     session.sql("CALL dp_public('cities')")
-    assert session._books.read().policy().public_table("main.cities").version == "a"  # type: ignore[union-attr]
+    assert session._access.read().policy().public_table("main.cities").version == "a"  # type: ignore[union-attr]
     session.sql("CALL dp_domain('visits', 'city', keys_from := 'cities.city')")
     session.sql("SELECT city, count(*) FROM visits GROUP BY city", rho=0.01)
     session.sql("CALL dp_domain('visits', 'city', keys_from := NULL)")
@@ -302,7 +302,7 @@ def test_two_names_of_one_file_have_one_budget(tmp_path: Path) -> None:
     with dpsql.connect(one, state=tmp_path / "one.duckdb.dpsql") as session:
         session.sql(f"CALL dp_unit('patient', {BUDGET})")
     with dpsql.connect(one) as session:
-        assert session._books.read().policy().units
+        assert session._access.read().policy().units
     with pytest.raises(StateError, match="hard links"):
         dpsql.connect(two)
     # a link to the name is the name; a copy is a file of its own
@@ -343,7 +343,7 @@ def test_no_number_is_too_odd_for_an_option(session: dpsql.Session, numbers: lis
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)
         try:
-            explain_table(*session._desk.plan(statement, options, CURATOR))
+            explain_table(*session._runner.plan(statement, options, CURATOR))
             outcomes["priced"] += 1
         except BEFORE_ANYTHING as error:
             outcomes[type(error).__name__] += 1
@@ -353,4 +353,4 @@ def test_no_number_is_too_odd_for_an_option(session: dpsql.Session, numbers: lis
         session.sql(text, rho=0.1, rho_ceiling=75, delta=0.5)
     with pytest.raises(CalibrationError, match="a delta above 1 together"):
         ChargeItem("a statistic", 1, DELTA_UNITS_PER_ONE + 1)
-    assert session._books.read().ledger.spent("patient").rho_nano == 0
+    assert session._access.read().ledger.spent("patient").rho_nano == 0

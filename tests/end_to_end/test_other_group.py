@@ -11,14 +11,14 @@ import pytest
 
 import dpsql
 from dpsql.accounting import zcdp
-from dpsql.query.added_up import exact_sql
-from dpsql.query.frame import PRESENCE
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.reader import CURATOR
+from dpsql.bound.aggregation import exact_sql
+from dpsql.cascade.reader import CURATOR
+from dpsql.model.frame import PRESENCE
+from dpsql.model.private_query import WithOtherGroup
+from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import SideTable
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import no_noise, receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise, silence
 
 CITIES = (
     "SELECT city, count(*) AS n, count(DISTINCT person) AS u, "
@@ -39,7 +39,7 @@ def session() -> Iterator[dpsql.Session]:
         session.connection.execute("ALTER TABLE visits ADD COLUMN span INTERVAL DEFAULT INTERVAL 40 DAY")
         session.connection.execute("ALTER TABLE visits ADD COLUMN pair INTEGER[] DEFAULT [1, 2]")
         declare(session, budget=100.0)
-        session._desk.entropy = SeededEntropy(11)
+        session._runner.noise_source = seeded_noise(11)
         yield session
 
 
@@ -59,8 +59,8 @@ def charged(session: dpsql.Session, text: str = CITIES, **options: object) -> fl
     return receipt_of(session.sql(text, **{"other_group": "other", **options})).charged_rho  # type: ignore[arg-type]
 
 
-def test_the_row_holds_what_no_shown_group_holds(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_noise(monkeypatch)
+def test_the_row_holds_what_no_shown_group_holds(session: dpsql.Session) -> None:
+    silence(session)
     rows = {row[0]: row[1:] for row in session.sql(f"{CITIES} ORDER BY n DESC", other_group="other").fetchall()}
     assert set(rows) >= {"city 0", "city 1", "other"}
     shown = ", ".join(f"'{city}'" for city in rows if city is not None)
@@ -72,10 +72,8 @@ def test_the_row_holds_what_no_shown_group_holds(session: dpsql.Session, monkeyp
     assert rows["other"] == exact
 
 
-def test_text_keys_read_the_name_and_the_row_is_part_of_the_result(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_noise(monkeypatch)
+def test_text_keys_read_the_name_and_the_row_is_part_of_the_result(session: dpsql.Session) -> None:
+    silence(session)
     text = (
         "SELECT upper(city) AS c, place, count(*) AS n, dp_interval_high(n) > n AS wide, rank() OVER (ORDER BY n DESC) "
         "AS place_of FROM visits GROUP BY c, place HAVING n > 150 ORDER BY n DESC LIMIT 2"
@@ -96,11 +94,9 @@ def test_text_keys_read_the_name_and_the_row_is_part_of_the_result(
         "1 / 0",
     ],
 )
-def test_shown_groups_of_any_type_are_not_in_the_row(
-    session: dpsql.Session, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shown_groups_of_any_type_are_not_in_the_row(session: dpsql.Session, key: str) -> None:
     """Every group is shown, so that nothing is left for the row."""
-    no_noise(monkeypatch)
+    silence(session)
     text = (
         f"SELECT 'all of ' || (city < 'd') AS t, {key} AS k, count(*) AS n FROM visits WHERE city < 'd' GROUP BY t, k"
     )
@@ -251,23 +247,22 @@ SIGNED = (
 )
 
 
-def planned(session: dpsql.Session, text: str) -> PrivateQuery:
+def planned(session: dpsql.Session, text: str) -> WithOtherGroup:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    query, _, _ = session._desk.plan(statement, {"other_group": "other"}, CURATOR)
-    assert query.other is not None
-    return query
+    query, _, _ = session._runner.plan(statement, {"other_group": "other"}, CURATOR)
+    assert isinstance(query.groups, WithOtherGroup)
+    return query.groups
 
 
-def moved(session: dpsql.Session, query: PrivateQuery) -> dict[Any, int]:
+def moved(session: dpsql.Session, asked: WithOtherGroup) -> dict[Any, int]:
     """How far person 0 moves each exact value of the row, in lattice steps."""
-    assert query.other is not None
-    row = query.other.query
+    row = asked.row
     sql = exact_sql(row.frame, row.statistics, bytes(16))
     names = ["units", *(f"stat_{i}" for i in range(1, len(row.statistics)))]
 
     def exact() -> dict[str, int]:
-        table = session._desk.engine.aggregate(sql, listed_keys=SHOWN, timeout_seconds=None).reveal()
+        table = session._runner.engine.aggregate(sql, listed_keys=SHOWN, timeout_seconds=None).reveal()
         return {name: int(table.column(name)[0].as_py()) for name in names}
 
     whole = exact()
@@ -280,13 +275,12 @@ def moved(session: dpsql.Session, query: PrivateQuery) -> dict[Any, int]:
 
 def test_a_unit_with_many_hidden_groups_moves_the_row_as_far_as_is_said_and_no_further(session: dpsql.Session) -> None:
     """Person 0 has over 500 hidden groups: every statistic but distinct places attains its bound."""
-    query = planned(session, CITIES)
-    found = moved(session, query)
+    asked = planned(session, CITIES)
+    found = moved(session, asked)
     assert found == {one: one.radius_steps for one in found}
     assert found[PRESENCE] == 1
     # the twin: were the row's sums noised for what a unit adds to one group, it would move them further than is said
-    assert query.other is not None
-    narrow = {one.kind: one.radius_steps * one.lattice for one in query.statistics}
+    narrow = {one.kind: one.radius_steps * one.lattice for one in asked.query.statistics}
     wide = {one.kind: found[one] * one.lattice for one in found}
     assert wide["sum"] == pytest.approx(7 * narrow["sum"])
 

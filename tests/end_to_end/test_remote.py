@@ -13,9 +13,9 @@ from decimal import Decimal
 import pytest
 
 import dpsql
-from dpsql.engine import DuckDBEngine, interrupts
+from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import AccessError, ParseError, PolicyError, RemoteError, UnsupportedQueryError
-from dpsql.frontends.server.running import Urls
+from dpsql.frontends.server.settings import Urls
 from tests.serving import QUICK, door, in_background, token_of
 
 QUERY = "SELECT ward, count(*) AS n, avg(cost) AS cost FROM visits WHERE cost > $least GROUP BY ward ORDER BY ward"
@@ -147,7 +147,7 @@ def test_a_question_without_an_answer_is_waited_for_and_is_one_error_with_one_se
     for seconds in (0.0, 60.0):
 
         def failing(_: DuckDBEngine, __: str, *, seconds: float = seconds, **___: object) -> None:
-            stop = interrupts._STOP.get()
+            stop = connection._STOP.get()
             assert stop is not None
             stop.wait(seconds)
             raise ValueError("CANARY")
@@ -230,3 +230,9 @@ def test_a_token_is_one_line(token: str) -> None:
 def test_a_token_is_not_sent_in_the_clear() -> None:
     with pytest.raises(RemoteError, match="use https"):
         dpsql.remote.connect("http://stats.example:8642", token=token_of("ana"))
+
+
+@pytest.mark.parametrize("ca_file", ["", "nowhere.pem", __file__])
+def test_certificates_that_cannot_be_read_are_refused_and_no_others_trusted(ca_file: str) -> None:
+    with pytest.raises(dpsql.RemoteError, match="ca_file"):
+        dpsql.remote.connect("https://stats.example:1", token="abc", ca_file=ca_file)  # noqa: S106 — no server, no token

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.answer import points
+from dpsql.answer.policy_view import environment
+from dpsql.cascade.reader import CURATOR, Reader
+from dpsql.cascade.serving import Draw
 from dpsql.errors import DpsqlError
-from dpsql.query.frame import Frame
-from dpsql.query.identity import query_hash
-from dpsql.query.plan import plan_query
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.histogram import NoisyHistogram
-from dpsql.session import points
-from dpsql.session.policy_view import environment
-from dpsql.session.reader import CURATOR, Reader
+from dpsql.model.frame import Frame
+from dpsql.model.identity import query_hash
+from dpsql.plan.planner import plan_query
+from dpsql.sql.statements import SelectStatement, read_statement
+from dpsql.state import Point
 
 PROTECT = (
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
@@ -151,9 +152,9 @@ def test_the_clock_is_folded_to_a_constant(session: dpsql.Session) -> None:
         f"SELECT city, count(*) FROM visits WHERE day < {now} GROUP BY city" for now in ("current_date", "today()")
     ]
     statements = [statement for statement in map(read_statement, texts) if isinstance(statement, SelectStatement)]
-    policy, desk = session._books.read().policy(), session._desk
+    policy, runner = session._access.read().policy(), session._runner
     first_day = dataclasses.replace(
-        environment(policy, desk.engine, desk.sandbox, Reader(CURATOR)),
+        environment(policy, runner.engine, runner.sandbox, Reader(CURATOR)),
         now=dt.datetime(2026, 2, 1, 23, 59, tzinfo=dt.UTC),
     )
     next_day = dataclasses.replace(first_day, now=first_day.now + dt.timedelta(minutes=2))
@@ -343,7 +344,7 @@ def test_a_silent_change_gives_a_unit_no_further_keys(session: dpsql.Session) ->
         session.sql(text.format(f"sum(cost + {step}, contribution_bounds_per_group => (0, 9))"), rho=0.001)
         session.sql(text.format("count(DISTINCT patient)"), rho=0.001 * (step + 1), delta=1e-3)
         session.connection.execute("UPDATE lone SET city = city + 1")
-    state = session._books.read()
+    state = session._access.read()
     with state._database.read() as connection:
         held = connection.execute(
             "SELECT sum(row_count) FROM key_chunk JOIN frame USING (frame_hash) WHERE tables LIKE '%lone%'"
@@ -364,11 +365,11 @@ def told_by_points(*, public: bool) -> tuple[list[int], set[int]]:
         session.connection.execute("DELETE FROM visits WHERE city = 'city 2'")
         session.connection.execute("INSERT INTO visits SELECT 2000 + u, 'new', 1, 50, NULL FROM range(300) t(u)")
         session.sql(text, rho=2)
-        table = session._books.read().side_table
+        state = session._access.read()
         assert first is not None
-        (release,) = [release for release in table.releases() if release.query_hash == first.query_hash][:1]
+        (release,) = [release for release in state.history.releases() if release.query_hash == first.query_hash][:1]
         (statistic,) = release.statistics
-        high, low = (table.point(statistic, level.rho_nano) for level in table.levels(statistic))
+        high, low = (state.side_table.point(statistic, level.rho_nano) for level in state.side_table.levels(statistic))
         assert high is not None
         assert low is not None
         both = min(len(high.values), len(low.values))
@@ -385,17 +386,17 @@ def test_a_rise_tells_of_no_group_that_came_or_went(public: bool) -> None:
 
 def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack on the naive rule: its number stays what it was, to the last digit."""
-    whole = points._risen
+    whole = points._drawn
 
-    def only_what_has_rows(cascade: Any, exact: Any, rise: Any) -> NoisyHistogram:
-        made = whole(cascade, exact, rise)
-        gone = exact.values[cascade.serving.statistic] == 0
-        if not cascade.serving.stored:
+    def only_what_has_rows(cascade: Any, draw: Draw) -> Point:
+        made = whole(cascade, draw)
+        if not draw.top_nano:
             return made
-        held = cascade.placed(cascade.serving.stored[0]).noisy
-        return NoisyHistogram(np.where(gone, held.values, made.values), made.floor)
+        gone = cascade.exact.values[cascade.serving.statistic] == 0
+        held = cascade.placed(draw.top_nano).noisy
+        return dataclasses.replace(made, values=np.where(gone, held.values, made.values))
 
-    monkeypatch.setattr(points, "_risen", only_what_has_rows)
+    monkeypatch.setattr(points, "_drawn", only_what_has_rows)
     assert told_by_points(public=True)[0] == [2]
 
 
@@ -429,13 +430,13 @@ def test_public_keys_that_change_after_the_plan_are_noticed_before_the_charge(mo
 
         def plan_then_change(*arguments: Any, **keywords: Any) -> Any:
             planned = plan(*arguments, **keywords)
-            monkeypatch.setattr("dpsql.session.desk.plan_query", plan)
+            monkeypatch.setattr("dpsql.session.runner.plan_query", plan)
             session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Visby', 'Malmö'])")
             return planned
 
-        monkeypatch.setattr("dpsql.session.desk.plan_query", plan_then_change)
+        monkeypatch.setattr("dpsql.session.runner.plan_query", plan_then_change)
         with pytest.raises(dpsql.ReleaseError):
             session.sql(question, rho=0.01)
         assert len(session.sql("FROM dp_releases()")) == 0
-        assert session._books.read().ledger.spent("visits").rho_nano == 0
+        assert session._access.read().ledger.spent("visits").rho_nano == 0
         assert [row[0] for row in session.sql(question, rho=0.01).fetchall()] == ["Lund", "Malmö", "Visby"]

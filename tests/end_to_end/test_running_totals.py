@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import dpsql
 from dpsql.accounting import gaussian
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import CalibrationError, UnsupportedQueryError
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.mechanisms.running_totals import FractionalSum, best_power
-from dpsql.query.frame import PRESENCE, Statistic
-from dpsql.query.identity import statistic_hash
-from dpsql.release import choose as choose_module
-from dpsql.release.choose import histogram_of
+from dpsql.mechanism import factorised_gaussian
+from dpsql.mechanism import registry as choose_module
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.identity import statistic_hash
+from dpsql.noise.running_totals import FractionalSum, best_power
 from tests.end_to_end.visits_by_day import (
     AGGREGATES,
     COSTS,
@@ -44,17 +42,7 @@ from tests.end_to_end.visits_by_day import (
     spent,
     with_interval,
 )
-
-
-@pytest.fixture
-def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every draw of every Gaussian release is 0."""
-
-    def zeros(self: RoundedGaussian, count: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-        return np.zeros(count, dtype=np.int64)
-
-    monkeypatch.setattr(RoundedGaussian, "draw", zeros)
-
+from tests.noise_sources import NoNoise, silence
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Without noise, totals are those of DuckDB's own windows over exact bounded values of every listed key.
@@ -80,7 +68,6 @@ def assert_same(answer: dpsql.Result, exact: Sequence[tuple[Any, ...]], keys: in
     np.testing.assert_allclose(found[known], expected[known], atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.usefixtures("noiseless")
 @pytest.mark.parametrize("direction", ["", "DESC"], ids=["ascending", "descending"])
 @pytest.mark.parametrize("keyed", KEYED)
 def test_without_noise_totals_are_those_of_duckdbs_windows(keyed: str, direction: str) -> None:
@@ -97,7 +84,7 @@ def test_without_noise_totals_are_those_of_duckdbs_windows(keyed: str, direction
     own = ", ".join(f"{private} AS {name}" for name, (private, _) in AGGREGATES.items())
     exact_totals = ", ".join(f"sum({name}) {windows[span]}" for name, span in named)
     exact_own = f"{', '.join(AGGREGATES)}, cost / nullif(rows, 0)"
-    with open_session(12, 5) as session:
+    with open_session(12, 5, noise=NoNoise()) as session:
         fill(session, 12, 5)
         session.connection.execute("DELETE FROM visits WHERE day IN (0, 4) OR clinic = 3 AND day > 9")
         answer = session.sql(
@@ -122,6 +109,7 @@ def assert_runs_in_duckdbs_order(key_type: str, keys: Sequence[str], order: str)
     """Key i of the list has 5 * 2**i units, so a total tells which keys are in it. A refusal is no other order."""
     rows = ", ".join(f"({i}, CAST({key} AS {key_type}))" for i, key in enumerate(keys))
     with dpsql.connect() as session:
+        silence(session)
         session.connection.execute(
             f"CREATE TABLE visits AS SELECT i * 1000 + u AS patient, k FROM (VALUES {rows}) t(i, k), "
             "LATERAL (SELECT unnest(range(5 * (1 << i))) AS u)"
@@ -141,24 +129,21 @@ def assert_runs_in_duckdbs_order(key_type: str, keys: Sequence[str], order: str)
         assert "NULLS" in order
 
 
-@pytest.mark.usefixtures("noiseless")
 @pytest.mark.parametrize("order", ["", "DESC"], ids=["ascending", "descending"])
 @pytest.mark.parametrize("key_type", KEY_LISTS)
 def test_totals_run_in_the_order_that_duckdb_gives_the_keys(key_type: str, order: str) -> None:
     assert_runs_in_duckdbs_order(key_type, KEY_LISTS[key_type], order)
 
 
-@pytest.mark.usefixtures("noiseless")
 @pytest.mark.parametrize("order", ["", "DESC", "NULLS FIRST", "DESC NULLS FIRST"])
 def test_a_listed_null_comes_where_duckdb_has_it(order: str) -> None:
     """Last, also under DESC, unless the text says NULLS FIRST, which may be refused but is not passed over."""
     assert_runs_in_duckdbs_order("INTEGER", ("7", "NULL", "-7"), order)
 
 
-@pytest.mark.usefixtures("noiseless")
 def test_groups_that_are_not_shown_count_in_totals() -> None:
     total = f"sum({UNITS}) OVER (ORDER BY day)"
-    with open_session(20) as session:
+    with open_session(20, noise=NoNoise()) as session:
         fill(session, 20, 1, 4)
         everything = session.sql(f"SELECT day, {UNITS} AS n, {total} AS t FROM visits GROUP BY day", rho=1.0).fetchall()
         asked = options(min_privacy_units_per_group=4)
@@ -216,16 +201,16 @@ def stored(session: dpsql.Session, text: str) -> dict[Statistic, tuple[Floats, f
     """What is stored of every statistic, in its units, and the l2 norm that its noise was made for."""
     session.sql("CALL dp_new_version('visits')")
     session.sql(text, rho=1.0)
-    query, state = planned(session, text, rho=1.0), session._books.read()
-    assert query.frame.mechanism == "factorised_gaussian"
+    query, state = planned(session, text, rho=1.0), session._access.read()
+    assert query.first.frame.mechanism == "factorised_gaussian"
     found: dict[Statistic, tuple[Floats, float]] = {}
-    for statistic in query.statistics:
-        (level,) = state.side_table.levels(statistic_hash(statistic, query.frame))
-        point = state.side_table.point(statistic_hash(statistic, query.frame), level.rho_nano)
+    for statistic in query.first.statistics:
+        (level,) = state.side_table.levels(statistic_hash(statistic, query.first.frame))
+        point = state.side_table.point(statistic_hash(statistic, query.first.frame), level.rho_nano)
         assert point is not None
         l2 = point.sigma * math.sqrt(2e-9 * point.rho_nano)
         if statistic != PRESENCE:
-            assert l2 == pytest.approx(histogram_of(query.frame).sum_l2(statistic), rel=1e-9)
+            assert l2 == pytest.approx(histogram_of(query.first.frame).sum_l2(statistic), rel=1e-9)
         found[statistic] = (np.ldexp(point.values.astype(np.float64), point.lattice_exponent), l2)
     return found
 
@@ -244,10 +229,10 @@ def moved(session: dpsql.Session, neighbours: Sequence[Sequence[tuple[int, int, 
             by = float(np.linalg.norm(values - others)) / l2
             largest[statistic.kind] = max(largest[statistic.kind], by)
     query = planned(session, text, rho=1.0)
-    factorised = query.frame.factorised
+    factorised = query.first.frame.factorised
     assert factorised is not None
     total = FractionalSum(factorised.ordering.length, factorised.sixteenths)
-    most, sequences = query.frame.unit_groups, factorised.ordering.sequences
+    most, sequences = query.first.frame.unit_groups, factorised.ordering.sequences
     plain = total.sensitivity(most, sequences) / (math.sqrt(most) * total.sensitivity(1))
     return Moved(largest, plain)
 
@@ -267,14 +252,13 @@ def assert_is_the_sensitivity(found: Moved) -> None:
         assert share >= 0.99, f"the worst of these units moves what is noised of {kind} {share:.6f} times as far only"
 
 
-@pytest.mark.usefixtures("noiseless")
 def test_a_unit_moves_what_is_noised_as_far_as_its_noise_is_made_for() -> None:
     """The first days are the worst, in one clinic; sums move as far at either end of their bounds."""
     days, most = 30, 5
     placed: list[list[Place]] = [[(1, day) for day in range(start, start + most)] for start in (0, 1, 25)]
     placed.append([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)])
     placed.append([(0, 6 * i) for i in range(most)])
-    with open_session(days, 2, max_groups=most) as session:
+    with open_session(days, 2, max_groups=most, noise=NoNoise()) as session:
         fill(session, days, 2, 1)
         found = moved(session, [unit for places in placed for unit in at_each_end(places)])
         assert_is_the_sensitivity(found)
@@ -289,21 +273,21 @@ def square_root(monkeypatch: pytest.MonkeyPatch) -> None:
     def root(length: int, unit_groups: int, span: int | None = None) -> FractionalSum:
         return FractionalSum(length)
 
-    monkeypatch.setattr(choose_module, "best_power", root)
+    monkeypatch.setattr(factorised_gaussian, "best_power", root)
     monkeypatch.setattr(choose_module, "_WORTH_IT", math.inf)
 
 
-@pytest.mark.usefixtures("noiseless", "square_root")
+@pytest.mark.usefixtures("square_root")
 def test_no_unit_of_a_small_table_moves_more() -> None:
     """Every set of three of six groups, most of them in the first clinic; the worst is what noise is made for."""
     every = [(clinic, day) for clinic in range(2) for day in range(3)]
-    with open_session(3, 2, max_groups=3) as session:
+    with open_session(3, 2, max_groups=3, noise=NoNoise()) as session:
         chosen = (places for places in itertools.combinations(every, 3) if sum(clinic for clinic, _ in places) < 2)
         units = [[(*place, -20.0, 1) for place in places] for places in chosen]
         assert_is_the_sensitivity(moved(session, units))
 
 
-@pytest.mark.usefixtures("noiseless", "square_root")
+@pytest.mark.usefixtures("square_root")
 def test_a_unit_with_more_groups_than_a_sequence_moves_most_in_two_equal_parts() -> None:
     """Of 12 groups in two clinics of 8 days."""
     days, most = 8, 12
@@ -311,7 +295,7 @@ def test_a_unit_with_more_groups_than_a_sequence_moves_most_in_two_equal_parts()
     def split(first: int) -> list[Place]:
         return [(0, day) for day in range(first)] + [(1, day) for day in range(most - first)]
 
-    with open_session(days, 2, max_groups=most) as session:
+    with open_session(days, 2, max_groups=most, noise=NoNoise()) as session:
         fill(session, days, 2, 1)
         assert_is_the_sensitivity(moved(session, [unit for m in (4, 6, 7) for unit in at_each_end(split(m))]))
         # one sequence filled after the other is further from the truth than a share of one percent
@@ -397,7 +381,7 @@ def test_the_receipt_states_the_largest_error_of_a_column() -> None:
     with open_session(days, 3, max_groups=max_groups) as session:
         query, receipt = planned(session, STATED_COLUMNS, rho=0.8), receipt_of(session.sql(STATED_COLUMNS, rho=0.8))
     total = best_power(days, max_groups)
-    share = dict(zip(((one.kind, one.interval) for one in query.statistics), query.weights, strict=True))
+    share = dict(zip(((one.kind, one.interval) for one in query.first.statistics), query.first.weights, strict=True))
 
     def noise(radius: float, rho: float) -> float:
         return radius * total.sensitivity(max_groups, 3) / math.sqrt(2 * rho)

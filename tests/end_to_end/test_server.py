@@ -24,16 +24,13 @@ import trustme
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import dpsql
+from dpsql.access.queries import Queries
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import RemoteError
-from dpsql.frontends.server.analysts import AnalystRoutes
-from dpsql.frontends.server.application import Described
-from dpsql.frontends.server.curator import CuratorRoutes
-from dpsql.frontends.server.metrics import Metrics
-from dpsql.frontends.server.problems import OF_AN_ANSWER
-from dpsql.frontends.server.queries import Queries
-from dpsql.frontends.server.running import Urls
-from dpsql.frontends.server.settings import Certificate
+from dpsql.frontends.server.application import Described, Metrics
+from dpsql.frontends.server.messages import OF_AN_ANSWER
+from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
+from dpsql.frontends.server.settings import Certificate, Urls
 from dpsql.remote.wire import ARROW, PARQUET
 from tests.serving import QUICK, Seen, ask, door, in_background, request, token_of
 
@@ -535,7 +532,7 @@ def test_what_the_server_trips_over_says_nothing(
         raise ValueError("CANARY")
 
     taken = request(urls.analysts, "POST", "/v1/queries", name="ana", body={"sql": QUERY, "options": {"rho": RHO}})
-    monkeypatch.setattr("dpsql.frontends.server.replies.encode", broken)
+    monkeypatch.setattr("dpsql.frontends.server.messages.encode", broken)
     reply = request(urls.analysts, "GET", f"{taken.headers['location']}/result", name="ana")
     assert (reply.status, reply.json["error"]) == (500, "EngineError")
     assert "CANARY" not in reply.everything + caplog.text

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import dpsql
+from dpsql.access.tokens import add_token, read_tokens
 from dpsql.frontends import cli
 from dpsql.frontends.server.settings import Address
-from dpsql.frontends.server.tokens import add_token, read_tokens
+from dpsql.remote.analyst import is_loopback
 
 ROOT = Path(__file__).parents[2]
 
@@ -123,7 +124,7 @@ def test_an_address_is_a_host_and_a_port(text: str, address: Address | None) -> 
     ],
 )  # fmt: skip
 def test_only_loopback_stays_on_the_machine(host: str, alone: bool) -> None:
-    assert Address(host, 1).is_loopback is alone
+    assert is_loopback(host) is alone
 
 
 @pytest.mark.long

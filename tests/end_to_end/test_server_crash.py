@@ -20,7 +20,7 @@ from typing import cast
 import pytest
 
 import dpsql
-from dpsql.frontends.server.tokens import hash_of
+from dpsql.access.tokens import hash_of
 from tests.end_to_end.test_crash import DYING, ROOT, Asker, assert_paid, ledger
 from tests.serving import ask, token_of
 

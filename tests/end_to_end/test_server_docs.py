@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 import dpsql
+from dpsql.access.tokens import read_tokens
 from dpsql.frontends import cli
-from dpsql.frontends.server.running import Door, Urls
-from dpsql.frontends.server.settings import Address
-from dpsql.frontends.server.tokens import read_tokens
+from dpsql.frontends.server.settings import Address, Door, Urls
 from tests.end_to_end.test_readme import _without_numbers
 from tests.serving import in_background
 

@@ -18,9 +18,9 @@ from dpsql.assets import native_library
 from dpsql.errors import EngineError
 from dpsql.frontends.shell import launch
 from dpsql.frontends.shell.launch import install_extension
-from dpsql.query.options import OPTION_NAMES
-from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
+from dpsql.model.private_query import OPTION_NAMES
 from dpsql.session.declare import ARGUMENTS
+from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
 from tests.end_to_end.shell_story import NEARBY, PROGRAM, QUESTION, play
 from tests.end_to_end.shell_terminal import QUIET, SHELL, Terminal, needs_shell
 from tests.serving import door, in_background, token_of

@@ -13,8 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import EngineError, PolicyError, SchemaError, StateError
-from dpsql.session import desk
-from dpsql.state import schema
+from dpsql.session import session as session_module
+from dpsql.state import state_file
 
 QUERY = "SELECT ward, count(*) AS n, sum(cost) AS s FROM visits GROUP BY ward"
 
@@ -60,8 +60,8 @@ def add_a_column(connection: sqlite3.Connection) -> None:
 def test_an_older_format_is_migrated_when_a_session_opens_it(clinic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with dpsql.connect(clinic) as session:
         before = session.sql(QUERY).fetchall()
-    newest = 1 + len(schema.MIGRATIONS)
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_a_column))
+    newest = 1 + len(state_file.MIGRATIONS)
+    monkeypatch.setattr(state_file, "MIGRATIONS", (*state_file.MIGRATIONS, add_a_column))
     with dpsql.connect(clinic) as session:
         again = session.sql(QUERY)
         assert again.fetchall() == before
@@ -75,7 +75,7 @@ def test_an_older_format_is_migrated_when_a_session_opens_it(clinic: Path, monke
 
 
 def test_a_newer_format_is_refused_by_a_session_with_both_numbers(clinic: Path) -> None:
-    newest = 1 + len(schema.MIGRATIONS)
+    newest = 1 + len(state_file.MIGRATIONS)
     with closing(sqlite3.connect(books(clinic))) as connection:
         connection.execute(f"PRAGMA user_version = {newest + 1}")
     content = books(clinic).read_bytes()
@@ -211,7 +211,7 @@ def test_every_way_to_a_file_leads_to_one_budget(clinic: Path, monkeypatch: pyte
 
 
 def test_a_database_in_memory_says_once_that_its_budget_ends(caplog: pytest.LogCaptureFixture) -> None:
-    desk._say_that_the_budget_ends.cache_clear()
+    session_module._say_that_the_budget_ends.cache_clear()
     for _ in range(2):
         with dpsql.connect() as session:
             create_tables(session)

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
+from dpsql.answer.policy_view import environment
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.query.bound import bounded_sql
-from dpsql.query.frame import PRESENCE
-from dpsql.query.plan import plan_query
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.policy_view import environment
-from dpsql.session.reader import CURATOR, Reader
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.model.frame import PRESENCE
+from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.planner import plan_query
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.noise_sources import seeded_noise
 
 SALT = bytes(16)
 # visitors of each shop: 400, 350, …, 50, and a long tail of shops with one visitor
@@ -41,7 +41,7 @@ def session() -> Iterator[dpsql.Session]:
             "delta_threshold := 0.01, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'spent', bounds := [0, 20])")
-        session._desk.entropy = SeededEntropy(5)
+        session._runner.noise_source = seeded_noise(5)
         yield session
 
 
@@ -174,7 +174,7 @@ class Tables:
         self.engine, self.sandbox = DuckDBEngine(self.session.connection), Sandbox()
 
     def plan(self, k: int) -> PrivateQuery:
-        policy = self.session._books.read().policy()
+        policy = self.session._access.read().policy()
         statement = read_statement(
             f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = {k}) key, count(DISTINCT unit) FROM t GROUP BY key"
         )
@@ -185,7 +185,7 @@ class Tables:
         self.session.connection.execute("DELETE FROM t")
         if rows:
             self.session.connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
-        sql = bounded_sql(query.frame, (PRESENCE,), SALT)
+        sql = bounded_sql(query.first.frame, (PRESENCE,), SALT)
         table = self.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal().to_pylist()
         floors = {row["floor"] for row in table}
         assert len(floors) == 1, "the floor is told even where no group is left"

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import BudgetError, ParseError, PolicyError, ReleaseError, UnsupportedQueryError
-from tests.deterministic_entropy import SeededEntropy
+from tests.noise_sources import seeded_noise
 
 PUBLIC = "SELECT day, count(*) AS n FROM visits GROUP BY day"
 PRIVATE = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
@@ -26,7 +26,7 @@ def session() -> Iterator[dpsql.Session]:
             "max_groups_contributed := 2, default_delta := 1e-6, default_rho := 1)"
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1])")
-        session._desk.entropy = SeededEntropy(21)
+        session._runner.noise_source = seeded_noise(21)
         yield session
 
 
@@ -61,11 +61,11 @@ def test_what_was_released_of_an_earlier_version_is_served_as_it_was(session: dp
 def test_nothing_new_can_be_had_of_an_earlier_version(session: dpsql.Session) -> None:
     session.sql(PUBLIC)
     session.sql("CALL dp_new_version('visits')")
-    spent = session._books.read().ledger.spent("visitor")
+    spent = session._access.read().ledger.spent("visitor")
     for text, rho in ((PUBLIC, 1.5), (PRIVATE, 1.0)):
         with pytest.raises(ReleaseError, match="version 1 are gone"):
             session.sql(text, as_of="1", rho=rho)
-    assert session._books.read().ledger.spent("visitor") == spent
+    assert session._access.read().ledger.spent("visitor") == spent
 
 
 @pytest.mark.parametrize("as_of", ["3", "1999-01-01", "yesterday"])
@@ -113,7 +113,7 @@ def test_a_refresh_that_was_charged_and_never_stored_pays_for_the_next(
     session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.sql(PUBLIC)
-    table = session._books.read().side_table
+    table = session._access.read().side_table
     with monkeypatch.context() as patch:
         patch.setattr(type(table), "store", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -156,7 +156,7 @@ def test_a_declaration_may_name_the_version_that_a_table_has(session: dpsql.Sess
 def test_a_rehearsal_plans_after_declarations_and_changes_nothing(session: dpsql.Session) -> None:
     session.sql(PUBLIC)
     policy = session.sql("FROM dp_policy()").fetchall()
-    spent = session._books.read().ledger.spent("visitor")
+    spent = session._access.read().ledger.spent("visitor")
 
     def price(*declarations: str) -> str:
         rehearsed = session.rehearse(declarations, PUBLIC)
@@ -167,7 +167,7 @@ def test_a_rehearsal_plans_after_declarations_and_changes_nothing(session: dpsql
     assert price("CALL dp_new_version('visits', version := 'b')") == "1"
     assert price() == "0"
     assert session.sql("FROM dp_policy()").fetchall() == policy
-    assert session._books.read().ledger.spent("visitor") == spent
+    assert session._access.read().ledger.spent("visitor") == spent
 
 
 @pytest.mark.parametrize(

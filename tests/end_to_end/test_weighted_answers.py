@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from tests.end_to_end.without_noise import no_noise, receipt_of
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import silence
 
 OPTIONS = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = {rho}, delta = 1e-6, max_groups_contributed = 2, bounding = L2)"
@@ -16,10 +17,10 @@ OPTIONS = (
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dpsql.Session]:
+def session() -> Iterator[dpsql.Session]:
     """1,000 units in 1 group, 1,000 in 3 and 1,000 in 9 of 9 groups; groups 100 to 103 have 150 units more."""
-    no_noise(monkeypatch)
     with dpsql.connect() as opened:
+        silence(opened)
         opened.connection.execute(
             "CREATE TABLE t AS SELECT u, i AS k, 2.0 AS x FROM range(3000) r(u), range(9) s(i) "
             "WHERE i < CASE u % 3 WHEN 0 THEN 1 WHEN 1 THEN 3 ELSE 9 END "

@@ -8,14 +8,14 @@ import pytest
 
 import dpsql
 from dpsql.accounting import zcdp
+from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.query.frame import Window
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release.choose import histogram_of
-from dpsql.release.window import charged_delta, grid, snapped, window_taus
-from dpsql.session.reader import CURATOR
-from tests.deterministic_entropy import SeededEntropy
-from tests.unit.release.test_choose import frame, top_k
+from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
+from dpsql.model.frame import Window
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.noise_sources import seeded_noise
+from tests.unit.mechanism.test_choose import frame, top_k
 
 TEXT = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({option}rho_window = [0.02, 2], delta = 1e-6) "
@@ -35,7 +35,7 @@ def session() -> Iterator[dpsql.Session]:
             "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 4, "
             "rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)"
         )
-        session._desk.entropy = SeededEntropy(8)
+        session._runner.noise_source = seeded_noise(8)
         yield session
 
 
@@ -112,9 +112,9 @@ def test_thresholds_are_what_was_paid_whatever_else_is_asked(session: dpsql.Sess
 def window_taus_of(session: dpsql.Session, text: str) -> tuple[float, ...]:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    planned, _, _ = session._desk.plan(statement, {"rho": 0.05}, CURATOR)
-    assert planned.frame.window == WINDOW
-    return window_taus(histogram_of(planned.frame), WINDOW)
+    planned, _, _ = session._runner.plan(statement, {"rho": 0.05}, CURATOR)
+    assert planned.first.frame.window == WINDOW
+    return window_taus(histogram_of(planned.first.frame), WINDOW)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

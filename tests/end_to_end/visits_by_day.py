@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 import dpsql
-from dpsql.query.private_query import PrivateQuery
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.reader import CURATOR
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.cascade.reader import CURATOR
+from dpsql.model.private_query import PrivateQuery
+from dpsql.noise.entropy import NoiseSource
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.noise_sources import seeded_noise
 
 Floats = npt.NDArray[np.float64]
 YEAR = 365
@@ -37,7 +38,9 @@ def options(**named: object) -> str:
 
 
 @contextlib.contextmanager
-def open_session(days: int, clinics: int = 1, *, max_groups: int = 1, **policy: object) -> Iterator[dpsql.Session]:
+def open_session(
+    days: int, clinics: int = 1, *, max_groups: int = 1, noise: NoiseSource | None = None, **policy: object
+) -> Iterator[dpsql.Session]:
     """An empty table of visits; days and clinics are public, one row of cost is in [-10, 30], and a group has two."""
     with dpsql.connect() as session:
         run = session.connection.execute
@@ -53,7 +56,7 @@ def open_session(days: int, clinics: int = 1, *, max_groups: int = 1, **policy: 
             session.sql(f"CALL dp_public('{column}s')")
             session.sql(f"CALL dp_domain('visits', '{column}', keys_from := '{column}s.{column}')")
         session.sql("CALL dp_domain('visits', 'cost', bounds := [-10, 30])")
-        session._desk.entropy = SeededEntropy(5)
+        session._runner.noise_source = noise or seeded_noise(5)
         yield session
 
 
@@ -75,14 +78,14 @@ def receipt_of(answer: dpsql.Result) -> dpsql.Receipt:
 
 def spent(session: dpsql.Session) -> tuple[int, int]:
     """Nano-rho and delta units in the ledger."""
-    total = session._books.read().ledger.spent("patient")
+    total = session._access.read().ledger.spent("patient")
     return total.rho_nano, total.delta_units
 
 
 def planned(session: dpsql.Session, text: str, **asked: object) -> PrivateQuery:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    return session._desk.plan(statement, asked, CURATOR)[0]
+    return session._runner.plan(statement, asked, CURATOR)[0]
 
 
 def explained(session: dpsql.Session, text: str, rho: float) -> list[tuple[str, str, str]]:

@@ -1,13 +1,15 @@
-"""Makes the golden files: python -m tests.golden.make.
+"""Makes the golden files: python -m tests.golden.make [aggregates.test …].
 
-Everything is asked twice, with other salts and noise, and of golden records and TPC-H with other rows; what comes out
-must be the same, or nothing is written. Read the difference before it is committed: what stands in it, users see.
+All of them, in some minutes, or those of the files of records that are named. Everything is asked twice, with other
+salts and noise, and of golden records and TPC-H with other rows; what comes out must be the same, or nothing is
+written. Read the difference before it is committed: what stands in it, users see.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,21 +37,33 @@ def made(clinic_rows: str = "", tpch_rows: str = "") -> Made:
         sys.exit("the pages do not run; nothing was written")
     found, files.MADE = files.MADE, None
     with tempfile.TemporaryDirectory() as folder:
-        clinic, answers = Clinic(), fresh_session(Path(folder), clinic_rows)
-        for record in records():
-            _, seen = outcome(record, clinic, answers)
-            if seen:
-                found.setdefault(record.file, {})[key_of(record)] = seen
-        clinic.close()
-        answers.close()
+        found |= made_of_records(sorted({record.file for record in records()}), clinic_rows)
         found[tpch.SOURCE] = tpch.answers(Path(folder), tpch_rows)
     return found
 
 
-def main() -> None:
+def made_of_records(names: Sequence[str], clinic_rows: str = "") -> Made:
+    """What some files of records give."""
+    found: Made = {}
+    with tempfile.TemporaryDirectory() as folder:
+        clinic, answers = Clinic(), fresh_session(Path(folder), clinic_rows)
+        for record in records():
+            seen = outcome(record, clinic, answers)[1] if record.file in names else []
+            if seen:
+                found.setdefault(record.file, {})[key_of(record)] = seen
+        clinic.close()
+        answers.close()
+    return found
+
+
+def main(names: Sequence[str]) -> None:
     """Write the files, if two runs agree."""
     clinic_rows, tpch_rows = _OTHER_ROWS.read_text(encoding="utf-8").split("-- TPC-H\n")
-    first, second = made(), made(clinic_rows, tpch_rows)
+    unknown = set(names) - {record.file for record in records()}
+    if unknown:
+        sys.exit(f"there are no records in {', '.join(sorted(unknown))}")
+    first = made_of_records(names) if names else made()
+    second = made_of_records(names, clinic_rows) if names else made(clinic_rows, tpch_rows)
     other = [
         f"{source}: {key}\n{line}"
         for source in sorted(first | second)
@@ -58,11 +72,11 @@ def main() -> None:
     ]
     if other:
         sys.exit("\n".join(["two runs differ; nothing was written", *other]))
-    for path in files.FOLDER.glob("*.json"):
+    for path in () if names else files.FOLDER.glob("*.json"):
         path.unlink()
     for source, parts in first.items():
         files.write(source, parts)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

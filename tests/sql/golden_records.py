@@ -4,11 +4,11 @@ A record is a directive, lines of settings, the SQL, and, after ``----``, what m
 empty lines and ``#`` begins a comment line. Directives:
 
     plan      the frame, the statistics with interval, centre and radius, and the finish
-    exact     the rows that the query gives with no noise at all, on the tiny tables below; with other_group the groups
-              of one unit are those that are not shown
+    exact     the rows that the query gives on the tiny tables below with no noise, no threshold, and no floor added to
+              counts; with other_group the groups of one unit are those that are not shown
     types     names and DuckDB types of the result's columns
     cost      price of each statement in nano-rho, and of asking it again
-    run       rows that each statement gives (declarations and books)
+    run       rows that each statement gives (declarations and what can be looked up)
     refuse    error type and, per refusal, ``code@line:column`` (or just ``@line:column`` for other errors)
 
 Settings are ``params`` (a Python literal) and ``options`` (keyword arguments). ``cost`` and ``run`` start from a fresh
@@ -20,43 +20,37 @@ session each and take several statements, one after each line that ends in a sem
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import dpsql
+from dpsql.answer import exact as exact_module
+from dpsql.answer import points as shown_module
+from dpsql.answer.exact import Reading, Runtime
+from dpsql.answer.policy_view import environment
+from dpsql.bound.formulations import Formulation, chooses_groups
+from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
-from dpsql.query.added_up import exact_sql
-from dpsql.query.finish import NOISY, finish_sql
-from dpsql.query.frame import PRESENCE, Frame, Statistic
-from dpsql.query.inner_query import RESULT
-from dpsql.query.kept import Formulation, chooses_groups
-from dpsql.query.plan import plan_query
-from dpsql.query.private_query import Grouping, Linear, OtherGroup, PrivateQuery
-from dpsql.query.statements import Scalar, SelectStatement, read_statement
-from dpsql.release.align import align_groups
-from dpsql.release.choose import choose
-from dpsql.release.estimates import _added_up
-from dpsql.release.quantiles import quantile_value
-from dpsql.release.spreads import spread_value
-from dpsql.session.exact import cell_values
-from dpsql.session.layout import laid_out
-from dpsql.session.other import _appended
-from dpsql.session.policy_view import SchemaView, environment
-from dpsql.session.reader import CURATOR, Reader
-from dpsql.session.sets import _placed
-from dpsql.session.shown import _bucket_keys
+from dpsql.mechanism.registry import choose
+from dpsql.model.estimates import RunningSum
+from dpsql.model.frame import Frame
+from dpsql.model.private_query import Buckets, FrameQuery, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.plan.planner import plan_query
+from dpsql.session.runner import answer
+from dpsql.sql.statements import Scalar, SelectStatement, read_statement
+from tests.noise_sources import NoNoise
 
 FOLDER = Path(__file__).parent
-SALT = bytes(16)
 NOW = dt.datetime(2026, 11, 21, 12, 30, tzinfo=dt.UTC)
 DIRECTIVES = ("plan", "exact", "types", "cost", "run", "refuse")
 
@@ -169,8 +163,7 @@ class Clinic:
             self.session.sql(declaration)
         self.engine = DuckDBEngine(self.session.connection)
         self.sandbox = Sandbox()
-        policy = self.session._books.read().policy()
-        self.view = SchemaView(policy, self.engine, self.sandbox)
+        policy = self.session._access.read().policy()
         self.environment = dataclasses.replace(environment(policy, self.engine, self.sandbox, Reader(CURATOR)), now=NOW)
 
     def close(self) -> None:
@@ -190,7 +183,7 @@ class Clinic:
             case "plan":
                 return tuple(_plan_lines(self.plan(record)))
             case "exact":
-                return tuple(_rows(self.exact(self.plan(record))))
+                return self.exact(self.plan(record))
             case "types":
                 return tuple(f"{column.name} {column.type}" for column in self.plan(record).shown)
             case "cost":
@@ -214,90 +207,32 @@ class Clinic:
             return f"{type(error).__name__} {_place(span)}".strip()
         return "answered"
 
-    def exact(self, query: PrivateQuery) -> pa.Table:
-        """The finished result with the exact bounded values where the noisy ones would stand, threshold left out."""
-        if query.other is not None:
-            noisy = self._exact_with_other(query, query.other)
-        else:
-            noisy = self._exact_table(query) if query.grouping is None else self._exact_sets(query, query.grouping)
-        shown, _ = laid_out(query, self.sandbox.run(finish_sql(query), {NOISY: noisy}))
-        for step in query.after:
-            shown = self.sandbox.run(step.sql, {RESULT: shown})
-        return shown
+    def exact(self, query: PrivateQuery) -> tuple[str, ...]:
+        """The answer without noise and without a threshold, which is the same in both formulations."""
+        in_groups = self._exact_rows(query, "groups_first")
+        if any(chooses_groups(part.frame.bounding.finer or part.frame) for part in query.parts):
+            assert sorted(self._exact_rows(query, "rows_first")) == sorted(in_groups)
+        return in_groups
 
-    def _exact_with_other(self, query: PrivateQuery, other: OtherGroup) -> pa.Table:
-        groups = self._exact_table(query, least=2)
-        keys = groups.select([f"key_{i}" for i in range(len(query.frame.keys))])
-        return _appended(groups, self._exact_table(other.query, listed=keys), query, other)
+    def _exact_rows(self, query: PrivateQuery, formulation: Formulation) -> tuple[str, ...]:
+        least = 2 if isinstance(query.groups, WithOtherGroup) else 1
 
-    def _exact_sets(self, query: PrivateQuery, grouping: Grouping) -> pa.Table:
-        tables = [_placed(grouping, part, self._exact_table(part)) for part in grouping.parts]
-        return pa.concat_tables([tables[place] for place in grouping.sets], promote_options="permissive")
+        def formulation_of(reading: Reading, *_: object) -> Formulation:
+            return formulation if chooses_groups(reading.frame.bounding.finer or reading.frame) else "groups_first"
 
-    def _exact_table(self, query: PrivateQuery, listed: pa.Table | None = None, least: int = 0) -> pa.Table:
-        keys = [f"key_{i}" for i in range(len(query.frame.keys))]
-        public = self._public(query.frame)
-        listed = self._listed(query.frame) if listed is None else listed
-        formulations: tuple[Formulation, ...] = ("groups_first", "rows_first")
-        tables = [
-            self.engine.aggregate(
-                exact_sql(query.frame, query.statistics, SALT, formulation=formulation),
-                listed_keys=listed,
-                timeout_seconds=None,
-            ).reveal()
-            for formulation in formulations[: 2 if chooses_groups(query.frame.finer or query.frame) else 1]
-        ]
-        table, *others = tables
-        assert all(sorted(map(str, other.to_pylist())) == sorted(map(str, table.to_pylist())) for other in others)
-        # With no group above the floor one row carries the floor alone.
-        table = table.filter(pc.is_valid(table.column("units")))
-        table = table.filter(pc.greater_equal(table.column("units"), least))
-        aligned = align_groups(table, public, tuple(keys), self.sandbox.run)
-        measured = {
-            s: cell_values(aligned.values, i, s) * 2.0 ** query.frame.exact_exponent(s)
-            for i, s in enumerate(query.statistics)
-            if i
-        }
-        exact = {PRESENCE: aligned.values["units"] * 2.0 ** query.frame.exact_exponent(PRESENCE)} | measured
-        shown = public if public is not None else aligned.new_keys
-        assert shown is not None
-        if query.buckets is not None:
-            shown = _bucket_keys(query.buckets, shown)
-        finished: dict[str, pa.Array] = {name: shown.column(name) for name in shown.column_names}
-        for i, estimate in enumerate(query.estimates):
-            if estimate.quantile is not None:
-                cells = _linear(estimate.numerator, exact | {PRESENCE: np.zeros(1)}).reshape(
-                    len(aligned.values["units"]), -1
-                )
-                value = quantile_value(cells, estimate.quantile, estimate.clamp or (0.0, 0.0))
-            else:
-                value = _added_up(estimate, query.buckets, _linear(estimate.numerator, exact))
-            if estimate.denominator is not None:
-                rows = _added_up(estimate, query.buckets, _linear(estimate.denominator, exact))
-                if estimate.spread is not None:
-                    squares = _added_up(estimate, query.buckets, _linear(estimate.spread.squares, exact))
-                    value = spread_value(estimate.spread, rows, value, squares, np.inf)
-                else:
-                    with np.errstate(invalid="ignore", divide="ignore"):
-                        value = value / rows
-            if estimate.clamp is not None:
-                value = np.clip(value, *estimate.clamp)
-            for suffix in ("", "_low", "_high"):
-                finished[f"agg_{i}{suffix}"] = pa.array(value, from_pandas=True)
-        return pa.table(finished)
+        def keys_of_units(counts: np.ndarray, floor: float, tau: float | None, _: int) -> np.ndarray:
+            return np.flatnonzero((counts >= least) | (tau is None))
 
-    def _public(self, frame: Frame) -> pa.Table | None:
-        if frame.public_keys is None:
-            return None
-        return self.view.public_key_table(frame.public_keys.columns, [key.type for key in frame.keys])
-
-    def _listed(self, frame: Frame) -> pa.Table | None:
-        return self._public(frame.finer or frame)
-
-
-def _linear(linear: Linear, exact: Mapping[Statistic, np.ndarray]) -> np.ndarray:
-    own = exact[linear.statistic] if linear.statistic is not None else 0.0
-    return np.asarray(own + linear.centre * exact[PRESENCE])
+        with (
+            contextlib.closing(self.session._access.copied()) as access,
+            mock.patch.object(exact_module, "_fastest", formulation_of),
+            mock.patch.object(shown_module, "shown_keys", keys_of_units),
+            mock.patch.object(shown_module, "_floors", return_value=(0.0, 0.0)),
+            # units are bounded by one salt, whatever is kept of them
+            mock.patch("dpsql.state.side_table.os.urandom", bytes),
+        ):
+            runtime = Runtime(access.read(), self.engine, self.sandbox, NoNoise())
+            return tuple(_rows(answer(query, runtime, reader=Reader(CURATOR)).arrow()))
 
 
 def _statements(text: str) -> list[str]:
@@ -316,17 +251,19 @@ def _price(session: dpsql.Session, record: Record, sql: str) -> str:
 
 
 def _plan_lines(query: PrivateQuery) -> Iterator[str]:
-    if query.grouping is None:
-        yield from _frame_lines(query)
-        if query.other is not None:
-            yield f"other {query.other.name!r}"
-            yield from _frame_lines(query.other.query)
-    else:
-        shown = [[key.sql for key in query.grouping.parts[place].frame.keys] for place in query.grouping.sets]
-        yield f"sets {', '.join('(' + ', '.join(keys) + ')' for keys in shown)}"
-        for part in query.grouping.parts:
+    match query.groups:
+        case GroupingSets(parts=parts, sets=sets):
+            shown = [[key.sql for key in parts[place].frame.keys] for place in sets]
+            yield f"sets {', '.join('(' + ', '.join(keys) + ')' for keys in shown)}"
+            for part in parts:
+                yield from _frame_lines(part)
+        case WithOtherGroup(groups, name, row):
+            yield from _frame_lines(groups)
+            yield f"other {name!r}"
+            yield from _frame_lines(row)
+        case OneSet(part):
             yield from _frame_lines(part)
-    finish = query.finish
+    finish = query.first.finish
     yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)
     if finish.having:
         yield f"having {finish.having}"
@@ -336,15 +273,16 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
         yield f"limit {finish.limit} offset {finish.offset}"
 
 
-def _frame_lines(query: PrivateQuery) -> Iterator[str]:
+def _frame_lines(query: FrameQuery) -> Iterator[str]:
     frame = query.frame
     keys = ", ".join(f"{key.sql} {key.type}" for key in frame.keys) or "none"
     if frame.public_keys is not None:
         keys += f" ({frame.public_keys.count} public)"
     ceiling = "" if frame.ceiling is None else f"; ceiling {frame.ceiling / 1e9:g}"
-    weighted = "" if frame.counted_groups is None else f", with weights {frame.counted_groups}"
-    bounded = f"at most {'any number of' if frame.max_groups is None else frame.max_groups} groups{weighted}"
-    if frame.finer is not None:
+    bounding = frame.bounding
+    weighted = "" if bounding.counted_groups is None else f", with weights {bounding.counted_groups}"
+    bounded = f"at most {'any number of' if bounding.max_groups is None else bounding.max_groups} groups{weighted}"
+    if bounding.finer is not None:
         bounded = f"sums of finer groups, at most {frame.finer_per_group} of a unit in one, {frame.unit_groups} squared"
     yield f"keys {keys}; {bounded}{ceiling}"
     others = [_mechanism(other) for other in query.alternatives]
@@ -352,12 +290,13 @@ def _frame_lines(query: PrivateQuery) -> Iterator[str]:
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
     if frame.window is not None:
         yield f"window from {frame.window.low} to {frame.window.high} nano-rho, delta={frame.window.delta:g}"
-    yield from (f"where {condition}" for condition in frame.filters)
+    yield from (f"where {condition}" for condition in frame.rows.filters)
     for statistic, weight in zip(query.statistics, query.weights, strict=True):
         low, high = statistic.interval
         parts = [statistic.kind, statistic.value_sql, f"where {statistic.filter_sql}" if statistic.filter_sql else ""]
-        if statistic.cell_bounds is not None:
-            parts.append(f"{statistic.cells} cells of {list(statistic.cell_bounds)}")
+        if statistic.histogram is not None:
+            cells = statistic.histogram
+            parts.append(f"{cells.count} cells of {[cells.low, cells.high]}")
         if statistic.row_cap is not None:
             parts.append(f"of {statistic.row_cap} rows")
         parts.append(
@@ -365,28 +304,27 @@ def _frame_lines(query: PrivateQuery) -> Iterator[str]:
             f"lattice 2^{statistic.lattice_exponent}, share {weight:.4f}"
         )
         yield " ".join(part for part in parts if part)
-    if query.buckets is not None:
-        buckets = query.buckets
-        made_of = zip(query.keys, buckets.sources, strict=True)
+    if isinstance(query.groups, Buckets):
+        made_of = zip(query.keys, query.groups.sources, strict=True)
         sources = [key.sql if source is None else f"key_{source}" for key, source in made_of]
-        groups = buckets.places
-        yield f"buckets of key_{buckets.ordering.axis} by {', '.join(sources) or 'nothing'}: {groups}"
+        axis, groups = query.groups.ordering.axis, query.groups.places
+        yield f"buckets of key_{axis} by {', '.join(sources) or 'nothing'}: {groups}"
     for i, estimate in enumerate(query.estimates):
-        if estimate.total is not None:
-            ordering, span = estimate.total.ordering, estimate.total.span
+        if isinstance(estimate.value, RunningSum):
+            ordering, span = estimate.value.total.ordering, estimate.value.total.span
             direction = "downwards" if ordering.descending else "upwards"
             reach = "from the first" if span is None else f"over {span}"
             yield f"total agg_{i} along key_{ordering.axis} of {ordering.lengths} {direction} {reach}"
     request = query.request
     asked = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
-    asked["min_units"] = query.min_units if query.min_units > 1 else None
-    wishes = [name for name in ("refresh", "own_threshold") if getattr(query, name)]
+    asked["min_units"] = request.min_units if request.min_units > 1 else None
+    wishes = [name for name in ("refresh", "own_threshold") if getattr(request, name)]
     levels = [f"{name}={value:g}" for name, value in asked.items() if value is not None]
     yield " ".join(["asks", *levels, *wishes])
 
 
 def _mechanism(frame: Frame) -> str:
-    sparsity = frame.sparsity
+    sparsity = frame.bounding.sparsity
     return frame.mechanism if sparsity is None else f"{frame.mechanism} on {sparsity.kind} of {sparsity.k}"
 
 
@@ -398,7 +336,8 @@ def _rows(table: pa.Table) -> Iterator[str]:
 def _shown(value: object) -> str:
     if value is None:
         return "NULL"
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    # least squares leave a rounding where a sum is 0
+    return f"{0.0 if abs(value) < 1e-12 else value:.9g}" if isinstance(value, float) else str(value)
 
 
 def rewrite() -> None:

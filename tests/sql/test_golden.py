@@ -1,4 +1,4 @@
-"""Runs the golden records, and checks that records and docs/sql.md leave nothing of the surface out."""
+"""Runs the golden records, and checks that records and the pages of SQL leave nothing of the surface out."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
-from dpsql.query.allowed import FUNCTION_EXAMPLES
-from dpsql.query.clauses import GROUP_SELECTION, MECHANISMS
-from dpsql.query.options import OPTION_NAMES
-from dpsql.query.refusals import CODES
-from dpsql.query.statements import DECLARATIONS, TABLE_FUNCTIONS
-from dpsql.query.windows import RESULT_FUNCTIONS
+from dpsql.mechanism.registry import MECHANISMS
+from dpsql.model.private_query import OPTION_NAMES
+from dpsql.model.refusals import CODES
 from dpsql.session.declare import ARGUMENTS
+from dpsql.sql.clauses import GROUP_SELECTION, INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
+from dpsql.sql.row_rules import FUNCTION_EXAMPLES
+from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
+from dpsql.sql.windows import RESULT_FUNCTIONS
 from tests.golden import files
 from tests.golden.fresh_session import FreshSession
 from tests.golden.records import fresh_session, key_of, outcome
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
-PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in (Path(__file__).parents[2] / "docs").glob("sql*.md"))
 DECLARATION_ARGUMENTS = sorted({"analysts"}.union(*ARGUMENTS.values()))
 CLAUSES = (
     "FROM", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "NATURAL JOIN", "ON", "USING",
@@ -74,13 +74,14 @@ def test_every_directive_is_used(directive: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    [*DECLARATIONS, *TABLE_FUNCTIONS, *DECLARATION_ARGUMENTS, *OPTION_NAMES, *GROUP_SELECTION, *MECHANISMS,
+    [*DECLARATIONS, *TABLE_FUNCTIONS, *DECLARATION_ARGUMENTS, *OPTION_NAMES, *GROUP_SELECTION,
+     *(one.word for one in MECHANISMS),
      *NAMED_ARGUMENTS, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS, *FUNCTIONS, *RESULT_FUNCTIONS.values()],
 )  # fmt: skip
 def test_every_word_of_the_surface_is_documented_and_answered(word: str) -> None:
     answered = [record.sql for record in RECORDS if record.directive != "refuse"]
     options = [name for record in RECORDS if record.directive != "refuse" for name in record.options]
-    assert _stands_in(word, PAGE.read_text(encoding="utf-8"))
+    assert _stands_in(word, PAGES)
     assert any(_stands_in(word, sql) for sql in [*answered, *options])
 
 
@@ -101,7 +102,7 @@ def test_there_are_records_enough() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_refusal_is_documented_and_met(code: str) -> None:
-    assert f"`{code}`" in PAGE.read_text(encoding="utf-8")
+    assert f"`{code}`" in PAGES
     assert any(f"{code}@" in part for record in RECORDS if record.directive == "refuse" for part in record.expected)
 
 

@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dpsql.mechanisms.laws.exponential import ExponentialLaw
-from dpsql.mechanisms.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
-from dpsql.mechanisms.laws.laplace import DiscreteLaplaceLaw, LaplaceLaw
-from dpsql.mechanisms.laws.law import Law, Values
-from dpsql.mechanisms.laws.poisson import PoissonLaw
-from dpsql.mechanisms.laws.skellam import SkellamLaw
+from dpsql.noise.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
+from dpsql.noise.laws.laplace import DiscreteLaplaceLaw, ExponentialLaw, LaplaceLaw
+from dpsql.noise.laws.law import Law, Values
+from dpsql.noise.laws.poisson import PoissonLaw, SkellamLaw
 from tests.deterministic_entropy import SeededEntropy
 
 Levels = tuple[Fraction, ...]

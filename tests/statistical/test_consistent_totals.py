@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.release import consistent
-from dpsql.release.consistent import Marginal, consistent_variances
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.features import consistent
+from dpsql.features.consistent import Marginal, consistent_variances
+from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -45,7 +45,7 @@ def answered(seed: int) -> tuple[dict[int, Floats], dpsql.Receipt]:
         columns = zip(("clinic", "ward", "sex", "kind"), (CLINICS, *LENGTHS), strict=True)
         for column, length in columns:
             session.sql(f"CALL dp_domain('visits', '{column}', keys := {list(range(length))})")
-        session._desk.entropy = SeededEntropy(seed)
+        session._runner.noise_source = seeded_noise(seed)
         answer = session.sql(TEXT, rho=RHO)
     table = answer.arrow()
     middle = (table["low"].to_numpy() + table["high"].to_numpy()) / 2

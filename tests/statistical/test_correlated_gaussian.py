@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dpsql.mechanisms.correlated_gaussian import GRID_BITS, CorrelatedGaussian
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+from dpsql.noise.correlated_gaussian import GRID_BITS, CorrelatedGaussian
+from dpsql.noise.rounded_gaussian import RoundedGaussian
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical
@@ -98,13 +98,12 @@ def test_rounding_to_whole_counts_is_caught() -> None:
 
 def test_the_floor_is_free_of_its_counts_common_term() -> None:
     """Count plus floor has the variance of both own noises; a floor with noise of its own alone is caught."""
-    mechanism, entropy = CorrelatedGaussian(3.0, 4.0), SeededEntropy(5)
+    mechanism, entropy = CorrelatedGaussian(3.0, 4.0, floor_correlation=0.5), SeededEntropy(5)
     sums: dict[str, list[float]] = {"with": [], "without": []}
     for _ in range(RELEASES):
         noise = mechanism.draw(1, entropy)
-        floor = mechanism.floor_noise(0.5, noise, entropy)
-        sums["with"].append((noise.values[0] + floor) / GRID)
-        sums["without"].append((noise.values[0] + floor + noise.common) / GRID)
+        sums["with"].append((noise.values[0] + noise.floor) / GRID)
+        sums["without"].append((noise.values[0] + noise.floor + noise.common) / GRID)
     p_values = {
         name: float(stats.kstest(np.array(draws) / math.sqrt(9 * 1.5), "norm").pvalue) for name, draws in sums.items()
     }

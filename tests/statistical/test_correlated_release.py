@@ -17,15 +17,16 @@ import pytest
 from scipy import integrate, stats
 
 import dpsql
-from dpsql.mechanisms.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.release import listed_histogram, subtracted_histogram
-from dpsql.release.histogram import Histogram, IndependentHistogram, count_sigma
-from dpsql.release.listed_histogram import ListedHistogram
-from dpsql.release.noise import shown_keys
-from dpsql.release.subtracted_histogram import SubtractedHistogram
-from dpsql.session import shown as shown_module
+from dpsql.answer import points as shown_module
+from dpsql.answer.points import shown_keys
+from dpsql.mechanism.correlated_gaussian import ListedHistogram
+from dpsql.mechanism.csh import SubtractedHistogram
+from dpsql.mechanism.histogram import Histogram, count_sigma
+from dpsql.mechanism.independent_gaussian import IndependentHistogram
+from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
+from dpsql.noise.entropy import Entropy, NoiseSource
 from tests.deterministic_entropy import SeededEntropy
+from tests.noise_sources import Fault, FaultyNoise, seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -52,7 +53,7 @@ def listed(session: dpsql.Session, groups: int, max_groups: int) -> None:
 @pytest.fixture
 def session() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
-        session._desk.entropy = SeededEntropy(3)
+        session._runner.noise_source = seeded_noise(3)
         yield session
 
 
@@ -77,12 +78,12 @@ def test_common_noise_takes_almost_half_of_the_noise_away(session: dpsql.Session
     assert sigmas[0] / sigmas[1] == pytest.approx((1 + groups**-0.5) / 2, rel=1e-3)
 
 
-def errors_of(histogram: Histogram, sigma: float, draws: int, keys: int) -> Floats:
+def errors_of(histogram: Histogram, sigma: float, draws: int, keys: int, source: NoiseSource | None = None) -> Floats:
     """Noise of ``draws`` releases of ``keys`` keys in counts, shape (draws, keys), floor included."""
-    entropy = SeededEntropy(12)
+    source = source or seeded_noise(12)
     found = []
     for _ in range(draws):
-        noisy = histogram.draw(np.zeros(keys, dtype=np.int64), 0, sigma, entropy)
+        noisy = histogram.draw(np.zeros(keys, dtype=np.int64), 0, sigma, source)
         found.append(noisy.values + noisy.floor)
     return np.stack(found).astype(np.float64) * 2.0**-GRID_BITS
 
@@ -119,30 +120,25 @@ def test_draws_have_the_variance_and_covariance_of_the_receipt(histogram: Histog
     assert count_sigma(histogram, 9.0) == pytest.approx(9.0 * math.sqrt(1 + shared))
 
 
-class CommonTermPerKey(CorrelatedGaussian):
+def common_term_per_key(law: CorrelatedGaussian, count: int, entropy: Entropy) -> CorrelatedNoise:
     """The fault: every key gets a common term of its own."""
-
-    def draw(self, count: int, entropy: Entropy) -> CorrelatedNoise:
-        own = CorrelatedGaussian(self.sigma, 0.0).draw(count, entropy)
-        common = CorrelatedGaussian(self.sigma * math.sqrt(self.correlation), 0.0).draw(count, entropy)
-        return CorrelatedNoise(own.values + common.values, int(common.values[0]))
+    own = dataclasses.replace(law, correlation=0.0).draw(count, entropy)
+    common = CorrelatedGaussian(law.sigma * math.sqrt(law.correlation), 0.0).draw(count, entropy).values
+    return CorrelatedNoise(own.values + common, int(common[0]), own.floor and own.floor - int(common[0]))
 
 
-class LowNoise(CorrelatedGaussian):
+def low_noise(law: CorrelatedGaussian, count: int, entropy: Entropy) -> CorrelatedNoise:
     """The fault: own and common noise are 3 % low."""
-
-    def draw(self, count: int, entropy: Entropy) -> CorrelatedNoise:
-        return CorrelatedGaussian(0.97 * self.sigma, self.correlation).draw(count, entropy)
+    return dataclasses.replace(law, sigma=0.97 * law.sigma).draw(count, entropy)
 
 
-@pytest.mark.parametrize("fault", [CommonTermPerKey, LowNoise])
+@pytest.mark.parametrize("fault", [common_term_per_key, low_noise])
 @pytest.mark.parametrize(("histogram", "shared"), SHAPES[:2])
 def test_the_law_of_correlated_draws_catches_a_planted_fault(
-    monkeypatch: pytest.MonkeyPatch, fault: type, histogram: Histogram, shared: float
+    fault: Fault[CorrelatedGaussian], histogram: Histogram, shared: float
 ) -> None:
-    for module in (listed_histogram, subtracted_histogram):
-        monkeypatch.setattr(module, "CorrelatedGaussian", fault)
-    assert law_p(errors_of(histogram, 9.0, 800, GROUPS), 9.0, shared) < CAUGHT
+    source = FaultyNoise(SeededEntropy(12), {CorrelatedGaussian: fault})
+    assert law_p(errors_of(histogram, 9.0, 800, GROUPS, source), 9.0, shared) < CAUGHT
 
 
 def test_listed_counts_follow_the_law_of_the_receipt_through_sql(session: dpsql.Session) -> None:
@@ -186,6 +182,7 @@ def test_keys_of_one_unit_hide_after_top_k_with_probability_one_minus_delta(k: i
     for rho, delta in ((0.001, 1e-9), (0.1, 1e-6), (2.0, 1e-12)):
         sigma = histogram.sigma(rho)
         tau = histogram.threshold(delta, sigma)
+        assert tau is not None
         charged = histogram.threshold_delta(sigma, tau)
         assert any_passes(sigma, tau, k, correlation) <= charged <= delta
         at_most = any_passes(sigma, tau - TAU_LOSS, k, correlation)

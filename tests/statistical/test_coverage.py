@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.release import estimates
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.answer import estimates
+from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -46,7 +46,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[dpsql.Session]:
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
         if request.param == "public keys":
             session.sql(f"CALL dp_domain('visits', 'city', keys := {list(range(GROUPS))})")
-        session._desk.entropy = SeededEntropy(len(request.param))
+        session._runner.noise_source = seeded_noise(len(request.param))
         yield session
 
 
@@ -79,7 +79,8 @@ def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
     for name, share in coverage(session, 25).items():
         assert least <= share <= most, name
     # the planted fault: intervals that are a quarter too narrow
-    monkeypatch.setattr(estimates, "Z_95", estimates.Z_95 * 3 / 4)
+    narrow = estimates.Z_95 * 3 / 4
+    monkeypatch.setattr(estimates, "Z_95", narrow)
     for name, share in coverage(session, 15).items():
         assert share < least, name
 

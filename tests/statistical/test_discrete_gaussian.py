@@ -10,14 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpsql.mechanisms import discrete_gaussian
-from dpsql.mechanisms.discrete_gaussian import (
+from dpsql.noise import discrete_gaussian
+from dpsql.noise.discrete_gaussian import (
     DiscreteCorrelatedGaussian,
     DiscreteGaussian,
     discrete_laplace,
     rational_variance,
 )
-from dpsql.mechanisms.entropy import Entropy
+from dpsql.noise.entropy import Entropy
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical
@@ -104,7 +104,7 @@ def test_counting_zero_twice_is_caught(monkeypatch: pytest.MonkeyPatch, variance
 
 
 def test_proposals_kept_without_a_coin_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discrete_gaussian, "_toss", lambda *_: None)
+    monkeypatch.setattr(discrete_gaussian, "bernoulli_exp_of_sum", lambda count, *_: np.ones(count, dtype=np.bool_))
     assert law_p(drawn(Fraction(100)), Fraction(100)) < CAUGHT
 
 

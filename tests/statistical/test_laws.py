@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ReleaseError
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.laws import LAWS
-from dpsql.mechanisms.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
-from dpsql.mechanisms.laws.law import Law, Values
+from dpsql.noise.entropy import Entropy
+from dpsql.noise.laws import LAWS
+from dpsql.noise.laws.gaussian import CorrelatedGaussianLaw, GaussianLaw
+from dpsql.noise.laws.law import Law, Values
 from tests.deterministic_entropy import SeededEntropy
 from tests.statistical.lossless_checks import (
     CASES,

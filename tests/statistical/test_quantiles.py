@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql.mechanisms.running_totals import FractionalSum
-from dpsql.release import estimates
-from tests.deterministic_entropy import SeededEntropy
-from tests.end_to_end.without_noise import receipt_of
+from dpsql.answer import estimates as quantiles
+from dpsql.answer.estimates import Z_95
+from dpsql.noise.running_totals import FractionalSum
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
 
 GROUPS, CELLS = 400, 64
 LEAST = 362
@@ -36,7 +37,7 @@ def open_session(path: str | Path = ":memory:", *, public: bool = True) -> dpsql
     session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
     if public:
         session.sql(f"CALL dp_domain('visits', 'city', keys := {list(range(GROUPS))})")
-    session._desk.entropy = SeededEntropy(3)
+    session._runner.noise_source = seeded_noise(3)
     return session
 
 
@@ -58,7 +59,7 @@ def covered(session: dpsql.Session, rho: float) -> int:
 def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, rho: float) -> None:
     assert covered(session, rho) >= LEAST
     # the planted fault: intervals of a tenth of the noise
-    monkeypatch.setattr(estimates, "Z_95", estimates.Z_95 / 10)
+    monkeypatch.setattr(quantiles, "Z_95", Z_95 / 10)
     assert covered(session, rho) < LEAST
 
 
@@ -82,7 +83,7 @@ def noise_of_point(session: dpsql.Session, rho_nano: int) -> tuple[float, float]
     """Root mean square of what a stored histogram differs by from the exact one, and the sigma that it states."""
     cascade = session.sql("FROM dp_cascade()").df()
     (statistic,) = cascade[cascade["keys"] == GROUPS * CELLS]["statistic"].unique()
-    point = session._books.read().side_table.point(statistic, rho_nano)
+    point = session._access.read().side_table.point(statistic, rho_nano)
     assert point is not None
     exact = np.zeros((GROUPS, CELLS), dtype=np.int64)
     cells = session.connection.execute(

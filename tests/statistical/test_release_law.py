@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +14,24 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.mechanisms import correlated_gaussian as grid_module
-from dpsql.mechanisms.correlated_gaussian import GRID_BITS, TAU_LOSS
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.query.frame import Statistic
-from dpsql.query.private_query import Linear, PrivateQuery, Request
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.release import calibrate as calibration_module
-from dpsql.release import estimates
-from dpsql.release import noise as noise_module
-from dpsql.release.calibrate import calibrate
-from dpsql.release.choose import histogram_of
-from dpsql.release.histogram import Histogram
-from dpsql.release.noise import shown_keys
-from dpsql.session import shown as shown_module
-from dpsql.session.reader import CURATOR
+from dpsql.answer import estimates
+from dpsql.answer import points as shown_module
+from dpsql.answer.points import shown_keys
+from dpsql.cascade.reader import CURATOR
+from dpsql.mechanism import calibrate as calibration_module
+from dpsql.mechanism.calibrate import calibrate
+from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.estimates import Linear
+from dpsql.model.frame import Statistic
+from dpsql.model.private_query import PrivateQuery, Request
+from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
+from dpsql.noise.entropy import Entropy
+from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.sql.statements import SelectStatement, read_statement
 from tests.deterministic_entropy import SeededEntropy
+from tests.frames import with_bounding
+from tests.noise_sources import Fault, FaultyNoise, seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -55,7 +57,7 @@ def session() -> Iterator[dpsql.Session]:
             "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "max_rows_per_group := 3, rho_budget := 10000, delta_threshold := 0.99, delta_conversion := 1e-6)"
         )
-        session._desk.entropy = SeededEntropy(7)
+        session._runner.noise_source = seeded_noise(7)
         yield session
 
 
@@ -127,53 +129,56 @@ def law_p(session: dpsql.Session, releases: int) -> dict[str, float]:
     return worst
 
 
-class LowSigma(RoundedGaussian):
-    def __init__(self, sigma: float) -> None:
-        super().__init__(0.97 * sigma)
+def low_sigma(law: CorrelatedGaussian, count: int, entropy: Entropy) -> CorrelatedNoise:
+    return dataclasses.replace(law, sigma=0.97 * law.sigma).draw(count, entropy)
 
 
-class OneDrawForAll(RoundedGaussian):
-    def draw(self, count: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-        return np.repeat(super().draw(1, entropy), count)
-
-
-class SameDrawsEachTime(RoundedGaussian):
-    def draw(self, count: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-        return super().draw(count, SeededEntropy(1))
-
+FAULTS: Mapping[str, Mapping[type, Fault[Any]]] = {
+    "low sigma": {
+        CorrelatedGaussian: low_sigma,
+        RoundedGaussian: lambda law, count, entropy: RoundedGaussian(0.97 * law.sigma_steps).draw(count, entropy),
+    },
+    "one draw for all": {
+        CorrelatedGaussian: lambda law, count, entropy: CorrelatedNoise(
+            law.draw(1, entropy).values.repeat(count), common=0
+        ),
+        RoundedGaussian: lambda law, count, entropy: law.draw(1, entropy).repeat(count),
+    },
+    "same draws each time": dict.fromkeys(
+        (CorrelatedGaussian, RoundedGaussian), lambda law, count, _: law.draw(count, SeededEntropy(1))
+    ),
+}
+"""Faults of the noise of presence counts, which is `CorrelatedGaussian`, and of that of other statistics."""
 
 # A fault, and of how many releases the checks need to see it: noise that is shared is plain in a few.
-FAULTS = ((LowSigma, 18), (OneDrawForAll, 6), (SameDrawsEachTime, 6))
+RELEASES = {"low sigma": 18, "one draw for all": 6, "same draws each time": 6}
 
 
 def test_shown_values_follow_the_law_of_the_receipt(session: dpsql.Session) -> None:
     assert min(law_p(session, 36).values()) > ACCEPTED
 
 
-@pytest.mark.parametrize(("fault", "releases"), FAULTS)
-def test_the_law_catches_a_planted_fault(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: type[RoundedGaussian], releases: int
-) -> None:
+def plant(session: dpsql.Session, fault: str, *laws: type) -> None:
+    session._runner.noise_source = FaultyNoise(SeededEntropy(7), {law: FAULTS[fault][law] for law in laws})
+
+
+@pytest.mark.parametrize(("fault", "releases"), RELEASES.items())
+def test_the_law_catches_a_planted_fault(session: dpsql.Session, fault: str, releases: int) -> None:
     """In every draw: the presence count's and those of the other statistics; each column's own checks catch it."""
-    for module in (grid_module, noise_module):
-        monkeypatch.setattr(module, "RoundedGaussian", fault)
+    plant(session, fault, CorrelatedGaussian, RoundedGaussian)
     assert max(law_p(session, releases).values()) < CAUGHT
 
 
-@pytest.mark.parametrize(("fault", "releases"), FAULTS)
-def test_the_law_catches_a_fault_of_the_presence_noise_alone(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: type[RoundedGaussian], releases: int
-) -> None:
-    monkeypatch.setattr(grid_module, "RoundedGaussian", fault)
+@pytest.mark.parametrize(("fault", "releases"), RELEASES.items())
+def test_the_law_catches_a_fault_of_the_presence_noise_alone(session: dpsql.Session, fault: str, releases: int) -> None:
+    plant(session, fault, CorrelatedGaussian)
     assert law_p(session, releases)["units"] < CAUGHT
 
 
 # half of the variance of a sum is that of the presence count
-@pytest.mark.parametrize(("fault", "releases"), [(LowSigma, 36), *FAULTS[1:]])
-def test_the_law_catches_a_fault_of_the_other_noise_alone(
-    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, fault: type[RoundedGaussian], releases: int
-) -> None:
-    monkeypatch.setattr(noise_module, "RoundedGaussian", fault)
+@pytest.mark.parametrize(("fault", "releases"), (RELEASES | {"low sigma": 36}).items())
+def test_the_law_catches_a_fault_of_the_other_noise_alone(session: dpsql.Session, fault: str, releases: int) -> None:
+    plant(session, fault, RoundedGaussian)
     found = law_p(session, releases)
     assert found["total"] < CAUGHT
     assert found["units"] > ACCEPTED, "the presence count has noise of its own"
@@ -202,7 +207,7 @@ RECENTRED = {
 def planned(session: dpsql.Session, text: str, **options: object) -> PrivateQuery:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
-    return session._desk.plan(statement, options, CURATOR)[0]
+    return session._runner.plan(statement, options, CURATOR)[0]
 
 
 def formula_sigma(session: dpsql.Session, case: Recentred, rho: float) -> float:
@@ -211,7 +216,7 @@ def formula_sigma(session: dpsql.Session, case: Recentred, rho: float) -> float:
     Each with max_groups = 1. The grid adds nothing, but counts are shown as whole numbers.
     """
     query = planned(session, f"SELECT city, {case.sql} AS a FROM visits GROUP BY city", rho=rho, delta=1e-2)
-    presence_rho, own_rho = (weight * rho for weight in query.weights)
+    presence_rho, own_rho = (weight * rho for weight in query.first.weights)
     centre, radius = (case.low + case.high) / 2, (case.high - case.low) / 2
     noise = radius**2 / (2 * own_rho) + centre**2 / (2 * presence_rho)
     rounding = 1 / 12 if "count" in case.sql else 0.0
@@ -288,21 +293,21 @@ def test_a_unit_alone_in_its_groups_shows_none_with_probability_one_minus_delta(
     requests += [Request(None, 0.1, 1e-9), Request(None, 4.0, 1e-6)]
     base = planned(with_domains, f"SELECT city, {aggregates} FROM visits GROUP BY city", rho=1.0)
     for max_groups in (1, 2, 3, 5, 8, 13, 21, 34, 50):
-        frame = dataclasses.replace(base.frame, max_groups=max_groups)
+        frame = with_bounding(base.first.frame, max_groups=max_groups)
         for request in requests:
             assert request.delta is not None
-            asked = dataclasses.replace(base, frame=frame, request=request)
+            asked = dataclasses.replace(base.first, frame=frame, request=request)
             made = calibrate(asked, histogram_of(frame))
-            assert made.tau is not None
-            assert made.tau >= 1
-            sigma, tau = made.levels[0].sigma, made.tau
-            assert any_passes(sigma, tau, max_groups) <= made.threshold_delta <= request.delta <= made.delta
+            assert made.cut.tau is not None
+            assert made.cut.tau >= 1
+            sigma, tau = made.levels[0].sigma, made.cut.tau
+            assert any_passes(sigma, tau, max_groups) <= made.cut.delta <= request.delta <= made.delta
             at_most = any_passes(sigma, tau - TAU_LOSS, max_groups)
-            assert at_most * (1 - 1e-9) <= made.threshold_delta <= at_most * (1 + 1e-9)
+            assert at_most * (1 - 1e-9) <= made.cut.delta <= at_most * (1 + 1e-9)
             # The planted faults: the charge no longer covers them, nor does delta where tau answers to delta alone.
             for low in (tau - 1.0, tau - 2.0 * TAU_LOSS):
                 too_often = any_passes(sigma, low, max_groups)
-                assert too_often > made.threshold_delta * (1 + 1e-9)
+                assert too_often > made.cut.delta * (1 + 1e-9)
                 assert request.rho is None or too_often > request.delta
             counts = np.array([tau, 1.0 + tau, 1.0 + tau + 2.0**-GRID_BITS])
             assert shown_keys(counts, 0.0, tau, 1).tolist() == [2]
@@ -328,7 +333,7 @@ def shown_units(max_groups: int, releases: int) -> tuple[int, int, float]:
             f"CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := {max_groups}, "
             "rho_budget := 10000, delta_threshold := 0.99, delta_conversion := 1e-6)"
         )
-        session._desk.entropy = SeededEntropy(11)
+        session._runner.noise_source = seeded_noise(11)
         text = "SELECT city, count(DISTINCT patient) FROM visits GROUP BY city"
         seen = 0
         for _ in range(releases):
@@ -336,9 +341,9 @@ def shown_units(max_groups: int, releases: int) -> tuple[int, int, float]:
             answer = session.sql(text, rho=RHO * max_groups, delta=DELTA)
             seen += len({city // 100 for city, _ in answer.fetchall()})
         asked = planned(session, text, rho=RHO * max_groups, delta=DELTA)
-        made = calibrate(asked, histogram_of(asked.frame))
-        assert made.tau is not None
-        return seen, units * releases, any_passes(made.levels[0].sigma, made.tau, max_groups)
+        made = calibrate(asked.first, histogram_of(asked.first.frame))
+        assert made.cut.tau is not None
+        return seen, units * releases, any_passes(made.levels[0].sigma, made.cut.tau, max_groups)
 
 
 def too_often_p(seen: int, units: int, _: float) -> float:

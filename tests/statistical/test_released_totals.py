@@ -18,13 +18,12 @@ from scipy import stats
 from scipy.linalg import toeplitz
 
 import dpsql
-from dpsql.mechanisms import correlated_gaussian as grid_module
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.mechanisms.running_totals import FractionalSum, best_power, totals_error
-from dpsql.release.cascade import Placed, risen
-from dpsql.release.histogram import NoisyHistogram
-from dpsql.release.sequences import Sequences
-from dpsql.session import points as points_module
+from dpsql.answer import points as points_module
+from dpsql.cascade.cascade import Placed, risen
+from dpsql.mechanism.histogram import NoisyHistogram, Sequences
+from dpsql.noise.correlated_gaussian import CorrelatedGaussian, CorrelatedNoise
+from dpsql.noise.entropy import Entropy, NoiseSource
+from dpsql.noise.running_totals import FractionalSum, best_power, totals_error
 from tests.deterministic_entropy import SeededEntropy
 from tests.end_to_end.visits_by_day import (
     ORDER,
@@ -40,6 +39,7 @@ from tests.end_to_end.visits_by_day import (
     receipt_of,
     with_interval,
 )
+from tests.noise_sources import FaultyNoise, seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -92,9 +92,9 @@ def ratio_limits(total: MeanSquare, naive: MeanSquare) -> tuple[float, float]:
     return ratio * math.exp(-spread), ratio * math.exp(spread)
 
 
-def year_of_errors(max_groups: int, clinics: int) -> tuple[MeanSquare, MeanSquare]:
+def year_of_errors(max_groups: int, clinics: int, noise: NoiseSource | None = None) -> tuple[MeanSquare, MeanSquare]:
     """Totals and the naive ones at rho = 1/2, where docs/proofs/running-totals.md states both."""
-    with open_session(YEAR, clinics, max_groups=max_groups) as session:
+    with open_session(YEAR, clinics, max_groups=max_groups, noise=noise) as session:
         total = errors(session, UNITS, YEAR, rho=0.5)
         return MeanSquare.of(total), MeanSquare.of(errors(session, UNITS, YEAR, naive=True, rho=0.5))
 
@@ -152,15 +152,14 @@ def test_a_years_totals_have_the_error_and_the_gain_that_the_proof_states(max_gr
         assert high <= 0.25
 
 
-class SevenPercentLow(RoundedGaussian):
-    def __init__(self, sigma_steps: float) -> None:
-        super().__init__(0.93 * sigma_steps)
+def seven_percent_low(law: CorrelatedGaussian, count: int, entropy: Entropy) -> CorrelatedNoise:
+    return dataclasses.replace(law, sigma=0.93 * law.sigma).draw(count, entropy)
 
 
 @pytest.mark.parametrize("max_groups", STATED)
-def test_less_noise_than_stated_is_caught(max_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_module, "RoundedGaussian", SevenPercentLow)
-    total, _ = year_of_errors(max_groups, 500)
+def test_less_noise_than_stated_is_caught(max_groups: int) -> None:
+    low = FaultyNoise(SeededEntropy(5), {CorrelatedGaussian: seven_percent_low})
+    total, _ = year_of_errors(max_groups, 500, low)
     assert not total.has_root(totals_error(best_power(YEAR, max_groups), max_groups))
 
 
@@ -267,7 +266,7 @@ def variance_p(levels: Sequence[float]) -> tuple[float, float]:
     white = []
     for seed, asked in ((5, levels), (6, (1.0,))):
         with open_session(days, clinics) as session:
-            session._desk.entropy = SeededEntropy(seed)
+            session._runner.noise_source = seeded_noise(seed)
             for rho in asked:
                 found = errors(session, UNITS, days, rho=rho)
         noise = np.diff(found, axis=1, prepend=0.0) @ fractional.T

@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dpsql.mechanisms import cell_rejection
-from dpsql.mechanisms.cumulative_table import CumulativeTable
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
+from dpsql.noise import rounded_gaussian
+from dpsql.noise.rounded_gaussian import CumulativeTable, RoundedGaussian
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical
@@ -116,7 +115,7 @@ def keep_all(_ratio: float, cell: Draws, *_others: object) -> NDArray[np.bool_]:
 
 @pytest.mark.parametrize("sigma", [32.0, 512.0, 2.0**30])
 def test_a_missing_rejection_is_caught(monkeypatch: pytest.MonkeyPatch, sigma: float) -> None:
-    monkeypatch.setattr(cell_rejection, "_keep", keep_all)
+    monkeypatch.setattr(rounded_gaussian, "_keep", keep_all)
     assert law_p(drawn(sigma), sigma) < CAUGHT
 
 
@@ -131,9 +130,9 @@ def table_with_edges_moved_by(cells: float) -> Callable[[float], CumulativeTable
 @pytest.mark.parametrize("sigma", [32.0, 512.0, 2.0**30])
 @pytest.mark.parametrize("cells", [0.5, 1.0])
 def test_wrong_cell_edges_are_caught(monkeypatch: pytest.MonkeyPatch, sigma: float, cells: float) -> None:
-    monkeypatch.setattr(cell_rejection, "cell_table", table_with_edges_moved_by(0.0))
+    monkeypatch.setattr(rounded_gaussian, "cell_table", table_with_edges_moved_by(0.0))
     assert law_p(drawn(sigma), sigma) > ACCEPTED
-    monkeypatch.setattr(cell_rejection, "cell_table", table_with_edges_moved_by(cells))
+    monkeypatch.setattr(rounded_gaussian, "cell_table", table_with_edges_moved_by(cells))
     assert law_p(drawn(sigma), sigma) < CAUGHT
 
 
@@ -143,9 +142,9 @@ def test_the_number_of_proposals_says_nothing_about_the_value() -> None:
 
     def after_rejection(redraw_cell: bool) -> Draws:
         words = SeededEntropy(7).words(3 * count).reshape(3, count)
-        cell = cell_rejection.cell_table(ratio).outcomes(words[0], SeededEntropy(8))
+        cell = rounded_gaussian.cell_table(ratio).outcomes(words[0], SeededEntropy(8))
         place = words[1] >> np.uint64(1)
-        kept = cell_rejection._keep(ratio, cell, place, words[2], SeededEntropy(9))
+        kept = rounded_gaussian._keep(ratio, cell, place, words[2], SeededEntropy(9))
         following = cell[1:] if redraw_cell else cell[:-1]
         return following[~kept[:-1] & kept[1:]]
 

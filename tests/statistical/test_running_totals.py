@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import toeplitz
 
-from dpsql.mechanisms.rounded_gaussian import RoundedGaussian
-from dpsql.mechanisms.running_totals import FRACTION_BITS, FractionalSum
+from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.noise.running_totals import FRACTION_BITS, FractionalSum
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical

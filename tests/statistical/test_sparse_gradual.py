@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpsql.accounting.window import shown_once
-from dpsql.mechanisms.sparse_gradual import NANO, SparseGradual, SparseRound
+from dpsql.noise.sparse_gradual import NANO, SparseGradual, SparseRound
 from tests.deterministic_entropy import SeededEntropy
 
 pytestmark = pytest.mark.statistical

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.release import spreads
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.answer import estimates as spreads
+from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -36,7 +36,7 @@ def session() -> Iterator[dpsql.Session]:
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [200, 300])")
         session.sql(f"CALL dp_domain('visits', 'city', keys := {list(range(GROUPS))})")
-        session._desk.entropy = SeededEntropy(8)
+        session._runner.noise_source = seeded_noise(8)
         yield session
 
 

@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.accounting.weighted_histogram import weighted_threshold_delta
-from dpsql.query import bound
-from tests.deterministic_entropy import SeededEntropy
+from dpsql.accounting.sparse_histogram import WeightedProfile
+from dpsql.bound import aggregation
+from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
 
@@ -25,7 +25,7 @@ ACCEPTED, CAUGHT = 1e-4, 1e-7
 
 def _p_value() -> float:
     with dpsql.connect() as session:
-        session._desk.entropy = SeededEntropy(5)
+        session._runner.noise_source = seeded_noise(5)
         session.connection.execute(
             f"CREATE TABLE t AS SELECT u, {COUNTED} * u + g AS k FROM range({UNITS}) r(u), range({COUNTED}) s(g)"
         )
@@ -40,8 +40,8 @@ def _p_value() -> float:
     assert answer.receipt is not None
     assert answer.receipt.threshold is not None
     # what is shown lies above the threshold on the grid of 2**-20, half a step of which is part of the mechanism
-    expected = weighted_threshold_delta(
-        max_groups=MAX_GROUPS, counted_groups=COUNTED, sigma=1.0, tau=answer.receipt.threshold - 1.0
+    expected = WeightedProfile(max_groups=MAX_GROUPS, counted_groups=COUNTED, sigma=1.0).threshold_delta(
+        answer.receipt.threshold - 1.0
     )
     shown = len(np.unique(np.array([row[0] for row in answer.fetchall()]) // COUNTED))
     return float(stats.binomtest(shown, UNITS, expected).pvalue)
@@ -52,8 +52,8 @@ def test_a_lonely_unit_is_shown_as_often_as_the_threshold_costs() -> None:
 
 
 def test_the_check_catches_weights_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighted = bound._weighted_sql
+    weighted = aggregation._weighted_sql
     monkeypatch.setattr(
-        bound, "_weighted_sql", lambda *of: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of))
+        aggregation, "_weighted_sql", lambda *of: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of))
     )
     assert _p_value() < CAUGHT

@@ -18,39 +18,44 @@ class Limit:
 
 TRACE_LIMITS = {
     "asked first": {
-        "files": Limit(102, 56), "functions": Limit(541, 380), "lines": Limit(2_537, 1_900), "types": Limit(19, 20),
+        "files": Limit(57, 56), "functions": Limit(431, 380), "lines": Limit(2_197, 1_900), "types": Limit(25, 20),
     },
     "asked again": {
-        "files": Limit(88, 44), "functions": Limit(410, 260), "lines": Limit(1_882, 1_250), "types": Limit(13, 20),
+        "files": Limit(52, 44), "functions": Limit(318, 260), "lines": Limit(1_606, 1_250), "types": Limit(21, 20),
     },
 }  # fmt: skip
 """Of the simplest private query, by the names of ``query_trace.QueryTrace``."""
 
-NEVER_ENTERED = ("frontends/", "mechanisms/laws/", "pictures/", "remote/")
+NEVER_ENTERED = (
+    "access/", "answer/links.py", "answer/sketch.py", "bound/value_counts.py", "features/", "frontends/", "noise/laws/",
+    "pictures/", "plan/aggregates/running_totals.py", "plan/features/", "plan/grouping_sets.py", "remote/",
+    "sql/source/as_of.py", "sql/source/join_rows.py", "sql/source/joins.py", "sql/source/predicates.py",
+    "sql/source/projections.py", "sql/source/unit_groups.py", "sql/windows.py",
+)  # fmt: skip
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(18_533, 15_900),
-    "tests for None": Limit(774, 350),
+    "statements": Limit(16_506, 15_900),
+    "tests for None": Limit(169, 350),
     "public names without a docstring, in %": Limit(0, 8),
-    "long files": Limit(7, 0),
-    "long functions": Limit(5, 0),
-    "wide records": Limit(9, 0),
-    "wide signatures": Limit(8, 0),
+    "long files": Limit(0, 0),
+    "long functions": Limit(0, 0),
+    "wide records": Limit(0, 0),
+    "wide signatures": Limit(0, 0),
     "vague names of modules": Limit(0, 0),
-    "participles as names of modules": Limit(21, 0),
+    "participles as names of modules": Limit(0, 0),
 }
 """By the names of ``source_figures.FIGURES``."""
 
 FILE_LINES, FUNCTION_LINES, FIELDS, PARAMETERS = 400, 60, 10, 7
 """Above these a file or function is long, a record or signature wide."""
 
-NONE_TEST_ROOMS = ("query", "session")
-"""Rooms whose tests for None are counted; where a room splits, its parts take its place."""
+NONE_TEST_ROOMS = ("operations", "model", "sql", "bound", "plan", "cascade", "answer", "features", "session")
+"""Rooms whose tests for None are counted; where a room was split, its parts stand here."""
 
 RECORDS_OF_ANY_WIDTH = {
-    "dpsql.frontends.server.settings.Settings": "settings",
-    "dpsql.session.result.Receipt": "a public result",
+    "dpsql.answer.result.Receipt": "a public result",
+    "dpsql.model.private_query.QueryOptions": "the settings of a query, one for each option of its text",
     "dpsql.state.policy.ProtectedTable": "a row of a table of the state file",
     "dpsql.state.records.Point": "a row of a table of the state file",
     "dpsql.state.records.Release": "a row of a table of the state file",

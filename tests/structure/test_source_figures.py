@@ -11,16 +11,16 @@ from tests.structure.source_figures import FIGURES, Module, module_sources, pars
 CLEAN = {
     "dpsql": """
 'A package.'
-from dpsql.session.result import connect
+from dpsql.answer.result import connect
 __all__ = ['connect']
 """,
-    "dpsql.session.result": """
+    "dpsql.answer.result": """
 'A module.'
 def connect(a, b, c, d, e, f, g, *, h):
     'Open.'
     return a
 """,
-    "dpsql.query.sum_lattice": """
+    "dpsql.plan.aggregates.sum_lattice": """
 'A module.'
 class Frame:
     'Noun.'
@@ -72,10 +72,10 @@ PARAMETERS = ", ".join(f"a{number}" for number in range(6))
     ("name", "planted", "value", "offender"),
     [
         ("statements", {"dpsql.state": "def f():\n    'd'\n    if a:\n        b; c\n"}, 11, "dpsql.state: 4"),
-        ("tests for None", {"dpsql.query": "a is None\n"}, 1, "dpsql.query: 1"),
+        ("tests for None", {"dpsql.plan": "a is None\n"}, 1, "dpsql.plan: 1"),
         ("tests for None", {"dpsql.session.x": "a is not None or None is not b is None"}, 2, "dpsql.session.x: 2"),
         ("tests for None", {"dpsql.state.x": "a is None"}, 0, None),
-        ("tests for None", {"dpsql.query": "a == None or a is not b"}, 0, None),
+        ("tests for None", {"dpsql.plan": "a == None or a is not b"}, 0, None),
         (DOCUMENTED, {"dpsql.x": "def f(): ..."}, 100 * 2 / 7, "dpsql.x"),
         (DOCUMENTED, {"dpsql.x": "'d'\ndef _f(): ..."}, 0, None),
         (DOCUMENTED, {"dpsql.x": "'d'\n@overload\ndef f(): ..."}, 0, None),
@@ -88,7 +88,7 @@ PARAMETERS = ", ".join(f"a{number}" for number in range(6))
         ("long functions", {"dpsql.x": "def f():" + "\n" * 59 + "    a"}, 0, None),
         ("wide records", {"dpsql.x": f"class A:\n{FIELDS}"}, 1, "dpsql.x.A: 11 fields"),
         ("wide records", {"dpsql.x": f"class A:\n{FIELDS.replace('a3: int', 'a3: ClassVar[int]')}"}, 0, None),
-        ("wide records", {"dpsql.session.result": f"class Receipt:\n{FIELDS}"}, 0, None),
+        ("wide records", {"dpsql.answer.result": f"class Receipt:\n{FIELDS}"}, 0, None),
         ("wide signatures", {"dpsql.x": f"def f({PARAMETERS}, *b, **c): ..."}, 1, "dpsql.x.f: 8 parameters"),
         ("wide signatures", {"dpsql.x": f"class A:\n  def f(self, {PARAMETERS}, *, b): ..."}, 0, None),
         ("vague names of modules", {"dpsql.x.utils": ""}, 1, "dpsql.x.utils"),
@@ -107,4 +107,4 @@ def test_a_figure_sees_what_it_counts(name: str, planted: dict[str, str], value:
 
 def test_a_public_signature_may_be_wide_and_any_other_may_not() -> None:
     private = {**CLEAN, "dpsql": "'A package.'"}
-    assert FIGURES["wide signatures"](parsed(private)).offenders == ("dpsql.session.result.connect: 8 parameters",)
+    assert FIGURES["wide signatures"](parsed(private)).offenders == ("dpsql.answer.result.connect: 8 parameters",)

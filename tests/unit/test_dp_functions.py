@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from dpsql.assets import asset
-from dpsql.query.aggregate_calls import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
+from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
 
 
 @pytest.fixture(scope="module")

@@ -15,49 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from tests.documents.pages import ROOT
+from tests.structure.rooms import BY_DOOR, BY_NAME, ROOMS, room_of
 from tests.structure.source_figures import PACKAGE, module_sources
 
-# What each room may import besides itself. A room is a folder or a module directly below dpsql.
-LOWEST = {"errors"}
-MATHEMATICS = {"mechanisms", "accounting"}
-MIDDLE = {"query", "release", "state", "engine"}
-BELOW_SESSION = MIDDLE | MATHEMATICS | LOWEST | {"assets"}
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "assets": LOWEST,
-    "accounting": LOWEST,
-    "mechanisms": {"accounting"} | LOWEST,
-    "query": LOWEST,
-    "engine": {"query"} | LOWEST,
-    "release": {"query"} | MATHEMATICS | LOWEST,
-    "state": MATHEMATICS | LOWEST,
-    "pictures": LOWEST,
-    "session": BELOW_SESSION | {"pictures"},
-    "remote": {"session"} | LOWEST,
-    "frontends": {"session", "remote", "pictures", PACKAGE} | BELOW_SESSION,
-    PACKAGE: {"frontends", "session", "remote"} | BELOW_SESSION,
-    "__main__": {"frontends"},
-}
-# Which rooms may import a third-party package; a package that is not listed is allowed nowhere.
-EVERY_ROOM = set(MAY_IMPORT)
-MAY_USE: dict[str, set[str]] = {
-    "dbt": {"frontends"},
-    "dbt_common": {"frontends"},
-    "duckdb": {"engine", "session", "frontends"},
-    "filelock": {"state"},
-    "h11": {"frontends"},
-    "matplotlib": {"pictures", "session", "frontends"},
-    "numpy": EVERY_ROOM - {"query"},
-    "pandas": {"session", "frontends"},
-    "polars": {"session", "frontends"},
-    "prometheus_client": {"frontends"},
-    "pyarrow": {"engine", "release", "state", "session", "remote", "frontends"},
-    "scipy": MATHEMATICS,
-    "sqlglot": {"query"},
-    "sqlite3": {"state"},
-    "starlette": {"frontends"},
-    "uvicorn": {"frontends"},
-}
+FENCED = {package for room in ROOMS for package in room.packages}
 ENTRY_POINTS = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli", f"{PACKAGE}.frontends.dbt.plugin")
 
 
@@ -80,17 +41,13 @@ def _imports(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
     return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
-def room_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else module
-
-
 def fence_faults(sources: Mapping[str, str]) -> list[str]:
     """Every import that crosses a fence, as a sentence."""
     faults = []
     for module, source in sources.items():
-        room = room_of(module)
-        if room not in MAY_IMPORT:
-            faults.append(f"{module}: the room {room!r} has no place in the order of imports (MAY_IMPORT)")
+        room = BY_NAME.get(room_of(module))
+        if room is None:
+            faults.append(f"{module}: the room {room_of(module)!r} has no place in the list of rooms")
             continue
         for target in imports_of(source, set(sources)):
             top = target.split(".")[0]
@@ -98,13 +55,15 @@ def fence_faults(sources: Mapping[str, str]) -> list[str]:
                 faults.append(f"{module}: relative import; write the full name")
             elif top == PACKAGE:
                 inner = room_of(target)
-                if inner != room and inner not in MAY_IMPORT[room]:
-                    faults.append(f"{module}: {room} may not import {inner}")
-            elif top in MAY_USE:
-                if room not in MAY_USE[top]:
-                    faults.append(f"{module}: {top} is fenced out of {room}")
+                if inner != room.name and inner not in room.imports:
+                    faults.append(f"{module}: {room.name} may not import {inner}")
+                elif inner == BY_DOOR != room.name and target != f"{PACKAGE}.{BY_DOOR}":
+                    faults.append(f"{module}: {room.name} asks {PACKAGE}.{BY_DOOR}, and no module inside it")
+            elif top in FENCED:
+                if top not in room.packages:
+                    faults.append(f"{module}: {top} is fenced out of {room.name}")
             elif top not in sys.stdlib_module_names:
-                faults.append(f"{module}: {top} is neither the standard library's nor listed (MAY_USE)")
+                faults.append(f"{module}: {top} is neither the standard library's nor listed with any room")
     return faults
 
 
@@ -181,17 +140,17 @@ def test_nothing_but_the_server_needs_its_packages(package: dict[str, str]) -> N
 
 
 def test_a_package_is_needed_where_it_is_imported_at_the_top() -> None:
-    lazy = {**CLEAN, "dpsql.session": "def f():\n    import uvicorn\nfrom dpsql import query"}
+    lazy = {**CLEAN, "dpsql.session": "def f():\n    import uvicorn\nfrom dpsql import sql"}
     assert imported_with(["dpsql"], lazy) == set()
-    assert imported_with(["dpsql"], {**lazy, "dpsql.query": "import uvicorn.main"}) == {"uvicorn"}
+    assert imported_with(["dpsql"], {**lazy, "dpsql.sql": "import uvicorn.main"}) == {"uvicorn"}
 
 
 CLEAN = {
     "dpsql": "from dpsql.session import Session",
     "dpsql.errors": "",
-    "dpsql.session": "import duckdb\nfrom dpsql import errors\nfrom dpsql.query.parse import parse",
-    "dpsql.query": "",
-    "dpsql.query.parse": "import sqlglot\nfrom dpsql.errors import ParseError",
+    "dpsql.session": "import duckdb\nfrom dpsql import errors\nfrom dpsql.sql.parse import parse",
+    "dpsql.sql": "",
+    "dpsql.sql.parse": "import sqlglot\nfrom dpsql.errors import ParseError",
 }
 
 
@@ -204,22 +163,37 @@ def test_the_fence_accepts_a_clean_package() -> None:
 @pytest.mark.parametrize(
     ("module", "planted", "complaint"),
     [
-        ("dpsql.query.parse", "import duckdb", "duckdb is fenced out of query"),
+        ("dpsql.sql.parse", "import duckdb", "duckdb is fenced out of sql"),
         (
-            "dpsql.query.parse",
+            "dpsql.sql.parse",
             "def f():\n    from dpsql.accounting import zcdp",
-            "query may not import accounting",
+            "sql may not import accounting",
         ),
-        ("dpsql.query.parse", "import dpsql.session as s", "query may not import session"),
-        ("dpsql.query.parse", "from dpsql import session", "query may not import session"),
-        ("dpsql.query.parse", "if TYPE_CHECKING:\n    import sqlite3", "sqlite3 is fenced out of query"),
-        ("dpsql.query.parse", "from . import plan", "relative import"),
+        ("dpsql.sql.parse", "import dpsql.session as s", "sql may not import session"),
+        ("dpsql.sql.parse", "from dpsql import session", "sql may not import session"),
+        ("dpsql.sql.parse", "if TYPE_CHECKING:\n    import sqlite3", "sqlite3 is fenced out of sql"),
+        ("dpsql.sql.parse", "from . import plan", "relative import"),
         ("dpsql.session", "import sqlglot.exp", "sqlglot is fenced out of session"),
         ("dpsql.session", "from requests import get", "requests is neither"),
         ("dpsql.errors", "from dpsql import assets", "errors may not import"),
-        ("dpsql.state.ledger", "from dpsql.release.cascade import Point", "state may not import release"),
-        ("dpsql.mechanisms.gshm", "from dpsql.query import parse", "mechanisms may not import query"),
-        ("dpsql.attic.old", "", "no place in the order of imports"),
+        ("dpsql.state.ledger", "from dpsql.cascade.cascade import Point", "state may not import cascade"),
+        ("dpsql.noise.gshm", "from dpsql.sql import parse", "noise may not import sql"),
+        ("dpsql.plan.frames", "from dpsql.mechanism.registry import choose", "plan may not import mechanism"),
+        ("dpsql.plan.features.auto", "from dpsql.plan import planner", "plan.features may not import plan"),
+        ("dpsql.bound.aggregation", "import sqlglot", "sqlglot is fenced out of bound"),
+        ("dpsql.frontends.dbt.plugin", "from dpsql.engine import DuckDBEngine", "frontends.dbt may not import engine"),
+        ("dpsql.frontends.frames.rows", "from dpsql.state import Policy", "frontends.frames may not import state"),
+        ("dpsql.frontends.server.messages", "import dpsql.cascade.reader", "frontends.server may not import cascade"),
+        ("dpsql.frontends.shell.launch", "from dpsql.sql import parse", "frontends.shell may not import sql"),
+        ("dpsql.access.queries", "from starlette.requests import Request", "starlette is fenced out of access"),
+        (
+            "dpsql.access.queries",
+            "from dpsql.frontends.server import messages",
+            "access may not import frontends.serve",
+        ),
+        ("dpsql.frontends.cli", "from dpsql.operations.dialect import quote", "frontends may not import operations"),
+        ("dpsql.frontends.cli", "from dpsql.session.session import LazyState", "asks dpsql.session, and no module"),
+        ("dpsql.attic.old", "", "no place in the list of rooms"),
     ],
 )
 def test_the_fence_catches_a_planted_fault(module: str, planted: str, complaint: str) -> None:
@@ -229,14 +203,14 @@ def test_the_fence_catches_a_planted_fault(module: str, planted: str, complaint:
 
 
 def test_a_dead_module_is_caught() -> None:
-    assert dead_modules({**CLEAN, "dpsql.query.unused": ""}) == {"dpsql.query.unused"}
+    assert dead_modules({**CLEAN, "dpsql.sql.unused": ""}) == {"dpsql.sql.unused"}
 
 
 def test_a_cycle_is_caught() -> None:
-    cyclic = {**CLEAN, "dpsql.query.plan": "from dpsql.query import parse"}
-    cyclic["dpsql.query.parse"] = "from dpsql.query.plan import plan"
+    cyclic = {**CLEAN, "dpsql.sql.plan": "from dpsql.sql import parse"}
+    cyclic["dpsql.sql.parse"] = "from dpsql.sql.plan import plan"
     assert import_cycles(cyclic) == {
-        frozenset({"dpsql.query.plan", "dpsql.query.parse"}),
-        frozenset({"dpsql.query.plan"}),
-        frozenset({"dpsql.query.parse"}),
+        frozenset({"dpsql.sql.plan", "dpsql.sql.parse"}),
+        frozenset({"dpsql.sql.plan"}),
+        frozenset({"dpsql.sql.parse"}),
     }

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.engine import Sandbox, stopped_by
 from dpsql.errors import EngineError
-from dpsql.query.environment import Column
+from dpsql.model.environment import Column
 
 NUMBERS_OF = ", ".join(f"range(100000) {name}" for name in "abc")
 ENDLESS = f"SELECT count(*) FROM {NUMBERS_OF} WHERE (a.range + b.range + c.range) % 7 = 3"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dpsql.frontends.shell.columns import chunks, read_chunks, wire_type
+from dpsql.frontends.shell.frames import chunks, read_chunks, wire_type
 
 TABLE = pa.table({"k": ["a", None, ""], "n": pa.array([1, None, 3], pa.int64()), "b": [True, None, False]})
 TYPES = [wire_type("VARCHAR"), wire_type("BIGINT"), wire_type("BOOLEAN")]

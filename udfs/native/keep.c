@@ -7,7 +7,7 @@
  *   ...; sums are HUGEINT and exact). Called with GROUP BY unit it bounds contributions in one pass and constant state.
  *
  * Priorities and codes come from the SQL that calls it; here they are compared and nothing else. So it keeps the same
- * groups as `dense_rank() OVER (PARTITION BY unit ORDER BY priority, code) <= most` (tests/unit/query/test_formulations.py).
+ * groups as `dense_rank() OVER (PARTITION BY unit ORDER BY priority, code) <= most` (tests/unit/bound/test_formulations.py).
  *
  * Why one pass is exact: a group is turned away, or loses its place, only where `most` groups that come before it have
  * been seen. These stay before it for good, so it is none of the first of all rows, and its rows are never missed. The
@@ -19,7 +19,7 @@
 
 #include "native.h"
 
-/* In step with dpsql/query/kept.py, which says what is asked of the library. */
+/* In step with dpsql/bound/formulations.py, which says what is asked of the library. */
 enum { MOST_FLAGS = 4, MOST_SUMS = 4 };
 static const uint32_t CAPACITIES[] = {1, 2, 4, 8, 16, 32, 64};
 

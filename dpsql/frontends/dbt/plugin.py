@@ -6,11 +6,20 @@ not ``<database>.dpsql``.
 A macro calls ``adapter.store_relation('dpsql', …, config=call)``, the one way that dbt-duckdb has from a macro to a
 plugin, and finds what comes of it in ``call``. So the bounded SQL and the exact values stay in this process, and dbt
 writes them nowhere: of a private model it runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
+
+For people to read, receipts, budgets and plans are written below ``target/dpsql``. None of it holds a row, a key or a
+noisy value: plans, receipts and budgets are functions of policy, text and past releases.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,16 +35,9 @@ from dbt.flags import get_flags
 from dbt_common.events.event_manager_client import add_callback_to_manager, get_event_manager
 from dbt_common.exceptions import DbtRuntimeError
 
-from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
-from dpsql.frontends.dbt import papers
-from dpsql.frontends.dbt.declared import Declarations, declarations, deferred, number
-from dpsql.query.options import OPTION_NAMES
-from dpsql.query.statements import SelectStatement, read_statement
-from dpsql.session.declare import split_name
-from dpsql.session.desk import state_beside
-from dpsql.session.rehearsal import Rehearsal
-from dpsql.session.session import Session
+from dpsql.frontends.dbt.declarations import declarations, deferred, number
+from dpsql.session import OPTION_NAMES, Rehearsal, Session, is_select, state_beside, table_identity
 
 NAME = "dpsql"
 MATERIALIZATION = "private_table"
@@ -43,8 +45,20 @@ RELEASE = "dpsql_release"
 """Name under which dbt's connection finds a finished answer."""
 
 _TEXT_OPTIONS = ("as_of", "buckets", "other_group", "privacy_unit_column")
+_IN_BRIEF = {
+    "mechanism": "mechanism",
+    "expected error": "expected error",
+    "all sets": "all sets",
+    "with other group": "with other group",
+    "price": "price of the next run",
+}
+"""Sections of a plan that say how it is noised, how well, and at which price, with what they are called."""
 
 logger = AdapterLogger("dpsql")
+
+
+class NoReceiptError(DpsqlError):
+    """What is asked of a model's receipt is not in it, or there is none."""
 
 
 class Plugin(BasePlugin):
@@ -86,23 +100,27 @@ class Plugin(BasePlugin):
     def _release(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Declare, charge, draw and store; leave the answer where dbt's connection finds it."""
         model = call["model"]
-        if not isinstance(read_statement(model["compiled_code"]), SelectStatement):
+        if not is_select(model["compiled_code"]):
             raise ParseError(
                 "a private_table is a SELECT; what is declared stands in meta.dp, and books are looked at elsewhere"
             )
         with self._session() as session:
             with self._declaring:
-                declared = _declared(session, call["graph"], model)
-                for statement in declared.statements(_version_of(session)):
+                for statement in _declarations(session, call["graph"], model):
                     session.sql(statement)
             result = session.sql(model["compiled_code"], **_options(model["config"]))
             budgets = session.sql("FROM dp_budget()").arrow().to_pylist()
         receipt = result.receipt
         assert receipt is not None  # noqa: S101 — a SELECT has one
-        papers.write_receipt(_papers(), model["unique_id"], model["relation_name"], receipt)
-        papers.write_budgets(_papers(), budgets)
+        _write(
+            _receipt_path(model["unique_id"]),
+            {"model": model["unique_id"], "relation": model["relation_name"], "receipt": dataclasses.asdict(receipt)},
+        )
+        _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
-        return {"sql": f"SELECT * FROM {RELEASE}", "message": papers.price_sentence(receipt)}
+        charged = f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
+        price = "as stored, rho 0" if receipt.reused else charged
+        return {"sql": f"SELECT * FROM {RELEASE}", "message": f"{receipt.mechanism}, {price}"}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Name and type of each column of the answer; nothing is declared or charged."""
@@ -110,8 +128,7 @@ class Plugin(BasePlugin):
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
         with self._session() as session:
-            declared = _declared(session, graph, model)
-            statements = list(declared.statements(_version_of(session)))
+            statements = list(_declarations(session, graph, model))
             return session.rehearse(statements, model["compiled_code"], **_options(model["config"]))
 
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,14 +137,34 @@ class Plugin(BasePlugin):
         return {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
 
     def _half_width(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        return {"half_width": papers.half_width(_papers(), str(call["model_id"]), str(call["column"]))}
+        """Half of the 95 % interval of a column, as the receipt of the model's last run states it.
 
-    @contextlib.contextmanager
-    def _session(self) -> Iterator[Session]:
+        Raises:
+            NoReceiptError: the model was not built with this target folder, or the column's error differs by row.
+
+        """
+        path, column = _receipt_path(str(call["model_id"])), str(call["column"])
+        name = str(call["model_id"]).rpartition(".")[2]
+        if not path.is_file():
+            raise NoReceiptError(
+                f"{path.name} is not in {path.parent}: run model {name!r} first, with the same target folder"
+            )
+        receipt = json.loads(path.read_text(encoding="utf-8"))["receipt"]
+        half_widths = {one["name"]: one["half_width_95"] for one in receipt["columns"]}
+        if column not in half_widths:
+            listed = ", ".join(half_widths) or "none"
+            raise NoReceiptError(f"model {name!r} has no column {column!r} that is one aggregate; it has {listed}")
+        if half_widths[column] is None:
+            raise NoReceiptError(
+                f"the error of {column!r} differs by row; have dp_interval_low({column}) and "
+                f"dp_interval_high({column}) in model {name!r}, and test these"
+            )
+        return {"half_width": float(half_widths[column])}
+
+    def _session(self) -> Session:
         """A session on a connection of its own to dbt's database: it sees what dbt has committed."""
         # what dbt prints may be read by those who must not know of rows
-        with Session(_connection().cursor(), self._state, logs_changes=False) as session:
-            yield session
+        return Session(_connection().cursor(), self._state, logs_changes=False)
 
     def _watch(self, message: Any) -> None:
         """Show the plan of a private model as ``dbt compile`` and ``dbt docs generate`` have compiled it."""
@@ -144,10 +181,17 @@ class Plugin(BasePlugin):
             # a table that is yet to be built has no plan yet, and that is no reason to stop
             logger.warning(f"{node.name} has no plan: {error.msg}")
             return
-        lines = papers.brief(plan)
-        papers.write_plan(_papers(), node.unique_id, plan)
-        node.compiled_code = papers.as_comment(lines) + node.compiled_code
-        node.description = (node.description + papers.as_markdown(lines)).lstrip()
+        rows = [{"section": section, "name": name, "value": value} for section, name, value in plan]
+        _write(_papers() / "plans" / f"{node.unique_id}.json", {"model": node.unique_id, "plan": rows})
+        lines = [
+            f"{_IN_BRIEF[section]}, {name}: {value}"
+            for section, name, value in plan
+            if section in _IN_BRIEF and name != "query hash"
+        ]
+        comment = "".join(f"-- {line}\n" for text in ("dpsql:", *lines) for line in text.splitlines())
+        markdown = "\n\n**Differential privacy**\n\n" + "".join(f"- {line}\n" for line in lines)
+        node.compiled_code = comment + node.compiled_code
+        node.description = (node.description + markdown).lstrip()
         if node.compiled_path:
             node.write_node(_adapter().config.project_root, node.compiled_path, node.compiled_code)
         logger.info("\n    ".join([f"plan of {node.name}", *lines]))
@@ -202,35 +246,55 @@ def _papers() -> Path:
     return Path(_adapter().config.project_target_path, NAME)
 
 
-def _declared(session: Session, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Declarations:
-    """What a model needs, of the tables from which dbt lets it read: with ``--defer`` by dbt's own rule."""
+def _declarations(session: Session, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
+    """The statements that a model needs, of tables from which dbt lets it read: with ``--defer`` by dbt's own rule."""
     flags = get_flags()  # type: ignore[no-untyped-call]
     if flags.DEFER:
-        engine = DuckDBEngine(session.connection)
 
         def is_elsewhere(unique_id: str, name: str) -> bool:
             preferred = flags.FAVOR_STATE and unique_id not in selected_resources.SELECTED_RESOURCES
-            return preferred or engine.resolve(split_name(name)) is None
+            return preferred or table_identity(session, name) is None
 
         graph = deferred(graph, is_elsewhere)
-    return declarations(graph, model["depends_on"]["nodes"])
+    return declarations(graph, model["depends_on"]["nodes"], functools.partial(_version, session))
 
 
-def _version_of(session: Session) -> Callable[[str], str | None]:
+def _version(session: Session, name: str) -> str | None:
     """The version that a table has in the books now, by the name that dbt has for it."""
-
-    def version(name: str) -> str | None:
-        schema = DuckDBEngine(session.connection).resolve(split_name(name))
-        if schema is None:
-            raise PolicyError(f"there is no table {name} yet, of which meta.dp declares something: build it first")
-        rows = session.sql("FROM dp_policy()").fetchall()
-        found = [value for _, table, setting, value in rows if (table, setting) == (schema.canonical, "version")]
-        return found[0] if found else None
-
-    return version
+    identity = table_identity(session, name)
+    if identity is None:
+        raise PolicyError(f"there is no table {name} yet, of which meta.dp declares something: build it first")
+    declared = session.sql("FROM dp_policy()").fetchall()
+    return next((value for _, table, name, value in declared if (table, name) == (identity, "version")), None)
 
 
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a model, of all that its config holds."""
     given = {name: config[name] for name in OPTION_NAMES if config.get(name) is not None}
     return {name: value if name in _TEXT_OPTIONS else number(value) for name, value in given.items()}
+
+
+def _receipt_path(unique_id: str) -> Path:
+    return _papers() / "receipts" / f"{unique_id}.json"
+
+
+def _write(path: Path, paper: object) -> None:
+    """Write a file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, suffix=".json")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(_finite(paper), file, indent=2, allow_nan=False)
+    Path(unfinished).replace(path)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for NaN and infinity: they are written as text."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: _finite(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_finite(one) for one in value]
+        case _:
+            return value

@@ -1,49 +1,44 @@
-"""Whose rows a frame holds, and in which ledger questions about them are charged."""
+"""Whose rows a frame holds, of which table, and in which ledger questions about them are charged.
+
+What a unit says of a source is held against what the state says: the state holds, and what it lacks is declared.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
+import itertools
 import threading
-from collections.abc import Iterator
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import pandas as pd
 
-from dpsql.engine import identity
 from dpsql.errors import PolicyError
-from dpsql.session import Result
-from dpsql.session.declare import Books, budgeted, split_name
-from dpsql.session.desk import StateDrawer
-from dpsql.session.frame_session import FrameSession, FrameTerms
-from dpsql.state import State
+from dpsql.frontends.frames.rows import Frame, create_source, open_database, require_column, sql_columns, without_rows
+from dpsql.session import (
+    FrameSession,
+    FrameTerms,
+    LazyState,
+    ProcessState,
+    Result,
+    SourcePolicy,
+    StateAccess,
+    budgeted,
+    folded,
+    protect_source,
+    source_identity,
+    source_place,
+    split_name,
+)
 
-logger = logging.getLogger("dpsql")
-
-
-class _ProcessBooks:
-    """The one state of all units without a file."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._state: State | None = None
-
-    def read(self) -> State:
-        # two threads must not begin two ledgers
-        with self._lock:
-            if self._state is None:
-                self._state = State.open(None, create=True)
-                logger.warning("the budget of a privacy unit without state= is kept in this process and ends with it")
-            return self._state
-
-    def write(self) -> State:
-        return self.read()
-
-
-_PROCESS_BOOKS = _ProcessBooks()
+_PROCESS_STATE = ProcessState()
+_numbers = itertools.count(1)
+# reentrant: a frame may be collected, and forgotten, while another one is remembered
+_lock = threading.RLock()
+_own: dict[int, tuple[weakref.ref[Frame], str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +90,8 @@ class PrivacyUnit:
         """
         if self.source is None:
             raise PolicyError("a version is one of a source: dpsql.unit(…, source='visits').new_version('2026-11')")
-        with self.books() as books:
-            books.write().new_version(canonical(self.source), version)
+        with self.access() as access:
+            access.write().new_version(source_identity(self.source), version)
         return dataclasses.replace(self, version=version)
 
     def budget(self) -> pd.DataFrame:
@@ -108,13 +103,12 @@ class PrivacyUnit:
         return self._look("FROM dp_releases()").df()
 
     def _look(self, text: str) -> Result:
-        with self.books() as books, duckdb.connect(":memory:") as connection:
-            session = FrameSession(connection, books, FrameTerms(""), frozenset())
+        with self.access() as access, duckdb.connect(":memory:") as connection:
+            session = FrameSession(connection, access, FrameTerms(""), frozenset())
             with contextlib.closing(session):
                 return session.sql(text, {})
 
-    @contextlib.contextmanager
-    def books(self) -> Iterator[Books]:
+    def access(self) -> contextlib.AbstractContextManager[StateAccess]:
         """The state, for one question.
 
         Raises:
@@ -122,15 +116,13 @@ class PrivacyUnit:
 
         """
         if self.state is None:
-            yield _PROCESS_BOOKS
-            return
+            return contextlib.nullcontext(_PROCESS_STATE)
         if self.epsilon_budget is None and not self.state.exists():
             raise PolicyError(
                 f"there is no state file {str(self.state)!r}; it stands beside the database as <database>.dpsql. To "
                 "begin one for frames alone, give epsilon_budget=3, delta_budget=1e-6 and column='patient_id'"
             )
-        with contextlib.closing(StateDrawer(self.state)) as drawer:
-            yield drawer
+        return contextlib.closing(LazyState(self.state))
 
 
 def unit(
@@ -176,12 +168,117 @@ def unit(
     )
 
 
-def place_of(source: str) -> tuple[str, str]:
-    """Schema and table of a source."""
-    *schema, table = split_name(source)
-    return (schema[0] if schema else "main"), table
+def source_of(frame: Frame, unit: PrivacyUnit) -> str:
+    """The source that the unit names; without one, this very object is a source, until it is gone.
+
+    Rows are never looked at for this, so a frame that was changed in place is still the same source.
+    """
+    if unit.source is not None:
+        return unit.source
+    place = id(frame)
+    with _lock:
+        known = _own.get(place)
+        if known is None or known[0]() is not frame:
+            source = f"frame #{next(_numbers)}"
+            known = (weakref.ref(frame, lambda _: _forget(place, source)), source)
+            _own[place] = known
+    return known[1]
 
 
-def canonical(source: str) -> str:
-    """Identity of a source in policy and hashes: that of a table of this name in the database of the state file."""
-    return identity(place_of(source))
+def _forget(place: int, source: str) -> None:
+    with _lock:
+        # another frame may have its place in memory by now
+        if place in _own and _own[place][1] == source:
+            del _own[place]
+
+
+def declared_policy(unit: PrivacyUnit, name: str, frame: Frame, access: StateAccess) -> SourcePolicy:
+    """The policy, in which unit and source are declared; both are, here, where neither contradicts what is.
+
+    Raises:
+        PolicyError: the state says otherwise. No question changes what it says.
+        SchemaError: the frame lacks the unit column.
+
+    """
+    source = SourcePolicy(name, access.read().policy())
+    _require_budget(unit, source)
+    protected = source.policy.protected_table(source.table)
+    if protected is None:
+        _declare(unit, source, frame, access)
+        source = SourcePolicy(name, access.read().policy())
+    else:
+        _require_agreement(unit, source, protected.unit)
+    versions = [known.version for known in source.policy.versions_of(source.table)]
+    if unit.version is not None and unit.version not in versions:
+        raise PolicyError(
+            f"{source.name!r} has no version {unit.version!r}, only {', '.join(map(repr, versions))}; declare it with "
+            f"unit.new_version({unit.version!r}), or with CALL dp_new_version"
+        )
+    return source
+
+
+def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
+    known = source.policy.unit(unit.name)
+    if known is None and unit.epsilon_budget is None:
+        raise PolicyError(
+            f"privacy unit {unit.name!r} has no budget yet; say what it may spend in all, as in "
+            f"dpsql.unit({unit.name!r}, column={unit.column or unit.name!r}, epsilon_budget=3, delta_budget=1e-6)"
+        )
+    if known is None or unit.epsilon_budget is None:
+        return
+    if known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
+        raise PolicyError(
+            f"privacy unit {unit.name!r} has another budget than epsilon_budget={unit.epsilon_budget!r}, "
+            f"delta_budget={unit.delta_budget!r}; leave them out to use it, or change it with CALL dp_unit"
+        )
+
+
+def _require_agreement(unit: PrivacyUnit, source: SourcePolicy, owner: str) -> None:
+    if source.policy.unit(unit.name) != source.policy.unit(owner):
+        raise PolicyError(
+            f"the rows of {source.name!r} belong to privacy unit {owner!r}, which never changes: write "
+            f"dpsql.unit({owner!r}, …)"
+        )
+    if source.is_linked:
+        raise PolicyError(
+            f"rows of {source.name!r} find their privacy unit through another table, which a frame is without; ask in "
+            "SQL, on the database"
+        )
+    column = source.unit_column
+    if unit.column is not None and folded(unit.column) != folded(column):
+        raise PolicyError(f"the unit column of {source.name!r} is {column!r}, not {unit.column!r}; leave column out")
+
+
+def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: StateAccess) -> None:
+    """Declare the unit, where it is new, and the source, of which only names and types of columns are looked at."""
+    if unit.state is not None and unit.column is None:
+        names = ", ".join(repr(one.table) for one in source.policy.tables) or "none"
+        raise PolicyError(
+            f"{source.name!r} is not protected in {str(unit.state)!r} (protected: {names}); to protect it, say whose "
+            f"rows they are: dpsql.unit({unit.name!r}, column='patient_id', …)"
+        )
+    column = require_column(frame, unit.column or unit.name, "the unit column")
+    with contextlib.closing(open_database()) as connection:
+        columns = sql_columns(frame, connection)
+        create_source(connection, without_rows(frame), columns, source_place(source.name), ())
+        source = SourcePolicy(source.name, access.read().policy())
+        known = source.policy.unit(unit.name)
+        other = source.table_of_other_unit(known.name if known else unit.name, column)
+        if other is not None and not unit.separate_people:
+            # a second budget for people who have one, said in the words of frames; nothing is declared yet
+            raise PolicyError(
+                f"{source.name!r} seems to hold the people of {other.table!r}, which has the budget of unit "
+                f"{other.unit!r}: its unit column is called {other.privacy_unit_column!r}, too. Write "
+                f"dpsql.unit({other.unit!r}, …) if these are the same people, or add separate_people=True if they are "
+                "others"
+            )
+        if unit.epsilon_budget is not None and known is None:
+            access.write().declare_unit(budgeted(unit.name, unit.epsilon_budget, unit.delta_budget))
+        protect_source(
+            source.name,
+            connection,
+            access,
+            unit=unit.name,
+            privacy_unit_column=column,
+            separate_people=unit.separate_people,
+        )

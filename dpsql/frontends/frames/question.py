@@ -1,33 +1,45 @@
-"""One question about a frame: its keys, unit and terms, and the private SELECT that asks it."""
+"""One question about a frame: its keys, unit and terms, and the private SELECT that asks it.
+
+Its errors have no text to point into, so they come without a place and with hints in the words of pandas.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import PolicyError, Refusal, SchemaError, UnsupportedQueryError
-from dpsql.frontends.frames.declared import declared_policy
-from dpsql.frontends.frames.hints import in_words_of_pandas
-from dpsql.frontends.frames.listed import ListedKeys
-from dpsql.frontends.frames.measures import Measure, measure_sql
-from dpsql.frontends.frames.privacy_unit import PrivacyUnit, canonical, place_of
+from dpsql.frontends.frames.privacy_unit import PrivacyUnit, declared_policy, source_of
 from dpsql.frontends.frames.rows import Frame, column_names, create_source, open_database, source_column
-from dpsql.frontends.frames.sources import source_of
-from dpsql.query.dialect import quote
-from dpsql.query.environment import folded
-from dpsql.session import Result
-from dpsql.session.frame_session import FrameSession, FrameTerms
-from dpsql.session.links import unit_column
-from dpsql.state import Policy, RememberedTable
+from dpsql.frontends.frames.shape import AnswerForm, ListedKeys, Measure, measure_sql
+from dpsql.session import (
+    FrameSession,
+    FrameTerms,
+    RememberedColumn,
+    Result,
+    SourcePolicy,
+    folded,
+    quote,
+    source_place,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A result, and what its columns after the keys are."""
-
-    result: Result
-    measures: tuple[Measure, ...]
+_HINTS = {
+    "bounds_missing": (
+        "Give bounds of it, as in bounds=(0, 500): for sums and counts what one unit adds to one group, else what one "
+        "row is. Counts, means and the like also take groupby(…, max_rows_per_group=5)."
+    ),
+    "bounds_invalid": "Write bounds=(0, 500).",
+    "privacy_level_missing": "Write groupby(…, epsilon=0.5) or groupby(…, rho=0.01).",
+    "max_groups_missing": (
+        "Write groupby(…, max_groups=4): a unit then counts in at most 4 groups. With public_keys= it is not needed."
+    ),
+    "public_keys_missing": "List the values of every key in public_keys=.",
+    "value_type": "Take another column, or convert it first with df.astype(…): columns of Python objects are texts.",
+    "key_type": "Convert it first, as in df.astype({'key': 'str'}).",
+}  # fmt: skip
+"""Other things to write than in SQL, by the code of a refusal."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +54,7 @@ class Question:
         listed: public keys that the question brings along.
         max_rows_per_group: most rows one unit adds to a group; None for what the policy says.
         observed: False to show every public key, and refuse where keys are private.
-        sort: whether the answer is in the order of its keys.
-        dropna: whether a key that is missing is shown.
-        as_index: whether keys become the index, where there is one.
-        intervals: whether both ends of the 95 % interval stand beside each number.
+        form: how the answer is shown.
 
     """
 
@@ -56,45 +65,40 @@ class Question:
     listed: ListedKeys | None = None
     max_rows_per_group: int | None = None
     observed: bool = True
-    sort: bool = True
-    dropna: bool = True
-    as_index: bool = True
-    intervals: bool = False
+    form: AnswerForm = field(default_factory=AnswerForm)
 
-    def ask(self, measures: Sequence[Measure]) -> Answer:
-        """The private answer: keys, then each measure, with the ends of its interval where these are wanted."""
-        return self._run(measures, explain=False)
+    def ask(self, measures: Sequence[Measure], *, explain: bool = False) -> tuple[Result, tuple[Measure, ...]]:
+        """The private answer: keys, then each measure, with the ends of its interval where these are wanted.
 
-    def explain(self, measures: Sequence[Measure]) -> Result:
-        """Mechanism, noise and price of the same; spends nothing."""
-        return self._run(measures, explain=True).result
-
-    def _run(self, measures: Sequence[Measure], *, explain: bool) -> Answer:
-        source = source_of(self.frame, self.unit)
-        with self.unit.books() as books, contextlib.closing(open_database()) as connection:
-            policy = declared_policy(self.unit, source, self.frame, books)
-            remembered = None
-            if self.unit.source is not None:
-                remembered = next((one for one in policy.remembered if one.table == canonical(source)), None)
-            options = self._options(policy, source, remembered)
-            owner = self._unit_column(unit_column(policy, canonical(source)))
+        Beside it stand the measures, with the unit column where distinct units are counted. With ``explain`` mechanism,
+        noise and price of the same, which spends nothing.
+        """
+        name = source_of(self.frame, self.unit)
+        with self.unit.access() as access, contextlib.closing(open_database()) as connection:
+            source = declared_policy(self.unit, name, self.frame, access)
+            remembered = () if self.unit.source is None else source.columns
+            options = self._options(source, remembered)
+            owner = self._unit_column(source.unit_column)
             measures = tuple(one.of_units(owner) for one in measures)
             self._require_names(measures)
             names = dict.fromkeys((*self.keys, owner, *(one.column for one in measures if one.column is not None)))
-            never_null = create_source(connection, self.frame, list(names), place_of(source), remembered, owner)
-            text = self._text(measures, source, owner, remembered)
-            session = FrameSession(connection, books, self._terms(source, remembered), never_null, len(self.frame))
-            with contextlib.closing(session), in_words_of_pandas():
-                return Answer(session.explain(text, options) if explain else session.sql(text, options), measures)
+            never_null = create_source(connection, self.frame, list(names), source_place(name), remembered, owner)
+            text = self._text(measures, name, owner, remembered)
+            literals = () if self.listed is None else self.listed.literals()
+            listed = tuple((source_column(key, remembered), values) for key, values in literals)
+            terms = FrameTerms(source.table, self.unit.version, listed, self.max_rows_per_group)
+            session = FrameSession(connection, access, terms, never_null, len(self.frame))
+            with contextlib.closing(session), _in_words_of_pandas():
+                return (session.explain if explain else session.sql)(text, options), measures
 
     def names(self, measure: Measure) -> tuple[str, ...]:
         """What the columns of a measure are called."""
-        ends = ("_low", "_high") if self.intervals else ()
+        ends = ("_low", "_high") if self.form.intervals else ()
         return (measure.name, *(measure.name + end for end in ends))
 
     def _require_names(self, measures: Sequence[Measure]) -> None:
         names = [name for measure in measures for name in self.names(measure)]
-        names += [] if self.as_index else self.keys
+        names += [] if self.form.as_index else self.keys
         doubled = [name for name in names if names.count(name) > 1]
         if doubled:
             raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name one otherwise")
@@ -108,12 +112,7 @@ class Question:
             )
         return found[0]
 
-    def _terms(self, source: str, remembered: RememberedTable | None) -> FrameTerms:
-        literals = () if self.listed is None else self.listed.literals()
-        listed = tuple((source_column(name, remembered), values) for name, values in literals)
-        return FrameTerms(canonical(source), self.unit.version, listed, self.max_rows_per_group)
-
-    def _options(self, policy: Policy, source: str, remembered: RememberedTable | None) -> Mapping[str, object]:
+    def _options(self, source: SourcePolicy, remembered: Sequence[RememberedColumn]) -> Mapping[str, object]:
         """With PUBLIC_GROUPS where every key must be public, so that one without a list is refused.
 
         Raises:
@@ -123,7 +122,9 @@ class Question:
         """
         own = {} if self.listed is None else self.listed.columns
         domains = {
-            key: policy.domain(canonical(source), source_column(key, remembered)) for key in self.keys if key not in own
+            key: source.policy.domain(source.table, source_column(key, remembered))
+            for key in self.keys
+            if key not in own
         }
         private = [key for key, known in domains.items() if known is None or not (known.keys or known.keys_from)]
         if self.listed is None and not self.observed and private:
@@ -142,7 +143,9 @@ class Question:
             raise PolicyError("group_selection_strategy follows from public_keys= and observed=; leave it out")
         return {**self.options, "group_selection_strategy": "PUBLIC_GROUPS"}
 
-    def _text(self, measures: Sequence[Measure], source: str, owner: str, remembered: RememberedTable | None) -> str:
+    def _text(
+        self, measures: Sequence[Measure], source: str, owner: str, remembered: Sequence[RememberedColumn]
+    ) -> str:
         keys = [quote(source_column(key, remembered)) for key in self.keys]
         taken = {folded(key) for key in self.keys}
         columns = []
@@ -154,7 +157,25 @@ class Question:
             taken.add(folded(alias))
             column = None if measure.column is None else source_column(measure.column, remembered)
             columns.append(f"{measure_sql(measure, column, is_unit=measure.column == owner)} AS {quote(alias)}")
-            if self.intervals:
+            if self.form.intervals:
                 columns += [f"dp_interval_{end}({quote(alias)})" for end in ("low", "high")]
-        relation = ".".join(map(quote, place_of(source)))
+        relation = ".".join(map(quote, source_place(source)))
         return f"SELECT {', '.join([*keys, *columns])} FROM {relation} GROUP BY {', '.join(keys)}"
+
+
+@contextlib.contextmanager
+def _in_words_of_pandas() -> Iterator[None]:
+    """Rewrite what is raised inside: without places in a text, and with hints for who wrote none.
+
+    Raises:
+        UnsupportedQueryError, SchemaError: as they came, rewritten.
+
+    """
+    try:
+        yield
+    except UnsupportedQueryError as error:
+        refusals = [dataclasses.replace(one, hint=_HINTS.get(one.code, one.hint), span=None) for one in error.refusals]
+        raise UnsupportedQueryError(refusals) from None
+    except SchemaError as error:
+        place = f"{error.span}: " if error.span else ""
+        raise SchemaError(str(error).removeprefix(place).removesuffix(error.hint).rstrip(), hint=error.hint) from None

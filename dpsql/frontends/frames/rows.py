@@ -1,21 +1,26 @@
-"""How DuckDB reads the rows of a frame in place, under the name and the column types of the table they are of."""
+"""How DuckDB reads the rows of a frame in place, under the name and the column types of the table they are of.
+
+DuckDB can read its columns whatever is in them. An error or a type that one row decides would tell of that row. So a
+value without a place in its column's type is missing, each for itself, and categories have the type of their members,
+whether or not a value is missing.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import math
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsql.errors import EngineError, SchemaError
-from dpsql.frontends.frames.readable import readable_series, readable_table
-from dpsql.query.dialect import quote
-from dpsql.query.environment import folded
-from dpsql.state import RememberedTable
+from dpsql.session import RememberedColumn, folded, quote
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,6 +29,9 @@ Frame: TypeAlias = "pd.DataFrame | pl.DataFrame | pa.Table"
 
 _ROWS = "dpsql rows"
 _AS_TEXT = ("ENUM(", '"NULL"')
+_PER_UNIT = {"s": 1_000_000, "ms": 1_000}
+"""Microseconds of the units in which DuckDB would have to multiply, and fail where it cannot."""
+_MOST = 2**63 - 2
 
 
 def is_polars(frame: object) -> TypeGuard[pl.DataFrame]:
@@ -80,8 +88,12 @@ def require_key(frame: Frame, name: object) -> str:
 
     """
     key = require_column(frame, name, "the key")
+    empty = without_rows(frame)
     try:
-        kind = _arrow_type(without_rows(frame), key)
+        if isinstance(empty, pd.DataFrame):
+            kind = pa.array(empty[key], from_pandas=True).type
+        else:
+            kind = arrow_schema(empty.select([key])).field(0).type
     except (TypeError, ValueError, NotImplementedError):
         # without a type in Arrow; what reads it says so
         return key
@@ -95,19 +107,9 @@ def require_key(frame: Frame, name: object) -> str:
     return key
 
 
-def _arrow_type(empty: Frame, name: str) -> pa.DataType:
-    if isinstance(empty, pd.DataFrame):
-        return pa.array(empty[name], from_pandas=True).type
-    return arrow_schema(empty.select([name])).field(0).type
-
-
 def without_rows(frame: Frame) -> Frame:
     """The same columns, no rows: all of a frame that a declaration looks at."""
-    if isinstance(frame, pd.DataFrame):
-        return frame.iloc[:0]
-    if isinstance(frame, pa.Table):
-        return frame.slice(0, 0)
-    return frame.head(0)
+    return frame.slice(0, 0) if isinstance(frame, pa.Table) else frame.head(0)
 
 
 def arrow_schema(frame: Frame) -> pa.Schema:
@@ -121,10 +123,11 @@ def arrow_schema(frame: Frame) -> pa.Schema:
 def _relation(frame: Frame, names: Sequence[str], connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
     if isinstance(frame, pd.DataFrame):
         # columns as they are: neither a copy nor a look at those that are not asked for
-        columns = {name: readable_series(frame[name]).array for name in names}
+        columns = {name: _readable_series(frame[name]).array for name in names}
         return connection.from_df(pd.DataFrame(columns, copy=False))
     table = frame.select(list(names)) if isinstance(frame, pa.Table) else frame.select(names).to_arrow()
-    return connection.from_arrow(readable_table(table))
+    # without a copy of a column where nothing in it can make DuckDB fail
+    return connection.from_arrow(pa.table([_readable_array(one) for one in table.columns], names=table.column_names))
 
 
 def sql_columns(frame: Frame, connection: duckdb.DuckDBPyConnection) -> list[str]:
@@ -132,11 +135,10 @@ def sql_columns(frame: Frame, connection: duckdb.DuckDBPyConnection) -> list[str
     empty = without_rows(frame)
     known = []
     for name in column_names(frame):
-        try:
+        # every failure means the same, and no row was there to be quoted
+        with contextlib.suppress(Exception):
             _relation(empty, [name], connection)
-        except Exception:  # noqa: S112 — every failure means the same, and no row was there to be quoted
-            continue
-        known.append(name)
+            known.append(name)
     return known
 
 
@@ -155,16 +157,16 @@ def create_source(
     frame: Frame,
     names: Sequence[str],
     place: tuple[str, str],
-    remembered: RememberedTable | None,
+    remembered: Sequence[RememberedColumn],
     owner: str | None = None,
 ) -> frozenset[str]:
     """Create the view that stands for the source; returns which of its columns hold no NULL.
 
-    Where the state remembers the table, columns have its types, and hold NULL where a value is none of the type; rows
-    that it could not hold, because they lack a value where it has NOT NULL, are left out. Each row is changed or left
-    out for itself, so the rows of one unit stay a function of its own; in the column ``owner``, which tells units
-    apart, a value that another type would change is NULL, so that no two units become one. Categories are texts: the
-    type of an ENUM would list them.
+    Where the state remembers the columns of the table, they have its types, and hold NULL where a value is none of the
+    type; rows that it could not hold, because they lack a value where it has NOT NULL, are left out. Each row is
+    changed or left out for itself, so the rows of one unit stay a function of its own; in the column ``owner``, which
+    tells units apart, a value that another type would change is NULL, so that no two units become one. Categories are
+    texts: the type of an ENUM would list them.
 
     Raises:
         SchemaError: a column has a type that SQL does not know, or cannot be read as the table's type.
@@ -182,7 +184,7 @@ def create_source(
             f"columns {', '.join(map(repr, unknown))} have a dtype without a type in SQL.",
             hint="Convert them first, as in df.astype({'month': 'str'}).",
         ) from None
-    known = {} if remembered is None else {folded(name): (name, kind, null) for name, kind, null in remembered.columns}
+    known = {folded(name): (name, kind, null) for name, kind, null in remembered}
     columns, never_null = [], []
     for name, kind in zip(names, map(str, relation.types), strict=True):
         spelled, wanted, nullable = known.get(folded(name), (name, kind, True))
@@ -223,7 +225,86 @@ def _castable(name: str, kind: str) -> str:
     return column
 
 
-def source_column(name: str, remembered: RememberedTable | None) -> str:
+def source_column(name: str, remembered: Sequence[RememberedColumn]) -> str:
     """A column as the source spells it."""
-    known = () if remembered is None else remembered.columns
-    return next((spelled for spelled, _, _ in known if folded(spelled) == folded(name)), name)
+    return next((spelled for spelled, _, _ in remembered if folded(spelled) == folded(name)), name)
+
+
+def _readable_series(column: pd.Series[Any]) -> pd.Series[Any]:
+    """A column of pandas; the same object where nothing in it can make DuckDB fail."""
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        members = dtype.categories
+        if isinstance(members.dtype, pd.StringDtype) or _are_texts(members):
+            return column
+        known = _readable_series(pd.Series(members)).array
+        # a type with room for what is missing, whether or not something is
+        values = pd.array(known.to_numpy()) if isinstance(known, pd.arrays.NumpyExtensionArray) else known
+        return _readable_series(pd.Series(values.take(column.cat.codes.to_numpy(), allow_fill=True)))
+    if dtype == "object":
+        return column if _are_texts(column) else pd.Series([_text(value) for value in column], dtype="object")
+    if isinstance(dtype, pd.DatetimeTZDtype) and dtype.unit in _PER_UNIT:
+        return pd.Series(_readable_array(pa.array(column, from_pandas=True)).to_pandas())
+    if isinstance(dtype, pd.ArrowDtype) and _overflows(dtype.pyarrow_dtype):
+        values = _readable_array(pa.chunked_array(pa.array(column)))
+        return pd.Series(values.to_pandas(types_mapper=pd.ArrowDtype))
+    return column
+
+
+def _readable_array(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """An Arrow array, with times in microseconds where DuckDB would make them so.
+
+    Raises:
+        TypeError: such times are inside a list or the like.
+
+    """
+    kind = values.type
+    if not _overflows(kind):
+        return values
+    if pa.types.is_dictionary(kind):
+        return _readable_array(values.cast(kind.value_type))
+    if not pa.types.is_temporal(kind):
+        raise TypeError
+    factor = _PER_UNIT[kind.unit]
+    ticks = values.cast(pa.int64())
+    held = pc.and_(pc.greater_equal(ticks, -_MOST // factor + 1), pc.less_equal(ticks, _MOST // factor))
+    micros = pc.multiply(pc.if_else(held, ticks, None), factor)
+    return micros.cast(pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("us"))
+
+
+def _overflows(kind: pa.DataType) -> bool:
+    """Whether DuckDB would multiply, in values of this type or inside them."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _overflows(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _overflows(kind.value_type)
+    if pa.types.is_nested(kind):
+        return any(_overflows(kind.field(place).type) for place in range(kind.num_fields))
+    zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return (zoned or pa.types.is_duration(kind)) and kind.unit in _PER_UNIT
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    """Whether all are plain texts or None. A text with half a character is none."""
+    if not set(map(type, values)) <= {str, type(None)}:
+        return False
+    try:
+        pa.array(values, pa.large_string())
+    except (UnicodeEncodeError, pa.ArrowException):
+        return False
+    return True
+
+
+def _text(value: object) -> str | None:
+    """What ``str`` says; None for what is missing, and for what has no text."""
+    if is_missing(value):
+        return None
+    try:
+        return str(value).encode().decode()
+    except Exception:
+        return None
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is what pandas holds missing."""
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))

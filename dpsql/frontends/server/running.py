@@ -1,4 +1,7 @@
-"""The running server: sockets, TLS, signals, and an end that leaves no question half answered."""
+"""The running server: sockets, TLS, signals, and an end that leaves no question half answered.
+
+A request has a limit on the time that it takes to arrive: a connection that sends one byte a second is not kept open.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,24 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dpsql.access.queries import Queries
 from dpsql.errors import PolicyError
-from dpsql.frontends.server.analysts import AnalystRoutes
-from dpsql.frontends.server.application import application
-from dpsql.frontends.server.arrivals import timed_protocol
-from dpsql.frontends.server.curator import CuratorRoutes
-from dpsql.frontends.server.metrics import Metrics
-from dpsql.frontends.server.queries import Queries
-from dpsql.frontends.server.settings import Address, Certificate, Settings
-from dpsql.frontends.server.tokens import Tokens
+from dpsql.frontends.server.application import Metrics, application
+from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
+from dpsql.frontends.server.settings import Address, Certificate, Doors, Settings, Urls
 from dpsql.session import Session
 
 _STOP_SECONDS = 5
 _STOPPED_TWICE = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """One address with those who may come in by it."""
-
-    address: Address
-    tokens: Tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Urls:
-    """Where the server listens."""
-
-    analysts: str
-    curator: str | None
+_AFTER_THE_ROUTE = 1.0
+"""A route that reads a body has the same limit, and says what is wrong; this one ends all other connections."""
 
 
 class _Server(uvicorn.Server):
@@ -53,14 +40,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    session: Session,
-    analysts: Door,
-    curator: Door | None,
-    settings: Settings,
-    certificate: Certificate | None,
-    *,
-    ready: Callable[[Urls], None],
-    stop: asyncio.Event,
+    session: Session, doors: Doors, settings: Settings, *, ready: Callable[[Urls], None], stop: asyncio.Event
 ) -> None:
     """Answer until ``stop`` is set; then no more questions are taken, and those being answered have some time.
 
@@ -68,21 +48,21 @@ async def serve(
         PolicyError: an address cannot be listened on, or certificate and key cannot be used.
 
     """
-    metrics = Metrics()
+    metrics, certificate = Metrics(), doors.certificate
     queries = Queries(session, settings, metrics)
-    rooms = [(analysts, application(AnalystRoutes(queries, analysts.tokens, settings).routes, metrics.requested))]
-    if curator is not None:
-        routes = CuratorRoutes(session, queries, metrics, curator.tokens).routes
-        rooms.append((curator, application(routes, lambda *_: None)))
+    of_analysts = AnalystRoutes(queries, doors.analysts.tokens, settings)
+    runtime = [(doors.analysts, application(of_analysts.routes, metrics.requested))]
+    if doors.curator is not None:
+        of_curator = CuratorRoutes(session, queries, metrics, doors.curator.tokens)
+        runtime.append((doors.curator, application(of_curator.routes, lambda *_: None)))
     with contextlib.ExitStack() as opened:
-        sockets = [opened.enter_context(_listening(door.address)) for door, _ in rooms]
-        servers = [_Server(_config(app, certificate, settings.body_seconds)) for _, app in rooms]
+        sockets = [opened.enter_context(_listening(door.address)) for door, _ in runtime]
+        servers = [_Server(_config(app, certificate, settings.body_seconds)) for _, app in runtime]
         running = [asyncio.create_task(one.serve([at])) for one, at in zip(servers, sockets, strict=True)]
         stopped = asyncio.create_task(stop.wait())
         while not all(one.started for one in servers) and not any(task.done() for task in running):
             await asyncio.sleep(0.005)
-        urls = [_url(door.address, at, certificate) for (door, _), at in zip(rooms, sockets, strict=True)]
-        ready(Urls(urls[0], urls[1] if curator is not None else None))
+        ready(Urls(*(_url(door.address, at, certificate) for (door, _), at in zip(runtime, sockets, strict=True))))
         await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         await queries.close()
@@ -91,14 +71,7 @@ async def serve(
         await asyncio.gather(*running)
 
 
-def run_until_signalled(
-    session: Session,
-    analysts: Door,
-    curator: Door | None,
-    settings: Settings,
-    certificate: Certificate | None,
-    ready: Callable[[Urls], None],
-) -> None:
+def run_until_signalled(session: Session, doors: Doors, settings: Settings, ready: Callable[[Urls], None]) -> None:
     """`serve` until SIGTERM or SIGINT; a second one ends the process at once, which loses no charge and no answer."""
 
     async def run() -> None:
@@ -111,7 +84,7 @@ def run_until_signalled(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, signalled)
-        await serve(session, analysts, curator, settings, certificate, ready=ready, stop=stop)
+        await serve(session, doors, settings, ready=ready, stop=stop)
 
     asyncio.run(run())
 
@@ -154,3 +127,48 @@ def _listening(address: Address) -> Iterator[socket.socket]:
 def _url(address: Address, at: socket.socket, certificate: Certificate | None) -> str:
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{'http' if certificate is None else 'https'}://{host}:{at.getsockname()[1]}"
+
+
+def timed_protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP/1.1 for uvicorn; headers have this long to be here whole, and a body after them."""
+
+    class TimedProtocol(H11Protocol):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self._part: object = None
+            self._limit: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+            super().connection_made(transport)
+            self._look()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._look()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            # whatever comes now is of another request
+            self._part = None
+            self._look()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _look(self) -> None:
+            """Give each part that has not ended its time, once."""
+            part = self.conn.their_state
+            if part is self._part:
+                return
+            self._part = part
+            self._forget()
+            if part in (h11.IDLE, h11.SEND_BODY):
+                limit = seconds if part is h11.IDLE else seconds + _AFTER_THE_ROUTE
+                self._limit = self.loop.call_later(limit, self.transport.abort)
+
+        def _forget(self) -> None:
+            if self._limit is not None:
+                self._limit.cancel()
+
+    return TimedProtocol

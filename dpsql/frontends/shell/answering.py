@@ -6,34 +6,46 @@ be run on the database. Binding answers names and types alone; charging and runn
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from dpsql import remote
-from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, DpsqlError, EngineError
-from dpsql.frontends.shell.columns import WireType, chunks, header, wire_type
-from dpsql.frontends.shell.connection import ShellConnection
-from dpsql.frontends.shell.frames import PROTOCOL, BodyReader, Channel, number, text
-from dpsql.query.dialect import text_literal
-from dpsql.query.statements import DECLARATIONS
-from dpsql.session import Desk, Result, StateDrawer, state_beside
-from dpsql.session.reader import CURATOR
+from dpsql.frontends.shell.frames import (
+    PROTOCOL,
+    BodyReader,
+    Channel,
+    WireType,
+    chunks,
+    header,
+    number,
+    read_chunks,
+    read_header,
+    sql_name,
+    text,
+    wire_type,
+)
+from dpsql.session import DECLARATIONS, PINNED, Result, quote, sql_on, state_beside, text_literal
 
 STATE_VARIABLE = "DPSQL_STATE"
 """Environment variable that names a state file; by default it lies beside the database."""
 
-Door = Callable[[str], Result]
-"""Where statements are answered."""
-
 TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 — a name, not a token
 """Environment variable with the token for a server, which a statement would leave in the shell's history."""
+
+_HOME, _PINNED = 0, 1
+_ONE_TEXT = {**dict.fromkeys(DECLARATIONS, "declared"), "dp_server": "answers come from"}
+"""Functions whose answer is one column of text, with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +68,7 @@ class Helper:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = ShellConnection(channel)
-        self._own: Door | None = None
-        self._server: Door | None = None
+        self._server: Callable[[str], Result] | None = None
 
     def serve(self) -> None:
         """Answer until the shell is gone."""
@@ -88,10 +99,8 @@ class Helper:
 
     def _columns(self, call: Call) -> tuple[list[str], list[WireType]]:
         """Names and types of the answer, for which nothing is charged."""
-        if call.name in DECLARATIONS:
-            return ["declared"], [wire_type("VARCHAR")]
-        if call.name == "dp_server":
-            return ["answers come from"], [wire_type("VARCHAR")]
+        if call.name in _ONE_TEXT:
+            return [_ONE_TEXT[call.name]], [wire_type("VARCHAR")]
         if call.name == "dp_query":
             columns = self._ask(Call("dp_describe", call.arguments).statement).fetchall()
             return [name for name, _ in columns], [wire_type(kind) for _, kind in columns]
@@ -114,37 +123,176 @@ class Helper:
         return pa.table({"": [f"{url}, for analyst {analyst.name}"]})
 
     def _ask(self, statement: str) -> Result:
-        if self._server is not None:
-            return self._server(statement)
-        if self._own is None:
-            named = os.environ.get(STATE_VARIABLE)
-            path = self._connection.path()
-            state = Path(named) if named else state_beside(path or "")
-            desk = Desk(StateDrawer(state), DuckDBEngine(self._connection))
-            self._own = lambda asked: desk.run(asked, None, {}, reader=CURATOR, timeout_seconds=None)
-        return self._own(statement)
+        return (self._server or self._own)(statement)
+
+    @functools.cached_property
+    def _own(self) -> Callable[[str], Result]:
+        """The shell's own database, with its state file."""
+        named = os.environ.get(STATE_VARIABLE)
+        path = self._connection.path()
+        return sql_on(self._connection, Path(named) if named else state_beside(path or ""))
+
+
+class ShellConnection:
+    """The two connections that the extension holds to the shell's database: one as it is, one with pinned settings."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._local = duckdb.connect(":memory:", config={"threads": "1", "enable_external_access": "false"})
+        for statement in PINNED[:-1]:
+            self._local.execute(statement)
+        self._is_pinned = False
+
+    def home(self) -> tuple[str, str]:
+        """Database and schema that the shell began with."""
+        ((database, schema),) = self.rows(_HOME, "SELECT current_database(), current_schema()")
+        return str(database), str(schema)
+
+    def path(self) -> str | None:
+        """The file of the shell's database; None for one in memory."""
+        ((path,),) = self.rows(_HOME, "SELECT path FROM duckdb_databases() WHERE database_name = current_database()")
+        return path or None
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[_ShellCursor]:
+        """The connection with pinned settings; one cursor at a time."""
+        if not self._is_pinned:
+            for statement in PINNED:
+                self.run(_PINNED, statement)
+            self._is_pinned = True
+        with contextlib.closing(_ShellCursor(self)) as cursor:
+            yield cursor
+
+    def load_native(self) -> None:
+        """Nothing: the extension is the library."""
+
+    def run(self, place: int, sql: str) -> pa.Table:
+        """Rows of a query.
+
+        Raises:
+            duckdb.Error: what DuckDB says.
+
+        """
+        table = self._flat(place, sql)
+        return self._described(place, sql) if table is None else table
+
+    def rows(self, place: int, sql: str) -> list[tuple[Any, ...]]:
+        """The same as tuples."""
+        return [tuple(row.values()) for row in self.run(place, sql).to_pylist()]
+
+    def _flat(self, place: int, sql: str) -> pa.Table | None:
+        """Rows of a query; None where a column is not flat."""
+        self._channel.send("Q", bytes((place,)) + text(sql))
+        kind, body = self._channel.receive()
+        if kind == "X":
+            raise duckdb.Error(BodyReader(body).text())
+        names, types = read_header(body)
+        bodies = []
+        while (frame := self._channel.receive())[0] == "C":
+            bodies.append(frame[1])
+        if not all(kind.is_known for kind in types):
+            return None
+        return pa.table(read_chunks(bodies, types), names=names)
+
+    def _described(self, place: int, sql: str) -> pa.Table:
+        """Rows of a query with columns that are not flat, which travel as texts and are cast back."""
+        columns = [
+            (str(row[0]), str(row[1]))
+            for row in self.rows(place, f"SELECT column_name, column_type FROM (DESCRIBE {sql})")
+        ]
+        listed = ", ".join(f"c{i}" for i in range(len(columns)))
+        texts = ", ".join(f"CAST(c{i} AS {sql_name(wire_type(kind))}) AS c{i}" for i, (_, kind) in enumerate(columns))
+        flat = self._flat(place, f"SELECT {texts} FROM ({sql}) AS described({listed})")
+        return self._cast(flat, [kind for _, kind in columns]).rename_columns([name for name, _ in columns])
+
+    def _cast(self, table: pa.Table, kinds: Sequence[str]) -> pa.Table:
+        """The columns in these types, called c0, c1, …."""
+        numbered = table.rename_columns([f"c{i}" for i in range(len(kinds))])
+        casts = ", ".join(f"CAST(c{i} AS {kind}) AS c{i}" for i, kind in enumerate(kinds))
+        return self._local.from_arrow(numbered).project(casts).to_arrow_table()
+
+    def typed(self, table: pa.Table, types: Sequence[WireType]) -> pa.Table:
+        """The columns of a table in the types in which they travel."""
+        return self._cast(table, [sql_name(kind) for kind in types])
+
+    def types(self, table: pa.Table) -> list[WireType]:
+        """The types in which a table's columns travel."""
+        return [wire_type(str(kind)) for kind in self._local.from_arrow(table).types]
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """Make a temporary table of the pinned connection."""
+        types = self.types(table)
+        declared = ", ".join(
+            f"{quote(column)} {sql_name(kind)}" for column, kind in zip(table.column_names, types, strict=True)
+        )
+        self.run(_PINNED, f"CREATE OR REPLACE TEMP TABLE temp.main.{name} ({declared})")
+        rows = chunks(self.typed(table, types), types)
+        kinds = b"".join(kind.packed() for kind in types)
+        self._channel.send("A", text(name) + number(len(types)) + kinds + number(len(rows)) + b"".join(rows))
+        kind, body = self._channel.receive()
+        if kind == "X":
+            raise duckdb.Error(BodyReader(body).text())
+
+    def drop(self, name: str) -> None:
+        """Drop a temporary table of the pinned connection."""
+        self.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
+
+
+class _ShellCursor:
+    def __init__(self, connection: ShellConnection) -> None:
+        self._connection = connection
+        self._offered: list[str] = []
+
+    def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        # without parameters a question mark is part of a name
+        if parameters:
+            first, *rest = sql.split("?")
+            sql = first + "".join(text_literal(value) + part for value, part in zip(parameters, rest, strict=True))
+        return self._connection.rows(_PINNED, sql)
+
+    def table(self, sql: str) -> pa.Table:
+        return self._connection.run(_PINNED, sql)
+
+    def pieces(self, sql: str, rows: int) -> Iterator[pa.Table]:
+        table = self.table(sql)
+        yield table.schema.empty_table()
+        for start in range(0, table.num_rows, rows):
+            yield table.slice(start, rows)
+
+    def offer(self, name: str, table: pa.Table) -> None:
+        self._connection.put(name, table)
+        self._offered.append(name)
+
+    def count_progress(self) -> None:
+        """Nothing: the prompt has no progress of a helper's query."""
+
+    def interrupt(self) -> None:
+        """Nothing: a question from the shell has no limit of time, and its reading ends with its query."""
+
+    def progress(self) -> float | None:
+        """Not known here: the shell's own bar is that of the query around."""
+        return None
+
+    def close(self) -> None:
+        for name in self._offered:
+            self._connection.drop(name)
 
 
 def read_call(body: BodyReader) -> Call:
     """A function's name and arguments."""
     name = body.text()
-    arguments: list[str] = []
-    texts: dict[str | int, str] = {}
-    for place in range(body.number()):
-        sql, said = _value(body)
-        arguments.append(sql)
-        texts |= {} if said is None else {place: said}
+    values: dict[str | int, tuple[str, str | None]] = {place: _value(body) for place in range(body.number())}
     while body.byte():
         argument = body.text()
-        sql, said = _value(body)
-        arguments.append(f"{argument} := {sql}")
-        texts |= {} if said is None else {argument: said}
+        values[argument] = _value(body)
+    arguments = [sql if isinstance(place, int) else f"{place} := {sql}" for place, (sql, _) in values.items()]
+    texts = {place: said for place, (_, said) in values.items() if said is not None}
     return Call(name, ", ".join(arguments), texts)
 
 
 def _value(body: BodyReader) -> tuple[str, str | None]:
     """A value as SQL, and itself where it is a text."""
-    kind = body.letter()
+    kind = chr(body.byte())
     if kind == "n":
         return "NULL", None
     if kind == "l":

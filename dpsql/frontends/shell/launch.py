@@ -14,7 +14,7 @@ from pathlib import Path
 from dpsql.assets import asset, native_library
 from dpsql.errors import EngineError
 from dpsql.frontends.shell.answering import STATE_VARIABLE
-from dpsql.query.dialect import text_literal
+from dpsql.session import text_literal
 
 HELPER_VARIABLE = "DPSQL_HELPER"
 """Environment variable that names the program which the extension starts; read by ``udfs/native/helper.c``."""
@@ -29,9 +29,7 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
         EngineError: there is no shell, or no extension for it.
 
     """
-    shell = _beside_python("duckdb") or shutil.which("duckdb")
-    if shell is None:
-        raise _impossible("there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
+    shell = _found("duckdb", "there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
     library = native_library()
     if library is None:
         raise _impossible("the extension for the shell is not built: dpsql install-extension (needs a C compiler)")
@@ -91,11 +89,12 @@ def _impossible(reason: str) -> EngineError:
 
 def _program() -> str:
     """The command ``dpsql`` of the Python that runs."""
-    program = _beside_python("dpsql") or shutil.which("dpsql")
-    if program is None:
-        raise _impossible("there is no command dpsql beside this Python; install dpsql with pip")
-    return program
+    return _found("dpsql", "there is no command dpsql beside this Python; install dpsql with pip")
 
 
-def _beside_python(name: str) -> str | None:
-    return shutil.which(name, path=str(Path(sys.executable).parent))
+def _found(name: str, otherwise: str) -> str:
+    """A command beside the Python that runs, or else one on the path."""
+    command = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if command is None:
+        raise _impossible(otherwise)
+    return command

@@ -1,15 +1,21 @@
-"""What a declaration is handed: its arguments, read by type, and the state to declare in."""
+"""What a declaration is handed: arguments, read by type; the state to declare in; names of tables and columns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from dpsql.engine import Engine
 from dpsql.errors import PolicyError
-from dpsql.query.statements import FunctionCall
-from dpsql.state import State
+from dpsql.model.environment import Column, TableSchema
+from dpsql.sql.statements import FunctionCall
+from dpsql.state import RememberedTable, State, rho_nano_down
 
 _T = TypeVar("_T")
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
 TABLE_RULES = (
@@ -17,6 +23,7 @@ TABLE_RULES = (
     "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling",
     "version",
 )  # fmt: skip
+# The named arguments of each declaration.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_unit": (*BUDGET, "replace"),
     "dp_protect": (*TABLE_RULES, *BUDGET, "separate_people", "replace"),
@@ -26,10 +33,9 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_analyst": ("rho_limit", "replace"),
     "dp_new_version": ("version",),
 }
-"""The named arguments of each declaration."""
 
 
-class Books(Protocol):
+class StateAccess(Protocol):
     """The state behind a session: ``read`` finds it as it is, ``write`` creates it where there is none.
 
     A declaration that is wrong in itself is refused before ``write``, so that it leaves no empty state file.
@@ -48,13 +54,14 @@ class Arguments:
     An argument that is left out leaves its setting as it is; one that is NULL removes it.
     """
 
-    def __init__(self, call: FunctionCall, positional: int, *, lists: bool = False) -> None:
+    def __init__(self, call: FunctionCall) -> None:
         self._call = call
+        positional = 2 if call.name in ("dp_link", "dp_domain") else 1
         listed = [_listed(argument) for argument in call.positional]
         single = all(
             len(names) == 1 and not isinstance(p, tuple) for names, p in zip(listed, call.positional, strict=True)
         )
-        if len(listed) != positional or not all(listed) or not (lists or single):
+        if len(listed) != positional or not all(listed) or not (single or call.name == "dp_link"):
             raise PolicyError(f"{call.name} takes {positional} name{'s' * (positional > 1)} in quotes first")
         known = ARGUMENTS[call.name]
         unknown = sorted(set(call.named) - set(known))
@@ -62,18 +69,19 @@ class Arguments:
             raise PolicyError(f"{call.name} has no argument {unknown[0]}; it has {', '.join(known)}")
         self.lists = tuple(listed)
         self.names = tuple(names[0] for names in listed)
+        self._values = {name: value for name, value in call.named.items() if value is not None}
 
     def names_of(self, name: str) -> tuple[str, ...]:
-        """One name in quotes, or a list of them."""
-        return _listed(self._call.named.get(name))
+        """One name in quotes, or a list of them; empty for anything else."""
+        return _listed(self._values.get(name))
 
     def has(self, *names: str) -> bool:
         """Whether one of these arguments has a value."""
-        return any(self._call.named.get(name) is not None for name in names)
+        return any(name in self._values for name in names)
 
     def removes(self, name: str) -> bool:
         """Whether this argument is NULL."""
-        return name in self._call.named and self._call.named[name] is None
+        return name in self._call.named and not self.has(name)
 
     def names_any(self, *names: str) -> bool:
         """Whether one of these arguments is there, with a value or as NULL."""
@@ -89,27 +97,24 @@ class Arguments:
 
     def number(self, name: str) -> float | None:
         """A number, None where there is none."""
-        value = self._call.named.get(name)
+        value = self._values.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         return self._read(name, float, "a number")
 
-    def flag(self, name: str) -> bool | None:
-        """TRUE or FALSE, None where neither is said."""
-        value = self._call.named.get(name)
-        if value is None or isinstance(value, bool):
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """TRUE or FALSE, and the default where neither is said."""
+        value = self._values.get(name, default)
+        if isinstance(value, bool):
             return value
         raise PolicyError(f"{name} takes TRUE or FALSE")
 
     def pair(self, name: str) -> tuple[float, float] | None:
         """Two numbers, None where there are none."""
-        value = self._call.named.get(name)
-        if value is None:
+        if not self.has(name):
             return None
-        if isinstance(value, tuple) and len(value) == 2:
-            low, high = value
-            numbers = not isinstance(low, bool) and not isinstance(high, bool)
-            if numbers and isinstance(low, int | float) and isinstance(high, int | float):
+        match self._values[name]:
+            case (int() | float() as low, int() | float() as high) if bool not in (type(low), type(high)):
                 return float(low), float(high)
         raise PolicyError(f"{name} takes two numbers, as in {name} := [0, 500]")
 
@@ -118,6 +123,21 @@ class Arguments:
         if self.has(name) and name not in self._call.literals:
             raise PolicyError(f"{name} takes a list, as in {name} := ['a', 'b']")
         return self._call.literals.get(name)
+
+    def kept(self, before: object | None, fields: Mapping[str, str], instead: Mapping[str, str]) -> dict[str, Any]:
+        """Fields of a declaration that stay as they are, because their arguments are not named.
+
+        Args:
+            before: the declaration as it is; None where there is none.
+            fields: by the name of the argument, where the declaration keeps it.
+            instead: of an argument, the other one that takes its place where that has a value.
+
+        """
+        if not before:
+            return {}
+        gone = {name for name, other in instead.items() if self.has(other)}
+        stays = (field for name, field in fields.items() if name not in gone and not self.names_any(name))
+        return {field: getattr(before, field) for field in stays}
 
     def version(self) -> str:
         """The version that the declaration names; empty where it leaves the version as it is."""
@@ -133,15 +153,88 @@ class Arguments:
                 raise PolicyError(f"{name} cannot be removed; leave it out to keep it as it is")
 
     def _read(self, name: str, kind: type[_T], noun: str) -> _T | None:
-        value = self._call.named.get(name)
-        if value is None:
+        if not self.has(name):
             return None
+        value = self._values[name]
         if not isinstance(value, kind) or isinstance(value, bool):
             raise PolicyError(f"{name} takes {noun}")
         return value
+
+
+def rho_nano(rho: float | None) -> int | None:
+    """A level as the policy keeps it, rounded down; None where none is said."""
+    return None if rho is None else rho_nano_down(rho)
 
 
 def _listed(argument: object) -> tuple[str, ...]:
     """A name, or a list of names; empty for anything else."""
     names = argument if isinstance(argument, tuple) else (argument,)
     return tuple(names) if all(isinstance(name, str) and name for name in names) else ()
+
+
+def split_name(text: str) -> list[str]:
+    """Parts of a name: dots separate them, double quotes hold one together, case and spaces stay.
+
+    >>> split_name("main.my visits")
+    ['main', 'my visits']
+    >>> split_name('clinic."Odd.Schema"."my ""own"" table"')
+    ['clinic', 'Odd.Schema', 'my "own" table']
+
+    Raises:
+        PolicyError: a part is empty or a quote is not closed.
+
+    """
+    if not _NAME.fullmatch(text):
+        raise PolicyError(f"{text!r} is not a name: write visits, main.visits or 'main.\"odd.name\"'")
+    return [quoted.replace('""', '"') or bare for quoted, bare in _PART.findall(text)]
+
+
+def table_of(parts: list[str], engine: Engine) -> TableSchema:
+    """The table or view of this name.
+
+    Raises:
+        PolicyError: there is none.
+
+    """
+    schema = engine.resolve(parts)
+    if not schema:
+        raise PolicyError(f"there is no table or view {'.'.join(parts)!r} in this database")
+    return schema
+
+
+def column_of(schema: TableSchema, name: str) -> Column:
+    """The column of this name, which the table may spell otherwise.
+
+    Raises:
+        PolicyError: the table has no such column.
+
+    """
+    column = schema.column(name)
+    if not column:
+        names = ", ".join(c.name for c in schema.columns)
+        raise PolicyError(f"table {schema.canonical!r} has no column {name!r}; it has {names}")
+    return column
+
+
+def require_bytewise(schema: TableSchema, column: str, engine: Engine) -> None:
+    """Units are told apart by their bytes: where SQL holds two spellings equal, one person would count twice."""
+    collation = engine.collation(schema, column)
+    if collation is not None:
+        raise PolicyError(
+            f"privacy unit column {column!r} is compared under collation {collation!r}, so that one unit may have "
+            "several spellings; use a column without a collation (and no default_collation), as in "
+            f'CREATE VIEW … AS SELECT *, lower({column}) COLLATE "binary" AS one_spelling FROM …'
+        )
+
+
+def require_declared(schema: TableSchema, access: StateAccess) -> None:
+    """Refuse a table that is neither protected nor public."""
+    policy = access.read().policy()
+    if not (policy.protected_table(schema.canonical) or policy.public_table(schema.canonical)):
+        raise PolicyError(f"table {schema.canonical!r} is neither protected nor public")
+
+
+def remember(schema: TableSchema, state: State) -> None:
+    """Keep the columns of a protected table, for plans once it is dropped."""
+    columns = tuple((column.name, column.type, column.nullable) for column in schema.columns)
+    state.remember(RememberedTable(schema.canonical, columns))

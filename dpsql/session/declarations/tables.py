@@ -1,49 +1,150 @@
-"""CALL dp_protect and dp_link: whose rows a table holds, and the settings of queries on it."""
+"""CALL dp_unit, dp_protect, dp_link, dp_public and dp_domain: budgets of units, and what holds for tables and columns.
+
+Whose rows a table holds and settings of its queries; tables that hold nothing about any unit; what is publicly known of
+a column.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from dpsql.engine import Engine
+from dpsql.accounting import zcdp
+from dpsql.answer.links import link_steps, linked, unit_column
+from dpsql.engine import Engine, Sandbox
 from dpsql.errors import PolicyError
-from dpsql.query.environment import TableSchema, folded
-from dpsql.query.statements import FunctionCall
-from dpsql.session.declarations.arguments import BUDGET, Arguments, Books
-from dpsql.session.declarations.budgets import budget
-from dpsql.session.declarations.looser import looser_table, looser_unit, require_no_looser
-from dpsql.session.declarations.names import column_of, remember, require_bytewise, split_name, table_of
-from dpsql.session.declarations.people import public_with_people, require_other_people
-from dpsql.session.links import link_steps, linked, unit_column
-from dpsql.state import Link, Policy, ProtectedTable, Unit, delta_from_units, rho_nano_down
+from dpsql.model.environment import Column, TableSchema, folded
+from dpsql.plan.aggregates.arguments import is_number
+from dpsql.session.declarations.arguments import (
+    BUDGET,
+    Arguments,
+    StateAccess,
+    column_of,
+    remember,
+    require_bytewise,
+    require_declared,
+    rho_nano,
+    split_name,
+    table_of,
+)
+from dpsql.session.declarations.protection import (
+    looser,
+    looser_defaults,
+    require_no_looser,
+    require_no_people,
+    require_not_public,
+    require_other_people,
+)
+from dpsql.state import (
+    Domain,
+    Link,
+    Policy,
+    ProtectedTable,
+    PublicTable,
+    Unit,
+    delta_from_units,
+    delta_units_down,
+    rho_from_nano,
+    rho_nano_down,
+)
+
+# The three amounts of a budget, by the names that arguments and units have for them, as a unit keeps them.
+_ROUNDED: Mapping[str, Callable[[float], Any]] = {
+    "rho_budget": rho_nano_down, "delta_threshold": delta_units_down, "delta_conversion": float,
+}  # fmt: skip
 
 
-def declare_protected(call: FunctionCall, books: Books, engine: Engine) -> str:
+def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
+    """Declare a privacy unit, or change what is named of its budget."""
+    name = arguments.names[0].strip()
+    before = access.read().policy().unit(name)
+    unit = _budget(name, arguments, before)
+    require_no_looser(f"unit {unit.name}", looser(before, unit), replace=arguments.flag("replace"))
+    access.write().declare_unit(unit)
+    return f"unit {unit.name} has its budget"
+
+
+def budgeted(name: str, epsilon: float | None, delta: float | None) -> Unit:
+    """A unit with a budget of (epsilon, delta).
+
+    ``delta`` is halved between thresholds and conversion, and the rho budget is the largest that ``epsilon`` and the
+    conversion half allow (optimal zCDP conversion).
+
+    Raises:
+        PolicyError: one of them is missing or out of range.
+
+    """
+    if not (epsilon and delta and epsilon > 0 and 0 < delta < 1):
+        raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
+    return Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2)
+
+
+def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
+    """A unit's budget, as rho and two deltas or as (epsilon, delta); what is not named stays.
+
+    Raises:
+        PolicyError: it is said in both ways, or a new unit lacks a part.
+
+    """
+    arguments.require_kept(*BUDGET)
+    by_epsilon = arguments.has("epsilon_budget", "delta_budget")
+    by_rho = arguments.has(*_ROUNDED)
+    if by_epsilon and by_rho:
+        raise PolicyError("a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas")
+    name = before.name if before else name
+    if by_epsilon:
+        return _by_epsilon(name, arguments, before)
+    if not by_rho and not before:
+        raise PolicyError("a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6")
+    amounts = {part: arguments.number(part) for part in _ROUNDED}
+    if not before and None in amounts.values():
+        raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
+    said = {part: _ROUNDED[part](amount) for part, amount in amounts.items() if amount is not None}
+    return dataclasses.replace(before, **said) if before else Unit(name, **said)
+
+
+def _by_epsilon(name: str, arguments: Arguments, before: Unit | None) -> Unit:
+    epsilon, delta = arguments.number("epsilon_budget"), arguments.number("delta_budget")
+    if not before or (epsilon is not None and delta is not None):
+        return budgeted(name, epsilon, delta)
+    if epsilon is not None:
+        if epsilon <= 0:
+            raise PolicyError("epsilon_budget must be positive")
+        return dataclasses.replace(before, rho_budget=rho_nano_down(zcdp.rho(epsilon, before.delta_conversion)))
+    if not (delta and 0 < delta < 1):
+        raise PolicyError("delta_budget must be between 0 and 1")
+    if (before.delta_threshold, before.delta_conversion) == (delta_units_down(delta / 2), delta / 2):
+        return before
+    return budgeted(name, zcdp.epsilon(before.delta_conversion, rho_from_nano(before.rho_budget)), delta)
+
+
+def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
     """Protect a table, or change what is named of its settings."""
-    arguments = Arguments(call, 1)
     arguments.require_kept("unit", "privacy_unit_column")
     schema = table_of(split_name(arguments.names[0]), engine)
-    policy = books.read().policy()
+    policy = access.read().policy()
     before = policy.protected_table(schema.canonical)
-    if policy.public_table(schema.canonical) is not None:
+    if policy.public_table(schema.canonical):
         # said here, before a unit is declared that would stay behind
         raise PolicyError(
             f"table {schema.canonical!r} is public; where nothing was released of it yet, CALL "
             f"dp_public('{arguments.names[0]}', public := false) comes first"
         )
     unit = _unit(arguments, folded(schema.catalog_name[2]), policy, before)
-    column = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else None)
-    if column is None:
+    name = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else "")
+    if not name:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
-    column = column_of(schema, column)
+    column = column_of(schema, name).name
     require_bytewise(schema, column, engine)
-    if policy.link(schema.canonical) is not None:
+    if policy.link(schema.canonical):
         raise PolicyError(f"table {schema.canonical!r} is linked; change its settings with CALL dp_link")
     protected = _settings(arguments, schema.canonical, unit.name, column, before)
     _require_no_looser(arguments, before, protected, policy, unit)
-    if before is None or folded(before.privacy_unit_column) != folded(column) or arguments.names_any("separate_people"):
+    if not before or folded(before.privacy_unit_column) != folded(column) or arguments.names_any("separate_people"):
         _require_told_apart(schema, (column,), protected, policy, engine)
-    state = books.write()
+    state = access.write()
     if unit != policy.unit(unit.name):
         state.declare_unit(unit)
     state.declare_protected(protected)
@@ -59,17 +160,16 @@ def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: Protected
     if said is not None or name != own_unit:
         if arguments.has(*BUDGET):
             raise PolicyError(f"the budget belongs to unit {name!r}: declare it with CALL dp_unit")
-        if known is None:
+        if not known:
             raise PolicyError(f"there is no privacy unit {name!r}; declare it with CALL dp_unit first")
         return known
-    return budget(name, arguments, known)
+    return _budget(name, arguments, known)
 
 
 def _settings(
     arguments: Arguments, table: str, unit: str, column: str, before: ProtectedTable | None
 ) -> ProtectedTable:
     """What dp_protect and dp_link say of a table's queries; what they do not name stays as it was."""
-    default_rho, ceiling = arguments.number("default_rho"), arguments.number("rho_ceiling")
     window = arguments.pair("rho_window")
     said = ProtectedTable(
         table=table,
@@ -77,27 +177,19 @@ def _settings(
         privacy_unit_column=column,
         max_groups=arguments.whole("max_groups_contributed"),
         max_rows_per_group=arguments.whole("max_rows_per_group"),
-        default_rho=None if default_rho is None else rho_nano_down(default_rho),
+        default_rho=rho_nano(arguments.number("default_rho")),
         default_epsilon=arguments.number("default_epsilon"),
         default_delta=arguments.number("default_delta"),
         min_units=arguments.whole("min_privacy_units_per_group"),
-        rho_window=None if window is None else (rho_nano_down(window[0]), rho_nano_down(window[1])),
-        rho_ceiling=None if ceiling is None else rho_nano_down(ceiling),
+        rho_window=(rho_nano_down(window[0]), rho_nano_down(window[1])) if window else None,
+        rho_ceiling=rho_nano(arguments.number("rho_ceiling")),
         version=arguments.version(),
-        separate_people=bool(arguments.flag("separate_people")),
+        separate_people=arguments.flag("separate_people"),
     )
-    if before is None:
-        return said
-    # a default level is said as rho or as epsilon, and the one that is said takes the other's place
-    other = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
-    kept = {
-        field: getattr(before, field)
-        for name, field in _FIELDS.items()
-        if not arguments.names_any(name) and not (name in other and arguments.has(other[name]))
-    }
-    return dataclasses.replace(said, **kept)
+    return dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD))
 
 
+# Where the policy keeps each setting of a table.
 _FIELDS = {
     "max_groups_contributed": "max_groups",
     "max_rows_per_group": "max_rows_per_group",
@@ -109,15 +201,15 @@ _FIELDS = {
     "rho_ceiling": "rho_ceiling",
     "separate_people": "separate_people",
 }
-"""Where the policy keeps each setting of a table."""
+# A default level is said as rho or as epsilon, and the one that is said takes the other's place.
+_INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 
 
 def _require_no_looser(
     arguments: Arguments, before: ProtectedTable | None, after: ProtectedTable, policy: Policy, unit: Unit
 ) -> None:
-    known = policy.unit(unit.name)
-    default_delta = delta_from_units(unit.delta_threshold // 100)
-    changes = [*looser_unit(known, unit), *looser_table(before, after, default_delta)]
+    changes = looser(policy.unit(unit.name), unit) + looser(before, after)
+    changes += looser_defaults(before, after, default_delta=delta_from_units(unit.delta_threshold // 100))
     require_no_looser(f"table {after.table}", changes, replace=arguments.flag("replace"))
 
 
@@ -127,23 +219,17 @@ def _require_told_apart(
     """Refuse people who seem to have another budget already, or to be public, where nobody says that it is so."""
     if not protected.separate_people:
         require_other_people(schema, columns, protected.unit, policy, engine)
-    public = public_with_people(columns, policy, engine)
-    if public is not None:
-        raise PolicyError(
-            f"table {public!r} is public and has {', '.join(map(repr, columns))}, too, which tells of people now. Say "
-            f"CALL dp_public('{public}', public := false), or dp_public('{public}', public_by_decision := 'why') first"
-        )
+    require_not_public(columns, policy, engine)
 
 
-def declare_linked(call: FunctionCall, books: Books, engine: Engine) -> str:
+def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
     """Protect a table through the key of another one, or change what is named of its settings."""
-    arguments = Arguments(call, 2, lists=True)
     schema = table_of(split_name(arguments.names[0]), engine)
-    columns = tuple(column_of(schema, name) for name in arguments.lists[1])
-    policy = books.read().policy()
+    columns = tuple(column_of(schema, name).name for name in arguments.lists[1])
+    policy = access.read().policy()
     parent, parent_columns = _parent(arguments, policy.link(schema.canonical), engine)
     above = policy.protected_table(parent.canonical)
-    if above is None:
+    if not above:
         raise PolicyError(f"table {parent.canonical!r} is not protected, so no table can be linked to it")
     if not engine.is_base_table(schema) or not engine.is_base_table(parent):
         raise PolicyError("a link is between base tables, whose keys DuckDB keeps")
@@ -156,11 +242,11 @@ def declare_linked(call: FunctionCall, books: Books, engine: Engine) -> str:
     protected = _settings(arguments, schema.canonical, above.unit, columns[0], before)
     _require_free_name(link, schema, policy)
     unit = policy.unit(above.unit)
-    if unit is not None:
+    if unit:
         _require_no_looser(arguments, before, protected, policy, unit)
-    if before is None or arguments.names_any("separate_people"):
+    if not before or arguments.names_any("separate_people"):
         _require_told_apart(schema, columns, protected, policy, engine)
-    state = books.write()
+    state = access.write()
     state.declare_protected(protected, link)
     remember(linked(schema, state.policy(), engine), state)
     return f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
@@ -170,9 +256,9 @@ def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[
     """The parent and its key, as they are named or as they are declared."""
     arguments.require_kept("parent")
     keys = arguments.names_of("parent")
-    if not keys and not arguments.has("parent") and before is not None:
+    if before and not arguments.has("parent"):
         known = engine.find(before.parent)
-        if known is None:
+        if not known:
             raise PolicyError(f"the table {before.parent!r} that leads to the privacy unit is gone")
         return known, before.parent_columns
     if not keys:
@@ -182,7 +268,7 @@ def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[
     if len(tables) != 1 or not all(tables):
         raise PolicyError("parent takes columns of one table, as in parent := ['visits.city', 'visits.number']")
     parent = table_of(list(next(iter(tables))), engine)
-    return parent, tuple(column_of(parent, parts[-1]) for parts in places)
+    return parent, tuple(column_of(parent, parts[-1]).name for parts in places)
 
 
 def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: Engine) -> None:
@@ -193,9 +279,9 @@ def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: En
             "row could meet several parents; ALTER TABLE … ADD PRIMARY KEY, or create the table with one"
         )
     for own, key in zip(link.columns, link.parent_columns, strict=True):
-        types = [column.type for column in (child.column(own), parent.column(key)) if column is not None]
-        if len(set(types)) != 1:
-            raise PolicyError(f"{own!r} is {types[0]} and {key!r} is {types[1]}; a link compares columns of one type")
+        own_type, key_type = column_of(child, own).type, column_of(parent, key).type
+        if own_type != key_type:
+            raise PolicyError(f"{own!r} is {own_type} and {key!r} is {key_type}; a link compares columns of one type")
 
 
 def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
@@ -204,8 +290,103 @@ def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
     if not link_steps(with_link, link.table):
         return
     name = unit_column(with_link, link_steps(with_link, link.table)[-1].parent)
-    if child.column(name) is not None:
+    if child.column(name):
         raise PolicyError(
             f"table {child.canonical!r} has a column {name!r} of its own; protect it by that column with CALL "
             "dp_protect, or rename it"
         )
+
+
+def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
+    """Declare a table public, or, as long as nothing was released of it, that it is not."""
+    arguments.require_kept("public")
+    schema = table_of(split_name(arguments.names[0]), engine)
+    policy = access.read().policy()
+    before = policy.public_table(schema.canonical)
+    if not arguments.flag("public", default=True):
+        if arguments.names_any("version", "public_by_decision"):
+            raise PolicyError("public := false stands alone: it takes a declaration back")
+        if before:
+            access.write().withdraw_public(schema.canonical)
+        return f"table {schema.canonical} is not public"
+    if not engine.is_base_table(schema):
+        raise PolicyError(
+            f"{schema.canonical!r} is a view; a public table must be a base table, "
+            "because a view may reach a protected one"
+        )
+    decision = arguments.text("public_by_decision")
+    if decision is not None and not decision.strip():
+        raise PolicyError("public_by_decision takes the reason, as in public_by_decision := 'a published register'")
+    if before and not arguments.names_any("public_by_decision"):
+        decision = before.decision
+    elif not decision and not policy.protected_table(schema.canonical):
+        require_no_people(schema, policy, engine)
+    access.write().declare_public(PublicTable(schema.canonical, arguments.version(), decision))
+    return f"table {schema.canonical} is public"
+
+
+def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
+    """Declare bounds or keys of a column, or change those that are named."""
+    schema = table_of(split_name(arguments.names[0]), engine)
+    column = column_of(schema, arguments.names[1])
+    place = f"{schema.canonical}.{column.name}"
+    require_declared(schema, access)
+    before = access.read().policy().domain(schema.canonical, column.name)
+    said: dict[str, Any] = {
+        "bounds": arguments.pair("bounds"),
+        "keys": arguments.literals("keys"),
+        "keys_from": _keys_from(arguments, engine),
+    }
+    parts = said | arguments.kept(before, {name: name for name in said}, _KEYS_INSTEAD)
+    if all(part is None for part in parts.values()):
+        if not before:
+            raise PolicyError(f"the domain of {place} declares neither bounds nor keys")
+        require_no_looser(place, looser(before, None), replace=arguments.flag("replace"))
+        access.write().withdraw_domain(before)
+        return f"the domain of {place} is not declared any more"
+    after = Domain(schema.canonical, column.name, **parts)
+    if after != before:
+        require_no_looser(place, looser(before, after), replace=arguments.flag("replace"))
+        _require_types(after, before, column, engine)
+        access.write().declare_domain(after)
+    return f"the domain of {place} is declared"
+
+
+def _keys_from(arguments: Arguments, engine: Engine) -> tuple[str, str] | None:
+    source = arguments.text("keys_from")
+    if source is None:
+        return None
+    *parts, key_column = split_name(source)
+    if not parts:
+        raise PolicyError("keys_from takes 'table.column'")
+    listed = table_of(parts, engine)
+    return listed.canonical, column_of(listed, key_column).name
+
+
+def _require_types(after: Domain, before: Domain | None, column: Column, engine: Engine) -> None:
+    """Refuse bounds and keys that the column's type cannot have; what was declared before is left alone."""
+    before = before or Domain(after.table, after.column, keys=("NULL",))
+    if after.bounds and after.bounds != before.bounds and not is_number(column.type):
+        raise PolicyError(f"{column.name!r} is {column.type}, and bounds are of numbers; leave bounds out")
+    if after.keys and after.keys != before.keys:
+        # in a database without rows, as every cast for a plan
+        with contextlib.closing(Sandbox()) as sandbox:
+            key = sandbox.misfit(after.keys, column.type)
+        if key:
+            raise PolicyError(f"{column.name!r} is {column.type}, and its key {key} is no value of that type")
+    if after.keys_from and after.keys_from != before.keys_from:
+        # values of a public list that the type does not have would be no keys
+        table, name = after.keys_from
+        listed = engine.find(table)
+        source = listed.column(name) if listed else None
+        if listed and source and source.type != column.type:
+            kept, values = (engine.column_values(listed, name, one) for one in (column.type, source.type))
+            if len(kept) < len(values):
+                raise PolicyError(
+                    f"{column.name!r} is {column.type}, and not every value of {table}.{name}, which is "
+                    f"{source.type}, is one of that type"
+                )
+
+
+# Keys are listed or read from a table, and what is said takes the place of the other.
+_KEYS_INSTEAD = {"keys": "keys_from", "keys_from": "keys"}

@@ -11,8 +11,9 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from dpsql.accounting import gaussian
-from dpsql.accounting.correlated_pair import CommonKeys, Noise
-from dpsql.accounting.sparse_histogram import CshPoint, best_csh, csh_delta, csh_threshold_delta
+from dpsql.accounting.best_point import Point, best_point
+from dpsql.accounting.correlated_histogram import CorrelatedProfile
+from dpsql.accounting.worst_pair import CommonKeys, Noise
 from tests.unit.accounting.csh_brute_force import Floats, deltas, monotone_pairs, output_law
 
 # epsilon, sigma, tau / sigma, correlation (None: 1/sqrt(k))
@@ -37,7 +38,7 @@ def test_no_pair_of_neighbours_with_small_counts_exceeds_the_exact_delta(
         max(deltas(law(with_unit), law(without), epsilon))
         for with_unit, without in monotone_pairs(k, unit_keys, values)
     )
-    exact = csh_delta(epsilon, k=k, sigma=sigma, tau=tau, correlation=correlation, max_groups=unit_keys)
+    exact = CorrelatedProfile(k=k, sigma=sigma, correlation=correlation, max_groups=unit_keys).delta(epsilon, tau)
     assert 0.0 < worst <= exact * (1 + 1e-9) + 1e-13
 
 
@@ -76,11 +77,11 @@ def test_the_exact_delta_is_attained(
         for changed in range(common + 1)
         if changed or common < k
     }
-    exact = csh_delta(epsilon, k=k, sigma=sigma, tau=tau, correlation=correlation)
+    exact = CorrelatedProfile(k=k, sigma=sigma, correlation=correlation).delta(epsilon, tau)
     assert max(found.values()) <= exact * (1 + 1e-9)
     assert max(found.values()) >= exact * (1 - 0.02)
     # The same check refuses the looser analyses of the paper.
-    looser = csh_delta(epsilon, k=k, sigma=sigma, tau=tau, correlation=correlation, analysis="add-the-deltas")
+    looser = CorrelatedProfile(k=k, sigma=sigma, correlation=correlation, analysis="add-the-deltas").delta(epsilon, tau)
     assert max(found.values()) < looser * (1 - 0.02)
 
 
@@ -115,13 +116,13 @@ def test_the_fourth_term_of_theorem_3_5_is_no_bound() -> None:
     _, measured = pair_deltas(epsilon, 1, 1, 0, sigma=sigma, tau=tau, correlation=k**-0.5)
     assert measured == pytest.approx(3.15e-7, rel=1e-2)
     assert term == pytest.approx(1.1e-12, rel=1e-2)
-    assert csh_delta(epsilon, k=k, sigma=sigma, tau=tau) > measured
+    assert CorrelatedProfile(k=k, sigma=sigma).delta(epsilon, tau) > measured
 
 
 def test_an_aggregate_adds_to_the_distance() -> None:
     """k = 1 is one Gaussian whose noise is both terms together; an aggregate is a second coordinate."""
     sigma, correlation, precision = 3.0, 0.5, 0.04
-    value = csh_delta(0.3, k=1, sigma=sigma, tau=60.0, correlation=correlation, aggregate_precision=precision)
+    value = CorrelatedProfile(k=1, sigma=sigma, correlation=correlation, aggregate_precision=precision).delta(0.3, 60.0)
     distance = math.sqrt(1.0 / (sigma**2 * (1.0 + correlation)) + precision)
     assert value == pytest.approx(gaussian.delta(0.3, distance, 1.0), rel=1e-9)
     # In a mixed pair it adds to what is left once the counts' common part is known.
@@ -144,17 +145,17 @@ def test_an_aggregate_adds_to_the_distance() -> None:
     assert measured > 1.05 * plain.delta_above(0.3, 1)
 
 
-def certified(k: int, delta: float) -> CshPoint:
-    return best_csh(0.35, delta, k=k)
+def certified(k: int, delta: float) -> Point:
+    return best_point(CorrelatedProfile(k=k, sigma=1.0), 0.35, delta)
 
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_a_threshold_one_percent_low_is_caught(k: int) -> None:
     point = certified(k, 1e-5)
-    alone = partial(pair_deltas, 0.35, 0, k, 0, sigma=point.sigma, correlation=point.correlation)
+    alone = partial(pair_deltas, 0.35, 0, k, 0, sigma=point.sigma, correlation=k**-0.5)
     assert max(alone(tau=point.tau)) <= 1e-5
     assert max(alone(tau=0.99 * point.tau)) > 1e-5
-    assert csh_delta(0.35, k=k, sigma=point.sigma, tau=0.99 * point.tau) > 1e-5
+    assert CorrelatedProfile(k=k, sigma=point.sigma).delta(0.35, 0.99 * point.tau) > 1e-5
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -163,25 +164,25 @@ def test_noise_three_percent_low_is_caught(k: int) -> None:
     most = k // 2 + 1
     for factor, private in ((1.0, True), (0.97, False)):
         sigma = factor * point.sigma
-        measured = pair_deltas(0.35, k, 0, most, sigma=sigma, tau=point.tau, correlation=point.correlation)
+        measured = pair_deltas(0.35, k, 0, most, sigma=sigma, tau=point.tau, correlation=k**-0.5)
         assert (max(measured) <= 1e-2) is private
-        assert (csh_delta(0.35, k=k, sigma=sigma, tau=point.tau) <= 1e-2) is private
+        assert (CorrelatedProfile(k=k, sigma=sigma).delta(0.35, point.tau) <= 1e-2) is private
 
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_common_noise_drawn_per_key_is_caught(k: int) -> None:
     point = certified(k, 1e-2)
-    measured = partial(pair_deltas, 0.35, k, 0, k, sigma=point.sigma, tau=point.tau, correlation=point.correlation)
+    measured = partial(pair_deltas, 0.35, k, 0, k, sigma=point.sigma, tau=point.tau, correlation=k**-0.5)
     assert max(measured()) <= 1e-2
     assert max(measured(shared=False)) > 1e-2
 
 
-def shown_on_lattice(k: int, point: CshPoint, tau: float, step: float, *, strictly: bool) -> float:
+def shown_on_lattice(k: int, point: Point, tau: float, step: float, *, strictly: bool) -> float:
     """Probability that any of k new keys is shown when the sum of both noises is rounded to multiples of ``step``."""
     common, width = np.linspace(-9.0, 9.0, 1001, retstep=True)
     first = round(tau / step) + (1 if strictly else 0)
-    points = np.arange(first, first + int(9 * point.total_sigma / step)) * step
-    centre = point.sigma * math.sqrt(point.correlation) * common[:, None]
+    points = np.arange(first, first + int(9 * point.sigma * math.sqrt(1.0 + k**-0.5) / step)) * step
+    centre = point.sigma * math.sqrt(k**-0.5) * common[:, None]
     upper, lower = (norm.sf((points + side * step / 2 - centre) / point.sigma) for side in (1, -1))
     tail = (lower - upper).sum(axis=1)
     return float(np.sum(norm.pdf(common) * width * -np.expm1(k * np.log1p(-tail))))
@@ -193,7 +194,7 @@ def test_at_least_in_place_of_above_is_caught_on_the_lattice(k: int, step: float
     """Smallest lattice tau with tau + step/2 at least the calibrated one: > keeps delta, >= exceeds it."""
     point = certified(k, 1e-5)
     tau = math.ceil((point.tau - step / 2) / step) * step
-    continuous = csh_threshold_delta(k=k, sigma=point.sigma, tau=tau + step / 2)
+    continuous = CorrelatedProfile(k=k, sigma=point.sigma).threshold_delta(tau + step / 2)
     strict = shown_on_lattice(k, point, tau, step, strictly=True)
     assert strict == pytest.approx(continuous, rel=1e-5)
     assert strict <= 1e-5

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erfc
 
-from dpsql.accounting.exceedance import hidden_bracket, shown_probabilities, shown_probability, shown_quantile
-from dpsql.accounting.log_concave import cells_above, integral_above, integral_below
+from dpsql.accounting.exceedance import (
+    cells_above,
+    hidden_bracket,
+    integral_above,
+    integral_below,
+    shown_probabilities,
+    shown_probability,
+    shown_quantile,
+)
 
 EDGES = [-14, -8, -4, -2, -1, *range(14), 20, 40]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
 
-from dpsql.accounting.correlated_pair import CommonKeys, Noise
-from dpsql.accounting.sparse_histogram import csh_delta
+from dpsql.accounting.correlated_histogram import CorrelatedProfile
+from dpsql.accounting.worst_pair import CommonKeys, Noise
 
 # Two-sided, so a sound mechanism fails one comparison with probability below 4e-6.
 ERRORS = 4.6
@@ -77,12 +77,8 @@ PAIRS = [
 
 
 def check(pair: Pair, draws: int) -> None:
-    worst = csh_delta(
-        pair.epsilon,
-        k=pair.common + pair.new,
-        sigma=pair.sigma,
-        tau=pair.tau,
-        correlation=pair.correlation,
+    worst = CorrelatedProfile(k=pair.common + pair.new, sigma=pair.sigma, correlation=pair.correlation).delta(
+        pair.epsilon, pair.tau
     )
     exact = worst
     if pair.new:

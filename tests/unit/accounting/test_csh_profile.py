@@ -12,33 +12,32 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from dpsql.accounting import gaussian
-from dpsql.accounting.sparse_histogram import (
-    CorrelatedAnalysis,
-    best_csh,
-    best_gshm,
-    csh_delta,
-    csh_epsilon,
-    csh_rho,
-    csh_sigma,
-    csh_threshold,
-    csh_threshold_delta,
-    gshm_delta,
-    threshold_delta,
-)
+from dpsql.accounting.best_point import Point, best_point
+from dpsql.accounting.correlated_histogram import CorrelatedAnalysis, CorrelatedProfile, quietest_correlation
+from dpsql.accounting.profile import smallest_epsilon, smallest_query_threshold, smallest_sigma
+from dpsql.accounting.sparse_histogram import SparseProfile
 from dpsql.errors import CalibrationError
 
 ANALYSES: tuple[CorrelatedAnalysis, ...] = ("exact", "improved", "tight", "add-the-deltas")
 
 
+def total_sigma(point: Point) -> float:
+    """Standard deviation of a shown count, both noises together."""
+    assert isinstance(point.profile, CorrelatedProfile)
+    return point.sigma * math.sqrt(1.0 + point.profile.common_variance)
+
+
 def least_threshold(epsilon: float, delta: float, k: int, analysis: CorrelatedAnalysis) -> float:
-    """Smallest threshold over sigma, by a scan and a finer scan; no help from `best_csh`."""
-    start = csh_sigma(0.5 * (epsilon / 4.0) ** 2, k=k)
+    """Smallest threshold over sigma, by a scan and a finer scan; no help from `best_point`."""
+    start = smallest_sigma(CorrelatedProfile(k=k, sigma=1.0), 0.5 * (epsilon / 4.0) ** 2)
     centre, width = start, 4.0
     best = math.inf
     for _ in range(5):
         for sigma in centre * np.geomspace(1.0 / width, width, 25):
             try:
-                tau = csh_threshold(epsilon, delta, k=k, sigma=float(sigma), analysis=analysis)
+                tau = smallest_query_threshold(
+                    CorrelatedProfile(k=k, sigma=float(sigma), analysis=analysis), epsilon, delta
+                )
             except CalibrationError:
                 continue
             if tau < best:
@@ -65,7 +64,7 @@ def test_published_minima(k: int, analysis: CorrelatedAnalysis, tau: float) -> N
     ("k", "tau"), [(1, 41.604), (2, 51.238), (10, 96.304), (100, 278.96), (1000, 892.97), (51914, 6987.3)]
 )
 def test_the_best_point_has_the_exact_minimum(k: int, tau: float) -> None:
-    point = best_csh(0.35, 1e-5, k=k)
+    point = best_point(CorrelatedProfile(k=k, sigma=1.0), 0.35, 1e-5)
     assert point.tau == pytest.approx(tau, rel=1e-4)
     assert 1e-5 * (1 - 1e-9) <= point.delta <= 1e-5
 
@@ -86,12 +85,12 @@ def test_the_printed_sign_of_lemma_3_4_is_refused(
     corrected = scale * float(ndtri((1.0 - delta + lost) ** (1.0 / (k + 1))))
 
     def value(tau: float, analysis: CorrelatedAnalysis) -> float:
-        return csh_delta(epsilon, k=k, sigma=sigma, tau=tau, analysis=analysis) / delta
+        return CorrelatedProfile(k=k, sigma=sigma, analysis=analysis).delta(epsilon, tau) / delta
 
     assert value(printed, "add-the-deltas") == pytest.approx(paper, rel=1e-3)
     assert value(printed, "exact") == pytest.approx(true, rel=1e-2)
     assert value(corrected, "add-the-deltas") == pytest.approx(1.0, rel=1e-6)
-    ours = csh_threshold(epsilon, delta, k=k, sigma=sigma, analysis="add-the-deltas")
+    ours = smallest_query_threshold(CorrelatedProfile(k=k, sigma=sigma, analysis="add-the-deltas"), epsilon, delta)
     assert ours == pytest.approx(corrected, rel=1e-6)
 
 
@@ -99,10 +98,12 @@ def test_the_printed_sign_of_lemma_3_4_is_refused(
 @pytest.mark.parametrize("epsilon", [0.1, 0.35, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 def test_each_analysis_is_at_most_the_looser_ones(k: int, epsilon: float, delta: float) -> None:
-    point = best_csh(epsilon, delta, k=k)
+    point = best_point(CorrelatedProfile(k=k, sigma=1.0), epsilon, delta)
     for sigma_factor, tau_factor in ((1.0, 1.0), (1.02, 1.0), (0.95, 1.05), (1.3, 0.8), (1.1, 1.3)):
         exact, improved, tight, summed = (
-            csh_delta(epsilon, k=k, sigma=sigma_factor * point.sigma, tau=tau_factor * point.tau, analysis=analysis)
+            CorrelatedProfile(k=k, sigma=sigma_factor * point.sigma, analysis=analysis).delta(
+                epsilon, tau_factor * point.tau
+            )
             for analysis in ANALYSES
         )
         assert 0.0 < exact <= improved <= tight * (1 + 1e-9)
@@ -133,29 +134,25 @@ def test_the_order_holds_for_any_correlation_and_contribution(
     aggregate: float,
 ) -> None:
     exact, improved, tight, summed = (
-        csh_delta(
-            epsilon,
+        CorrelatedProfile(
             k=k,
             sigma=spread,
-            tau=quantile * spread,
             correlation=correlation,
             max_groups=unit_keys,
             aggregate_precision=aggregate / spread**2,
             analysis=analysis,
-        )
+        ).delta(epsilon, quantile * spread)
         for analysis in ANALYSES
     )
     assert exact <= improved <= min(tight, summed) * (1 + 3e-6)
-    fewer = csh_delta(
-        epsilon,
+    fewer = CorrelatedProfile(
         k=k,
         sigma=spread,
-        tau=quantile * spread,
         correlation=correlation,
         max_groups=max(1, unit_keys - 1),
         aggregate_precision=aggregate / spread**2,
         analysis="improved",
-    )
+    ).delta(epsilon, quantile * spread)
     assert fewer <= improved * (1 + 3e-6)
 
 
@@ -165,58 +162,69 @@ def test_without_common_noise_it_is_the_gaussian_sparse_histogram(k: int, max_gr
     for epsilon, spread, quantile in ((0.35, 9.0, 5.0), (1.0, 3.0, 4.0), (0.35, 12.0, 4.4)):
         sigma = spread * math.sqrt(unit_keys)
         tau = quantile * sigma
-        gshm = gshm_delta(epsilon, max_groups=unit_keys, sigma=sigma, tau=tau)
+        gshm = SparseProfile(max_groups=unit_keys, sigma=sigma).delta(epsilon, tau)
         for correlation, tolerance in ((0.0, 1e-6), (1e-9, 1e-4)):
-            csh = csh_delta(epsilon, k=k, sigma=sigma, tau=tau, correlation=correlation, max_groups=max_groups)
+            csh = CorrelatedProfile(k=k, sigma=sigma, correlation=correlation, max_groups=max_groups).delta(
+                epsilon, tau
+            )
             assert csh == pytest.approx(gshm, rel=tolerance)
-        lost = csh_threshold_delta(k=k, sigma=sigma, tau=tau, correlation=0.0, max_groups=max_groups)
-        assert lost == pytest.approx(threshold_delta(max_groups=unit_keys, sigma=sigma, tau=tau), rel=1e-12)
-        assert csh_rho(k=k, sigma=sigma, correlation=0.0, max_groups=max_groups) == pytest.approx(0.5 / spread**2)
+        lost = CorrelatedProfile(k=k, sigma=sigma, correlation=0.0, max_groups=max_groups).threshold_delta(tau)
+        assert lost == pytest.approx(SparseProfile(max_groups=unit_keys, sigma=sigma).threshold_delta(tau), rel=1e-12)
+        assert CorrelatedProfile(k=k, sigma=sigma, correlation=0.0, max_groups=max_groups).rho == pytest.approx(
+            0.5 / spread**2
+        )
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 1.0, 20.0])
 def test_with_one_key_it_is_the_gaussian_sparse_histogram(correlation: float) -> None:
-    gshm, csh = best_gshm(0.35, 1e-5, max_groups=1), best_csh(0.35, 1e-5, k=1, correlation=correlation)
+    gshm, csh = (
+        best_point(SparseProfile(max_groups=1, sigma=1.0), 0.35, 1e-5),
+        best_point(CorrelatedProfile(k=1, correlation=correlation, sigma=1.0), 0.35, 1e-5),
+    )
     assert csh.tau == pytest.approx(gshm.tau, rel=1e-9)
-    assert csh.total_sigma == pytest.approx(gshm.sigma, rel=1e-9)
+    assert total_sigma(csh) == pytest.approx(gshm.sigma, rel=1e-9)
 
 
 @pytest.mark.parametrize("analysis", ANALYSES)
 @pytest.mark.parametrize(("k", "max_groups"), [(1, None), (10, None), (300, 20)])
 def test_the_threshold_is_safe_and_smallest(analysis: CorrelatedAnalysis, k: int, max_groups: int | None) -> None:
-    sigma = 1.25 * best_csh(0.35, 1e-5, k=k, max_groups=max_groups).sigma
+    sigma = 1.25 * best_point(CorrelatedProfile(k=k, max_groups=max_groups, sigma=1.0), 0.35, 1e-5).sigma
 
     def value(tau: float) -> float:
-        return csh_delta(0.35, k=k, sigma=sigma, tau=tau, analysis=analysis, max_groups=max_groups)
+        return CorrelatedProfile(k=k, sigma=sigma, analysis=analysis, max_groups=max_groups).delta(0.35, tau)
 
-    tau = csh_threshold(0.35, 1e-5, k=k, sigma=sigma, analysis=analysis, max_groups=max_groups)
+    tau = smallest_query_threshold(
+        CorrelatedProfile(k=k, sigma=sigma, analysis=analysis, max_groups=max_groups), 0.35, 1e-5
+    )
     assert value(tau) <= 1e-5 < value(tau * (1 - 1e-5))
 
 
 def test_a_mixed_pair_can_be_the_worst_and_is_then_certified() -> None:
     """With a common noise far above the default the pure cases do not suffice: here by a factor 1.4."""
     k, correlation, delta = 4, 1 / 0.0446, 0.0069
-    eased = best_csh(0.0038, delta, k=k, correlation=correlation)
+    eased = best_point(CorrelatedProfile(k=k, correlation=correlation, sigma=1.0), 0.0038, delta)
     assert eased.delta <= delta
     pure = max(eased.threshold_delta, gaussian.delta(0.0038, math.sqrt(2.0 * eased.rho), 1.0))
     assert eased.delta > 1.2 * pure
-    improved = csh_delta(0.0038, k=k, sigma=eased.sigma, tau=eased.tau, correlation=correlation, analysis="improved")
+    improved = CorrelatedProfile(k=k, sigma=eased.sigma, correlation=correlation, analysis="improved").delta(
+        0.0038, eased.tau
+    )
     assert eased.delta < 0.999 * improved
 
 
 def test_epsilon_and_rho_are_inverses() -> None:
-    point = best_csh(0.35, 1e-5, k=10)
-    epsilon = csh_epsilon(1e-5, k=10, sigma=point.sigma, tau=1.01 * point.tau)
+    point = best_point(CorrelatedProfile(k=10, sigma=1.0), 0.35, 1e-5)
+    epsilon = smallest_epsilon(CorrelatedProfile(k=10, sigma=point.sigma), 1e-5, 1.01 * point.tau)
     assert epsilon == pytest.approx(0.35, rel=1e-6)
-    assert csh_delta(epsilon, k=10, sigma=point.sigma, tau=1.01 * point.tau) <= 1e-5
-    assert csh_epsilon(0.999, k=10, sigma=point.sigma, tau=point.tau) == 0.0
+    assert CorrelatedProfile(k=10, sigma=point.sigma).delta(epsilon, 1.01 * point.tau) <= 1e-5
+    assert smallest_epsilon(CorrelatedProfile(k=10, sigma=point.sigma), 0.999, point.tau) == 0.0
     with pytest.raises(CalibrationError):
-        csh_epsilon(1e-5, k=10, sigma=point.sigma, tau=0.99 * point.tau)
+        smallest_epsilon(CorrelatedProfile(k=10, sigma=point.sigma), 1e-5, 0.99 * point.tau)
     for k, unit_keys in ((1, None), (10, None), (1000, 30)):
-        sigma = csh_sigma(0.02, k=k, max_groups=unit_keys)
-        assert 0.02 * (1 - 1e-9) <= csh_rho(k=k, sigma=sigma, max_groups=unit_keys) <= 0.02
-    assert point.rho == pytest.approx(csh_rho(k=10, sigma=point.sigma), rel=1e-9)
-    assert point.rho >= csh_rho(k=10, sigma=point.sigma)
+        sigma = smallest_sigma(CorrelatedProfile(k=k, max_groups=unit_keys, sigma=1.0), 0.02)
+        assert 0.02 * (1 - 1e-9) <= CorrelatedProfile(k=k, sigma=sigma, max_groups=unit_keys).rho <= 0.02
+    assert point.rho == pytest.approx(CorrelatedProfile(k=10, sigma=point.sigma).rho, rel=1e-9)
+    assert point.rho >= CorrelatedProfile(k=10, sigma=point.sigma).rho
 
 
 def test_the_largest_distance_is_that_of_the_best_whole_number_of_keys() -> None:
@@ -227,7 +235,9 @@ def test_the_largest_distance_is_that_of_the_best_whole_number_of_keys() -> None
             for changed in range(1, unit_keys + 1)
             for change in [(np.arange(k) < changed).astype(float)]
         ]
-        rho = csh_rho(k=k, sigma=2.0, correlation=correlation, max_groups=unit_keys, aggregate_precision=precision)
+        rho = CorrelatedProfile(
+            k=k, sigma=2.0, correlation=correlation, max_groups=unit_keys, aggregate_precision=precision
+        ).rho
         assert 2.0 * rho == pytest.approx(max(lengths), rel=1e-10)
         assert 2.0 * rho >= max(lengths)
 
@@ -236,38 +246,39 @@ def test_the_largest_distance_is_that_of_the_best_whole_number_of_keys() -> None
     ("k", "correlation", "gain"), [(2, 1.0, 0.0291), (3, 0.5, 0.0059), (5, 0.5, 0.0034), (10, 1 / 3, 0.0007)]
 )
 def test_the_best_correlation_makes_k_plus_its_inverse_odd(k: int, correlation: float, gain: float) -> None:
-    plain = best_csh(0.35, 1e-5, k=k)
-    for weight in (0.0, 2.0, math.inf):
-        best = best_csh(0.35, 1e-5, k=k, correlation="best", noise_weight=weight)
-        assert best.correlation == pytest.approx(correlation, rel=1e-3)
-        assert 1.0 - best.tau / plain.tau == pytest.approx(gain, abs=2e-4)
+    plain = best_point(CorrelatedProfile(k=k, sigma=1.0), 0.35, 1e-5)
+    quietest = quietest_correlation(k)
+    best = best_point(CorrelatedProfile(k=k, correlation=quietest, sigma=1.0), 0.35, 1e-5)
+    assert quietest == pytest.approx(correlation, rel=1e-3)
+    assert 1.0 - best.tau / plain.tau == pytest.approx(gain, abs=2e-4)
     # Nearby correlations are worse.
     for factor in (0.7, 1.4):
-        other = best_csh(0.35, 1e-5, k=k, correlation=factor * correlation)
+        other = best_point(CorrelatedProfile(k=k, correlation=factor * correlation, sigma=1.0), 0.35, 1e-5)
         assert other.tau > best.tau
-        assert other.total_sigma > best.total_sigma
+        assert total_sigma(other) > total_sigma(best)
 
 
 def test_with_few_contributions_correlation_helps_from_the_square_root_of_k() -> None:
     """Total variance over the Gaussian one at k = 51,914: below it as soon as max_groups > sqrt(k) = 228."""
     ratios = {}
     for unit_keys in (200, 260, 811, 3244, 12978, 25957):
-        csh = best_csh(0.35, 1e-5, k=51914, max_groups=unit_keys)
-        ratios[unit_keys] = (csh.total_sigma / best_gshm(0.35, 1e-5, max_groups=unit_keys).sigma) ** 2
+        csh = best_point(CorrelatedProfile(k=51914, max_groups=unit_keys, sigma=1.0), 0.35, 1e-5)
+        ratios[unit_keys] = (
+            total_sigma(csh) / best_point(SparseProfile(max_groups=unit_keys, sigma=1.0), 0.35, 1e-5).sigma
+        ) ** 2
     assert ratios[200] > 1.0 > ratios[260]
     assert [ratios[c] for c in (811, 3244, 12978, 25957)] == pytest.approx([0.989, 0.942, 0.754, 0.504], abs=1e-3)
-    best = best_csh(0.35, 1e-5, k=51914, max_groups=811, correlation="best", noise_weight=math.inf)
-    assert best.correlation**-1 == pytest.approx(math.sqrt(51914 * (51914 - 811) / 811), rel=0.05)
+    assert quietest_correlation(51914, 811) ** -1 == pytest.approx(math.sqrt(51914 * (51914 - 811) / 811), rel=0.05)
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
 @pytest.mark.parametrize("k", [2, 30])
 def test_a_point_with_aggregates_spends_what_it_says(k: int, share: float) -> None:
-    point = best_csh(0.35, 1e-5, k=k, presence_share=share)
+    point = best_point(CorrelatedProfile(k=k, sigma=1.0), 0.35, 1e-5, share)
     precision = 2.0 * point.rho * (1.0 - share) / k
-    assert csh_rho(k=k, sigma=point.sigma) <= share * point.rho
-    assert csh_rho(k=k, sigma=point.sigma, aggregate_precision=precision) <= point.rho * (1 + 2**-38)
-    value = csh_delta(0.35, k=k, sigma=point.sigma, tau=point.tau, aggregate_precision=precision)
+    assert CorrelatedProfile(k=k, sigma=point.sigma).rho <= share * point.rho
+    assert CorrelatedProfile(k=k, sigma=point.sigma, aggregate_precision=precision).rho <= point.rho * (1 + 2**-38)
+    value = CorrelatedProfile(k=k, sigma=point.sigma, aggregate_precision=precision).delta(0.35, point.tau)
     assert 1e-5 * (1 - 1e-6) <= value <= 1e-5
 
 
@@ -278,10 +289,10 @@ def test_calibrations_are_fast() -> None:
         for offset in range(3):
             epsilon = 0.35 + 1e-5 * (start + offset)
             began = time.process_time()
-            point = best_csh(epsilon, 1e-5, k=k)
+            point = best_point(CorrelatedProfile(k=k, sigma=1.0), epsilon, 1e-5)
             times.append(time.process_time() - began)
             began = time.process_time()
-            csh_threshold(epsilon, 1e-5, k=k, sigma=1.1 * point.sigma)
+            smallest_query_threshold(CorrelatedProfile(k=k, sigma=1.1 * point.sigma), epsilon, 1e-5)
             times[-1] = max(times[-1], time.process_time() - began)
         return min(times)
 
@@ -291,42 +302,40 @@ def test_calibrations_are_fast() -> None:
 
 
 def test_extremes_stay_on_the_safe_side() -> None:
-    assert csh_delta(1.0, k=5, sigma=1e-200, tau=1.0) == 1.0
-    assert csh_delta(1.0, k=5, sigma=3.0, tau=10.0, aggregate_precision=1e308) == 1.0
-    assert csh_delta(1.0, k=5, sigma=1e9, tau=0.0, correlation=0.0) == pytest.approx(1.0 - 0.5**5)
-    assert 0.0 < csh_delta(1.0, k=5, sigma=1e3, tau=1e308) < 1e-300
-    assert csh_delta(1.0, k=5, sigma=1e-3, tau=1e300) == 1.0
-    assert csh_delta(50.0, k=5, sigma=1.0, tau=40.0) > 0.0
+    assert CorrelatedProfile(k=5, sigma=1e-200).delta(1.0, 1.0) == 1.0
+    assert CorrelatedProfile(k=5, sigma=3.0, aggregate_precision=1e308).delta(1.0, 10.0) == 1.0
+    assert CorrelatedProfile(k=5, sigma=1e9, correlation=0.0).delta(1.0, 0.0) == pytest.approx(1.0 - 0.5**5)
+    assert 0.0 < CorrelatedProfile(k=5, sigma=1e3).delta(1.0, 1e308) < 1e-300
+    assert CorrelatedProfile(k=5, sigma=1e-3).delta(1.0, 1e300) == 1.0
+    assert CorrelatedProfile(k=5, sigma=1.0).delta(50.0, 40.0) > 0.0
     with pytest.raises(CalibrationError):
-        csh_threshold(0.35, 1e-5, k=10, sigma=12.0)
+        smallest_query_threshold(CorrelatedProfile(k=10, sigma=12.0), 0.35, 1e-5)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_bad_inputs_raise(bad: float) -> None:
     for call in (
-        lambda: csh_delta(bad, k=3, sigma=5.0, tau=20.0),
-        lambda: csh_delta(1.0, k=3, sigma=bad, tau=20.0),
-        lambda: csh_delta(1.0, k=3, sigma=5.0, tau=bad),
-        lambda: csh_delta(1.0, k=3, sigma=5.0, tau=20.0, correlation=bad),
-        lambda: csh_delta(1.0, k=3, sigma=5.0, tau=20.0, aggregate_precision=bad),
-        lambda: csh_delta(1.0, k=0, sigma=5.0, tau=20.0),
-        lambda: csh_delta(1.0, k=3, sigma=5.0, tau=20.0, max_groups=0),
-        lambda: csh_delta(1.0, k=3, sigma=5.0, tau=20.0, analysis="none"),  # type: ignore[arg-type]
-        lambda: csh_threshold(bad, 1e-5, k=3, sigma=5.0),
-        lambda: csh_threshold(1.0, bad, k=3, sigma=5.0),
-        lambda: csh_threshold(1.0, 1e-5, k=3, sigma=bad),
-        lambda: csh_epsilon(bad, k=3, sigma=5.0, tau=20.0),
-        lambda: csh_threshold_delta(k=3, sigma=5.0, tau=bad),
-        lambda: csh_rho(k=3, sigma=bad),
-        lambda: csh_sigma(bad, k=3),
-        lambda: best_csh(bad, 1e-5, k=3),
-        lambda: best_csh(1.0, bad, k=3),
-        lambda: best_csh(1.0, 1e-5, k=0),
-        lambda: best_csh(1.0, 1e-5, k=3, correlation=bad),
-        lambda: best_csh(1.0, 1e-5, k=3, presence_share=bad),
-        lambda: best_csh(1.0, 1e-5, k=3, presence_share=1.1),
-        lambda: best_csh(1.0, 1e-5, k=3, noise_weight=math.nan),
-        lambda: best_csh(1.0, 1e-5, k=3, noise_weight=-1.0),
+        lambda: CorrelatedProfile(k=3, sigma=5.0).delta(bad, 20.0),
+        lambda: CorrelatedProfile(k=3, sigma=bad).delta(1.0, 20.0),
+        lambda: CorrelatedProfile(k=3, sigma=5.0).delta(1.0, bad),
+        lambda: CorrelatedProfile(k=3, sigma=5.0, correlation=bad).delta(1.0, 20.0),
+        lambda: CorrelatedProfile(k=3, sigma=5.0, aggregate_precision=bad).delta(1.0, 20.0),
+        lambda: CorrelatedProfile(k=0, sigma=5.0).delta(1.0, 20.0),
+        lambda: CorrelatedProfile(k=3, sigma=5.0, max_groups=0).delta(1.0, 20.0),
+        lambda: CorrelatedProfile(k=3, sigma=5.0, analysis="none").delta(1.0, 20.0),  # type: ignore[arg-type]
+        lambda: smallest_query_threshold(CorrelatedProfile(k=3, sigma=5.0), bad, 1e-5),
+        lambda: smallest_query_threshold(CorrelatedProfile(k=3, sigma=5.0), 1.0, bad),
+        lambda: smallest_query_threshold(CorrelatedProfile(k=3, sigma=bad), 1.0, 1e-5),
+        lambda: smallest_epsilon(CorrelatedProfile(k=3, sigma=5.0), bad, 20.0),
+        lambda: CorrelatedProfile(k=3, sigma=5.0).threshold_delta(bad),
+        lambda: CorrelatedProfile(k=3, sigma=bad).rho,
+        lambda: smallest_sigma(CorrelatedProfile(k=3, sigma=1.0), bad),
+        lambda: best_point(CorrelatedProfile(k=3, sigma=1.0), bad, 1e-5),
+        lambda: best_point(CorrelatedProfile(k=3, sigma=1.0), 1.0, bad),
+        lambda: best_point(CorrelatedProfile(k=0, sigma=1.0), 1.0, 1e-5),
+        lambda: best_point(CorrelatedProfile(k=3, correlation=bad, sigma=1.0), 1.0, 1e-5),
+        lambda: best_point(CorrelatedProfile(k=3, sigma=1.0), 1.0, 1e-5, bad),
+        lambda: best_point(CorrelatedProfile(k=3, sigma=1.0), 1.0, 1e-5, 1.1),
     ):
         with pytest.raises(CalibrationError):
             call()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpsql.accounting import gaussian
-from dpsql.accounting.sparse_histogram import csh_delta, csh_rho, gshm_delta
+from dpsql.accounting.correlated_histogram import CorrelatedProfile
+from dpsql.accounting.sparse_histogram import SparseProfile
 
 
 def top_k(counts: np.ndarray, k: int) -> np.ndarray:
@@ -25,9 +26,9 @@ def test_one_row_of_one_unit_moves_all_k_counts(k: int) -> None:
     sigma, tau = 1.5 * np.sqrt(k), 40.0 * np.sqrt(k)
     length = np.linalg.norm(moved)
     actual = gaussian.delta(0.35, float(length), float(sigma))
-    assert gshm_delta(0.35, max_groups=k, sigma=sigma, tau=tau) >= actual
+    assert SparseProfile(max_groups=k, sigma=sigma).delta(0.35, tau) >= actual
     # One key per unit would be believed to cost far less than it does: k keys are what counts, not max_groups.
-    assert gshm_delta(0.35, max_groups=1, sigma=sigma, tau=tau) < 0.5 * actual
+    assert SparseProfile(max_groups=1, sigma=sigma).delta(0.35, tau) < 0.5 * actual
 
 
 @pytest.mark.parametrize("k", [4, 50])
@@ -42,8 +43,12 @@ def test_after_top_k_a_contribution_bound_would_be_exceeded(k: int) -> None:
     correlation, sigma = k**-0.5, 3.0
     covariance = sigma**2 * (np.eye(k) + correlation * np.ones((k, k)))
     squared = float(moved[:k] @ np.linalg.solve(covariance, moved[:k]))
-    assert 2.0 * csh_rho(k=k, sigma=sigma) >= squared > 2.0 * csh_rho(k=k, sigma=sigma, max_groups=1)
+    assert (
+        2.0 * CorrelatedProfile(k=k, sigma=sigma).rho
+        >= squared
+        > 2.0 * CorrelatedProfile(k=k, sigma=sigma, max_groups=1).rho
+    )
     tau = 60.0 * sigma
     actual = gaussian.delta(0.35, squared**0.5, 1.0)
-    assert csh_delta(0.35, k=k, sigma=sigma, tau=tau) >= actual
-    assert csh_delta(0.35, k=k, sigma=sigma, tau=tau, max_groups=1) < actual
+    assert CorrelatedProfile(k=k, sigma=sigma).delta(0.35, tau) >= actual
+    assert CorrelatedProfile(k=k, sigma=sigma, max_groups=1).delta(0.35, tau) < actual

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
 
-from dpsql.accounting.sparse_histogram import csh_rho, csh_threshold_delta
+from dpsql.accounting.correlated_histogram import CorrelatedProfile
 from tests.unit.accounting.csh_brute_force import COMMON, Floats, output_law
 
 ORDERS = (1.01, 1.5, 2.0, 4.0)
@@ -60,10 +60,10 @@ def test_given_that_no_new_key_is_shown_it_is_zcdp(
     )
     k = common + new
     rho = 0.5 * changed * (1.0 + correlation * (common - changed)) / (1.0 + correlation * common) / sigma**2
-    assert rho <= csh_rho(k=k, sigma=sigma, correlation=correlation)
+    assert rho <= CorrelatedProfile(k=k, sigma=sigma, correlation=correlation).rho
     largest = max(max(renyi(p, q, order), renyi(q, p, order)) / order for order in ORDERS)
     if tilted:
-        hidden = 1.0 - csh_threshold_delta(k=k, sigma=sigma, tau=tau, correlation=correlation)
+        hidden = 1.0 - CorrelatedProfile(k=k, sigma=sigma, correlation=correlation).threshold_delta(tau)
         assert min(likely_p, likely_q) >= hidden
         assert largest <= rho * (1 + 1e-9) + 1e-12
     elif correlation >= 1.0 and new > 1 and quantile < 1.0:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpsql.accounting import discrete_histogram, zcdp
-from dpsql.accounting.calibration import smallest_safe
 from dpsql.accounting.discrete_histogram import (
     DiscreteRoute,
     discrete_counts_delta,
@@ -30,6 +29,7 @@ from dpsql.accounting.discrete_histogram import (
     discrete_threshold,
 )
 from dpsql.accounting.gaussian import delta as gaussian_delta
+from dpsql.accounting.profile import smallest_safe
 from dpsql.errors import CalibrationError
 
 Law = NDArray[np.float64]

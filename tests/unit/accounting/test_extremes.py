@@ -7,47 +7,55 @@ import inspect
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
+from typing import Any
 
 import mpmath
 import pytest
 
 from dpsql.accounting import (
-    composed,
     correlated_histogram,
-    correlated_point,
     discrete_histogram,
     gaussian,
     skellam,
-    sparse_histogram,
-    top_k_histogram,
-    top_k_profile,
-    weighted_histogram,
     window,
     zcdp,
 )
+from dpsql.accounting.best_point import Point, best_point
+from dpsql.accounting.correlated_histogram import CorrelatedProfile, TopKProfile
+from dpsql.accounting.profile import (
+    Profile,
+    smallest_epsilon,
+    smallest_query_threshold,
+    smallest_sigma,
+    smallest_threshold,
+)
+from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.errors import CalibrationError
-from dpsql.mechanisms.rounded_gaussian import slack_delta, slack_delta_zcdp
+from dpsql.noise.rounded_gaussian import slack_delta, slack_delta_zcdp
+from tests.unit.accounting.added_deltas import AddedDeltasProfile
 
 Asked = Callable[..., object]
 MODULES: tuple[ModuleType, ...] = (
-    composed,
     correlated_histogram,
-    correlated_point,
     discrete_histogram,
     gaussian,
     skellam,
-    sparse_histogram,
-    top_k_histogram,
-    top_k_profile,
-    weighted_histogram,
     window,
     zcdp,
 )
+PROFILES: tuple[type[Profile], ...] = (
+    SparseProfile,
+    AddedDeltasProfile,
+    WeightedProfile,
+    CorrelatedProfile,
+    TopKProfile,
+)
+INVERSES = (smallest_epsilon, smallest_query_threshold, smallest_sigma, smallest_threshold, best_point)
 INNER = {
     *(gaussian.log_delta, gaussian.log_delta_error, gaussian.log_delta_up, gaussian.round_delta_up),
-    *(gaussian.shift_deltas, window.shown_once),
-    *(correlated_histogram.correlation_or_default, top_k_profile.floor_correlation_or_default),
+    *(gaussian.shift_deltas, window.shown_once, correlated_histogram.quietest),
 }
 """Steps of the others, which check their inputs."""
 
@@ -64,12 +72,31 @@ VALUES: dict[str, tuple[object, ...]] = {
     "correlation": (None, 0.0, 5e-324, 1e-300, 1e-9, 0.3, 1.0, 100.0, 1e9, 1e300),
     "floor_correlation": (None, 0.0, 1e-300, 1e-9, 0.3, 1.0, 1e9, 1e300),
     "presence_share": (0.0, 5e-324, 1e-300, 1e-9, 0.5, 1.0, 2.0),
-    "analysis": ("exact", "add-the-deltas", "improved", "tight"),
+    "analysis": ("exact", "add-the-deltas", "improved", "tight", "none"),
     "route": ("lattice", "zcdp"),
     "order": (1, 1.0001, 2, 10, 10**6, 1e300, 10**400),
     "shift": (0, 1, 30, 10**9),
     "draws": (0, 1, 1000, 1 << 60, 10**400),
 }
+
+
+def of_profile(kind: type[Profile], function: Asked) -> Asked:
+    """One function of a profile, which takes the profile's parameters beside its own."""
+
+    def asked(**request: Any) -> object:
+        names = [field.name for field in dataclasses.fields(kind)]
+        profile = kind(**{name: request.pop(name) for name in names if name in request})
+        return function(profile, **request)
+
+    own = list(inspect.signature(function).parameters.values())[1:]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    asked.__signature__ = inspect.Signature([*inspect.signature(kind).parameters.values(), *parameters])  # type: ignore[attr-defined]
+    asked.__name__, asked.__module__ = function.__name__, kind.__name__
+    return asked
+
+
+def level(profile: Profile) -> float:
+    return profile.rho
 
 
 def asked_functions() -> list[Asked]:
@@ -81,7 +108,13 @@ def asked_functions() -> list[Asked]:
         and not name.startswith("_")
         and value.__module__ == module.__name__
     }
-    return sorted((found - INNER) | {slack_delta, slack_delta_zcdp}, key=lambda one: (one.__module__, one.__name__))
+    profiled = {
+        of_profile(kind, function)
+        for kind in PROFILES
+        for function in (kind.delta, kind.threshold_delta, level, *INVERSES)
+    }
+    functions = (found - INNER) | profiled | {slack_delta, slack_delta_zcdp}
+    return sorted(functions, key=lambda one: (one.__module__, one.__name__))
 
 
 def one_value(name: str, draw: random.Random) -> object:
@@ -141,35 +174,42 @@ def smallest_delta(function: Asked, request: dict[str, object]) -> mpmath.mpf | 
     with mpmath.workdps(700):
         if function is gaussian.delta:
             return shift_delta(request["epsilon"], mpmath.mpf(request["sensitivity_l2"]) / mpmath.mpf(request["sigma"]))
-        if function is composed.composed_delta:
+        if function is zcdp.composed_delta:
             return max(
                 mpmath.mpf(request["threshold_delta"]),
                 shift_delta(request["epsilon"], mpmath.sqrt(2 * mpmath.mpf(request["rho"])))
                 * (1 - mpmath.mpf(request["threshold_delta"])),
             )
-        if name not in {"gshm_delta", "csh_delta", "threshold_delta", "csh_threshold_delta"}:
+        correlated = function.__module__ == CorrelatedProfile.__name__
+        if name not in {"delta", "threshold_delta"} or not (
+            correlated or function.__module__ == SparseProfile.__name__
+        ):
             return None
         sigma, tau = mpmath.mpf(request["sigma"]), mpmath.mpf(request["tau"])
-        if name.startswith("csh"):
+        if correlated:
             k = request["k"]
             assert isinstance(k, int)
             correlation = request.get("correlation")
             sigma *= mpmath.sqrt(1 + (1 / mpmath.sqrt(k) if correlation is None else mpmath.mpf(correlation)))
         passes = mpmath.ncdf(-tau / sigma) if tau < 1000 * sigma else mpmath.mpf(0)
-        if name.endswith("threshold_delta"):
+        if name == "threshold_delta":
             return passes
         return max(passes, shift_delta(request["epsilon"], 1 / sigma))
 
 
-SLOW = ("csh_", "top_k_", "best_", "weighted_", "discrete_", "window_", "union_")
+SLOW = ("best_", "smallest_", "quietest_", "discrete_", "window_")
 """Names of functions that search or integrate."""
+
+
+def is_slow(function: Asked) -> bool:
+    return function.__name__.startswith(SLOW) or function.__module__.endswith(("CorrelatedProfile", "TopKProfile"))
 
 
 @pytest.mark.parametrize(
     "function", asked_functions(), ids=lambda one: f"{one.__module__.split('.')[-1]}.{one.__name__}"
 )
 def test_a_safe_number_or_a_refusal(function: Asked) -> None:
-    check(function, 4 if function.__name__.startswith(SLOW) else 15)
+    check(function, 4 if is_slow(function) else 15)
 
 
 @pytest.mark.long
@@ -177,30 +217,27 @@ def test_a_safe_number_or_a_refusal(function: Asked) -> None:
     "function", asked_functions(), ids=lambda one: f"{one.__module__.split('.')[-1]}.{one.__name__}"
 )
 def test_a_safe_number_or_a_refusal_at_many_extremes(function: Asked) -> None:
-    check(function, 30 if function.__name__.startswith(SLOW) else 200)
+    check(function, 30 if is_slow(function) else 200)
 
 
-@pytest.mark.parametrize(
-    "best",
-    [
-        sparse_histogram.best_gshm,
-        lambda *levels, **keys: weighted_histogram.best_weighted(*levels, counted_groups=7, **keys),
-    ],
-)
 @pytest.mark.parametrize("max_groups", [1, 7])
-def test_a_point_at_epsilon_0_and_a_tiny_delta_is_refused_or_holds(best: Asked, max_groups: int) -> None:
+@pytest.mark.parametrize("kind", [SparseProfile, partial(WeightedProfile, counted_groups=7)])
+def test_a_point_at_epsilon_0_and_a_tiny_delta_is_refused_or_holds(
+    kind: Callable[..., Profile], max_groups: int
+) -> None:
+    profile = kind(max_groups=max_groups, sigma=1.0)
     for delta in (1e-300, 1e-281):
         with pytest.raises(CalibrationError, match="delta must be from 1e-280"):
-            best(0.0, delta, max_groups=max_groups)
+            best_point(profile, 0.0, delta)
     with pytest.raises(CalibrationError, match="leaves the floating-point range"):
-        best(0.0, 1e-200, max_groups=max_groups)
-    point = best(0.0, 1e-100, max_groups=max_groups)
-    assert isinstance(point, sparse_histogram.GshmPoint)
+        best_point(profile, 0.0, 1e-200)
+    point = best_point(profile, 0.0, 1e-100)
+    assert isinstance(point, Point)
     assert 0.0 < point.delta <= 1e-100
     assert math.isfinite(point.sigma * point.tau)
 
 
 def test_every_function_that_is_asked_is_here() -> None:
     names = {one.__name__ for one in asked_functions()}
-    assert {"best_gshm", "csh_delta", "window_delta", "composed_rho", "epsilon", "skellam_renyi"} <= names
+    assert {"best_point", "delta", "window_delta", "composed_rho", "epsilon", "skellam_renyi"} <= names
     assert len(asked_functions()) > 45

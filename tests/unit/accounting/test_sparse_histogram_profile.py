@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from dpsql.accounting import gaussian, sparse_histogram
-from dpsql.accounting.sparse_histogram import (
-    _candidate_splits,
-    _log_split_deltas,
-    best_gshm,
-    gshm_delta,
-    gshm_epsilon,
-    gshm_threshold,
-    threshold,
-    threshold_delta,
-)
+from dpsql.accounting import gaussian
+from dpsql.accounting.best_point import best_point
+from dpsql.accounting.profile import smallest_epsilon, smallest_query_threshold, smallest_threshold
+from dpsql.accounting.sparse_histogram import SparseProfile, _candidate_splits, _log_split_deltas
 from dpsql.errors import CalibrationError
+from tests.unit.accounting.added_deltas import AddedDeltasProfile
 
 Floats = NDArray[np.float64]
 
@@ -100,9 +94,9 @@ def test_every_split_equals_the_brute_force_mechanism(
     assert np.all(measured <= formula * (1 + 1e-9) + 1e-13)
     assert np.all(measured >= formula * (1 - 6e-3) - 1e-13)
     worst = float(np.max(measured))
-    assert gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau) == pytest.approx(worst, rel=6e-3)
+    assert SparseProfile(max_groups=max_groups, sigma=sigma).delta(epsilon, tau) == pytest.approx(worst, rel=6e-3)
     # The same check refuses the looser analysis, so it can tell two formulas apart.
-    summed = gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau, analysis="add-the-deltas")
+    summed = AddedDeltasProfile(max_groups=max_groups, sigma=sigma).delta(epsilon, tau)
     assert summed > 1.05 * worst
 
 
@@ -123,9 +117,9 @@ def test_an_aggregate_adds_its_precision(max_groups: int) -> None:
     ways = _log_split_deltas(epsilon, np.array([1.0]), max_groups, tau / sigma, precision)
     for value, formula in zip(measured, np.exp(np.concatenate(ways)), strict=True):
         assert formula * (1 - 2e-3) <= value <= formula
-    whole = gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau, aggregate_precision=noise_a**-2)
+    whole = SparseProfile(max_groups=max_groups, sigma=sigma, aggregate_precision=noise_a**-2).delta(epsilon, tau)
     assert whole >= max(measured)
-    assert whole > gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau)
+    assert whole > SparseProfile(max_groups=max_groups, sigma=sigma).delta(epsilon, tau)
 
 
 @given(
@@ -141,7 +135,7 @@ def test_no_pair_of_neighbours_exceeds_the_formula(
 ) -> None:
     tau = quantile * sigma
     measured = mechanism_delta(epsilon, common=common, new=new, sigma=sigma, tau=tau, count=float(count), cells=201)
-    value = gshm_delta(epsilon, max_groups=max(1, common + new), sigma=sigma, tau=tau)
+    value = SparseProfile(max_groups=max(1, common + new), sigma=sigma).delta(epsilon, tau)
     assert max(measured) <= value * (1 + 1e-9) + 1e-13
 
 
@@ -155,15 +149,15 @@ def shown_probability(max_groups: int, sigma: float, tau: float) -> mp.mpf:
 @pytest.mark.parametrize("max_groups", range(1, 51))
 def test_a_group_of_one_unit_is_shown_with_probability_at_most_delta(max_groups: int) -> None:
     for epsilon, delta in ((0.35, 1e-5), (1.0, 1e-9), (0.05, 1e-12)):
-        point = best_gshm(epsilon, delta, max_groups=max_groups)
+        point = best_point(SparseProfile(max_groups=max_groups, sigma=1.0), epsilon, delta)
         exact = shown_probability(max_groups, point.sigma, point.tau)
         assert exact <= point.threshold_delta <= point.delta <= delta
         assert exact >= delta * (1 - 1e-9)
         # A threshold 1 % lower is not private; nor is noise a thousandth smaller.
         assert shown_probability(max_groups, point.sigma, 0.99 * point.tau) > delta
-        low = gshm_delta(epsilon, max_groups=max_groups, sigma=point.sigma, tau=0.99 * point.tau)
+        low = SparseProfile(max_groups=max_groups, sigma=point.sigma).delta(epsilon, 0.99 * point.tau)
         assert low > delta
-        assert gshm_delta(epsilon, max_groups=max_groups, sigma=0.999 * point.sigma, tau=point.tau) > delta
+        assert SparseProfile(max_groups=max_groups, sigma=0.999 * point.sigma).delta(epsilon, point.tau) > delta
 
 
 def shown_on_lattice(max_groups: int, sigma: float, tau: float, step: float, *, strictly: bool) -> float:
@@ -179,9 +173,9 @@ def shown_on_lattice(max_groups: int, sigma: float, tau: float, step: float, *, 
 def test_on_the_lattice_only_the_strict_rule_is_private(max_groups: int, step: float) -> None:
     """Smallest lattice tau with tau + step/2 at least the calibrated one: > keeps delta, >= exceeds it."""
     delta = 1e-5
-    point = best_gshm(0.35, delta, max_groups=max_groups)
+    point = best_point(SparseProfile(max_groups=max_groups, sigma=1.0), 0.35, delta)
     tau = math.ceil((point.tau - step / 2) / step) * step
-    continuous = threshold_delta(max_groups=max_groups, sigma=point.sigma, tau=tau + step / 2)
+    continuous = SparseProfile(max_groups=max_groups, sigma=point.sigma).threshold_delta(tau + step / 2)
     strict = shown_on_lattice(max_groups, point.sigma, tau, step, strictly=True)
     assert strict == pytest.approx(continuous, rel=1e-9)
     assert strict <= delta
@@ -193,21 +187,23 @@ def test_on_the_lattice_only_the_strict_rule_is_private(max_groups: int, step: f
     [(1, 41.604), (2, 60.938), (10, 146.63), (100, 507.19), (1000, 1731.2), (51914, 13913.5)],
 )
 def test_published_thresholds(max_groups: int, tau: float) -> None:
-    assert best_gshm(0.35, 1e-5, max_groups=max_groups).tau == pytest.approx(tau, rel=5e-4)
+    assert best_point(SparseProfile(max_groups=max_groups, sigma=1.0), 0.35, 1e-5).tau == pytest.approx(tau, rel=5e-4)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-3), (0.35, 1e-5), (3.0, 1e-9), (0.01, 0.3)])
 @pytest.mark.parametrize("max_groups", [1, 7, 400])
 def test_no_rho_gives_a_smaller_threshold(max_groups: int, epsilon: float, delta: float, share: float) -> None:
-    point = best_gshm(epsilon, delta, max_groups=max_groups, presence_share=share)
+    point = best_point(SparseProfile(max_groups=max_groups, sigma=1.0), epsilon, delta, share)
     found = []
     for factor in np.append(np.geomspace(0.2, 5.0, 60), 1.0 - np.geomspace(1e-6, 1e-2, 8)):
         rho = point.rho * float(factor)
         sigma = math.sqrt(max_groups / (2.0 * share * rho))
         rest = 2.0 * rho * (1.0 - share) / max_groups
         try:
-            tau = gshm_threshold(epsilon, delta, max_groups=max_groups, sigma=sigma, aggregate_precision=rest)
+            tau = smallest_query_threshold(
+                SparseProfile(max_groups=max_groups, sigma=sigma, aggregate_precision=rest), epsilon, delta
+            )
         except CalibrationError:
             assert factor >= 1.0 - 1e-9
         else:
@@ -226,9 +222,11 @@ def test_the_best_point_is_certified_and_spends_what_it_says(
     epsilon: float, log_delta: float, max_groups: int, share: float
 ) -> None:
     delta = math.exp(log_delta)
-    point = best_gshm(epsilon, delta, max_groups=max_groups, presence_share=share)
+    point = best_point(SparseProfile(max_groups=max_groups, sigma=1.0), epsilon, delta, share)
     rest = 2.0 * point.rho * (1.0 - share) / max_groups
-    certified = gshm_delta(epsilon, max_groups=max_groups, sigma=point.sigma, tau=point.tau, aggregate_precision=rest)
+    certified = SparseProfile(max_groups=max_groups, sigma=point.sigma, aggregate_precision=rest).delta(
+        epsilon, point.tau
+    )
     assert certified == point.delta <= delta
     assert max_groups * (point.sigma**-2 + rest) / 2.0 <= point.rho * (1 + 1e-15)
     # Both limits that no mechanism of the family can pass are reached, so nothing smaller exists.
@@ -240,40 +238,40 @@ def test_the_best_point_is_certified_and_spends_what_it_says(
 @given(delta=st.floats(1e-30, 0.9), max_groups=st.integers(1, 10**5), sigma=st.floats(1e-3, 1e6))
 @example(delta=0.5, max_groups=1, sigma=1.0)
 def test_threshold_is_safe_and_smallest(delta: float, max_groups: int, sigma: float) -> None:
-    tau = threshold(delta, max_groups=max_groups, sigma=sigma)
-    assert threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau) <= delta
+    tau = smallest_threshold(SparseProfile(max_groups=max_groups, sigma=sigma), delta)
+    assert SparseProfile(max_groups=max_groups, sigma=sigma).threshold_delta(tau) <= delta
     assert shown_probability(max_groups, sigma, tau) <= delta
     # Near 0 only the absolute distance counts: at delta = 1/2 one key needs tau = 0, up to rounding.
     smaller = tau - 1e-6 * max(tau, sigma)
     assert smaller <= 0.0 or shown_probability(max_groups, sigma, smaller) > delta
 
 
-@pytest.mark.parametrize("analysis", ["exact", "add-the-deltas"])
+@pytest.mark.parametrize("kind", [SparseProfile, AddedDeltasProfile])
 @pytest.mark.parametrize("max_groups", [1, 10, 3000])
-def test_gshm_threshold_is_safe_and_smallest(max_groups: int, analysis: sparse_histogram.Analysis) -> None:
-    sigma = 1.1 * best_gshm(0.35, 1e-5, max_groups=max_groups).sigma
-    tau = gshm_threshold(0.35, 1e-5, max_groups=max_groups, sigma=sigma, analysis=analysis)
+def test_gshm_threshold_is_safe_and_smallest(max_groups: int, kind: type[SparseProfile]) -> None:
+    sigma = 1.1 * best_point(SparseProfile(max_groups=max_groups, sigma=1.0), 0.35, 1e-5).sigma
+    tau = smallest_query_threshold(kind(max_groups=max_groups, sigma=sigma), 0.35, 1e-5)
     for factor, private in ((1.0, True), (1.0 - 1e-6, False)):
-        value = gshm_delta(0.35, max_groups=max_groups, sigma=sigma, tau=tau * factor, analysis=analysis)
+        value = kind(max_groups=max_groups, sigma=sigma).delta(0.35, tau * factor)
         assert (value <= 1e-5) is private
-    exact = gshm_threshold(0.35, 1e-5, max_groups=max_groups, sigma=sigma)
-    assert (tau > exact) is (analysis == "add-the-deltas")
+    exact = smallest_query_threshold(SparseProfile(max_groups=max_groups, sigma=sigma), 0.35, 1e-5)
+    assert (tau > exact) is (kind is AddedDeltasProfile)
 
 
 @pytest.mark.parametrize("max_groups", [1, 10, 3000])
 def test_gshm_epsilon_is_safe_smallest_and_refuses_a_threshold_that_costs_more(max_groups: int) -> None:
-    point = best_gshm(0.35, 1e-5, max_groups=max_groups)
+    point = best_point(SparseProfile(max_groups=max_groups, sigma=1.0), 0.35, 1e-5)
     sigma, tau = point.sigma, 1.01 * point.tau
-    epsilon = gshm_epsilon(1e-5, max_groups=max_groups, sigma=sigma, tau=tau)
+    epsilon = smallest_epsilon(SparseProfile(max_groups=max_groups, sigma=sigma), 1e-5, tau)
     assert epsilon == pytest.approx(0.35, rel=1e-6)
-    assert gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau) <= 1e-5
-    assert gshm_delta(epsilon * (1 - 1e-6), max_groups=max_groups, sigma=sigma, tau=tau) > 1e-5
+    assert SparseProfile(max_groups=max_groups, sigma=sigma).delta(epsilon, tau) <= 1e-5
+    assert SparseProfile(max_groups=max_groups, sigma=sigma).delta(epsilon * (1 - 1e-6), tau) > 1e-5
     with pytest.raises(CalibrationError):
-        gshm_epsilon(1e-5, max_groups=max_groups, sigma=sigma, tau=0.99 * point.tau)
-    lost = threshold_delta(max_groups=max_groups, sigma=sigma, tau=tau)
-    limit = gshm_epsilon(lost, max_groups=max_groups, sigma=sigma, tau=tau)
-    assert gshm_delta(limit, max_groups=max_groups, sigma=sigma, tau=tau) == lost
-    assert gshm_epsilon(0.999, max_groups=max_groups, sigma=sigma, tau=tau) == 0.0
+        smallest_epsilon(SparseProfile(max_groups=max_groups, sigma=sigma), 1e-5, 0.99 * point.tau)
+    lost = SparseProfile(max_groups=max_groups, sigma=sigma).threshold_delta(tau)
+    limit = smallest_epsilon(SparseProfile(max_groups=max_groups, sigma=sigma), lost, tau)
+    assert SparseProfile(max_groups=max_groups, sigma=sigma).delta(limit, tau) == lost
+    assert smallest_epsilon(SparseProfile(max_groups=max_groups, sigma=sigma), 0.999, tau) == 0.0
 
 
 @given(
@@ -284,7 +282,7 @@ def test_gshm_epsilon_is_safe_smallest_and_refuses_a_threshold_that_costs_more(m
 )
 def test_leaving_blocks_out_changes_nothing(max_groups: int, epsilon: float, spread: float, quantile: float) -> None:
     precision = 1.0 / (max_groups * spread**2)
-    alone = math.log(threshold_delta(max_groups=max_groups, sigma=1.0, tau=quantile))
+    alone = math.log(SparseProfile(max_groups=max_groups, sigma=1.0).threshold_delta(quantile))
 
     def worst(splits: Floats) -> float:
         ways = _log_split_deltas(epsilon, splits, max_groups, quantile, precision)
@@ -309,7 +307,7 @@ def test_the_reverse_direction_never_rules(epsilon: float, sigma: float, quantil
 
 def test_delta_falls_with_tau_sigma_and_epsilon_and_rises_with_max_groups() -> None:
     def value(epsilon: float = 0.5, max_groups: int = 5, sigma: float = 6.0, tau: float = 20.0) -> float:
-        return gshm_delta(epsilon, max_groups=max_groups, sigma=sigma, tau=tau)
+        return SparseProfile(max_groups=max_groups, sigma=sigma).delta(epsilon, tau)
 
     # Here the threshold part rules, there the noise part; each argument matters where its part does.
     middle = value(tau=14.0)
@@ -323,55 +321,54 @@ def test_delta_falls_with_tau_sigma_and_epsilon_and_rises_with_max_groups() -> N
 
 
 def test_extremes_stay_on_the_safe_side() -> None:
-    assert gshm_delta(1.0, max_groups=5, sigma=1e-200, tau=1.0) == 1.0
-    assert gshm_delta(1.0, max_groups=5, sigma=1e9, tau=0.0) == pytest.approx(1.0 - 0.5**5)
-    assert 0.0 < threshold_delta(max_groups=1, sigma=1.0, tau=1e6) < 1e-300
-    assert gshm_delta(1.0, max_groups=5, sigma=3.0, tau=10.0, aggregate_precision=1e308) == 1.0
-    assert gshm_delta(1.0, max_groups=5, sigma=1e-3, tau=1e300) == 1.0
-    assert 0.0 < gshm_delta(1.0, max_groups=5, sigma=1e3, tau=1e308) < 1e-300
+    assert SparseProfile(max_groups=5, sigma=1e-200).delta(1.0, 1.0) == 1.0
+    assert SparseProfile(max_groups=5, sigma=1e9).delta(1.0, 0.0) == pytest.approx(1.0 - 0.5**5)
+    assert 0.0 < SparseProfile(max_groups=1, sigma=1.0).threshold_delta(1e6) < 1e-300
+    assert SparseProfile(max_groups=5, sigma=3.0, aggregate_precision=1e308).delta(1.0, 10.0) == 1.0
+    assert SparseProfile(max_groups=5, sigma=1e-3).delta(1.0, 1e300) == 1.0
+    assert 0.0 < SparseProfile(max_groups=5, sigma=1e3).delta(1.0, 1e308) < 1e-300
     with pytest.raises(CalibrationError):
-        gshm_threshold(0.35, 1e-5, max_groups=10, sigma=20.0)
+        smallest_query_threshold(SparseProfile(max_groups=10, sigma=20.0), 0.35, 1e-5)
 
 
 def test_large_and_small_calibrations_are_fast() -> None:
-    point = best_gshm(0.35, 1e-5, max_groups=10**5)
+    point = best_point(SparseProfile(max_groups=10**5, sigma=1.0), 0.35, 1e-5)
 
     def best_of_three(max_groups: int, start: int) -> float:
         times = []
         for offset in range(3):
             began = time.process_time()
-            best_gshm(0.35 + 1e-6 * (start + offset), 1e-5, max_groups=max_groups)
+            best_point(SparseProfile(max_groups=max_groups, sigma=1.0), 0.35 + 1e-6 * (start + offset), 1e-5)
             times.append(time.process_time() - began)
         return min(times)
 
     assert best_of_three(1000, 1) < 0.05
     began = time.process_time()
-    gshm_delta(0.35, max_groups=10**5, sigma=point.sigma, tau=point.tau)
+    SparseProfile(max_groups=10**5, sigma=point.sigma).delta(0.35, point.tau)
     assert time.process_time() - began < 0.1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_bad_inputs_raise(bad: float) -> None:
     for call in (
-        lambda: gshm_delta(bad, max_groups=3, sigma=5.0, tau=20.0),
-        lambda: gshm_delta(1.0, max_groups=3, sigma=bad, tau=20.0),
-        lambda: gshm_delta(1.0, max_groups=3, sigma=5.0, tau=bad),
-        lambda: gshm_delta(1.0, max_groups=3, aggregate_precision=bad, sigma=5.0, tau=20.0),
-        lambda: gshm_delta(1.0, max_groups=0, sigma=5.0, tau=20.0),
-        lambda: gshm_delta(1.0, max_groups=3, analysis="none", sigma=5.0, tau=20.0),  # type: ignore[arg-type]
-        lambda: threshold_delta(max_groups=0, sigma=5.0, tau=20.0),
-        lambda: threshold_delta(max_groups=3, sigma=bad, tau=1.0),
-        lambda: threshold(bad, max_groups=3, sigma=1.0),
-        lambda: threshold(1e-5, max_groups=3, sigma=bad),
-        lambda: gshm_threshold(bad, 1e-5, max_groups=3, sigma=5.0),
-        lambda: gshm_threshold(1.0, bad, max_groups=3, sigma=5.0),
-        lambda: gshm_epsilon(bad, max_groups=3, sigma=5.0, tau=20.0),
-        lambda: gshm_epsilon(1e-5, max_groups=3, sigma=5.0, tau=bad),
-        lambda: best_gshm(bad, 1e-5, max_groups=3),
-        lambda: best_gshm(1.0, bad, max_groups=3),
-        lambda: best_gshm(1.0, 1e-5, max_groups=0),
-        lambda: best_gshm(1.0, 1e-5, max_groups=3, presence_share=bad),
-        lambda: best_gshm(1.0, 1e-5, max_groups=3, presence_share=1.1),
+        lambda: SparseProfile(max_groups=3, sigma=5.0).delta(bad, 20.0),
+        lambda: SparseProfile(max_groups=3, sigma=bad).delta(1.0, 20.0),
+        lambda: SparseProfile(max_groups=3, sigma=5.0).delta(1.0, bad),
+        lambda: SparseProfile(max_groups=3, aggregate_precision=bad, sigma=5.0).delta(1.0, 20.0),
+        lambda: SparseProfile(max_groups=0, sigma=5.0).delta(1.0, 20.0),
+        lambda: SparseProfile(max_groups=0, sigma=5.0).threshold_delta(20.0),
+        lambda: SparseProfile(max_groups=3, sigma=bad).threshold_delta(1.0),
+        lambda: smallest_threshold(SparseProfile(max_groups=3, sigma=1.0), bad),
+        lambda: smallest_threshold(SparseProfile(max_groups=3, sigma=bad), 1e-5),
+        lambda: smallest_query_threshold(SparseProfile(max_groups=3, sigma=5.0), bad, 1e-5),
+        lambda: smallest_query_threshold(SparseProfile(max_groups=3, sigma=5.0), 1.0, bad),
+        lambda: smallest_epsilon(SparseProfile(max_groups=3, sigma=5.0), bad, 20.0),
+        lambda: smallest_epsilon(SparseProfile(max_groups=3, sigma=5.0), 1e-5, bad),
+        lambda: best_point(SparseProfile(max_groups=3, sigma=1.0), bad, 1e-5),
+        lambda: best_point(SparseProfile(max_groups=3, sigma=1.0), 1.0, bad),
+        lambda: best_point(SparseProfile(max_groups=0, sigma=1.0), 1.0, 1e-5),
+        lambda: best_point(SparseProfile(max_groups=3, sigma=1.0), 1.0, 1e-5, bad),
+        lambda: best_point(SparseProfile(max_groups=3, sigma=1.0), 1.0, 1e-5, 1.1),
     ):
         with pytest.raises(CalibrationError):
             call()

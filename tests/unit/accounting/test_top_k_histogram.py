@@ -14,19 +14,15 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from dpsql.accounting import gaussian
-from dpsql.accounting.correlated_histogram import quietest_correlation
-from dpsql.accounting.exceedance import shown_probability
-from dpsql.accounting.sparse_histogram import best_csh, csh_delta, csh_rho, csh_threshold_delta
-from dpsql.accounting.top_k_histogram import (
-    best_top_k,
+from dpsql.accounting.best_point import Point, best_point
+from dpsql.accounting.correlated_histogram import (
+    CorrelatedProfile,
+    TopKProfile,
+    quietest_correlation,
     quietest_top_k_correlation,
-    top_k_delta,
-    top_k_epsilon,
-    top_k_rho,
-    top_k_sigma,
-    top_k_threshold,
-    top_k_threshold_delta,
 )
+from dpsql.accounting.exceedance import shown_probability
+from dpsql.accounting.profile import smallest_epsilon, smallest_query_threshold, smallest_sigma
 from dpsql.errors import CalibrationError
 from tests.unit.accounting.csh_brute_force import COMMON, deltas
 from tests.unit.accounting.test_csh_zcdp import renyi
@@ -123,8 +119,12 @@ def test_the_closed_distances_are_those_of_the_covariance(
         assert actual == pytest.approx(closed + q * precision, rel=1e-9, abs=1e-9)
 
 
+def rho_of(**parameters: Any) -> float:
+    return TopKProfile(**parameters).rho
+
+
 def check_rho(
-    rho_of: RhoOf,
+    level_of: RhoOf,
     *,
     k: int,
     correlation: float,
@@ -145,7 +145,7 @@ def check_rho(
             for pair in data(k)
             if max_groups is None or sum(pair.unit) <= max_groups
         )
-        rho = rho_of(
+        rho = level_of(
             k=k,
             sigma=1.0,
             correlation=correlation,
@@ -161,7 +161,7 @@ def check_rho(
 def test_rho_is_half_the_largest_distance_over_all_data(
     k: int, correlation: float, floor_correlation: float, precision: float
 ) -> None:
-    check_rho(top_k_rho, k=k, correlation=correlation, floor_correlation=floor_correlation, precision=precision)
+    check_rho(rho_of, k=k, correlation=correlation, floor_correlation=floor_correlation, precision=precision)
 
 
 def rho_with_sums_on_changed_counts(
@@ -182,7 +182,7 @@ def rho_with_sums_on_changed_counts(
 
 def rho_of_counts_alone(*, floor_correlation: float, **rest: Any) -> float:
     """Planted fault: what the histogram costs whose floor is not released."""
-    return csh_rho(**rest)
+    return CorrelatedProfile(**rest).rho
 
 
 @pytest.mark.parametrize("fault", [rho_with_sums_on_changed_counts, rho_of_counts_alone])
@@ -194,7 +194,7 @@ def test_sums_on_changed_counts_only_and_a_floor_for_free_are_caught(fault: RhoO
 def test_a_floor_that_adds_the_common_noise_is_caught() -> None:
     """The floor takes F away. One that added it would tell more: 5 times the distance at k = 3."""
     with pytest.raises(AssertionError):
-        check_rho(top_k_rho, k=3, correlation=0.7, floor_correlation=0.7, precision=0.0, floor_sign=1.0)
+        check_rho(rho_of, k=3, correlation=0.7, floor_correlation=0.7, precision=0.0, floor_sign=1.0)
 
 
 @settings(max_examples=60)
@@ -213,14 +213,9 @@ def test_the_worst_number_of_keys_is_found(
     whole = c + f + c * f * k
     stays = [q * (c + f + c * f * (k - q)) / whole + q * precision for q in range(min(k, own) + 1)]
     rises = [(1 + f * (k - q)) * (1 + c * q) / whole + q * precision for q in range(min(k, own - 1) + 1)]
-    rho = top_k_rho(
-        k=k,
-        sigma=1.0,
-        correlation=c,
-        floor_correlation=f,
-        max_groups=max_groups,
-        aggregate_precision=precision,
-    )
+    rho = TopKProfile(
+        k=k, sigma=1.0, correlation=c, floor_correlation=f, max_groups=max_groups, aggregate_precision=precision
+    ).rho
     assert 2.0 * rho == pytest.approx(max(stays + rises), rel=1e-10)
     assert 2.0 * rho >= max(stays + rises) * (1 - 1e-15)
 
@@ -228,9 +223,9 @@ def test_the_worst_number_of_keys_is_found(
 def test_published_distances() -> None:
     """k + 2 sqrt(k) over 4, against k + 5 sqrt(k) over 4 for a floor with noise of its own (the paper's remark)."""
     for k in (16, 100, 10000):
-        assert 2.0 * top_k_rho(k=k, sigma=1.0) == pytest.approx((k + 2 * math.sqrt(k)) / 4, rel=1e-9)
+        assert 2.0 * TopKProfile(k=k, sigma=1.0).rho == pytest.approx((k + 2 * math.sqrt(k)) / 4, rel=1e-9)
         # F kept out of the floor: the floor is a coordinate of its own, 1/floor_correlation away.
-        apart = 2.0 * csh_rho(k=k, sigma=1.0) + math.sqrt(k)
+        apart = 2.0 * CorrelatedProfile(k=k, sigma=1.0).rho + math.sqrt(k)
         assert apart == pytest.approx((k + 5 * math.sqrt(k)) / 4, rel=0.02)
 
 
@@ -269,15 +264,9 @@ def test_delta_is_the_largest_bound_over_all_data(
         shown_probability(lost, quantile, ratio) + gaussian.delta(epsilon, math.sqrt(squared), sigma)
         for lost, squared in bounds
     )
-    value = top_k_delta(
-        epsilon,
-        k=k,
-        sigma=sigma,
-        tau=quantile * sigma,
-        correlation=correlation,
-        floor_correlation=floor_correlation,
-        max_groups=max_groups,
-    )
+    value = TopKProfile(
+        k=k, sigma=sigma, correlation=correlation, floor_correlation=floor_correlation, max_groups=max_groups
+    ).delta(epsilon, quantile * sigma)
     assert min(1.0, worst) * (1 - 1e-9) <= value <= worst * (1 + 1e-4)
 
 
@@ -300,15 +289,13 @@ def test_no_data_make_the_mechanism_exceed_delta(
         ]
         touched = sum(pair.unit)
         worst[touched] = max(worst.get(touched, 0.0), *deltas(laws[0], laws[1], epsilon))
-    value = partial(
-        top_k_delta, epsilon, k=k, sigma=sigma, tau=tau, correlation=correlation, floor_correlation=floor_correlation
-    )
+    value = partial(TopKProfile, k=k, sigma=sigma, correlation=correlation, floor_correlation=floor_correlation)
     for touched, measured in worst.items():
-        assert 0.0 < measured <= value(max_groups=touched) * (1 + 1e-9) + 1e-13
+        assert 0.0 < measured <= value(max_groups=touched).delta(epsilon, tau) * (1 + 1e-9) + 1e-13
     # The bound is within a fifth here, cells and all: with two thirds of the noise it is refused.
-    assert max(worst.values()) > top_k_delta(
-        epsilon, k=k, sigma=1.5 * sigma, tau=1.5 * tau, correlation=correlation, floor_correlation=floor_correlation
-    )
+    assert max(worst.values()) > TopKProfile(
+        k=k, sigma=1.5 * sigma, correlation=correlation, floor_correlation=floor_correlation
+    ).delta(epsilon, 1.5 * tau)
 
 
 @pytest.mark.parametrize("k", [2, 50])
@@ -325,11 +312,11 @@ def test_lost_keys_bounded_by_max_groups_are_caught(k: int) -> None:
     largest = generator.normal(0.0, 1.0, (draws, k)).max(axis=1, keepdims=True) + common
     measured = float((largest > 2.5).mean())
     for max_groups in (1, None):
-        assert top_k_delta(0.35, k=k, sigma=sigma, tau=2.5 * sigma, max_groups=max_groups) > measured * 0.98
-    assert csh_threshold_delta(k=k, sigma=sigma, tau=2.5 * sigma, max_groups=1) < 0.8 * measured
+        assert TopKProfile(k=k, sigma=sigma, max_groups=max_groups).delta(0.35, 2.5 * sigma) > measured * 0.98
+    assert CorrelatedProfile(k=k, sigma=sigma, max_groups=1).threshold_delta(2.5 * sigma) < 0.8 * measured
     # The ledger's part does not know max_groups at all.
-    exact = top_k_threshold_delta(k=k, sigma=sigma, tau=quantile * sigma)
-    assert exact == csh_threshold_delta(k=k, sigma=sigma, tau=quantile * sigma)
+    exact = TopKProfile(k=k, sigma=sigma).threshold_delta(quantile * sigma)
+    assert exact == CorrelatedProfile(k=k, sigma=sigma).threshold_delta(quantile * sigma)
 
 
 # --- approximate zCDP ----------------------------------------------------------------------------------------------
@@ -371,7 +358,7 @@ def test_given_that_no_lost_key_is_shown_it_is_zcdp(
     q = law((count,) * common, int(rises), hidden_weight=hidden[1] if tilted else np.ones_like(noise))
     likely = min(float(p.sum()), float(q.sum()))
     p, q = p / p.sum(), q / q.sum()
-    rho = top_k_rho(k=common + new, sigma=sigma, correlation=correlation, floor_correlation=floor_correlation)
+    rho = TopKProfile(k=common + new, sigma=sigma, correlation=correlation, floor_correlation=floor_correlation).rho
     pair = Neighbours((count,) * common, (count,) * common, 0, int(rises), (True,) * own + (False,) * (common - own))
     if rises:
         moved = (count,) * own + (count - 1,) * (common - own)
@@ -382,7 +369,7 @@ def test_given_that_no_lost_key_is_shown_it_is_zcdp(
     assert mine <= rho * (1 + 1e-9)
     largest = max(max(renyi(p, q, order), renyi(q, p, order)) / order for order in (1.01, 1.5, 2.0, 4.0))
     if tilted:
-        lost = top_k_threshold_delta(k=common + new, sigma=sigma, tau=tau, correlation=correlation)
+        lost = TopKProfile(k=common + new, sigma=sigma, correlation=correlation).threshold_delta(tau)
         assert likely >= 1.0 - lost - 1e-12
         assert largest <= mine * (1 + 1e-9) + 1e-12
         if new == 0:
@@ -417,38 +404,31 @@ def test_it_costs_more_than_the_histogram_without_a_floor(
     precision: float,
 ) -> None:
     value = partial(
-        top_k_delta,
-        epsilon,
+        TopKProfile,
         k=k,
         sigma=sigma,
-        tau=quantile * sigma,
         correlation=correlation,
         aggregate_precision=precision / sigma**2,
     )
-    plain = csh_delta(
-        epsilon,
-        k=k,
-        sigma=sigma,
-        tau=quantile * sigma,
-        correlation=correlation,
-        max_groups=max_groups,
-        aggregate_precision=precision / sigma**2,
-    )
-    bounded = value(max_groups=max_groups)
+    plain = CorrelatedProfile(
+        k=k, sigma=sigma, correlation=correlation, max_groups=max_groups, aggregate_precision=precision / sigma**2
+    ).delta(epsilon, quantile * sigma)
+    bounded = value(max_groups=max_groups).delta(epsilon, quantile * sigma)
     assert plain <= bounded * (1 + 3e-6)
-    assert bounded <= value(max_groups=None) * (1 + 3e-6)
-    assert value(max_groups=k + 1) == value(max_groups=None)
+    any_number = value(max_groups=None).delta(epsilon, quantile * sigma)
+    assert bounded <= any_number * (1 + 3e-6)
+    assert value(max_groups=k + 1).delta(epsilon, quantile * sigma) == any_number
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 2.0])
 @pytest.mark.parametrize("k", [1, 5, 40])
 def test_a_floor_too_noisy_to_tell_leaves_the_histogram_without_one(k: int, correlation: float) -> None:
-    rho = top_k_rho(k=k, sigma=3.0, correlation=correlation, floor_correlation=1e12)
-    assert rho == pytest.approx(csh_rho(k=k, sigma=3.0, correlation=correlation), rel=1e-9)
+    rho = TopKProfile(k=k, sigma=3.0, correlation=correlation, floor_correlation=1e12).rho
+    assert rho == pytest.approx(CorrelatedProfile(k=k, sigma=3.0, correlation=correlation).rho, rel=1e-9)
     # Sums stay on the unit's keys, whose counts do not move where the floor rises: the bound maximises over both.
-    joint = top_k_rho(
+    joint = TopKProfile(
         k=k, sigma=3.0, correlation=correlation, floor_correlation=1e12, max_groups=2, aggregate_precision=0.1
-    )
+    ).rho
     both = [
         (changed * (1 + correlation * (k - changed)) / (1 + correlation * k) / 9.0 + sums * 0.1)
         for q in range(min(k, 2) + 1)
@@ -460,46 +440,46 @@ def test_a_floor_too_noisy_to_tell_leaves_the_histogram_without_one(k: int, corr
 def test_independent_noise_needs_all_k_counts_and_the_floor() -> None:
     """correlation = 0: a unit with one key lowers k counts by 1 and raises the floor by 1."""
     for k in (1, 7, 300):
-        rho = top_k_rho(k=k, sigma=2.0, correlation=0.0, floor_correlation=0.25, max_groups=1)
+        rho = TopKProfile(k=k, sigma=2.0, correlation=0.0, floor_correlation=0.25, max_groups=1).rho
         assert 2.0 * rho == pytest.approx((k + 4.0) / 4.0, rel=1e-9)
-        value = top_k_delta(0.35, k=k, sigma=50.0, tau=4000.0, correlation=0.0, floor_correlation=0.25, max_groups=1)
+        value = TopKProfile(k=k, sigma=50.0, correlation=0.0, floor_correlation=0.25, max_groups=1).delta(0.35, 4000.0)
         assert value == pytest.approx(gaussian.delta(0.35, math.sqrt(k + 4.0), 50.0), rel=1e-9)
 
 
 @pytest.mark.parametrize(("k", "max_groups"), [(1, None), (2, 1), (10, None), (20, 6)])
 def test_inverses_are_safe_and_smallest(k: int, max_groups: int | None) -> None:
-    sigma = 1.1 * best_top_k(0.35, 1e-5, k=k, max_groups=max_groups).sigma
+    sigma = 1.1 * best_point(TopKProfile(k=k, max_groups=max_groups, sigma=1.0), 0.35, 1e-5).sigma
     release: dict[str, Any] = {"k": k, "sigma": sigma, "max_groups": max_groups}
-    tau = top_k_threshold(0.35, 1e-5, **release)
-    assert top_k_delta(0.35, tau=tau, **release) <= 1e-5
-    assert top_k_delta(0.35, tau=tau * (1 - 1e-5), **release) > 1e-5
-    epsilon = top_k_epsilon(1.1e-5, tau=tau, **release)
-    assert top_k_delta(epsilon, tau=tau, **release) <= 1.1e-5
-    assert top_k_delta(epsilon * (1 - 1e-6), tau=tau, **release) > 1.1e-5
-    needed = top_k_sigma(0.02, k=k, max_groups=max_groups)
-    assert 0.02 * (1 - 1e-9) <= top_k_rho(k=k, sigma=needed, max_groups=max_groups) <= 0.02
-    assert top_k_epsilon(0.9999, tau=tau, **release) == 0.0
+    tau = smallest_query_threshold(TopKProfile(**release), 0.35, 1e-5)
+    assert TopKProfile(**release).delta(0.35, tau) <= 1e-5
+    assert TopKProfile(**release).delta(0.35, tau * (1 - 1e-5)) > 1e-5
+    epsilon = smallest_epsilon(TopKProfile(**release), 1.1e-5, tau)
+    assert TopKProfile(**release).delta(epsilon, tau) <= 1.1e-5
+    assert TopKProfile(**release).delta(epsilon * (1 - 1e-6), tau) > 1.1e-5
+    needed = smallest_sigma(TopKProfile(k=k, max_groups=max_groups, sigma=1.0), 0.02)
+    assert 0.02 * (1 - 1e-9) <= TopKProfile(k=k, sigma=needed, max_groups=max_groups).rho <= 0.02
+    assert smallest_epsilon(TopKProfile(**release), 0.9999, tau) == 0.0
     with pytest.raises(CalibrationError):
-        top_k_epsilon(1e-5, **{**release, "tau": 0.9 * tau})
+        smallest_epsilon(TopKProfile(**release), 1e-5, 0.9 * tau)
     with pytest.raises(CalibrationError):
-        top_k_threshold(0.35, 1e-5, **{**release, "sigma": 0.8 * sigma})
+        smallest_query_threshold(TopKProfile(**{**release, "sigma": 0.8 * sigma}), 0.35, 1e-5)
 
 
 def check_best_point(k: int, max_groups: int | None, delta: float, least: float = 0.98, step: float = 0.99) -> None:
     """A point spends at least this part of delta, and a threshold smaller by this factor is refused."""
     for share in (1.0, 0.3):
-        point = best_top_k(0.35, delta, k=k, max_groups=max_groups, presence_share=share)
+        point = best_point(TopKProfile(k=k, max_groups=max_groups, sigma=1.0), 0.35, delta, share)
         precision = 2.0 * point.rho * (1.0 - share) / min(max_groups or k, k)
         release: dict[str, Any] = {"k": k, "sigma": point.sigma, "max_groups": max_groups}
-        value = top_k_delta(0.35, tau=point.tau, aggregate_precision=precision, **release)
+        value = TopKProfile(aggregate_precision=precision, **release).delta(0.35, point.tau)
         assert least * delta <= value == point.delta <= delta
-        assert top_k_rho(**release) <= share * point.rho
-        joint = top_k_rho(aggregate_precision=precision, **release)
+        assert TopKProfile(**release).rho <= share * point.rho
+        joint = TopKProfile(aggregate_precision=precision, **release).rho
         assert joint <= point.rho * (1 + 2**-38)
         # A little less threshold is refused, and so is a little less of everything.
-        assert top_k_delta(0.35, tau=step * point.tau, aggregate_precision=precision, **release) > delta
+        assert TopKProfile(aggregate_precision=precision, **release).delta(0.35, step * point.tau) > delta
         release["sigma"] = step * point.sigma
-        assert top_k_delta(0.35, tau=step * point.tau, aggregate_precision=precision / step**2, **release) > delta
+        assert TopKProfile(aggregate_precision=precision / step**2, **release).delta(0.35, step * point.tau) > delta
 
 
 @pytest.mark.parametrize("k", [1, 2, 10, 51914])
@@ -528,17 +508,23 @@ def test_the_best_point_with_many_keys_is_certified_and_leaves_little(
 @pytest.mark.parametrize("k", [1, 12])
 def test_a_point_is_found_far_from_the_usual(epsilon: float, delta: float, k: int) -> None:
     for correlation, floor in ((None, None), (0.0, None), (20.0, 5.0)):
-        point = best_top_k(epsilon, delta, k=k, correlation=correlation, floor_correlation=floor)
+        point = best_point(
+            TopKProfile(k=k, correlation=correlation, floor_correlation=floor, sigma=1.0), epsilon, delta
+        )
         assert 0.4 * delta <= point.delta <= delta
 
 
 # --- the quietest correlation --------------------------------------------------------------------------------------
 
 
-def test_the_quietest_correlation_is_that_of_the_best_point() -> None:
+def test_no_correlation_of_public_keys_is_quieter() -> None:
+    def variance(k: int, max_groups: int | None, correlation: float) -> float:
+        profile = CorrelatedProfile(k=k, sigma=1.0, correlation=correlation, max_groups=max_groups)
+        return profile.rho * (1.0 + correlation)
+
     for k, max_groups in ((2, None), (3, None), (10, None), (100, 20), (51914, 811)):
-        best = best_csh(0.35, 1e-5, k=k, max_groups=max_groups, correlation="best", noise_weight=math.inf)
-        assert quietest_correlation(k, max_groups) == pytest.approx(best.correlation, rel=1e-5)
+        scanned = min(variance(k, max_groups, correlation) for correlation in np.geomspace(1e-4, 1e2, 601).tolist())
+        assert variance(k, max_groups, quietest_correlation(k, max_groups)) <= scanned * (1 + 1e-9)
     assert quietest_correlation(51914) == pytest.approx(51914**-0.5, rel=1e-3)
     assert quietest_correlation(100, 1) == 0.0
 
@@ -547,69 +533,80 @@ def test_the_quietest_correlation_is_that_of_the_best_point() -> None:
 @pytest.mark.parametrize("k", [1, 3, 10, 500])
 def test_no_correlation_of_keys_and_floor_is_quieter(k: int, max_groups: int | None) -> None:
     def variance(correlation: float) -> float:
-        rho = top_k_rho(k=k, sigma=1.0, correlation=correlation, floor_correlation=correlation, max_groups=max_groups)
+        rho = TopKProfile(
+            k=k, sigma=1.0, correlation=correlation, floor_correlation=correlation, max_groups=max_groups
+        ).rho
         return rho * (1.0 + correlation)
 
     best = quietest_top_k_correlation(k, max_groups)
     assert variance(best) <= min(map(variance, np.geomspace(1e-3, 1e3, 601).tolist())) * (1 + 1e-9)
 
 
+def total_sigma(point: Point) -> float:
+    """Standard deviation of a shown count with the floor added back: the common noise cancels."""
+    assert isinstance(point.profile, TopKProfile)
+    return point.sigma * math.sqrt(1.0 + point.profile.noise.floor_correlation)
+
+
 def test_with_many_keys_the_quietest_correlation_of_keys_and_floor_is_the_root_of_2_over_k() -> None:
     for k in (10, 100, 51914):
         assert quietest_top_k_correlation(k) == pytest.approx(math.sqrt(2.0 / k), rel=1e-2)
-        best = best_top_k(
+        best = best_point(
+            TopKProfile(
+                k=k,
+                correlation=quietest_top_k_correlation(k),
+                floor_correlation=quietest_top_k_correlation(k),
+                sigma=1.0,
+            ),
             0.35,
             1e-5,
-            k=k,
-            correlation=quietest_top_k_correlation(k),
-            floor_correlation=quietest_top_k_correlation(k),
         )
-        plain = best_top_k(0.35, 1e-5, k=k)
-        assert best.total_sigma < plain.total_sigma
+        plain = best_point(TopKProfile(k=k, sigma=1.0), 0.35, 1e-5)
+        assert total_sigma(best) < total_sigma(plain)
         assert best.tau < plain.tau
         expected = (math.sqrt(k) + math.sqrt(2.0)) / 2.0 / math.sqrt(2.0 * best.rho)
-        assert best.total_sigma == pytest.approx(expected, rel=5e-3)
+        assert total_sigma(best) == pytest.approx(expected, rel=5e-3)
 
 
 # --- bad inputs ----------------------------------------------------------------------------------------------------
 
 
 def test_extremes_stay_on_the_safe_side() -> None:
-    assert top_k_delta(1.0, k=5, sigma=1e-200, tau=1.0) == 1.0
-    assert top_k_delta(1.0, k=5, sigma=3.0, tau=10.0, aggregate_precision=1e308) == 1.0
-    assert top_k_delta(1.0, k=5, sigma=3.0, tau=10.0, correlation=0.0, floor_correlation=1e-320) == 1.0
-    assert top_k_delta(1.0, k=5, sigma=3.0, tau=10.0, correlation=1e-300, floor_correlation=1e-300) == 1.0
-    assert top_k_delta(1.0, k=5, sigma=1e9, tau=0.0, correlation=0.0) == pytest.approx(1.0 - 0.5**5)
-    assert 0.0 < top_k_delta(1.0, k=5, sigma=1e3, tau=1e308) < 1e-300
+    assert TopKProfile(k=5, sigma=1e-200).delta(1.0, 1.0) == 1.0
+    assert TopKProfile(k=5, sigma=3.0, aggregate_precision=1e308).delta(1.0, 10.0) == 1.0
+    assert TopKProfile(k=5, sigma=3.0, correlation=0.0, floor_correlation=1e-320).delta(1.0, 10.0) == 1.0
+    assert TopKProfile(k=5, sigma=3.0, correlation=1e-300, floor_correlation=1e-300).delta(1.0, 10.0) == 1.0
+    assert TopKProfile(k=5, sigma=1e9, correlation=0.0).delta(1.0, 0.0) == pytest.approx(1.0 - 0.5**5)
+    assert 0.0 < TopKProfile(k=5, sigma=1e3).delta(1.0, 1e308) < 1e-300
     with pytest.raises(CalibrationError):
-        top_k_rho(k=5, sigma=1e-200)
+        rho_of(k=5, sigma=1e-200)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_bad_inputs_raise(bad: float) -> None:
     for call in (
-        lambda: top_k_delta(bad, k=3, sigma=5.0, tau=20.0),
-        lambda: top_k_delta(1.0, k=3, sigma=bad, tau=20.0),
-        lambda: top_k_delta(1.0, k=3, sigma=5.0, tau=bad),
-        lambda: top_k_delta(1.0, k=3, sigma=5.0, tau=20.0, correlation=bad),
-        lambda: top_k_delta(1.0, k=3, sigma=5.0, tau=20.0, floor_correlation=bad),
-        lambda: top_k_delta(1.0, k=3, sigma=5.0, tau=20.0, floor_correlation=0.0),
-        lambda: top_k_delta(1.0, k=3, sigma=5.0, tau=20.0, aggregate_precision=bad),
-        lambda: top_k_delta(1.0, k=0, sigma=5.0, tau=20.0),
-        lambda: top_k_delta(1.0, k=3, sigma=5.0, tau=20.0, max_groups=0),
-        lambda: top_k_threshold(bad, 1e-5, k=3, sigma=5.0),
-        lambda: top_k_threshold(1.0, bad, k=3, sigma=5.0),
-        lambda: top_k_epsilon(bad, k=3, sigma=5.0, tau=20.0),
-        lambda: top_k_threshold_delta(k=3, sigma=5.0, tau=bad),
-        lambda: top_k_rho(k=3, sigma=bad),
-        lambda: top_k_sigma(bad, k=3),
-        lambda: best_top_k(bad, 1e-5, k=3),
-        lambda: best_top_k(1.0, bad, k=3),
-        lambda: best_top_k(1.0, 1e-5, k=0),
-        lambda: best_top_k(1.0, 1e-5, k=3, max_groups=0),
-        lambda: best_top_k(1.0, 1e-5, k=3, floor_correlation=bad),
-        lambda: best_top_k(1.0, 1e-5, k=3, presence_share=bad),
-        lambda: best_top_k(1.0, 1e-5, k=3, presence_share=1.1),
+        lambda: TopKProfile(k=3, sigma=5.0).delta(bad, 20.0),
+        lambda: TopKProfile(k=3, sigma=bad).delta(1.0, 20.0),
+        lambda: TopKProfile(k=3, sigma=5.0).delta(1.0, bad),
+        lambda: TopKProfile(k=3, sigma=5.0, correlation=bad).delta(1.0, 20.0),
+        lambda: TopKProfile(k=3, sigma=5.0, floor_correlation=bad).delta(1.0, 20.0),
+        lambda: TopKProfile(k=3, sigma=5.0, floor_correlation=0.0).delta(1.0, 20.0),
+        lambda: TopKProfile(k=3, sigma=5.0, aggregate_precision=bad).delta(1.0, 20.0),
+        lambda: TopKProfile(k=0, sigma=5.0).delta(1.0, 20.0),
+        lambda: TopKProfile(k=3, sigma=5.0, max_groups=0).delta(1.0, 20.0),
+        lambda: smallest_query_threshold(TopKProfile(k=3, sigma=5.0), bad, 1e-5),
+        lambda: smallest_query_threshold(TopKProfile(k=3, sigma=5.0), 1.0, bad),
+        lambda: smallest_epsilon(TopKProfile(k=3, sigma=5.0), bad, 20.0),
+        lambda: TopKProfile(k=3, sigma=5.0).threshold_delta(bad),
+        lambda: TopKProfile(k=3, sigma=bad).rho,
+        lambda: smallest_sigma(TopKProfile(k=3, sigma=1.0), bad),
+        lambda: best_point(TopKProfile(k=3, sigma=1.0), bad, 1e-5),
+        lambda: best_point(TopKProfile(k=3, sigma=1.0), 1.0, bad),
+        lambda: best_point(TopKProfile(k=0, sigma=1.0), 1.0, 1e-5),
+        lambda: best_point(TopKProfile(k=3, max_groups=0, sigma=1.0), 1.0, 1e-5),
+        lambda: best_point(TopKProfile(k=3, floor_correlation=bad, sigma=1.0), 1.0, 1e-5),
+        lambda: best_point(TopKProfile(k=3, sigma=1.0), 1.0, 1e-5, bad),
+        lambda: best_point(TopKProfile(k=3, sigma=1.0), 1.0, 1e-5, 1.1),
         lambda: quietest_correlation(0),
         lambda: quietest_correlation(3, 0),
         lambda: quietest_top_k_correlation(0),

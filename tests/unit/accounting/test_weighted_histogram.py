@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -13,15 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from dpsql.accounting.sparse_histogram import best_gshm, gshm_delta
-from dpsql.accounting.weighted_histogram import (
-    best_weighted,
-    weighted_delta,
-    weighted_epsilon,
-    weighted_query_threshold,
-    weighted_threshold,
-    weighted_threshold_delta,
-)
+from dpsql.accounting.best_point import best_point
+from dpsql.accounting.profile import smallest_epsilon, smallest_query_threshold, smallest_threshold
+from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.errors import CalibrationError
 
 Floats = NDArray[np.float64]
@@ -61,7 +56,7 @@ def test_the_formula_is_the_worst_pair_of_the_mechanism(epsilon: float, sigma: f
         for n in (1, 2, 3)
         for j in range(n + 1)
     )
-    formula = weighted_delta(epsilon, max_groups=1, counted_groups=3, **law)
+    formula = WeightedProfile(max_groups=1, counted_groups=3, sigma=sigma).delta(epsilon, tau)
     assert measured <= formula * (1 + 1e-9)
     assert formula == pytest.approx(measured, rel=1e-2)
     # the broken twin: weights that leave the l1 norm of three full groups are caught by the same check
@@ -83,29 +78,23 @@ def test_no_scaled_pair_exceeds_the_bound_and_the_bound_is_close(
     sigma, tau = scale * math.sqrt(max_groups), quantile * scale * math.sqrt(max_groups)
     beside = precision / sigma**2
     exact = max(
-        gshm_delta(
-            epsilon,
-            max_groups=n,
-            sigma=sigma * math.sqrt(n / max_groups),
-            tau=(1.0 + tau) * math.sqrt(n / max_groups) - 1.0,
-            aggregate_precision=beside * max_groups / n,
-        )
+        SparseProfile(
+            max_groups=n, sigma=sigma * math.sqrt(n / max_groups), aggregate_precision=beside * max_groups / n
+        ).delta(epsilon, (1.0 + tau) * math.sqrt(n / max_groups) - 1.0)
         for n in range(max_groups, max_groups + extra + 1)
     )
-    bound = weighted_delta(
-        epsilon,
-        max_groups=max_groups,
-        counted_groups=max_groups + extra,
-        sigma=sigma,
-        tau=tau,
-        aggregate_precision=beside,
-    )
+    bound = WeightedProfile(
+        max_groups=max_groups, counted_groups=max_groups + extra, sigma=sigma, aggregate_precision=beside
+    ).delta(epsilon, tau)
     assert exact * (1 - 1e-9) <= bound <= exact * 1.02 + 1e-300
 
 
 def test_without_extra_groups_it_is_the_plain_mechanism() -> None:
     for m in (1, 8, 100):
-        plain, weighted = best_gshm(1.0, 1e-6, max_groups=m), best_weighted(1.0, 1e-6, max_groups=m, counted_groups=m)
+        plain, weighted = (
+            best_point(SparseProfile(max_groups=m, sigma=1.0), 1.0, 1e-6),
+            best_point(WeightedProfile(max_groups=m, counted_groups=m, sigma=1.0), 1.0, 1e-6),
+        )
         assert weighted.tau == pytest.approx(plain.tau, rel=1e-9)
         assert weighted.sigma == pytest.approx(plain.sigma, rel=1e-12)
 
@@ -114,28 +103,29 @@ def test_without_extra_groups_it_is_the_plain_mechanism() -> None:
 def test_the_threshold_part_at_fifty_digits(m: int, n: int, sigma: float, tau: float) -> None:
     with mp.workdps(50):
         exact = max(1 - mp.ncdf((1 + mp.mpf(tau) - mp.sqrt(mp.mpf(m) / k)) / sigma) ** k for k in range(m, n + 1))
-    found = weighted_threshold_delta(max_groups=m, counted_groups=n, sigma=sigma, tau=tau)
+    found = WeightedProfile(max_groups=m, counted_groups=n, sigma=sigma).threshold_delta(tau)
     assert float(exact) <= found <= float(exact) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 4), (8, 32), (1000, 100_000)])
 def test_inverses_end_on_the_safe_side(m: int, n: int) -> None:
     sigma = 4.0 * math.sqrt(m)
-    groups = {"max_groups": m, "counted_groups": n}
-    tau = weighted_threshold(1e-6, sigma=sigma, **groups)
-    assert weighted_threshold_delta(sigma=sigma, tau=tau, **groups) <= 1e-6
-    assert weighted_threshold_delta(sigma=sigma, tau=tau * (1 - 1e-6), **groups) > 1e-6
-    point = best_weighted(1.0, 1e-6, presence_share=0.5, **groups)
+    groups: dict[str, Any] = {"max_groups": m, "counted_groups": n}
+    tau = smallest_threshold(WeightedProfile(sigma=sigma, **groups), 1e-6)
+    assert WeightedProfile(sigma=sigma, **groups).threshold_delta(tau) <= 1e-6
+    assert WeightedProfile(sigma=sigma, **groups).threshold_delta(tau * (1 - 1e-6)) > 1e-6
+    point = best_point(WeightedProfile(sigma=1.0, **groups), 1.0, 1e-6, 0.5)
     precision = point.sigma**-2
     assert point.delta <= 1e-6
-    law = {"sigma": point.sigma, "aggregate_precision": precision, **groups}
-    assert weighted_query_threshold(1.0, 1e-6, **law) <= point.tau * (1 + 1e-9)
-    epsilon = weighted_epsilon(1e-6, tau=point.tau, **law)
+    law: dict[str, Any] = {"sigma": point.sigma, "aggregate_precision": precision, **groups}
+    assert smallest_query_threshold(WeightedProfile(**law), 1.0, 1e-6) <= point.tau * (1 + 1e-9)
+    epsilon = smallest_epsilon(WeightedProfile(**law), 1e-6, point.tau)
     assert 0.999 <= epsilon <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("wrong", [{"counted_groups": 3}, {"sigma": 0.0}, {"tau": -1.0}, {"epsilon": -1.0}])
 def test_bad_inputs_are_refused(wrong: dict[str, float]) -> None:
-    given_ = {"epsilon": 1.0, "max_groups": 4, "counted_groups": 8, "sigma": 3.0, "tau": 9.0, **wrong}
+    law: dict[str, Any] = {"max_groups": 4, "counted_groups": 8, "sigma": 3.0, **wrong}
+    asked = {name: law.pop(name, usual) for name, usual in (("epsilon", 1.0), ("tau", 9.0))}
     with pytest.raises(CalibrationError):
-        weighted_delta(**given_)  # type: ignore[arg-type]
+        WeightedProfile(**law).delta(**asked)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest
 
-from dpsql.accounting.sparse_histogram import csh_sigma, csh_threshold_delta, threshold_delta
-from dpsql.accounting.top_k_profile import top_k_threshold_delta
-from dpsql.accounting.window import shown_once, union_window_delta, window_delta, window_threshold
+from dpsql.accounting.sparse_histogram import SparseProfile
+from dpsql.accounting.window import shown_once, window_delta, window_threshold
 from dpsql.errors import CalibrationError
 
 # The margin on the quadrature is 2**-30 of the union bound.
@@ -106,7 +105,7 @@ def test_the_gain_over_the_union_bound(levels: int, ratio: float, share: float, 
 @given(st.floats(0.0, 30.0), st.floats(1e-3, 1e3), st.integers(1, 100_000))
 def test_one_level_costs_its_threshold(score: float, rho: float, max_groups: int) -> None:
     sigma = math.sqrt(max_groups / (2 * rho))
-    alone = threshold_delta(max_groups=max_groups, sigma=sigma, tau=score * sigma)
+    alone = SparseProfile(max_groups=max_groups, sigma=sigma).threshold_delta(score * sigma)
     assert window_delta([rho], [score * sigma], max_groups=max_groups) == pytest.approx(alone, rel=1e-10, abs=1e-300)
 
 
@@ -186,11 +185,9 @@ def test_the_largest_window_is_within_reach() -> None:
 
 def test_the_keys_of_a_unit_are_independent_and_the_scale_is_the_noise() -> None:
     rhos, taus = [0.1, 0.3], [12.0, 7.5]
-    one = window_delta(rhos, taus, max_groups=1, sensitivity_l2=2.0)
-    many = window_delta(rhos, taus, max_groups=50, sensitivity_l2=2.0)
-    assert many == pytest.approx(-math.expm1(50 * math.log1p(-one)), rel=1e-12)
-    assert many < window_delta(rhos, taus, max_groups=50)
-    assert one == window_delta(rhos, [tau / 2 for tau in taus], max_groups=1)
+    one = window_delta(rhos, [tau / 2 for tau in taus], max_groups=1)
+    four = window_delta(rhos, taus, max_groups=4)
+    assert four == pytest.approx(-math.expm1(4 * math.log1p(-one)), rel=1e-12)
 
 
 @pytest.mark.parametrize(("delta", "times"), [(5e-9, 47.4), (1e-6, 35.9)])
@@ -202,26 +199,6 @@ def test_free_lower_points_at_200_levels_would_cost_many_times_the_stated_delta(
     assert naive == pytest.approx(times, abs=0.1)
     ours = window_threshold(delta, rhos, max_groups=1)
     assert 0.9999 < window_delta(rhos, taus_at(ours, rhos), max_groups=1) / delta <= 1
-
-
-@pytest.mark.parametrize("max_groups", [None, 3])
-def test_correlated_histograms_add_their_levels(max_groups: int | None) -> None:
-    rhos, taus = [0.05, 0.1, 0.4], [40.0, 28.0, 15.0]
-    sigmas = [csh_sigma(rho, k=20, max_groups=max_groups) for rho in rhos]
-    parts = [
-        csh_threshold_delta(k=20, sigma=sigma, tau=tau, max_groups=max_groups)
-        for sigma, tau in zip(sigmas, taus, strict=True)
-    ]
-    total = union_window_delta(rhos, taus, k=20, max_groups=max_groups)
-    assert sum(parts) < total <= sum(parts) * (1 + 1e-15)
-    assert union_window_delta(rhos, taus, k=20, max_groups=max_groups, sigmas=sigmas) == total
-
-
-def test_top_k_histograms_add_their_levels() -> None:
-    parts = [top_k_threshold_delta(k=9, sigma=sigma, tau=60.0, correlation=0.4) for sigma in (10.0, 12.0)]
-    total = union_window_delta([0.2, 0.1], [60.0, 60.0], k=9, correlation=0.4, sigmas=[10.0, 12.0])
-    assert total == pytest.approx(sum(parts), rel=1e-14)
-    assert union_window_delta([0.2, 0.1], [0.0, 0.0], k=9) == 1.0
 
 
 def test_a_threshold_out_of_reach_is_not_free() -> None:
@@ -246,18 +223,9 @@ def test_a_threshold_out_of_reach_is_not_free() -> None:
 def test_bad_windows_are_refused(rhos: list[float], taus: list[float], max_groups: int) -> None:
     with pytest.raises(CalibrationError):
         window_delta(rhos, taus, max_groups=max_groups)
-    with pytest.raises(CalibrationError):
-        union_window_delta(rhos, taus, k=max_groups)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-9, math.nan])
 def test_bad_deltas_are_refused(delta: float) -> None:
     with pytest.raises(CalibrationError):
         window_threshold(delta, [1.0], max_groups=1)
-
-
-def test_as_many_scales_as_levels_are_asked_for() -> None:
-    with pytest.raises(CalibrationError):
-        union_window_delta([1.0, 2.0], [5.0, 5.0], k=3, sigmas=[1.0])
-    with pytest.raises(CalibrationError):
-        window_delta([1.0], [1.0], max_groups=1, sensitivity_l2=0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import PolicyError
-from dpsql.frontends.dbt.declared import declarations, deferred
+from dpsql.frontends.dbt.declarations import declarations, deferred
 
 Node = dict[str, Any]
 
@@ -40,8 +40,8 @@ def statements(
     sources: Mapping[str, Node] | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> list[str]:
-    found = declarations({"nodes": nodes, "sources": sources or {}}, list(reads))
-    return [text.replace('"clinic"."main".', "") for text in found.statements((versions or {}).get)]
+    found = declarations({"nodes": nodes, "sources": sources or {}}, list(reads), (versions or {}).get)
+    return [text.replace('"clinic"."main".', "") for text in found]
 
 
 UNITS = {"units": {"patient": {"epsilon_budget": 3, "delta_budget": "1e-6"}}}
@@ -182,5 +182,5 @@ def test_deferred_tables_are_declared_where_they_are_read() -> None:
     graph = {"nodes": nodes, "sources": {}}
     for elsewhere, schema in ((True, "prod"), (False, "main")):
         moved = deferred(graph, lambda *_, elsewhere=elsewhere: elsewhere)
-        found = declarations(moved, ["m.visits", "m.cities"]).tables
-        assert [table.name for table in found] == [f'"clinic"."{schema}"."visits"', '"clinic"."main"."cities"']
+        found = declarations(moved, ["m.visits", "m.cities"], lambda _: None)
+        assert [text.split("'")[1] for text in found] == [f'"clinic"."{schema}"."visits"', '"clinic"."main"."cities"']

@@ -19,12 +19,10 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.access.queries import Queries, Query
 from dpsql.errors import BudgetError, DpsqlError, EngineError, EntropyError, ReleaseError, StateError
-from dpsql.frontends.server.analysts import AnalystRoutes
-from dpsql.frontends.server.application import application
-from dpsql.frontends.server.metrics import Metrics
-from dpsql.frontends.server.queries import Queries
-from dpsql.frontends.server.query import Query
+from dpsql.frontends.server.application import Metrics, application
+from dpsql.frontends.server.routes import AnalystRoutes
 from dpsql.frontends.server.settings import Settings
 from dpsql.session import Result
 from tests.serving import token_of, tokens_for
@@ -98,7 +96,7 @@ class Server:
             await asyncio.sleep(self.taken_seconds)
         elif query.question.sql == "SELECT it":
             until = loop.time() + self.ending.seconds
-            while (left := until - loop.time()) > 0 and not query.stop.is_set():
+            while (left := until - loop.time()) > 0 and not query.work.stop.is_set():
                 await asyncio.sleep(min(left, 0.03))
 
     async def request(self, method: str, path: str, name: str = "ana", body: object = None) -> Mapping[str, Any]:
@@ -273,7 +271,7 @@ def test_planted_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 
         monkeypatch.setattr(Queries, "_in_turn", held)
     else:
-        monkeypatch.setattr("dpsql.frontends.server.queries.is_told", lambda _: True)
+        monkeypatch.setattr("dpsql.access.queries.is_told", lambda _: True)
     seen = without_answer(looks_now_and_then)
     assert len({tuple(lines) for lines in seen.values()}) > 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.requests import Request
 
-from dpsql.frontends.server.problems import Problem
-from dpsql.frontends.server.replies import format_asked, ranged
+from dpsql.errors import RemoteError
+from dpsql.frontends.server.messages import Problem, busy, format_asked, ranged
 
 CONTENT = bytes(range(100))
 
@@ -62,3 +62,8 @@ def test_accept_chooses_the_form(accept: str | None, form: str | None) -> None:
     with pytest.raises(Problem) as refused:
         format_asked(request)
     assert refused.value.status == 406
+
+
+def test_a_question_too_many_may_be_asked_a_second_later() -> None:
+    problem = busy(RemoteError("wait"))
+    assert (problem.status, problem.headers) == (429, {"Retry-After": "1"})

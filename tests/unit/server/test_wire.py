@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from dpsql import errors
+from dpsql.answer.layout import Layout
+from dpsql.answer.result import SetReceipt
 from dpsql.errors import BudgetError, DpsqlError, ParseError, Refusal, RemoteError, Span, UnsupportedQueryError
 from dpsql.remote.wire import error_of, error_to_json, receipt_of, result_of, scalar_of, to_arrow, to_json
 from dpsql.session import ColumnReceipt, Receipt, Result
-from dpsql.session.layout import Layout
-from dpsql.session.result import SetReceipt
 
 COLUMN = ColumnReceipt("n", "count(*)", (0.0, math.inf), 1.0, 2.0, 0.1 + 0.2, None, 2.0**-20)
 RECEIPT = Receipt(

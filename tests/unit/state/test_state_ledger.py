@@ -16,6 +16,7 @@ import dpsql.errors
 from dpsql.errors import BudgetError, CalibrationError, PolicyError, ReleaseError, StateError
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
+    Additions,
     Charged,
     ChargeItem,
     Point,
@@ -38,9 +39,9 @@ def new_state(path: Path | None, rho_budget: int = 1000, delta_threshold: int = 
 
 
 def store_point(state: State, statistic: str, rho_nano: int, charge_ids: tuple[int, ...]) -> None:
-    state.side_table.frame("frame", "patient", ["main.visits"])
+    state.side_table.frame_salt("frame", "patient", ["main.visits"])
     point = Point(statistic, rho_nano, "frame", np.zeros(0, np.int64), 0, 1.0, None, 0)
-    state.side_table.store("frame", None, [point], charge_ids)
+    state.side_table.store("frame", Additions(None, [point], charge_ids))
 
 
 def test_a_budget_is_used_to_the_last_unit_and_not_beyond() -> None:

@@ -22,9 +22,9 @@ import dpsql
 import dpsql.errors
 from dpsql.errors import StateError
 from dpsql.state import (
+    Additions,
     ChargeItem,
     Domain,
-    Frame,
     Point,
     Policy,
     ProtectedTable,
@@ -35,7 +35,8 @@ from dpsql.state import (
     TableVersion,
     Unit,
 )
-from dpsql.state.schema import APPEND_ONLY, APPLICATION_ID, MIGRATIONS, Database
+from dpsql.state.database import Database
+from dpsql.state.state_file import APPEND_ONLY, APPLICATION_ID, MIGRATIONS
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
@@ -297,8 +298,8 @@ def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
             domains=(Domain("main.visits", "cost", bounds=(0.0, 500.5)),),
             versions=(TableVersion("main.cities", "1", at), TableVersion("main.visits", "1", at)),
         )
-        table, frame = state.side_table, Frame("frame", "patient", ("main.visits",), bytes(range(16)))
-        assert table.frame("frame", "patient", ["main.visits"]) == frame
+        table = state.side_table
+        assert table.frame_salt("frame", "patient", ["main.visits"]) == bytes(range(16))
         keys, point = table.frame_keys("frame"), top_point(table, "a")
         assert keys is not None
         assert keys.to_pydict() == {"city": ["Ulm", None, "Bonn"]}
@@ -310,7 +311,7 @@ def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
         assert (point.correlation, point.floor, point.floor_correlation) == (0.0, 0, None)
         assert table.snapshot("frame") is None
         versions = (("main.visits", "1"),)
-        assert table.releases() == (
+        assert state.history.releases() == (
             Release("ana", "query", at, ("a",), (), "gshm", 300, 0.25, 1e-9, 300, 2**80 + 1, False, versions),
         )
         spent = state.ledger.spent("patient")
@@ -326,7 +327,7 @@ def test_a_file_of_format_1_goes_on_in_the_newest_format(tmp_path: Path) -> None
         assert rise.rho_nano == 100
         values = np.array([1, 2, 3], np.int64)
         raised = Point("a", 400, "frame", values, 0, 2.0, 5.0, 0, correlation=0.25, floor=19, floor_correlation=0.125)
-        state.side_table.store("frame", None, [raised], rise.charge_ids, snapshot=Snapshot(values, 19))
+        state.side_table.store("frame", Additions(None, [raised], rise.charge_ids, snapshot=Snapshot(values, 19)))
         top = top_point(state.side_table, "a")
         assert top is not None
         assert (top.correlation, top.floor, top.floor_correlation) == (0.25, 19, 0.125)
@@ -356,9 +357,9 @@ def test_a_file_of_format_2_holds_what_it_held(tmp_path: Path) -> None:
         assert snapshot is not None
         assert (snapshot.values.tolist(), snapshot.floor) == ([41, 0, 7], 3)
         # levels were not recorded: of each statistic the whole rho counts, or the highest level that shows keys
-        assert state.side_table.held("patient", ["ana"]) == 300
-        assert state.side_table.held("patient", ["bob"]) == 300 + 120
-        assert state.side_table.held("patient") == 420
+        assert state.history.held("patient", ["ana"]) == 300
+        assert state.history.held("patient", ["bob"]) == 300 + 120
+        assert state.history.held("patient") == 420
         assert state.side_table.generation("frame") == 0
 
 

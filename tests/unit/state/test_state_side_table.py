@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import pytest
 import dpsql.errors
 from dpsql.errors import DpsqlError, ReleaseError, StateError
 from dpsql.state import (
+    Additions,
     AutoChoice,
     ChargeItem,
     Point,
@@ -32,11 +33,12 @@ from dpsql.state import (
     State,
     Threshold,
     Unit,
-    decoded,
+    side_table,
 )
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 THRESHOLD_DELTA = 2**80 + 1
 CITIES = pa.table({"city": ["Ulm", None, "Bonn"]})
 MORE_CITIES = pa.table({"city": ["Kiel"]})
@@ -62,7 +64,7 @@ def new_state(path: Path | None) -> State:
     for name in ("patient", "doctor"):
         state.declare_unit(Unit(name, 10**9, 2**99, 1e-6))
     state.declare_protected(ProtectedTable("main.visits", "patient", "patient_id"))
-    state.side_table.frame("frame", "patient", ["main.visits"])
+    state.side_table.frame_salt("frame", "patient", ["main.visits"])
     return state
 
 
@@ -96,29 +98,27 @@ def top_values(state: State, statistic: str) -> list[int] | None:
 
 
 def test_a_frame_keeps_its_secret_salt(state: State) -> None:
-    first = state.side_table.frame("f", "patient", ["main.visits", "main.bills"])
-    again = state.side_table.frame("f", "patient", ["main.visits", "main.bills"])
+    first = state.side_table.frame_salt("f", "patient", ["main.visits", "main.bills"])
+    again = state.side_table.frame_salt("f", "patient", ["main.visits", "main.bills"])
     assert first == again
-    assert len(first.salt) == 16
-    assert first.salt != state.side_table.frame("g", "patient", ["main.visits", "main.bills"]).salt
-    assert "salt" not in repr(first)
+    assert len(first) == 16
+    assert first != state.side_table.frame_salt("g", "patient", ["main.visits", "main.bills"])
     for unit, tables in (("doctor", ["main.visits", "main.bills"]), ("patient", ["main.visits"])):
         with pytest.raises(StateError):
-            state.side_table.frame("f", unit, tables)
+            state.side_table.frame_salt("f", unit, tables)
     with pytest.raises(StateError):
-        state.side_table.frame("h", "nobody", [])
+        state.side_table.frame_salt("h", "nobody", [])
 
 
 def test_threads_that_meet_a_new_frame_agree_on_its_salt(state: State) -> None:
     with ThreadPoolExecutor(8) as threads:
-        frames = threads.map(lambda _: state.side_table.frame("new", "patient", []), range(40))
-        assert len({frame.salt for frame in frames}) == 1
+        assert len(set(threads.map(lambda _: state.side_table.frame_salt("new", "patient", []), range(40)))) == 1
 
 
 def test_keys_are_numbered_in_the_order_of_their_arrival(state: State) -> None:
     assert state.side_table.frame_keys("frame") is None
-    state.side_table.store("frame", CITIES, (), ())
-    state.side_table.store("frame", MORE_CITIES, (), ())
+    state.side_table.store("frame", Additions(CITIES, (), ()))
+    state.side_table.store("frame", Additions(MORE_CITIES, (), ()))
     keys = state.side_table.frame_keys("frame")
     assert keys is not None
     assert keys.to_pylist() == [*CITIES.to_pylist(), *MORE_CITIES.to_pylist()]
@@ -135,41 +135,41 @@ def test_keys_come_back_in_their_own_types(state: State) -> None:
             "huge": pa.array([math.inf, -0.0]),
         }
     )
-    state.side_table.store("frame", keys, (), ())
+    state.side_table.store("frame", Additions(keys, (), ()))
     stored = state.side_table.frame_keys("frame")
     assert stored is not None
     assert stored.equals(keys)
 
 
 def test_a_frame_without_group_by_has_a_key_without_columns(state: State) -> None:
-    state.side_table.store("frame", pa.table({"x": [1]}).select([]), (), ())
+    state.side_table.store("frame", Additions(pa.table({"x": [1]}).select([]), (), ()))
     keys = state.side_table.frame_keys("frame")
     assert keys is not None
     assert (keys.num_rows, keys.num_columns) == (1, 0)
-    state.side_table.store("frame", None, [point("a", 5, [1])], charge(state, "a", 5))
+    state.side_table.store("frame", Additions(None, [point("a", 5, [1])], charge(state, "a", 5)))
 
 
 def test_an_empty_list_of_keys_is_known_to_be_empty(state: State) -> None:
-    state.side_table.store("frame", CITIES.slice(0, 0), [point("a", 5, [])], charge(state, "a", 5))
+    state.side_table.store("frame", Additions(CITIES.slice(0, 0), [point("a", 5, [])], charge(state, "a", 5)))
     keys = state.side_table.frame_keys("frame")
     assert keys is not None
     assert keys.schema == CITIES.schema
     assert keys.num_rows == 0
-    state.side_table.store("frame", CITIES, (), ())
+    state.side_table.store("frame", Additions(CITIES, (), ()))
     assert state.side_table.frame_keys("frame") == CITIES
 
 
 def test_new_keys_must_look_like_the_old_ones(state: State) -> None:
-    state.side_table.store("frame", CITIES, (), ())
+    state.side_table.store("frame", Additions(CITIES, (), ()))
     for other in (pa.table({"city": [1]}), pa.table({"town": ["Ulm"]})):
         with pytest.raises(ReleaseError):
-            state.side_table.store("frame", other, (), ())
+            state.side_table.store("frame", Additions(other, (), ()))
 
 
 def test_a_point_reads_back_as_stored(state: State) -> None:
     assert top_point(state.side_table, "a") is None
     stored = point("a", 100, [2**63 - 1, -(2**63), 0])
-    state.side_table.store("frame", CITIES, [stored], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [stored], charge(state, "a", 100)))
     read = top_point(state.side_table, "a")
     assert read is not None
     assert read.values.dtype == np.int64
@@ -195,7 +195,7 @@ SHAPES: tuple[dict[str, float | None], ...] = (
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_shape_of_a_points_noise_reads_back_to_the_last_digit(state: State, shape: dict[str, float | None]) -> None:
     stored = dataclasses.replace(point("a", 100, [1, 2, 3]), **shape)  # type: ignore[arg-type]
-    state.side_table.store("frame", CITIES, [stored], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [stored], charge(state, "a", 100)))
     read = top_point(state.side_table, "a")
     assert read is not None
     for name in ("tau", "correlation", "floor", "floor_correlation"):
@@ -209,11 +209,11 @@ def test_the_plain_shape_is_noise_of_every_keys_own_without_a_floor() -> None:
 
 
 def test_the_top_point_is_the_one_with_the_highest_rho(state: State) -> None:
-    state.side_table.store("frame", CITIES, (), ())
+    state.side_table.store("frame", Additions(CITIES, (), ()))
     for rho_nano in (100, 300):
         values = [rho_nano] * 3
-        state.side_table.store("frame", None, [point("a", rho_nano, values)], charge(state, "a", rho_nano))
-    state.side_table.store("frame", None, [made("a", 200, [200] * 3, 300)], ())
+        state.side_table.store("frame", Additions(None, [point("a", rho_nano, values)], charge(state, "a", rho_nano)))
+    state.side_table.store("frame", Additions(None, [made("a", 200, [200] * 3, 300)], ()))
     assert top_values(state, "a") == [300] * 3
 
 
@@ -269,26 +269,28 @@ def test_store_is_all_or_nothing(state: State) -> None:
     ]
     for points, charge_ids, frame_hash in faults:
         with pytest.raises(DpsqlError):
-            state.side_table.store(frame_hash, CITIES, points, charge_ids, RELEASE, snapshot([5, 6, 7], 4))
+            state.side_table.store(frame_hash, Additions(CITIES, points, charge_ids, RELEASE, snapshot([5, 6, 7], 4)))
         assert state.side_table.frame_keys("frame") is None
         assert state.side_table.snapshot("frame") is None
         assert top_point(state.side_table, "a") is None
-        assert state.side_table.releases() == ()
+        assert state.history.releases() == ()
     broken = dataclasses.replace(RELEASE, delta=math.nan)
     with pytest.raises(StateError):
-        state.side_table.store("frame", CITIES, [good], ids, broken, snapshot([5, 6, 7], 4))
+        state.side_table.store("frame", Additions(CITIES, [good], ids, broken, snapshot([5, 6, 7], 4)))
     assert top_point(state.side_table, "a") is None
     assert state.side_table.snapshot("frame") is None
-    state.side_table.store("frame", CITIES, [good], ids, RELEASE)
+    state.side_table.store("frame", Additions(CITIES, [good], ids, RELEASE))
     assert top_values(state, "a") == [1, 2, 3]
-    assert state.side_table.releases() == (RELEASE,)
+    assert state.history.releases() == (RELEASE,)
     assert charge(state, "a", 100) != ids
 
 
 def test_a_snapshot_reads_back_as_stored_with_what_was_drawn_from_it(state: State) -> None:
     assert state.side_table.snapshot("frame") is None
     stored = snapshot([2**63 - 1, -(2**63), 0], 2**62)
-    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), None, stored)
+    state.side_table.store(
+        "frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), None, stored)
+    )
     read = state.side_table.snapshot("frame")
     assert read is not None
     assert read.values.dtype == np.int64
@@ -302,24 +304,24 @@ def test_a_snapshot_reads_back_as_stored_with_what_was_drawn_from_it(state: Stat
 
 
 def test_a_snapshot_of_no_key_is_not_the_same_as_none(state: State) -> None:
-    state.side_table.store("frame", CITIES.slice(0, 0), (), (), None, snapshot([], 19))
+    state.side_table.store("frame", Additions(CITIES.slice(0, 0), (), (), None, snapshot([], 19)))
     read = state.side_table.snapshot("frame")
     assert read is not None
     assert (read.values.tolist(), read.floor) == ([], 19)
 
 
 def test_a_snapshot_is_written_once(state: State) -> None:
-    state.side_table.store("frame", CITIES, (), (), None, snapshot([1, 2, 3], 4))
+    state.side_table.store("frame", Additions(CITIES, (), (), None, snapshot([1, 2, 3], 4)))
     good, ids = point("a", 100, [1, 2, 3]), charge(state, "a", 100)
     for second in (snapshot([1, 2, 3], 4), snapshot([7, 8, 9], 0)):
         with pytest.raises(StateError):
-            state.side_table.store("frame", None, [good], ids, RELEASE, second)
+            state.side_table.store("frame", Additions(None, [good], ids, RELEASE, second))
         assert top_point(state.side_table, "a") is None
-        assert state.side_table.releases() == ()
+        assert state.history.releases() == ()
     read = state.side_table.snapshot("frame")
     assert read is not None
     assert (read.values.tolist(), read.floor) == ([1, 2, 3], 4)
-    state.side_table.store("frame", None, [good], ids, RELEASE)
+    state.side_table.store("frame", Additions(None, [good], ids, RELEASE))
     assert top_values(state, "a") == [1, 2, 3]
 
 
@@ -332,7 +334,7 @@ def test_a_snapshot_is_written_once(state: State) -> None:
     ],
 )
 def test_the_file_itself_keeps_a_snapshot_as_it_is(state: State, change: str) -> None:
-    state.side_table.store("frame", CITIES, (), (), None, snapshot([1, 2, 3], 4))
+    state.side_table.store("frame", Additions(CITIES, (), (), None, snapshot([1, 2, 3], 4)))
     with pytest.raises(StateError, match="never changed"), state._database.write() as connection:
         connection.execute(change)
 
@@ -351,19 +353,19 @@ def test_a_snapshot_that_is_no_histogram_of_its_frame_is_refused(
     state: State, values: npt.NDArray[np.int64], floor: int
 ) -> None:
     with pytest.raises(DpsqlError):
-        state.side_table.store("frame", CITIES, (), (), None, Snapshot(values, floor))
+        state.side_table.store("frame", Additions(CITIES, (), (), None, Snapshot(values, floor)))
     assert state.side_table.snapshot("frame") is None
     assert state.side_table.frame_keys("frame") is None
 
 
 def test_a_snapshot_needs_its_frame(state: State) -> None:
     with pytest.raises(DpsqlError):
-        state.side_table.store("unknown", CITIES, (), (), None, snapshot([1, 2, 3], 0))
+        state.side_table.store("unknown", Additions(CITIES, (), (), None, snapshot([1, 2, 3], 0)))
     assert state.side_table.snapshot("unknown") is None
 
 
 def test_a_damaged_snapshot_is_an_error_that_quotes_nothing(state: State) -> None:
-    state.side_table.store("frame", CITIES, (), (), None, snapshot([1, 2, 3], 4))
+    state.side_table.store("frame", Additions(CITIES, (), (), None, snapshot([1, 2, 3], 4)))
     with state._database.write() as connection:
         connection.execute("DROP TRIGGER snapshot_no_update")
     for damage in ("exact_values = x'00ff00ff'", "exact_values = zeroblob(0)"):
@@ -374,31 +376,31 @@ def test_a_damaged_snapshot_is_an_error_that_quotes_nothing(state: State) -> Non
 
 
 def test_a_charge_pays_for_the_rise_over_the_stored_level(state: State) -> None:
-    state.side_table.store("frame", CITIES, (), ())
-    state.side_table.store("frame", None, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
-    state.side_table.store("frame", None, [made("a", 60, [4, 5, 6], 100)], ())
+    state.side_table.store("frame", Additions(CITIES, (), ()))
+    state.side_table.store("frame", Additions(None, [point("a", 100, [1, 2, 3])], charge(state, "a", 100)))
+    state.side_table.store("frame", Additions(None, [made("a", 60, [4, 5, 6], 100)], ()))
     rise = charge(state, "a", 50)
     with pytest.raises(ReleaseError):
-        state.side_table.store("frame", None, [point("a", 151, [7, 8, 9])], rise)
-    state.side_table.store("frame", None, [point("a", 150, [7, 8, 9])], rise)
+        state.side_table.store("frame", Additions(None, [point("a", 151, [7, 8, 9])], rise))
+    state.side_table.store("frame", Additions(None, [point("a", 150, [7, 8, 9])], rise))
     assert top_values(state, "a") == [7, 8, 9]
 
 
 def test_a_charge_can_close_on_a_point_that_is_there(state: State) -> None:
-    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100)))
     shown_more = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
-    state.side_table.store("frame", None, [], shown_more, RELEASE)
+    state.side_table.store("frame", Additions(None, [], shown_more, RELEASE))
     assert state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").delta_units == 9
 
 
 def test_levels_are_listed_from_the_highest_and_each_is_found_by_its_rho(state: State) -> None:
-    state.side_table.store("frame", CITIES, (), ())
+    state.side_table.store("frame", Additions(CITIES, (), ()))
     assert state.side_table.levels("a") == ()
     for rho_nano, rise in ((100, 100), (300, 200), (200, 0)):
         ids = charge(state, "a", rise) if rise else ()
         values = [rho_nano] * 3
         drawn = point("a", rho_nano, values) if rise else made("a", rho_nano, values, 300)
-        state.side_table.store("frame", None, [dataclasses.replace(drawn, sigma=1.0 / rho_nano)], ids)
+        state.side_table.store("frame", Additions(None, [dataclasses.replace(drawn, sigma=1.0 / rho_nano)], ids))
     levels = state.side_table.levels("a")
     assert [
         (level.rho_nano, level.sigma, level.tau, level.threshold_delta_units, level.value_count, level.source_rho_nano)
@@ -420,14 +422,14 @@ def test_levels_are_listed_from_the_highest_and_each_is_found_by_its_rho(state: 
 def test_releases_are_listed_for_one_analyst_or_for_all(state: State) -> None:
     other = dataclasses.replace(RELEASE, analyst="bob", reused=True, epsilon=math.inf, table_versions=())
     for release in (RELEASE, other):
-        state.side_table.store("frame", None, (), (), release)
-    assert state.side_table.releases() == (RELEASE, other)
-    assert state.side_table.releases("bob") == (other,)
-    assert state.side_table.releases("eve") == ()
+        state.side_table.store("frame", Additions(None, (), (), release))
+    assert state.history.releases() == (RELEASE, other)
+    assert state.history.releases("bob") == (other,)
+    assert state.history.releases("eve") == ()
 
 
 def test_damaged_values_are_an_error_that_quotes_nothing(state: State) -> None:
-    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100)))
     for damage in ("substr(noisy_values, 1, length(noisy_values) / 2)", "x'00ff00ff'", "zeroblob(0)"):
         with state._database.write() as connection:
             connection.execute(f"UPDATE point SET noisy_values = {damage}")
@@ -436,7 +438,7 @@ def test_damaged_values_are_an_error_that_quotes_nothing(state: State) -> None:
 
 
 def test_a_shorter_vector_than_promised_is_damage(state: State) -> None:
-    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100)))
     with state._database.write() as connection:
         connection.execute("UPDATE point SET value_count = 4")
     with pytest.raises(StateError, match="damaged"):
@@ -447,7 +449,7 @@ def test_what_was_stored_a_moment_ago_is_not_read_again(state: State) -> None:
     """Its vector; whether it has a threshold is read each time."""
     drawn = np.array([1, 2, 3], np.int64)
     first = dataclasses.replace(point("a", 100, [0, 0, 0]), values=drawn, tau=None, threshold_delta_units=0)
-    state.side_table.store("frame", CITIES, [first], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [first], charge(state, "a", 100)))
     drawn[0] = 99
     with state._database.write() as connection:
         connection.execute("UPDATE point SET noisy_values = x'00ff00ff'")
@@ -457,32 +459,32 @@ def test_what_was_stored_a_moment_ago_is_not_read_again(state: State) -> None:
     with pytest.raises(ValueError, match="read-only"):
         again.values[0] = 0
     other = SideTable(state._database)
-    other.store("frame", None, [], charge(state, "a", 0), thresholds=[Threshold("a", 100, 2.5, 9)])
+    other.store("frame", Additions(None, [], charge(state, "a", 0), thresholds=[Threshold("a", 100, 2.5, 9)]))
     changed = top_point(state.side_table, "a")
     assert changed is not None
     assert (changed.values.tolist(), changed.tau) == ([1, 2, 3], 2.5)
 
 
 def test_only_so_much_is_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded, "_MOST_BYTES", 80)
-    kept = decoded.Decoded()
+    monkeypatch.setattr(side_table, "_MOST_BYTES", 80)
+    kept = side_table.Decoded()
     for rho_nano in (1, 2, 3):
-        kept.put(("a", rho_nano, "now"), np.full(4, rho_nano, np.int64))
-        kept.get(("a", 1, "now"))
-    assert kept.get(("a", 2, "now")) is None
-    assert [kept.get(("a", rho_nano, "now")) is not None for rho_nano in (1, 3)] == [True, True]
-    assert kept.get(("a", 1, "later")) is None
-    kept.put(("a", 1, "now"), np.zeros(10, np.int64))
-    assert kept.get(("a", 3, "now")) is None
+        kept.put(("a", rho_nano, 0, NOW), np.full(4, rho_nano, np.int64))
+        kept.get(("a", 1, 0, NOW))
+    assert kept.get(("a", 2, 0, NOW)) is None
+    assert [kept.get(("a", rho_nano, 0, NOW)) is not None for rho_nano in (1, 3)] == [True, True]
+    assert kept.get(("a", 1, 0, NOW + timedelta(1))) is None
+    kept.put(("a", 1, 0, NOW), np.zeros(10, np.int64))
+    assert kept.get(("a", 3, 0, NOW)) is None
 
 
 def test_a_file_that_was_restored_is_read_and_not_remembered(tmp_path: Path) -> None:
     """What is at hand is of the point that this process saw; another one may stand in its place now."""
     path = tmp_path / "s.dpsql"
     with new_state(path) as first:
-        first.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(first, "a", 100))
+        first.side_table.store("frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(first, "a", 100)))
         with new_state(tmp_path / "other.dpsql") as other:
-            other.side_table.store("frame", CITIES, [point("a", 100, [7, 8, 9])], charge(other, "a", 100))
+            other.side_table.store("frame", Additions(CITIES, [point("a", 100, [7, 8, 9])], charge(other, "a", 100)))
             ((blob, at),) = _rows(other, "SELECT noisy_values, created_at FROM point")
         assert top_values(first, "a") == [1, 2, 3]
         with first._database.write() as connection:
@@ -498,8 +500,8 @@ def _rows(state: State, sql: str) -> list[tuple[object, ...]]:
 STORE_UNTIL_KILLED = """
 import sys
 import numpy as np, pyarrow as pa
-from datetime import UTC, datetime
-from dpsql.state import AutoChoice, ChargeItem, Point, Release, State
+from datetime import UTC, datetime, timedelta
+from dpsql.state import Additions, AutoChoice, ChargeItem, Point, Release, State
 
 state = State.open(sys.argv[1], create=False)
 for number in range(int(sys.argv[2]), 10**9):
@@ -512,7 +514,7 @@ for number in range(int(sys.argv[2]), 10**9):
         point = Point(statistic, 10, "frame", values, 0, 1.0, None, 1)
         at = datetime.now(UTC)
         release = Release("ana", statistic, at, (statistic,), ((10, 0),), "m", 10, 1.0, 0.0, 10, 1, False, ())
-        state.side_table.store("frame", pa.table({"key": [number]}), [point], ids, release)
+        state.side_table.store("frame", Additions(pa.table({"key": [number]}), [point], ids, release))
     print(number, flush=True)
 """
 
@@ -535,7 +537,7 @@ def test_killed_at_any_moment_a_release_is_whole_and_charged_once(tmp_path: Path
                 time.sleep(float(moments.uniform(0.0, 0.05)))
                 writer.kill()
                 writer.wait(timeout=30)
-            releases = state.side_table.releases()
+            releases = state.history.releases()
             number = len(releases)
             keys = state.side_table.frame_keys("frame")
             assert keys is not None
@@ -560,7 +562,7 @@ def test_large_frames_are_stored_and_read_within_seconds(state: State, key_count
     ]
     ids = state.ledger.charge("patient", [ChargeItem(f"s{i}", 100, 0) for i in range(5)], "ana").charge_ids
     began = time.process_time()
-    state.side_table.store("frame", keys, points, ids)
+    state.side_table.store("frame", Additions(keys, points, ids))
     stored = time.process_time()
     for written in points:
         read = top_point(state.side_table, written.statistic_hash)
@@ -591,8 +593,8 @@ def test_a_coalition_holds_the_most_of_its_members_and_of_several_statistics_the
         shown("bob", ("a", 7, 0), ("c", 20, 0)),
         shown("eve", ("other", 50, 0)),
     ):
-        state.side_table.store("frame", None, [], (), release)
-    held = state.side_table.held
+        state.side_table.store("frame", Additions(None, [], (), release))
+    held = state.history.held
     assert (held("patient", ["ana"]), held("patient", ["bob"])) == (15, 27)
     assert held("patient", ["ana", "bob"]) == held("patient") == 35
     assert (held("doctor"), held("doctor", ["ana"]), held("patient", [])) == (50, 0, 0)
@@ -606,11 +608,11 @@ def test_independent_releases_of_one_statistic_add_up(state: State) -> None:
         shown("bob", ("a", 20, 20)),
         shown("bob", ("a", 40, 40)),
     ):
-        state.side_table.store("frame", None, [], (), release)
-    held = state.side_table.held
+        state.side_table.store("frame", Additions(None, [], (), release))
+    held = state.history.held
     assert (held("patient", ["ana"]), held("patient", ["bob"]), held("patient")) == (30, 60, 70)
-    assert state.side_table.releases_held("a", "ana") == {10: 10, 20: 20}
-    assert state.side_table.releases_held("b", "ana") == {}
+    assert state.history.releases_held("a", "ana") == {10: 10, 20: 20}
+    assert state.history.releases_held("b", "ana") == {}
 
 
 def test_what_is_held_is_found_in_steps_that_grow_with_the_releases_and_no_faster(state: State) -> None:
@@ -627,7 +629,7 @@ def test_what_is_held_is_found_in_steps_that_grow_with_the_releases_and_no_faste
                 [(json.dumps([name]),) for name in statistics],
             )
         expected = 5 * (count if count == 100 else 2100)
-        steps[count] = steps_of(state, lambda: state.side_table.held("patient", ["Ana"]), expected)
+        steps[count] = steps_of(state, lambda: state.history.held("patient", ["Ana"]), expected)
     assert steps[2000] < 40 * steps[100]
 
 
@@ -649,42 +651,42 @@ def steps_of(state: State, asked: Callable[[], int], expected: int) -> int:
 
 
 def test_what_is_not_made_of_another_point_is_paid_below_the_top_too(state: State) -> None:
-    state.side_table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100))
+    state.side_table.store("frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100)))
     fresh = point("a", 40, [4, 5, 6])
     with pytest.raises(ReleaseError, match="without a charge"):
-        state.side_table.store("frame", None, [fresh], charge(state, "a", 39))
-    state.side_table.store("frame", None, [fresh], charge(state, "a", 40))
+        state.side_table.store("frame", Additions(None, [fresh], charge(state, "a", 39)))
+    state.side_table.store("frame", Additions(None, [fresh], charge(state, "a", 40)))
     # a ceiling, and what is made of it, at once
     both = [point("b", 50, [1, 2, 3]), made("b", 20, [1, 2, 3], 50)]
-    state.side_table.store("frame", None, both, charge(state, "b", 50))
+    state.side_table.store("frame", Additions(None, both, charge(state, "b", 50)))
 
 
 def test_a_threshold_is_set_once_and_only_with_a_charge_that_pays_for_it(state: State) -> None:
     table = state.side_table
-    state.side_table.store("frame", CITIES, [point("a", 40, [1, 2, 3])], charge(state, "a", 40))
-    state.side_table.store("frame", None, [made("a", 30, [1, 2, 3], 40)], ())
+    state.side_table.store("frame", Additions(CITIES, [point("a", 40, [1, 2, 3])], charge(state, "a", 40)))
+    state.side_table.store("frame", Additions(None, [made("a", 30, [1, 2, 3], 40)], ()))
     paid = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
     with pytest.raises(ReleaseError, match="threshold"):
-        table.store("frame", None, [], paid, thresholds=[Threshold("a", 30, 2.5, 10)])
+        table.store("frame", Additions(None, [], paid, thresholds=[Threshold("a", 30, 2.5, 10)]))
     with pytest.raises(ReleaseError, match="threshold"):
-        table.store("frame", None, [], paid, thresholds=[Threshold("a", 20, 2.5, 9)])
-    table.store("frame", None, [], paid, thresholds=[Threshold("a", 30, 2.5, 9)])
+        table.store("frame", Additions(None, [], paid, thresholds=[Threshold("a", 20, 2.5, 9)]))
+    table.store("frame", Additions(None, [], paid, thresholds=[Threshold("a", 30, 2.5, 9)]))
     assert [(level.tau, level.threshold_delta_units) for level in table.levels("a")][1:] == [(2.5, 9)]
     more = state.ledger.charge("patient", [ChargeItem("a", 0, 9)], "ana").charge_ids
     with pytest.raises(ReleaseError, match="threshold"):
-        table.store("frame", None, [], more, thresholds=[Threshold("a", 30, 1.5, 9)])
+        table.store("frame", Additions(None, [], more, thresholds=[Threshold("a", 30, 1.5, 9)]))
 
 
 def test_a_refreshed_frame_is_another_one_with_its_own_salt(state: State) -> None:
     table = state.side_table
-    first = table.frame("frame", "patient", ["main.visits"])
-    second = table.frame("again", "patient", ["main.visits"], "frame", 1)
-    assert first.salt != second.salt
+    first = table.frame_salt("frame", "patient", ["main.visits"])
+    second = table.frame_salt("again", "patient", ["main.visits"], "frame", 1)
+    assert first != second
     assert table.generation("frame") is None
-    table.store("frame", CITIES, [point("a", 30, [1, 2, 3])], charge(state, "a", 30))
+    table.store("frame", Additions(CITIES, [point("a", 30, [1, 2, 3])], charge(state, "a", 30)))
     assert table.generation("frame") == 0
     of_second = dataclasses.replace(point("b", 30, [1, 2, 3]), frame_hash="again")
-    table.store("again", CITIES, [of_second], charge(state, "b", 30))
+    table.store("again", Additions(CITIES, [of_second], charge(state, "b", 30)))
     assert table.generation("frame") == 1
     assert table.generation("again") is None
 
@@ -695,30 +697,32 @@ def choice(share_nano: int, rho_nano: int, analyst: str = "ana", rho_limit: int 
 
 def test_what_auto_chose_by_first_is_kept_for_its_reader_and_level(state: State) -> None:
     table = state.side_table
-    table.store("frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), choices=[choice(7, 100)])
-    assert table.auto_level("a", "Ana", 7, None) == 100
+    table.store(
+        "frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), choices=[choice(7, 100)])
+    )
+    assert state.history.auto_level("a", "Ana", 7, None) == 100
     for statistic, analyst, share_nano in (("a", "ana", 8), ("a", "bob", 7), ("b", "ana", 7)):
-        assert table.auto_level(statistic, analyst, share_nano, None) is None
+        assert state.history.auto_level(statistic, analyst, share_nano, None) is None
     # the same once more adds nothing; another one is refused, with all that was to be stored with it
-    table.store("frame", None, [made("a", 50, [1, 2, 3], 100)], (), choices=[choice(7, 100)])
+    table.store("frame", Additions(None, [made("a", 50, [1, 2, 3], 100)], (), choices=[choice(7, 100)]))
     with pytest.raises(ReleaseError, match="ask again"):
-        table.store("frame", None, [made("a", 20, [1, 2, 3], 50)], (), RELEASE, choices=[choice(7, 50)])
+        table.store("frame", Additions(None, [made("a", 20, [1, 2, 3], 50)], (), RELEASE, choices=[choice(7, 50)]))
     assert [level.rho_nano for level in table.levels("a")] == [100, 50]
-    assert table.releases() == ()
+    assert state.history.releases() == ()
 
 
 def test_a_choice_above_a_limit_that_came_later_is_out_of_sight_until_it_is_lifted(state: State) -> None:
     table = state.side_table
     points = [point("a", 100, [1, 2, 3]), made("a", 50, [1, 2, 3], 100)]
-    table.store("frame", CITIES, points, charge(state, "a", 100), choices=[choice(7, 100)])
-    assert table.auto_level("a", "ana", 7, 60) is None
-    table.store("frame", None, (), (), choices=[choice(7, 50, rho_limit=60)])
-    assert (table.auto_level("a", "ana", 7, 60), table.auto_level("a", "ana", 7, None)) == (50, 100)
+    table.store("frame", Additions(CITIES, points, charge(state, "a", 100), choices=[choice(7, 100)]))
+    assert state.history.auto_level("a", "ana", 7, 60) is None
+    table.store("frame", Additions(None, (), (), choices=[choice(7, 50, rho_limit=60)]))
+    assert (state.history.auto_level("a", "ana", 7, 60), state.history.auto_level("a", "ana", 7, None)) == (50, 100)
 
 
 def test_a_choice_is_by_a_stored_point(state: State) -> None:
     with pytest.raises(StateError):
         state.side_table.store(
-            "frame", CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), choices=[choice(7, 99)]
+            "frame", Additions(CITIES, [point("a", 100, [1, 2, 3])], charge(state, "a", 100), choices=[choice(7, 99)])
         )
     assert state.side_table.levels("a") == ()

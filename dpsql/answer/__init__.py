@@ -1,0 +1,1 @@
+"""The steps of an answer after its plan: exact values, points, shown groups, receipt."""

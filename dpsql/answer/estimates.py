@@ -1,0 +1,369 @@
+"""From noisy points to the numbers that a reader sees, each with its standard deviation and 95 % interval.
+
+A linear value is ``lattice * s + centre * presence``; both terms are noisy and independent, so its variance is the sum
+of theirs. All statistics of a frame are noised in one way, so that where values are read from under the noise, one
+vector of norms is for all of them. Each kind of estimate has one function here, and its row in `COLUMNS`.
+
+With n rows, their values' sum s, and the sum q of squared distances to a number m, the variance is
+q/n - ((s - m n)/n)^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
+from dpsql.model.estimates import (
+    AnyUnit,
+    Estimate,
+    Linear,
+    LinearValue,
+    Quantile,
+    Ratio,
+    RunningSum,
+    Spread,
+    Sum,
+    Value,
+)
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.private_query import Buckets, EachKey
+from dpsql.noise.running_totals import FractionalSum
+
+Z_95 = 1.959963984540054
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyValues:
+    """A statistic on some keys, in the aggregate's units; ``noise`` is the standard deviation of what was noised."""
+
+    value: Floats
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedColumn:
+    """An estimate on the shown keys with its 95 % interval; NaN where it has no value."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyFrame:
+    """What the estimates of a query are computed from.
+
+    Attributes:
+        values: of every statistic, on all keys of the answer; what is added up needs all keys of the frame.
+        histogram: how they were noised.
+        groups: which values make one group.
+        roundings: how many roundings are in a value that is shown as a whole number.
+        lost: how much more a count of units may be than its value says.
+
+    """
+
+    values: Mapping[Statistic, NoisyValues]
+    histogram: Histogram
+    groups: EachKey | Buckets
+    roundings: int = 1
+    lost: float = 0.0
+
+    @property
+    def noise(self) -> dict[Statistic, float]:
+        """Standard deviation of what was noised of each statistic."""
+        return {statistic: noisy.noise for statistic, noisy in self.values.items()}
+
+
+def noise_sigma(statistic: Statistic, sigma: float, histogram: Histogram) -> float:
+    """Standard deviation of what is stored: the noise's, and the uniform error of rounding it to the lattice."""
+    if statistic == PRESENCE:
+        return count_sigma(histogram, sigma)
+    return float(np.hypot(sigma, 2.0**statistic.noise_exponent / np.sqrt(12.0)))
+
+
+def read_values(statistic: Statistic, noisy: Floats, noise: float, histogram: Histogram) -> NoisyValues:
+    """What is stored of a statistic, read as values of its keys; of a histogram as rows of cells.
+
+    Args:
+        statistic: what it is.
+        noisy: over all keys, or over any where values are noised themselves; in the aggregate's units.
+        noise: their `noise_sigma`.
+        histogram: how they were noised.
+
+    """
+    if statistic.cells > 1:
+        return NoisyValues(FractionalSum(statistic.cells).values(noisy.reshape(-1, statistic.cells)), noise)
+    return NoisyValues(histogram.values(noisy), noise)
+
+
+def shown_sigma(estimate: Estimate, sigma: Floats, roundings: int) -> Floats:
+    """Standard deviation of an estimate as it is shown: a BIGINT is rounded, or the difference of rounded sums."""
+    return np.hypot(sigma, np.sqrt(roundings / 12.0)) if estimate.type == "BIGINT" else sigma
+
+
+def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:
+    """Standard deviation of a linear value, over that of its values where these are not noised themselves."""
+    own = noise[linear.statistic] if linear.statistic else 0.0
+    return float(np.hypot(own, linear.centre * noise[PRESENCE]))
+
+
+def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
+    """Values of keys as the groups of an answer show them: by themselves, in running totals, or in sums of buckets."""
+    match groups, value:
+        case Buckets(ordering=ordering, places=places), _:
+            return Sequences(ordering, 0).group_sums(of_keys, places)
+        case _, RunningSum(total=total):
+            return Sequences(total.ordering, 0).totals(of_keys, total.span)
+        case _:
+            return of_keys
+
+
+def norms_of(value: Value, groups: EachKey | Buckets, histogram: Histogram) -> Floats:
+    """Standard deviation of what `added_up` gives over that of the noise."""
+    match groups, value:
+        case Buckets(ordering=ordering, places=places), _:
+            return histogram.along(ordering).group_norms(places)
+        case _, RunningSum(total=total):
+            return histogram.along(total.ordering).total_norms(total.span)
+        case _:
+            return histogram.value_norms()
+
+
+def linear_value(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Floats:
+    """A linear value on every key."""
+    own = values[linear.statistic].value if linear.statistic else 0.0
+    return np.asarray(own + linear.centre * values[PRESENCE].value, dtype=np.float64)
+
+
+def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> EstimatedColumn:
+    """A count, a sum or a running total, with the interval of the normal law."""
+    sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
+    norms = norms_of(value, frame.groups, frame.histogram)
+    half_width = Z_95 * shown_sigma(estimate, linear_noise(value.linear, frame.noise) * norms, frame.roundings)
+    return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
+
+
+def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColumn:
+    """A mean within its bounds; its two sums share the presence count, hence a known covariance."""
+    norms, noise = norms_of(ratio, frame.groups, frame.histogram), frame.noise
+    top, bottom = (added_up(ratio, frame.groups, linear_value(linear, frame.values)) for linear in ratio.linears)
+    top_sigma, bottom_sigma = (linear_noise(linear, noise) * norms for linear in ratio.linears)
+    covariance = ratio.numerator.centre * ratio.denominator.centre * (noise[PRESENCE] * norms) ** 2
+    return _ratio(top, top_sigma, bottom, bottom_sigma, covariance, *ratio.bounds)
+
+
+def _ratio(
+    top: Floats,
+    top_sigma: Floats,
+    bottom: Floats,
+    bottom_sigma: Floats,
+    covariance: Floats,
+    low: float,
+    high: float,
+) -> EstimatedColumn:
+    """Top / bottom, clamped to [low, high], with Fieller's interval (Fieller 1954).
+
+    Where the denominator is not clearly positive the interval is all of [low, high]; where it is not positive the
+    value is NaN, which is shown as NULL. Both depend on noisy numbers only.
+    """
+    positive = bottom > 0.0
+    safe = np.where(positive, bottom, 1.0)
+    ratio = top / safe
+    doubt = (Z_95 * bottom_sigma / safe) ** 2
+    clear = positive & (doubt < 1.0)
+    remaining = np.where(clear, 1.0 - doubt, 1.0)
+    slope = covariance / np.where(bottom_sigma > 0.0, bottom_sigma, 1.0) ** 2
+    spread = (
+        top_sigma**2
+        - 2.0 * ratio * covariance
+        + (ratio * bottom_sigma) ** 2
+        - doubt * (top_sigma**2 - slope * covariance)
+    )
+    half_width = Z_95 / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
+    centre = (ratio - doubt * slope) / remaining
+    return EstimatedColumn(
+        value=np.where(positive, np.clip(ratio, low, high), np.nan),
+        low=np.where(clear, np.clip(centre - half_width, low, high), low),
+        high=np.where(clear, np.clip(centre + half_width, low, high), high),
+    )
+
+
+Z_JOINT = 2.3939797998185104
+"""Quantile of the normal law at 1 - 0.05/6: three intervals of it miss, together, with probability at most 0.05."""
+
+
+_LEAST_ROWS = 2.0**-20
+"""Intervals of the number of rows that come closer to too few of them leave the spread open."""
+
+
+def spread_column(_: Estimate, spread: Spread, frame: NoisyFrame) -> EstimatedColumn:
+    """A spread of rows, sum and squares; the sum is recentred, so that the interval has little doubt of it."""
+    norms, noise, most = norms_of(spread, frame.groups, frame.histogram), frame.noise, spread.bounds[1]
+    total, rows, squares = (
+        added_up(spread, frame.groups, linear_value(linear, frame.values)) for linear in spread.linears
+    )
+    average = spread.average
+    recentred = [(1.0, average.numerator), (-spread.middle, average.denominator)]
+    low, high = spread_interval(
+        spread,
+        (rows, combined_noise([(1.0, average.denominator)], noise) * norms),
+        (total - spread.middle * rows, combined_noise(recentred, noise) * norms),
+        (squares, combined_noise([(1.0, spread.squares)], noise) * norms),
+        most,
+    )
+    return EstimatedColumn(spread_value(spread, rows, total, squares, most), low, high)
+
+
+def combined_noise(parts: Sequence[tuple[float, Linear]], noise: Mapping[Statistic, float]) -> float:
+    """Standard deviation of a weighted sum of linear estimates, whose centres share the presence count."""
+    own: dict[Statistic, float] = {}
+    for weight, linear in parts:
+        if linear.statistic:
+            own[linear.statistic] = own.get(linear.statistic, 0.0) + weight
+    shared = sum(weight * linear.centre for weight, linear in parts)
+    variance = sum((weight * noise[statistic]) ** 2 for statistic, weight in own.items())
+    return float(np.sqrt(variance + (shared * noise[PRESENCE]) ** 2))
+
+
+def spread_value(spread: Spread, rows: Floats, total: Floats, squares: Floats, most: float) -> Floats:
+    """The spread of noisy sums, between 0 and ``most``; NaN where there are too few rows for one."""
+    enough = rows > float(spread.is_sample)
+    n = np.where(enough, rows, 2.0)
+    variance = squares / n - (total / n - spread.middle) ** 2
+    scale = n / (n - 1.0) if spread.is_sample else 1.0
+    return np.where(enough, np.minimum(_shown(spread, variance * scale), most), np.nan)
+
+
+def spread_interval(
+    spread: Spread,
+    rows: tuple[Floats, Floats],
+    recentred: tuple[Floats, Floats],
+    squares: tuple[Floats, Floats],
+    most: float,
+) -> tuple[Floats, Floats]:
+    """An interval that covers the spread with at least 95 %.
+
+    *Guarantee*: where ``rows``, ``recentred`` and ``squares`` are value and standard deviation of n, a = s - m n and q
+    under Gaussian noise, the interval holds every q/n - (a/n)^2 (times n/(n-1) for samples) with n, a and q in
+    intervals that hold all three true values with probability 0.95 or more.
+    *Source*: Bonferroni 1936 for the three intervals. For fixed a and q the function q/n - a^2/n^2 of n rises up to
+    2 a^2/q and falls from there (rises throughout where q <= 0), so on an interval of n it is largest at that n, or at
+    the end next to it, and least at an end. It rises in q and falls in the size of a.
+    *Assumes*: nothing of the noises' dependence.
+    """
+    n_low, n_high = _ends(rows)
+    a_low, a_high = _ends(recentred)
+    q_low, q_high = _ends(squares)
+    clear = n_low > float(spread.is_sample) + _LEAST_ROWS
+    least_n, most_n = np.where(clear, n_low, 2.0), np.where(clear, n_high, 2.0)
+    least_a = np.where((a_low <= 0.0) & (a_high >= 0.0), 0.0, np.minimum(np.abs(a_low), np.abs(a_high)))
+    most_a = np.maximum(np.abs(a_low), np.abs(a_high))
+    turn = np.where(q_high > 0.0, 2.0 * least_a**2 / np.where(q_high > 0.0, q_high, 1.0), np.inf)
+    best_n = np.clip(turn, least_n, most_n)
+    high = q_high / best_n - (least_a / best_n) ** 2
+    low = np.minimum(*(q_low / n - (most_a / n) ** 2 for n in (least_n, most_n)))
+    if spread.is_sample:
+        low, high = np.maximum(low, 0.0) * most_n / (most_n - 1.0), np.maximum(high, 0.0) * least_n / (least_n - 1.0)
+    return (
+        np.where(clear, np.minimum(_shown(spread, low), most), 0.0),
+        np.where(clear, np.minimum(_shown(spread, high), most), most),
+    )
+
+
+def _ends(estimate: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    value, sigma = estimate
+    return value - Z_JOINT * sigma, value + Z_JOINT * sigma
+
+
+def _shown(spread: Spread, variance: Floats) -> Floats:
+    positive = np.maximum(variance, 0.0)
+    return np.sqrt(positive) if spread.is_root else positive
+
+
+def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> EstimatedColumn:
+    """A quantile of every key, read from its cells."""
+    noisy = frame.values[quantile.histogram]
+    value = quantile_value(noisy.value, quantile.share, quantile.bounds)
+    ends = quantile_interval(noisy.value, quantile.share, quantile.bounds, noisy.noise, Z_95)
+    return EstimatedColumn(value, *ends)
+
+
+def quantile_value(cells: Floats, share: float, bounds: tuple[float, float]) -> Floats:
+    """Where the noisy number of rows below reaches its share, in a straight line within a cell; NaN without rows.
+
+    *Shapes*: ``cells`` (keys, cells), the result (keys,).
+    """
+    # rows below a value cannot become fewer as it rises, and are not below 0
+    below = np.maximum(np.maximum.accumulate(np.cumsum(cells, axis=1), axis=1), 0.0)
+    rows = np.cumsum(cells, axis=1)[:, -1]
+    wanted = share * rows
+    place = np.argmax(below >= wanted[:, None], axis=1)
+    keys = np.arange(len(cells))
+    before = np.where(place > 0, below[keys, place - 1], 0.0)
+    step = below[keys, place] - before
+    within = np.clip((wanted - before) / np.where(step > 0.0, step, 1.0), 0.0, 1.0)
+    return np.where(rows > 0.0, _edge(place + within, cells.shape[1], bounds), np.nan)
+
+
+def quantile_interval(
+    cells: Floats, share: float, bounds: tuple[float, float], noise: float, z: float
+) -> tuple[Floats, Floats]:
+    """An interval that covers the cell of the exact quantile as often as z says of a normal variable's size.
+
+    *Guarantee*: let D_j be the rows up to cell j less the share of all, and the quantile's cell be the first with
+    D_j >= 0. It is left out only if the noisy D_j is more than z standard deviations below 0, though D_j >= 0, or the
+    noisy D_(j-1) more than z above 0, though D_(j-1) < 0: each with half the probability that z leaves. What is shown
+    is the least interval that holds all cells that are not left out, and the bounds where there are none.
+    *Args*: ``noise``, standard deviation of what was noised. *Shapes*: (keys, cells) to (keys,) twice.
+    """
+    count = cells.shape[1]
+    weights = np.tril(np.ones((count, count))) - share
+    doubt = z * noise * FractionalSum(count).subset_norms(weights)
+    ahead = np.cumsum(cells, axis=1) - share * cells.sum(axis=1, keepdims=True)
+    possible = ahead + doubt >= 0.0
+    possible[:, 1:] &= (ahead - doubt)[:, :-1] <= 0.0
+    some = possible.any(axis=1)
+    first = np.where(some, np.argmax(possible, axis=1), 0)
+    last = np.where(some, count - 1 - np.argmax(possible[:, ::-1], axis=1), count - 1)
+    return _edge(first, count, bounds), _edge(last + 1, count, bounds)
+
+
+def _edge(place: npt.NDArray[np.generic], count: int, bounds: tuple[float, float]) -> Floats:
+    low, high = bounds
+    return np.asarray(low + (high - low) * (place / count), dtype=np.float64)  # type: ignore[operator]
+
+
+def any_unit_column(estimate: Estimate, value: AnyUnit, frame: NoisyFrame) -> EstimatedColumn:
+    """Truth values, each with the 95 % interval of the number of units that decides it.
+
+    *Guarantee*: where no unit is counted, a value is told with probability at most 0.025 under Gaussian noise. Of a
+    group behind a threshold that is the probability that it is shown and told of: whether it is shown depends on the
+    same noise, so that of groups that are shown near the threshold a larger share is told of wrongly.
+    *Source*: the number of units is a whole number, so an interval above 0 leaves out none but 0; its lower end is
+    above a true 0 only if the noise is above its 97.5 % quantile.
+    *Returns*: ``truth`` as 1 or 0, or NaN. That there is no such unit is never told: privacy hides whether there is
+        one.
+    """
+    units = sum_column(estimate, value, frame)
+    return replace(units, value=np.where(units.low > 0.0, float(value.truth), np.nan))
+
+
+COLUMNS: Mapping[type[Value], Callable[[Estimate, Any, NoisyFrame], EstimatedColumn]] = {
+    Sum: sum_column,
+    RunningSum: sum_column,
+    AnyUnit: any_unit_column,
+    Ratio: ratio_column,
+    Spread: spread_column,
+    Quantile: quantile_column,
+}
+NOTES: Mapping[type[Value], str] = {
+    AnyUnit: "a truth value is told where the 95 % interval of the number of units that decides it lies above 0, and "
+    "is NULL elsewhere; what is stated of its error is that of this number",
+}
+"""Sentences of the receipt about kinds whose values need one."""

@@ -1,0 +1,351 @@
+"""Step 6: exact values over the keys that a frame holds, from the data or from what the frame was first released from.
+
+The histogram of a frame with private keys is read once. It is frozen in the state file, and every later release of the
+frame is drawn from it or, for sums, on its keys. Had the data changed in silence, a unit would otherwise have new keys
+at every reading, each with a chance to be shown that no threshold was charged for; a key that it alone brought in once
+could be anybody's later, with all that was noised for it; and more than k keys would share one common noise.
+
+A frame's keys form an append-only dictionary; row number = key id, and a point is a vector over key ids. Every key
+that the frame holds takes part in a new draw, with exact value 0 where the data now lacks it, so that which keys
+have a value never tells what the data lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsql.answer.policy_view import SchemaView
+from dpsql.answer.sketch import sketched
+from dpsql.bound.aggregation import approximate_sizes_sql, cell_columns, exact_sql, sketch_sql
+from dpsql.bound.formulations import Formulation, chooses_groups, fastest, fastest_in_the_end
+from dpsql.engine import Engine, Sandbox, digest
+from dpsql.errors import EngineError, ReleaseError, SchemaError
+from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
+from dpsql.model.identity import frame_hash
+from dpsql.noise.entropy import NoiseSource
+from dpsql.operations.row_sql import STAND_IN_SALT, computed_condition, shielded, with_salt, without_statistics
+from dpsql.state import Snapshot, State
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact values over key ids; a wrapper whose text shows nothing.
+
+    Attributes:
+        new_keys: keys that the frame did not hold yet, in the order of their ids; None if there are none.
+        values: int64 vectors over all key ids, the new ones last, in lattice steps; of a histogram the cells of a key
+            side by side.
+        floor: what was subtracted from the presence counts.
+        snapshot: the histogram to be frozen; None where the frame has none, or has it already.
+
+    """
+
+    new_keys: pa.Table | None
+    values: Mapping[Statistic, npt.NDArray[np.int64]]
+    floor: int = 0
+    snapshot: Snapshot | None = None
+
+    def __repr__(self) -> str:
+        return "Exact(…)"
+
+
+NOTHING_READ = Exact(None, {})
+
+
+_ONE_KEY = pa.table({"": pa.nulls(1)}).select([])
+"""The key of a frame without GROUP BY, which has no columns."""
+_FIRST_ROWS = 500_000
+"""Looked at before all rows are, to choose a formulation: counting what all rows hold can take a fifth of the query."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the steps of one question run on.
+
+    Attributes:
+        state: the state file.
+        engine: reads raw rows.
+        sandbox: computes of what may be shown.
+        noise_source: draws all noise.
+        asked_at: to the second; the time that its releases have in the state file. That of their end would tell their
+            reader how long the rows took.
+        logs_changes: whether the log is told where rows changed within a version; not where others read it.
+
+    """
+
+    state: State
+    engine: Engine
+    sandbox: Sandbox
+    noise_source: NoiseSource
+    asked_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC).replace(microsecond=0))
+    logs_changes: bool = True
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The bounded query by which the due statistics are read, and the keys that its groups are lined up with.
+
+    Attributes:
+        due: statistics whose values are wanted, presence first where it is among them.
+        listed: keys that the bounded query is about, where these are known before it.
+        known: all keys that the frame holds, or is to hold whatever the rows are; None where rows tell its keys.
+        is_first: whether the frame holds no keys yet.
+        frozen: the frozen presence counts and their floor; no values where there are none.
+
+    """
+
+    frame: Frame
+    due: tuple[Statistic, ...]
+    listed: pa.Table | None = field(repr=False)
+    known: pa.Table | None = field(repr=False)
+    is_first: bool = True
+    frozen: Exact = NOTHING_READ
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether raw rows are read at all."""
+        return not self.has_frozen_keys or any(statistic != PRESENCE for statistic in self.due)
+
+    @property
+    def has_frozen_keys(self) -> bool:
+        """Whether the keys are those that the rows had at the frame's first release."""
+        return self.frame.is_frozen and not self.is_first
+
+    def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
+        """The bounded query; nothing of the data."""
+        sparsity = self.frame.bounding.sparsity
+        if sparsity and sparsity.kind == "sketch" and self.is_first:
+            return sketch_sql(self.frame, salt)
+        others = (statistic for statistic in self.due if statistic != PRESENCE)
+        return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=self.has_frozen_keys, formulation=formulation)
+
+
+def prepare_reading(
+    frame: Frame, due: tuple[Statistic, ...], runtime: Runtime, shown_keys: pa.Table | None = None
+) -> Reading:
+    """Find out where the values come from, and that the bounded query runs on empty tables; reads no raw row.
+
+    Raises:
+        ReleaseError: the list of public keys changed since the plan, or the rows that are needed are gone.
+        SchemaError: the database cannot run the bounded query, whatever the rows are.
+
+    """
+    side_table, name = runtime.state.side_table, frame_hash(frame)
+    public, held = public_key_table(frame, runtime), side_table.frame_keys(name)
+    listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
+    if shown_keys is not None:
+        listed = shown_keys
+    if held is None:
+        reading = Reading(frame, due, listed, public if frame.keys else _ONE_KEY)
+    elif frame.is_frozen:
+        snapshot = side_table.snapshot(name)
+        frozen = Exact(None, {PRESENCE: snapshot.values}, snapshot.floor) if snapshot else NOTHING_READ
+        reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
+    else:
+        reading = Reading(frame, due, listed, held, is_first=False)
+    if reading.needs_data and not frame.rows_sql.relation:
+        rows = frame.rows
+        others = ", ".join(f"{table} @ {version}" for table, version in rows.table_versions[1:])
+        beside = f" (with {others})" if others else ""
+        raise ReleaseError(
+            f"the rows of {rows.table} in version {rows.version}{beside} are gone; what was released of them can be "
+            "asked for at the same or lower levels, and nothing else"
+        )
+    if reading.needs_data:
+        # of the formulations one is tried: all that a text writes stands in what they share
+        require_runs(frame, due, [reading.sql(STAND_IN_SALT)], reading.listed, runtime)
+    return reading
+
+
+def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
+    """Carry the reading out.
+
+    Raises:
+        EngineError: the engine failed or ran out of time.
+
+    """
+    if reading.frame.is_frozen:
+        return (_first if reading.is_first else _on_held_keys)(reading, salt, runtime, timeout_seconds)
+    exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
+    # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
+    has_all_keys = reading.is_first and not reading.frame.has_private_keys
+    return replace(exact, new_keys=reading.known) if has_all_keys else exact
+
+
+def _first(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
+    """What the subtraction of the floor leaves, to be frozen."""
+    if PRESENCE not in reading.due:
+        raise AssertionError("the first release of a frame draws its presence count")
+    sparsity = reading.frame.bounding.sparsity
+    if sparsity and sparsity.kind == "sketch":
+        groups, floor = _sketch(reading, sparsity, salt, runtime, timeout_seconds)
+    elif sparsity:
+        table = _aggregate(reading, salt, runtime, timeout_seconds)
+        floor = pc.max(table.column("floor")).as_py()
+        groups = table.filter(pc.is_valid(table.column("units"))).drop_columns(["floor"])
+    else:
+        groups, floor = _aggregate(reading, salt, runtime, timeout_seconds), reading.frame.bounding.minimum_units - 1
+    exact = align_groups(reading, groups, runtime)
+    # at a ceiling nothing is ever drawn of it again
+    snapshot = Snapshot(exact.values[PRESENCE], floor) if reading.frame.ceiling is None else None
+    return replace(exact, floor=floor, snapshot=snapshot)
+
+
+def _sketch(
+    reading: Reading, sparsity: Sparsity, salt: bytes, runtime: Runtime, timeout_seconds: float | None
+) -> tuple[pa.Table, int]:
+    """Counters above the policy's minimum, and the floor with it: true counts are below counter + floor."""
+    with contextlib.closing(runtime.engine.stream(reading.sql(salt), timeout_seconds=timeout_seconds)) as pieces:
+        sketch = sketched(sparsity.k, (piece.reveal() for piece in pieces), runtime.sandbox.run)
+    left_out = reading.frame.bounding.minimum_units - 1
+    units = pc.subtract(sketch.counters.column("units"), left_out)
+    counters = sketch.counters.set_column(sketch.counters.num_columns - 1, "units", units)
+    return counters.filter(pc.greater(units, 0)), sketch.floor + left_out
+
+
+def _on_held_keys(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
+    """The frozen counts where they are due, and sums on the frozen keys."""
+    if not reading.needs_data:
+        return reading.frozen
+    exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
+    if exact.new_keys is not None:
+        raise EngineError("the keys that a frame holds do not match themselves", withheld=False)
+    return replace(reading.frozen, values={**exact.values, **reading.frozen.values})
+
+
+def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    sql = reading.sql(salt, _fastest(reading, salt, runtime, deadline))
+    return runtime.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline)).reveal()
+
+
+def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | None) -> Formulation:
+    """How the bounded query is written: all ways have one result, and none fails for want of sizes."""
+    frame = reading.frame.bounding.finer or reading.frame
+    # rows are cut by windows, and DuckDB 2.0 never ends where a join of windows is read up to a limit
+    if not chooses_groups(frame) or frame.rows_sql.cuts:
+        return "groups_first"
+    others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
+    has_native = runtime.engine.has_native()
+    with contextlib.suppress(EngineError):
+        for most_rows in (_FIRST_ROWS, None):
+            sql = approximate_sizes_sql(frame, salt, most_rows)
+            sizes = runtime.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline))
+            chosen = fastest(frame, others, sizes, has_native=has_native)
+            if sizes.rows < _FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
+                break
+        return chosen
+    return "groups_first"
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
+    """Match exact groups, with key columns and int64 columns for the statistics, to the keys that are known."""
+    names = [f"key_{i}" for i in range(len(reading.frame.keys))]
+    others = [statistic for statistic in reading.due if statistic != PRESENCE]
+    columns = {PRESENCE: ("units",)} | {other: cell_columns(i, other) for i, other in enumerate(others, start=1)}
+    order = ", ".join(f"e.{name} NULLS LAST" for name in names)
+    known = reading.known
+    if not names:
+        table, new_keys = exact, None
+    elif known is None:
+        table = runtime.sandbox.run(f"SELECT e.* FROM exact e ORDER BY {order}", {"exact": exact})
+        new_keys = table.select(names)
+    else:
+        numbered = known.append_column("key_id", pa.array(np.arange(known.num_rows)))
+        matches = " AND ".join(f"e.{name} IS NOT DISTINCT FROM h.{name}" for name in names)
+        values = ", ".join(f"coalesce(e.{name}, 0) AS {name}" for one in columns.values() for name in one)
+        keys = ", ".join(f"e.{name} AS {name}" for name in names)
+        table = runtime.sandbox.run(
+            f"SELECT h.key_id AS key_id, {keys}, {values} FROM exact e FULL JOIN held h ON {matches} "
+            f"ORDER BY h.key_id NULLS LAST, {order}",
+            {"exact": exact, "held": numbered},
+        )
+        fresh = table.slice(known.num_rows).select(names)
+        new_keys = fresh if fresh.num_rows else None
+    vectors = {
+        statistic: np.stack([table.column(cell).to_numpy().astype(np.int64) for cell in cells], axis=1).ravel()
+        for statistic, cells in columns.items()
+    }
+    return Exact(new_keys, vectors)
+
+
+def public_key_table(frame: Frame, runtime: Runtime) -> pa.Table | None:
+    """The frame's public keys, one row each; None where keys are private.
+
+    Raises:
+        ReleaseError: the list changed since the plan.
+
+    """
+    public = frame.public_keys
+    if not public:
+        return None
+    view = SchemaView(runtime.state.policy(), runtime.engine, runtime.sandbox)
+    table = view.public_key_table(public.columns, [key.type for key in frame.keys])
+    if digest(table) != public.digest:
+        raise ReleaseError("the public keys changed while the query was planned; nothing was charged, ask again")
+    return table
+
+
+_HINT = (
+    "It has a cast, a comparison or a date that DuckDB does not compute: compare values of one type, and write casts "
+    "that DuckDB has, with dates and numbers inside the range of both types."
+)
+_OTHER_HINT = (
+    "Two columns with different collations cannot be compared or put together, for one; nor can what FROM or a "
+    "subquery computes always run: ask without it to see which part it is."
+)
+
+
+def require_runs(
+    frame: Frame, statistics: Sequence[Statistic], queries: Sequence[str], listed: pa.Table | None, runtime: Runtime
+) -> None:
+    """Refuse what fails on empty tables.
+
+    Args:
+        frame: what is grouped.
+        statistics: what is measured.
+        queries: all that may run for it.
+        listed: keys that the queries are about.
+        runtime: where they will run.
+
+    Raises:
+        SchemaError: one of them fails; the error names the expression where one alone fails.
+
+    """
+    try:
+        runtime.engine.run_empty(queries, listed_keys=listed)
+    except SchemaError as error:
+        message = str(error)
+    else:
+        return
+    for sql, text in _expressions(frame, statistics):
+        try:
+            runtime.engine.run_empty([text], listed_keys=None)
+        except SchemaError:
+            raise SchemaError(f"the database cannot compute {sql}, whatever the rows are.", hint=_HINT) from None
+    raise SchemaError(message, hint=_OTHER_HINT)
+
+
+def _expressions(frame: Frame, statistics: Sequence[Statistic]) -> Iterator[tuple[str, str]]:
+    """Each expression of a frame with a query that computes it alone."""
+    unit, types = frame.rows.unit_column.sql, frame.rows_sql.types
+    relation = with_salt(frame.rows_sql.relation, STAND_IN_SALT)
+    values = [*(key.sql for key in frame.keys), *(statistic.value_sql for statistic in statistics)]
+    conditions = [*frame.rows.filters, *(statistic.filter_sql for statistic in statistics)]
+    for sql in filter(None, values):
+        yield sql, f"SELECT {shielded(sql, unit, types)} FROM {without_statistics(relation, [sql])}"
+    for sql in filter(None, conditions):
+        yield sql, f"SELECT {computed_condition(sql, unit, types)} FROM {without_statistics(relation, [sql])}"

@@ -1,0 +1,185 @@
+"""What the columns of an answer are, beside the answer itself: keys, intervals of numbers, and what is drawn of them.
+
+Of a released table nothing is looked at but the table and what came with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsql.errors import SchemaError
+from dpsql.model.estimates import UNITS
+from dpsql.model.private_query import Buckets, GroupingSets, PrivateQuery
+from dpsql.operations.dialect import quote
+from dpsql.pictures.charts import Bars
+from dpsql.pictures.tables import TableColumn
+
+
+def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column itself, or as text where it holds an infinite date, or one outside the years 1 to 9999."""
+    innermost = column.type
+    while pa.types.is_list(innermost) or pa.types.is_fixed_size_list(innermost):
+        innermost = innermost.value_type
+    if not pa.types.is_temporal(innermost):
+        return column
+    try:
+        column.to_pylist()
+        column.to_pandas()
+    except (OverflowError, ValueError, NotImplementedError):
+        with duckdb.connect(":memory:") as connection:
+            text = connection.from_arrow(pa.table({"value": column})).project("CAST(value AS VARCHAR) AS value")
+            return text.to_arrow_table().column("value")
+    return column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """What the columns of an answer are; as public as the answer.
+
+    Attributes:
+        keys: names of the columns that tell the groups apart.
+        is_cut: whether groups are shown by one threshold, the receipt's, on their noisy count of units.
+        units: the column with that count; None where there is none.
+        ends: of each column ``name`` that is one aggregate, the ends of its 95 % intervals, as columns ``low name`` and
+            ``high name``; what ``dp_interval_low`` and ``dp_interval_high`` give.
+
+    """
+
+    keys: tuple[str, ...]
+    is_cut: bool
+    units: str | None
+    ends: pa.Table
+
+    def interval(self, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
+        """The ends of the intervals of a column."""
+        if f"low {name}" not in self.ends.column_names:
+            return None
+        return self.ends.column(f"low {name}"), self.ends.column(f"high {name}")
+
+
+def laid_out(query: PrivateQuery, finished: pa.Table) -> tuple[pa.Table, Layout]:
+    """The answer, and its layout, from what `finish_sql` gave: the answer's columns, then the ends of the intervals."""
+    columns = query.first.finish.columns
+    table = finished.select(list(range(len(columns))))
+    keys = {quote(f"key_{i}") for i in range(len(query.groups.keys))}
+    numbered = [(column.name, column.estimate) for column in columns if column.estimate is not None]
+    ends = finished.select(list(range(len(columns), finished.num_columns)))
+    ends = ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")])
+    first = query.first
+    adds_up = isinstance(query.groups, GroupingSets) or isinstance(first.groups, Buckets)
+    is_cut = not (adds_up or first.frame.bounding.sparsity)
+    counts = [name for name, estimate in numbered if first.estimates[estimate].value == UNITS]
+    layout = Layout(
+        keys=tuple(column.name for column in columns if column.sql in keys),
+        is_cut=is_cut,
+        units=counts[0] if is_cut and counts else None,
+        ends=ends,
+    )
+    return table, layout
+
+
+def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
+    """One column of an answer as bars.
+
+    Args:
+        table: the answer.
+        layout: what its columns are.
+        threshold: of the receipt.
+        column: which one; None for the first number that is no key.
+        rows: how many groups, from the first on.
+
+    Raises:
+        SchemaError: there is no such column, it holds no numbers, or no row is to be drawn.
+
+    """
+    if rows < 1:
+        raise SchemaError("a picture has one row or more.", hint="Write plot(rows=40).")
+    layout = layout or _layout_of(table)
+    keys = layout.keys
+    column = _number(table, keys) if column is None else column
+    if column not in table.column_names:
+        raise SchemaError(f"the answer has no column {column!r}.", hint=f"It has {', '.join(table.column_names)}.")
+    if not _is_number(table.schema.field(column).type):
+        raise SchemaError(f"column {column!r} holds no numbers.", hint="Name a count, a sum or an average.")
+    count = table.num_rows
+    table = table.slice(0, rows)
+    low, high = _ends(layout, column, table.num_rows)
+    kinds = [table.schema.field(key).type for key in keys]
+    sentences = [f"First {rows} of {count:,} groups."] if count > rows else []
+    if not count:
+        sentences.append("There is no group.")
+    is_cut = layout.is_cut and threshold is not None
+    on_axis = layout.is_cut and layout.units == column
+    if is_cut and not on_axis:
+        sentences.append(f"Groups whose noisy count of units is at most {threshold:,.6g} are not shown.")
+    return Bars(
+        title=f"{column} by {', '.join(keys)}" if keys else column,
+        value_name=column,
+        names=_names(table, keys),
+        values=_floats(table.column(column)),
+        low=low,
+        high=high,
+        threshold=threshold if on_axis else None,
+        is_along=len(kinds) == 1 and (pa.types.is_temporal(kinds[0]) or _is_number(kinds[0])),
+        remark=" ".join(sentences),
+    )
+
+
+def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
+    """All columns with the intervals that are known of them."""
+    layout = layout or _layout_of(table)
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        ends = layout.interval(name)
+        intervals = None
+        if ends:
+            low, high = (end.slice(0, table.num_rows).to_pylist() for end in ends)
+            intervals = list(zip(low, high, strict=True))
+        columns.append(TableColumn(name, readable(column).to_pylist(), intervals))
+    return columns
+
+
+def _layout_of(table: pa.Table) -> Layout:
+    """The layout of a table that has none: its key is its first column that holds no numbers, and nothing has ends."""
+    names = [field.name for field in table.schema if not _is_number(field.type)]
+    return Layout(keys=tuple(names[:1]), is_cut=False, units=None, ends=pa.table({}))
+
+
+def _number(table: pa.Table, keys: Sequence[str]) -> str:
+    for field in table.schema:
+        if field.name not in keys and _is_number(field.type):
+            return str(field.name)
+    raise SchemaError("the answer has no column of numbers to draw.")
+
+
+def _names(table: pa.Table, keys: Sequence[str]) -> list[object]:
+    if not keys:
+        return [""] * table.num_rows
+    columns: list[list[object]] = [readable(table.column(key)).to_pylist() for key in keys]
+    if len(columns) == 1:
+        return columns[0]
+    return [" · ".join("NULL" if part is None else str(part) for part in parts) for parts in zip(*columns, strict=True)]
+
+
+def _ends(layout: Layout, column: str, rows: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    ends = layout.interval(column)
+    if not ends:
+        return np.full(rows, np.nan), np.full(rows, np.nan)
+    low, high = (_floats(end.slice(0, rows)) for end in ends)
+    return low, high
+
+
+def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    values = pc.cast(column, pa.float64(), safe=False).to_numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

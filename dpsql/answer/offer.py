@@ -1,0 +1,340 @@
+"""Steps 4 and 5 but for the charge: how a query, or each of its grouping sets, is served, guaranteed and priced.
+
+Plans are explained by the same offers as they are answered by. The receipt of an answer is written from the offer and
+the levels that serve it: nothing of the data beyond what is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.answer.estimates import NOTES, Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
+from dpsql.answer.result import ColumnReceipt, Receipt
+from dpsql.cascade.reader import Reader
+from dpsql.cascade.serving import Serving
+from dpsql.cascade.servings import servings_of
+from dpsql.errors import AccessError
+from dpsql.mechanism.calibrate import (
+    Calibration,
+    calibrate,
+    guarantee,
+    independent_guarantee,
+    window_guarantee,
+)
+from dpsql.mechanism.csh import selection_note
+from dpsql.mechanism.histogram import Histogram, Shape
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.estimates import BoundedValue
+from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.identity import base_hash, part_hash, statistic_hash
+from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery, PrivateQuery
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A query of one frame as it is to be served; nothing is charged, read or drawn yet.
+
+    Attributes:
+        query: on the current generation of its frame.
+        histogram: how the presence count is noised.
+        servings: how each statistic is served, presence first.
+        epsilon, delta: guarantee of what is served together with the keys that are shown, both rounded up.
+        asked_nano: level in nano-rho that was asked for, all statistics together.
+        items: the price.
+
+    """
+
+    query: FrameQuery
+    histogram: Histogram
+    servings: tuple[Serving, ...]
+    epsilon: float
+    delta: float
+    asked_nano: int
+    items: tuple[ChargeItem, ...]
+
+    @property
+    def presence(self) -> Serving:
+        """How the presence count is served."""
+        return self.servings[0]
+
+    @property
+    def rho_nano(self) -> int:
+        """Levels that are served, added up."""
+        return sum(serving.level.rho_nano for serving in self.servings)
+
+    @property
+    def noise(self) -> dict[Statistic, float]:
+        """Standard deviation of each statistic's point, in the units of the aggregate."""
+        levels = (serving.level for serving in self.servings)
+        return {one.statistic: noise_sigma(one.statistic, one.sigma, self.histogram) for one in levels}
+
+
+def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tuple[Offer, ...]:
+    """How queries of frames that are released together are served.
+
+    Args:
+        parts: as `current` gives them.
+        state: the state file.
+        reader: who asks, with their clearance, which holds for all parts together.
+
+    Raises:
+        AccessError, CalibrationError: nothing was charged or read.
+
+    """
+    calibrations = [calibrate(part, held_histogram(part, state)) for part in parts]
+    asked_nano = sum(calibration.rho_nano for calibration in calibrations)
+    offers = []
+    for part, calibration in zip(parts, calibrations, strict=True):
+        servings = servings_of(part, calibration, state, reader, asked_nano)
+        guaranteed = _guarantee(part, calibration, servings)
+        items = _charge_items(part, servings)
+        offers.append(Offer(part, calibration.histogram, servings, *guaranteed, calibration.rho_nano, items))
+    return tuple(offers)
+
+
+def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
+    """The query on the last generation of its frames, or on the next where a refresh is asked for.
+
+    Raises:
+        AccessError: a reader with a limit asks for a refresh, which adds to what they hold of the same rows.
+
+    """
+    # units of sums are bounded by the salt of the finest frame's generation, which comes first
+    return query.mapped(lambda part: current_frame(part, state, reader))
+
+
+def current_frame(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
+    """The same of the query of one frame.
+
+    Raises:
+        AccessError: as `current`.
+
+    """
+    refresh = query.request.refresh
+    if refresh and reader.has_limit:
+        raise AccessError(
+            f"a refresh is one more release of the same rows, and {reader.name!r} has a limit; the curator can refresh"
+        )
+    last = state.side_table.generation(base_hash(query.frame))
+    generation = 0 if last is None else last + refresh
+    return replace(query, frame=replace(query.frame, generation=generation))
+
+
+def held_histogram(query: FrameQuery, state: State) -> Histogram:
+    """How the presence count is noised; a frame that has a point of it keeps its shape."""
+    stored = state.side_table.levels(statistic_hash(PRESENCE, query.frame))
+    shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
+    return histogram_of(query.frame, shape)
+
+
+def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serving, ...]) -> tuple[float, float]:
+    """(epsilon, delta) of what is served together with the keys that are shown, both rounded up.
+
+    Raises:
+        CalibrationError: no guarantee can be computed.
+
+    """
+    levels = tuple(serving.level for serving in servings)
+    presence, histogram, delta = servings[0], calibration.histogram, query.request.delta
+    disclosed, keys_from = (presence.disclosed, *levels[1:]), presence.keys_from
+    if query.frame.window:
+        return window_guarantee(histogram, disclosed, query.frame.window, calibration.auto_nano)
+    asked = all(
+        serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
+    )
+    single = all(serving.is_single_draw for serving in servings) and len(keys_from) <= 1
+    if asked and single and presence.tau == calibration.cut.tau:
+        return calibration.epsilon, calibration.delta
+    if len(keys_from) > 1 and presence.stands_alone:
+        rho_nano = sum(serving.guaranteed_nano for serving in servings) + calibration.auto_nano
+        return independent_guarantee(histogram, levels, rho_nano, presence.keys_delta, delta)
+    # the keys are those that charged points have shown, so what the highest of these guarantees is part of it
+    tau = keys_from[0].tau if keys_from else None
+    others = math.fsum(keys.delta for keys in keys_from if keys.rho_nano < presence.disclosed.rho_nano)
+    epsilon, total = guarantee(histogram, disclosed, tau, delta, calibration.auto_nano)
+    return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
+
+
+def _charge_items(query: FrameQuery, servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
+    """The price: each draw and its imprecision, and the thresholds that are due."""
+    items = []
+    for serving in servings:
+        rho_nano = sum(draw.fresh.rho_nano for draw in serving.draws)
+        # each part is rounded up by itself, as it is where it is stored
+        parts = (*(draw.fresh.noise_delta for draw in serving.draws), *(step.delta for step in serving.steps))
+        delta_units = sum(map(delta_units_up, parts))
+        if rho_nano or delta_units:
+            items.append(ChargeItem(statistic_hash(serving.statistic, query.frame), rho_nano, delta_units))
+    return tuple(items)
+
+
+def with_price(receipt: Receipt, charged: Charged) -> Receipt:
+    """The receipt with what was charged."""
+    return replace(
+        receipt,
+        charged_rho=charged.rho_nano / NANO_PER_RHO,
+        charged_delta=charged.delta_units / DELTA_UNITS_PER_ONE,
+        reused=not charged.charge_ids,
+    )
+
+
+def make_receipt(offer: Offer) -> Receipt:
+    """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
+    query, frame = offer.query, offer.query.frame
+    return Receipt(
+        query_hash=part_hash(query),
+        table=frame.rows.table,
+        version=frame.rows.version,
+        unit=frame.rows.unit,
+        mechanism=offer.histogram.name,
+        rho=(offer.rho_nano + sum(query.histogram_levels.values())) / NANO_PER_RHO,
+        epsilon=offer.epsilon,
+        delta=offer.delta,
+        charged_rho=0.0,
+        charged_delta=0.0,
+        reused=True,
+        max_groups=frame.bounding.max_groups,
+        max_keys=frame.key_count,
+        threshold=shown_threshold(frame, offer.presence.tau, query.request.min_units),
+        columns=column_receipts(query, offer.histogram, offer.noise),
+        notes=notes(offer),
+    )
+
+
+def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | None:
+    """The number that a noisy count of units must exceed for its key to be shown.
+
+    After top-k or of a sketch it stands on top of what was subtracted, which is itself an answer and no part of this.
+    """
+    if tau is None:
+        return float(min_units) if min_units > 1 else None
+    if frame.bounding.sparsity:
+        return 1.0 + tau
+    return max(frame.bounding.minimum_units, min_units) + tau
+
+
+def column_receipts(
+    query: FrameQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
+) -> tuple[ColumnReceipt, ...]:
+    """The noise of every result column that is one aggregate, from that of the statistics' values."""
+    found, frame = [], query.frame
+    for column in query.finish.columns:
+        if column.estimate is None:
+            continue
+        name, estimate = column.name, query.estimates[column.estimate]
+        value = estimate.value
+        statistic = value.linears[0].statistic or PRESENCE
+        if isinstance(value, BoundedValue):
+            found.append(ColumnReceipt(name, estimate.name, value.bounds, None, None, None, None, statistic.lattice))
+            continue
+        l2 = histogram.sum_l2(statistic)
+        if statistic == PRESENCE and frame.bounding.sparsity:
+            # what a floor is subtracted from may all move because of a unit with one group
+            l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
+        largest = norms_of(value, query.groups, histogram).max(initial=0.0)
+        sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
+        linf, half_width_95 = statistic.radius * frame.finer_per_group, Z_95 * sigma
+        bounds, lattice = statistic.interval, statistic.lattice
+        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, half_width_95, lattice))
+    return tuple(found)
+
+
+def notes(offer: Offer) -> tuple[str, ...]:
+    """Rules that shape the answer and that its numbers alone do not show."""
+    query, frame = offer.query, offer.query.frame
+    bounding = frame.bounding
+    max_groups = bounding.max_groups
+    found = [f"rows where {frame.rows.unit_column.sql} is NULL are left out", *frame.rows_sql.cuts]
+    if bounding.counted_groups:
+        found.append(
+            f"a unit in n groups, more than {max_groups}, counts in each with weight sqrt({max_groups} / n)"
+            f", in at most {bounding.counted_groups} groups, so counts and sums over such units are too low"
+        )
+    elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
+        found.append(
+            f"each unit counts in at most {max_groups} groups; which ones is chosen by a secret hash, "
+            "so sums over few groups of units with many are too low"
+        )
+    if bounding.finer:
+        keys = ", ".join(key.sql for key in bounding.finer.keys)
+        found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
+    if query.auto:
+        found += _auto_notes(query)
+    if query.total:
+        found.append("errors differ by row; what is stated of a column is the largest of them")
+    if isinstance(query.groups, Buckets):
+        found.append("groups are added up from a release by finer keys, and a unit counts in each of these")
+    if frame.factorised:
+        found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
+    if frame.has_private_keys:
+        found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
+    found += _level_notes(offer.presence)
+    if bounding.sparsity:
+        if query.request.min_units > 1:
+            found.append(
+                f"of these, groups whose noisy count of units exceeds {query.request.min_units} by the threshold, too"
+            )
+        found.append(selection_note(bounding.sparsity))
+    found += [
+        f"of one unit at most {most:.9g} distinct values count in a group; which ones is chosen by a secret hash"
+        for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
+    ]
+    found += [
+        f"quantiles of {statistic.value_sql} are read from {cells.count} cells, each of them "
+        f"{(cells.high - cells.low) / cells.count:.9g} wide"
+        for statistic in query.statistics
+        if (cells := statistic.histogram)
+    ]
+    kinds = dict.fromkeys(type(estimate.value) for estimate in query.estimates)
+    found += [NOTES[kind] for kind in kinds if kind in NOTES]
+    if any(statistic.row_cap for statistic in query.statistics):
+        found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")
+    return tuple(found)
+
+
+def _level_notes(presence: Serving) -> Iterator[str]:
+    """Levels that an answer tells of beside that of its numbers."""
+    disclosed_nano = presence.disclosed.rho_nano
+    is_beyond = disclosed_nano > presence.level.rho_nano
+    if is_beyond and presence.keys_from:
+        yield (
+            f"rho is that of the numbers; which keys there are was shown by a release with a count of units at rho = "
+            f"{disclosed_nano / NANO_PER_RHO:.9g}, which epsilon and delta cover"
+        )
+    if len(presence.keys_from) > 1 and presence.stands_alone:
+        beside_nano = presence.guaranteed_nano - disclosed_nano
+        yield (
+            "keys of independent releases that this reader holds are shown, too: epsilon and delta cover these, at "
+            f"rho = {beside_nano / NANO_PER_RHO:.9g} more"
+        )
+    if is_beyond and not presence.keys_from:
+        yield (
+            "counts were made of others with discrete noise, whose lattice shows through: epsilon and delta are those "
+            f"of counts at rho = {disclosed_nano / NANO_PER_RHO:.9g}"
+        )
+
+
+def _auto_notes(query: FrameQuery) -> Iterator[str]:
+    for asked, level in zip(query.auto, query.auto_levels, strict=True):
+        if isinstance(asked, AutoGroups):
+            yield (
+                f"AUTO chose max_groups = {query.frame.bounding.max_groups} from a noisy histogram of units by their "
+                f"number of groups, {_chosen_at(level)}"
+            )
+        else:
+            yield (
+                f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "
+                f"noisy histograms of units by their largest and smallest values, {_chosen_at(level)}; what "
+                "lies outside is clamped"
+            )
+
+
+def _chosen_at(level: AutoLevel) -> str:
+    """The level of a histogram, and whether its choice lasts."""
+    at = f"at rho = {level.rho_nano / NANO_PER_RHO:.9g}, which is part of rho"
+    if level.is_sure:
+        return f"{at} and paid once for this version of the table"
+    return f"{at}; it is too noisy for a choice that lasts, so a query with more rho may get another"

@@ -1,0 +1,317 @@
+"""Step 7: points that are not stored yet, from exact values or from points that are; and what is shown of points.
+
+A rise averages the top of a cascade with a fresh release at the difference of levels. Every other new point is made of
+stored ones. The keys of a frame never change: public keys are all there from the start, private ones are frozen. What a
+reader sees of stored points is post-processing of what was paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpsql.answer.estimates import COLUMNS, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
+from dpsql.answer.exact import Exact
+from dpsql.answer.offer import Offer
+from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
+from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
+from dpsql.errors import StateError
+from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
+from dpsql.model.estimates import UNITS
+from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.identity import frame_hash, statistic_hash
+from dpsql.model.private_query import Buckets
+from dpsql.noise.entropy import NoiseSource
+from dpsql.noise.rounded_gaussian import RoundedGaussian
+from dpsql.noise.running_totals import FractionalSum
+from dpsql.state import Point, SideTable, Threshold, delta_units_up
+
+
+@dataclass(frozen=True)
+class _Cascade:
+    """One statistic of a frame with what is stored of it, and the new points that are to be stored."""
+
+    frame: Frame
+    serving: Serving
+    histogram: Histogram
+    exact: Exact
+    side_table: SideTable
+    noise_source: NoiseSource
+    new: list[Point] = field(default_factory=list)
+
+    def placed(self, rho_nano: int, release_nano: int = 0) -> Placed:
+        """A stored point, or a new one.
+
+        Raises:
+            StateError: it is of another grid.
+
+        """
+        stored = self.side_table.point(statistic_hash(self.serving.statistic, self.frame), rho_nano, release_nano)
+        point = next((one for one in self.new if one.rho_nano == rho_nano), stored)
+        if not point or point.lattice_exponent != self.serving.statistic.noise_exponent:
+            raise StateError("a stored point is not what its frame needs; declare a new version of the table")
+        return Placed(rho_nano, point.sigma, NoisyHistogram(point.values, point.floor))
+
+
+def new_points(
+    frame: Frame,
+    histogram: Histogram,
+    servings: tuple[Serving, ...],
+    exact: Exact,
+    side_table: SideTable,
+    noise_source: NoiseSource,
+) -> tuple[list[Point], list[Threshold]]:
+    """Draw and make what is not stored.
+
+    Args:
+        frame: what is grouped.
+        histogram: how the presence count is noised.
+        servings: how each statistic is served.
+        exact: exact values of what is drawn.
+        side_table: where points are stored.
+        noise_source: where noise comes from.
+
+    Returns:
+        New points, and thresholds for points that are stored and have none; all of it is stored before anything is
+        shown.
+
+    """
+    points: list[Point] = []
+    thresholds: list[Threshold] = []
+    for serving in servings:
+        cascade = _Cascade(frame, serving, histogram, exact, side_table, noise_source)
+        for step in serving.steps:
+            if isinstance(step, KeySelection):
+                hashed, paid = statistic_hash(serving.statistic, frame), delta_units_up(step.delta)
+                thresholds.append(Threshold(hashed, step.rho_nano, step.tau, paid))
+            else:
+                cascade.new.append(_drawn(cascade, step) if isinstance(step, Draw) else _lowered(cascade, step))
+        points += cascade.new
+    return points, thresholds
+
+
+def _drawn(cascade: _Cascade, draw: Draw) -> Point:
+    statistic, histogram, source = cascade.serving.statistic, cascade.histogram, cascade.noise_source
+    level, exact = draw.fresh, cascade.exact.values[cascade.serving.statistic]
+    if statistic == PRESENCE:
+        noisy = histogram.draw(exact, cascade.exact.floor, level.sigma, source)
+    else:
+        noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, source), 0)
+    if draw.top_nano:
+        noisy = risen(cascade.placed(draw.top_nano), Placed(level.rho_nano, level.sigma, noisy))
+    return _point(cascade, draw, noisy)
+
+
+def _lowered(cascade: _Cascade, step: Lowering) -> Point:
+    noise = noise_of(cascade.serving.statistic, cascade.histogram, cascade.noise_source)
+    high, *low = (cascade.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
+    made = lowered(high, low[0] if low else None, step.level.rho_nano, noise)
+    release_nano = cascade.serving.release_nano
+    return _point(cascade, step, made, release_nano or high.rho_nano, release_nano)
+
+
+def _point(
+    cascade: _Cascade,
+    step: Draw | Lowering,
+    noisy: NoisyHistogram,
+    source_nano: int | None = None,
+    release_nano: int = 0,
+) -> Point:
+    statistic, histogram = cascade.serving.statistic, cascade.histogram
+    counts = statistic == PRESENCE
+    return Point(
+        statistic_hash=statistic_hash(statistic, cascade.frame),
+        rho_nano=step.level.rho_nano,
+        frame_hash=frame_hash(cascade.frame),
+        values=noisy.values,
+        lattice_exponent=statistic.noise_exponent,
+        sigma=step.level.sigma,
+        tau=step.tau,
+        threshold_delta_units=delta_units_up(step.delta),
+        correlation=histogram.correlation if counts else 0.0,
+        floor=noisy.floor,
+        floor_correlation=histogram.floor_correlation if counts else None,
+        source_rho_nano=source_nano,
+        release_rho_nano=release_nano,
+        cells=statistic.cells,
+    )
+
+
+def noisy_values(
+    exact: npt.NDArray[np.int64], statistic: Statistic, sigma: float, histogram: Histogram, source: NoiseSource
+) -> npt.NDArray[np.int64]:
+    """Exact lattice values, in steps of the noise, plus Gaussian noise of standard deviation ``sigma`` rounded to them.
+
+    *Guarantee*: with sigma = sum_l2 / sqrt(2 rho) the vector is rho-zCDP for adding or removing all rows of one unit,
+    up to the draws' precision: the histogram says what is noised, and by how much one unit moves it in the l2 norm.
+    *Source*: Bun and Steinke 2016, Proposition 1.6; rounding is post-processing (docs/proofs/rounded-gaussian.md).
+    *Assumes*: entries are below 2**62 in size (`bound` clamps them) and ``sigma`` is that of a `Level`, hence can be
+    drawn. A draw is below 2**49 steps in size, so the result fits 64 bits, and nothing here fails on what the data are.
+    *Shapes*: one entry a key; of a histogram one a key and cell, a key's cells side by side.
+    *Randomness*: one draw per entry.
+    """
+    noise = source.draw(RoundedGaussian(sigma * 2.0**-statistic.noise_exponent), len(exact))
+    shift = statistic.lattice_exponent - statistic.noise_exponent
+    if statistic.cells == 1:
+        return histogram.spread(exact, shift) + noise
+    return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
+
+
+def shown_keys(
+    counts: npt.NDArray[np.float64], floor: float, tau: float | None, min_units: int
+) -> npt.NDArray[np.intp]:
+    """Ids of the keys that may be shown.
+
+    Args:
+        counts: noisy presence counts less the floor.
+        floor: what was subtracted from them, as it is shown.
+        tau: threshold that was charged; None if the keys are public.
+        min_units: the reader's own rule, on counts with their floor; above 1 it is post-processing of what may be
+            shown anyway.
+
+    """
+    if tau is None:
+        passes = counts > min_units if min_units > 1 else np.ones(len(counts), dtype=np.bool_)
+    else:
+        passes = counts > 1.0 + tau
+        if min_units > 1:
+            passes &= counts + floor > min_units + tau
+    return np.flatnonzero(passes)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Values that are shown.
+
+    Attributes:
+        values: of every statistic.
+        whole: of estimates that are rounded together with others, by their number.
+        roundings: how many roundings are in each of these.
+
+    """
+
+    values: Mapping[Statistic, NoisyValues]
+    whole: Mapping[int, npt.NDArray[np.float64]]
+    roundings: int
+
+
+def noisy_table(offer: Offer, side_table: SideTable, agreed: Agreed | None = None) -> pa.Table:
+    """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        side_table: where points and keys are stored.
+        agreed: values of all keys, in place of those that are read from the points; public keys only.
+
+    """
+    query, histogram = offer.query, offer.histogram
+    points = {serving.statistic: served_point(serving, query.frame, side_table) for serving in offer.servings}
+    shown = _shown(offer, points[PRESENCE], side_table)
+    added, lost = _floors(query.frame, points[PRESENCE])
+    # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
+    first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
+    if not agreed:
+        read = {
+            statistic: read_values(
+                statistic,
+                point_values(point).reshape(-1, statistic.cells)[first].ravel()
+                + (added if statistic == PRESENCE else 0.0),
+                noise_sigma(statistic, point.sigma, histogram),
+                histogram,
+            )
+            for statistic, point in points.items()
+        }
+        agreed = Agreed(read, {}, 1)
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+    if query.frame.keys:
+        keys = _stored_keys(query.frame, side_table)
+        if isinstance(query.groups, Buckets):
+            keys = _bucket_keys(query.groups, keys)
+        taken = keys.take(pa.array(shown))
+        columns = {name: taken.column(name) for name in taken.column_names}
+    frame = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost)
+    for i, estimate in enumerate(query.estimates):
+        column = COLUMNS[type(estimate.value)](estimate, estimate.value, frame)
+        value = agreed.whole.get(i, column.value)[then]
+        columns[f"agg_{i}"] = pa.array(np.rint(value) if estimate.type == "BIGINT" else value, from_pandas=True)
+        columns[f"agg_{i}_low"] = pa.array(column.low[then])
+        columns[f"agg_{i}_high"] = pa.array(column.high[then])
+    if not columns:
+        columns["nothing"] = pa.array(np.zeros(len(shown)))
+    return pa.table(columns)
+
+
+def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
+    """Keys of the groups that are shown, in the order in which the frame holds them."""
+    frame = offer.query.frame
+    shown = _shown(offer, served_point(offer.presence, frame, side_table), side_table)
+    return _stored_keys(frame, side_table).take(pa.array(shown))
+
+
+def served_point(serving: Serving, frame: Frame, side_table: SideTable) -> Point:
+    """The point that a statistic of a frame is served by."""
+    return _stored_point(serving.statistic, frame, side_table, serving.level.rho_nano, serving.pin.release_rho_nano)
+
+
+def _stored_point(
+    statistic: Statistic, frame: Frame, side_table: SideTable, rho_nano: int, release_nano: int = 0
+) -> Point:
+    point = side_table.point(statistic_hash(statistic, frame), rho_nano, release_nano)
+    if not point:
+        raise AssertionError("what is served is stored")
+    return point
+
+
+def _stored_keys(frame: Frame, side_table: SideTable) -> pa.Table:
+    keys = side_table.frame_keys(frame_hash(frame))
+    if keys is None:
+        raise AssertionError("what is served has keys")
+    return keys
+
+
+def _shown(offer: Offer, served: Point, side_table: SideTable) -> npt.NDArray[np.intp]:
+    """Groups that may be shown: those that charged points have shown, and that pass the reader's own rule."""
+    query = offer.query
+    if not query.frame.has_private_keys:
+        counts = added_up(UNITS, query.groups, offer.histogram.values(point_values(served)))
+        return shown_keys(counts, 0.0, None, query.request.min_units)
+    passed = np.zeros(len(served.values), dtype=np.bool_)
+    for keys in offer.presence.keys_from:
+        point = _stored_point(PRESENCE, query.frame, side_table, keys.rho_nano)
+        passed[shown_keys(point_values(point), 0.0, keys.tau, 1)] = True
+    if query.request.min_units > 1:
+        floor, _ = _floors(query.frame, served)
+        own = np.zeros(len(passed), dtype=np.bool_)
+        own[shown_keys(point_values(served) + floor, 0.0, offer.presence.tau or 0.0, query.request.min_units)] = True
+        passed &= own
+    return np.flatnonzero(passed)
+
+
+def point_values(point: Point) -> npt.NDArray[np.float64]:
+    """What is stored, in the aggregate's units; of a presence count less the floor."""
+    return point.values.astype(np.float64) * 2.0**point.lattice_exponent
+
+
+def _floors(frame: Frame, presence: Point) -> tuple[float, float]:
+    """What is added to every count again, and how much more may be missing from it.
+
+    What a sketch subtracted is no part of a count for sure: of any one key it is something from nothing to all of it.
+    """
+    floor = presence.floor * 2.0**presence.lattice_exponent
+    if not frame.bounding.sparsity or frame.bounding.sparsity.kind == "top_k":
+        return floor, 0.0
+    minimum = float(frame.bounding.minimum_units - 1)
+    return minimum, max(0.0, floor - minimum)
+
+
+def _bucket_keys(buckets: Buckets, keys: pa.Table) -> pa.Table:
+    """Keys of groups of buckets, and one bucket of each, in the order of `Sequences.group_sums`."""
+    ids = Sequences(buckets.ordering, 0).first_ids(buckets.places)
+    named = {f"key_{i}": f"key_{source}" for i, source in enumerate(buckets.sources) if source is not None}
+    taken = keys.take(pa.array(ids))
+    columns = {name: taken.column(column) for name, column in named.items()}
+    return pa.table(columns | {"bucket": taken.column(f"key_{buckets.ordering.axis}")})

@@ -1,0 +1,298 @@
+"""Policy and schemas as the planner reads them: no rows of protected tables, no state of the ledger."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dpsql.answer.links import key_paths, link_steps, linked, unit_column
+from dpsql.cascade.reader import Reader
+from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
+from dpsql.errors import PolicyError, SchemaError, StateError
+from dpsql.mechanism import registry
+from dpsql.model.environment import Column, DeclaredVersion, Environment, LevelRules, TableRules, TableSchema, folded
+from dpsql.model.frame import Places, PublicKeys
+from dpsql.operations.dialect import quote
+from dpsql.operations.row_sql import as_condition, guarded
+from dpsql.state import Domain, Policy, ReleaseHistory, delta_from_units, rho_from_nano
+
+MAX_PUBLIC_KEYS = 1_000_000
+
+
+@dataclass(frozen=True)
+class PolicyView:
+    """The policy behind the planner's ``Rules``, for one reader: a default is never above what they may be shown."""
+
+    policy: Policy
+    reader: Reader
+
+    def rules(self, canonical: str) -> TableRules | None:
+        """Rules of a protected table; None where the table is not protected."""
+        table = self.policy.protected_table(canonical)
+        if not table:
+            return None
+        is_linked = bool(self.policy.links)
+        default_delta = table.default_delta
+        if not default_delta:
+            # a hundredth of the unit's threshold delta
+            unit = self.policy.unit(table.unit)
+            if not unit:
+                raise StateError(f"the privacy unit {table.unit!r} is missing from the state file")
+            default_delta = delta_from_units(unit.delta_threshold // 100)
+        return TableRules(
+            unit=table.unit,
+            privacy_unit_column=unit_column(self.policy, canonical) if is_linked else table.privacy_unit_column,
+            max_groups=table.max_groups,
+            max_rows_per_group=table.max_rows_per_group,
+            min_units=table.min_units or 1,
+            version=table.version,
+            levels=LevelRules(
+                default_rho=_rho(table.default_rho and int(min(table.default_rho, self.reader.most_nano))),
+                default_epsilon=table.default_epsilon,
+                default_delta=default_delta,
+                window=(rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1]))
+                if table.rho_window
+                else None,
+                ceiling=_rho(table.rho_ceiling),
+                limit=_rho(self.reader.rho_limit),
+            ),
+            links=link_steps(self.policy, canonical) if is_linked else (),
+        )
+
+    def current_version(self, canonical: str) -> str:
+        """The declared version of a protected or public table."""
+        found = self.policy.protected_table(canonical) or self.policy.public_table(canonical)
+        if not found:
+            raise SchemaError(f"the table {canonical!r} is neither protected nor public.")
+        return found.version
+
+    def versions(self, canonical: str) -> tuple[DeclaredVersion, ...]:
+        """All versions of a protected or public table, oldest first."""
+        return tuple(DeclaredVersion(one.version, one.at) for one in self.policy.versions_of(canonical))
+
+    def is_public(self, canonical: str) -> bool:
+        """Whether the curator declared the table public."""
+        return bool(self.policy.public_table(canonical))
+
+    def bounds(self, canonical: str, column: str) -> tuple[float, float] | None:
+        """Declared bounds of a column."""
+        domain = self.policy.domain(canonical, column)
+        return domain.bounds if domain else None
+
+    def has_public_keys(self, canonical: str, column: str) -> bool:
+        """Whether the column has a public list of keys."""
+        domain = self.policy.domain(canonical, column)
+        return bool(domain and (domain.keys or domain.keys_from))
+
+
+@dataclass(frozen=True)
+class SchemaView:
+    """Engine and sandbox behind the planner's ``Schemas``."""
+
+    policy: Policy
+    engine: Engine
+    sandbox: Sandbox
+    past: ReleaseHistory | None = None
+    moment: dt.datetime | None = None
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """Table or view that a name means; of a protected table that was dropped, what is remembered of it."""
+        schema = self.engine.resolve(parts)
+        if not schema:
+            return self._remembered(parts)
+        return linked(schema, self.policy, self.engine) if self.policy.links else schema
+
+    def identify(self, parts: Sequence[str]) -> str | None:
+        """Canonical name of what ``resolve`` finds; also where what leads to its unit is gone."""
+        schema = self.engine.resolve(parts) or self._remembered(parts)
+        return schema.canonical if schema else None
+
+    def earlier(self, parts: Sequence[str], version: str) -> TableSchema | None:
+        """The same as ``resolve`` where rows are not those of now: the columns of a version, and no rows."""
+        try:
+            schema = self.resolve(parts)
+        except SchemaError:
+            # a parent is gone, and is not needed
+            schema = self._remembered(parts)
+        if not schema:
+            return None
+        then = self.past.columns_of(schema.canonical, version) if self.past else ()
+        known = {folded(name) for name, _, _ in then}
+        # a column that came without a new version is as it is now
+        columns = (*(Column(*one) for one in then), *(one for one in schema.columns if folded(one.name) not in known))
+        schema = replace(schema, relation="", columns=columns)
+        return replace(schema, paths=key_paths(schema, self.policy, self.engine)) if then else schema
+
+    def _remembered(self, parts: Sequence[str]) -> TableSchema | None:
+        *prefix, name = parts
+        schema = prefix[0] if len(prefix) == 1 else "main"
+        known = {remembered.table: remembered for remembered in self.policy.remembered}
+        found = known.get(identity((schema, name))) if len(prefix) < 2 else None
+        if not found:
+            return None
+        columns = tuple(Column(*column) for column in found.columns)
+        remembered = TableSchema(found.table, "", columns, catalog_name=("", schema, name))
+        return replace(remembered, paths=key_paths(remembered, self.policy, self.engine))
+
+    def has_cast(self, before: str, after: str) -> bool:
+        """Whether DuckDB has a cast from one type to another."""
+        return self.sandbox.has_cast(before, after)
+
+    def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
+        """Types of expressions over an empty table."""
+        return self.sandbox.describe(columns, expressions)
+
+    def bind_after(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
+        """Names and types of a query over an empty answer with these columns."""
+        return self.sandbox.bind(name, columns, sql)
+
+    def is_base_table(self, schema: TableSchema) -> bool:
+        """Whether a resolved name is a base table and not a view."""
+        return self.engine.is_base_table(schema)
+
+    def view_text(self, schema: TableSchema) -> str | None:
+        """The statement that made a view of the curator's own schema; its names mean what they mean there."""
+        return self.engine.view_text(schema)
+
+    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+        """Sets of columns that a constraint keeps unique; of a table that was dropped, the keys that links lead to."""
+        if not schema.catalog_name[0]:
+            return tuple(link.parent_columns for link in self.policy.links if link.parent == schema.canonical)
+        return self.engine.unique_columns(schema)
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
+        """Most rows of a public table that agree on some columns."""
+        return self.engine.most_matches(schema, columns, version)
+
+    def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
+        """The product of the columns' public lists as it is now, as a digest and a count."""
+        lists = self._lists(columns, types)
+        with_null = tuple(values.null_count > 0 for values in lists)
+        digests = tuple(hashlib.sha256(list_blob(values)).hexdigest() for values in lists)
+        return PublicKeys(tuple(columns), tuple(map(len, lists)), digest(self._product(lists)), with_null, digests)
+
+    def list_blobs(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[bytes]:
+        """The columns' public lists, as the state file keep them."""
+        return [list_blob(values) for values in self._lists(columns, types)]
+
+    def lists_at(self, moment: dt.datetime) -> SchemaView:
+        """The same, with the public lists of keys that releases were made by at a moment."""
+        return replace(self, moment=moment)
+
+    def public_key_table(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> pa.Table:
+        """The product of the columns' public lists, with columns key_0, key_1, …
+
+        Raises:
+            PolicyError: the product has more than a million keys.
+
+        """
+        return self._product(self._lists(columns, types))
+
+    def bucket_groups(
+        self,
+        origin: tuple[str, str],
+        column: str,
+        key_type: str,
+        expressions: Sequence[str],
+        conditions: Sequence[str],
+    ) -> Places:
+        """Groups of a column's public list by expressions of it, of values that pass all conditions."""
+        (values,) = self._lists([origin], [key_type])
+        place = "place"
+        while folded(column).startswith(place):
+            place += "_"
+        # by position: a name could be the column's own
+        coarse = [f"{guarded(sql)} AS {place}_{i}" for i, sql in enumerate(expressions)]
+        positions = ", ".join(str(i + 1) for i in range(len(expressions)))
+        passing = " AND ".join(guarded(as_condition(sql)) for sql in conditions)
+        listed = (
+            f"SELECT CAST(value AS {key_type}) AS {quote(column)}, "
+            f"row_number() OVER (ORDER BY value NULLS LAST) - 1 AS {place} FROM listed"
+        )
+        where = f" WHERE {passing}" if passing else ""
+        grouping = f" GROUP BY {positions} ORDER BY {positions}" if positions else ""
+        columns = ", ".join([*coarse, f"list({place} ORDER BY {place}) AS {place}_s"])
+        table = self.sandbox.run(
+            f"SELECT {columns} FROM ({listed}){where}{grouping}", {"listed": pa.table({"value": values})}
+        )
+        return tuple(tuple(group or ()) for group in table.column(f"{place}_s").to_pylist())
+
+    def _lists(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> list[pa.Array]:
+        lists = []
+        for (table, column), key_type in zip(columns, types, strict=True):
+            domain = self.policy.domain(table, column)
+            if not domain:
+                raise PolicyError(f"column {column!r} has no public keys")
+            lists.append(self._kept(table, column, key_type) or self._values(domain, key_type))
+        count = math.prod(map(len, lists))
+        if count > MAX_PUBLIC_KEYS:
+            raise PolicyError(f"the public keys multiply to {count:,}; at most {MAX_PUBLIC_KEYS:,} are supported")
+        return lists
+
+    def _kept(self, table: str, column: str, key_type: str) -> pa.Array | None:
+        if not self.past or not self.moment:
+            return None
+        blob = self.past.list_at(table, column, key_type, self.moment)
+        return None if blob is None else pa.ipc.open_stream(blob).read_all().column(0).combine_chunks()
+
+    def _product(self, lists: Sequence[pa.Array]) -> pa.Table:
+        tables = {f"list_{i}": pa.table({f"key_{i}": values}) for i, values in enumerate(lists)}
+        names = ", ".join(f"list_{i}.key_{i}" for i in range(len(lists)))
+        return self.sandbox.run(f"SELECT {names} FROM {', '.join(tables)} ORDER BY ALL", tables)
+
+    def _values(self, domain: Domain, key_type: str) -> pa.Array:
+        if domain.keys:
+            return self.sandbox.literals(domain.keys, key_type)
+        if not domain.keys_from:
+            raise PolicyError(f"column {domain.column!r} has no public keys")
+        table, column = domain.keys_from
+        schema = self.engine.find(table)
+        if not (schema and self.policy.public_table(schema.canonical) and schema.column(column)):
+            raise SchemaError(
+                f"the public table {table!r} that lists keys is gone.", hint="The curator declares it again."
+            )
+        return self.engine.column_values(schema, column, key_type)
+
+
+def _rho(nano: int | None) -> float | None:
+    """A level as the planner reads it; None where none is declared."""
+    return None if nano is None else rho_from_nano(nano)
+
+
+def list_blob(values: pa.Array) -> bytes:
+    """A list of keys as Arrow."""
+    table = pa.table({"key": values})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    blob: bytes = sink.getvalue().to_pybytes()
+    return blob
+
+
+def environment(
+    policy: Policy, engine: Engine, sandbox: Sandbox, reader: Reader, past: ReleaseHistory | None = None
+) -> Environment:
+    """Everything outside the text that a plan depends on, at this moment.
+
+    Raises:
+        PolicyError: the instance now compares texts by something else than their bytes.
+
+    """
+    settings = engine.settings()
+    default = dict(settings)["default_collation"]
+    if folded(default) not in BYTEWISE:
+        raise PolicyError(
+            f"the database's default_collation is {default!r}; the curator must SET GLOBAL default_collation = ''"
+        )
+    return Environment(
+        policy=PolicyView(policy, reader),
+        schemas=SchemaView(policy, engine, sandbox, past),
+        settings=settings,
+        now=dt.datetime.now(dt.UTC),
+        mechanisms=registry.MECHANISMS,
+    )

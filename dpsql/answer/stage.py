@@ -1,0 +1,270 @@
+"""Steps 4 to 7 for frames that are released together: offer, charge, exact values, points.
+
+Charge, draw, store, show, in this order, one release of a frame at a time. The charge is durable before any raw row is
+read; a point is durable before anything of it is shown. What was charged but never stored was never shown, and asking
+the same again uses that charge up.
+
+Where rows changed within a version, first sums on frozen groups would mix days, and the curator is told. Nothing else
+may depend on a mark of a table. An answer, a price or a refusal that hung on the number of rows would tell of one
+person's row, so marks are read at every reading of rows, whatever they are, and decide only what the curator can see.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_exact
+from dpsql.answer.offer import Offer, make_receipt, offers_of
+from dpsql.answer.points import new_points
+from dpsql.answer.policy_view import SchemaView
+from dpsql.answer.result import Receipt
+from dpsql.cascade.reader import CURATOR, Reader
+from dpsql.engine import Engine
+from dpsql.model.frame import Frame
+from dpsql.model.identity import base_hash, frame_hash, statistic_hash
+from dpsql.model.private_query import FrameQuery
+from dpsql.operations.dialect import text_literal
+from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Who asks which query: what the releases of its frames are recorded under.
+
+    Attributes:
+        reader: who asks, with their clearance; who is charged for in the state file.
+        query_hash: of the whole query.
+        timeout_seconds: limit on reading raw data, for each frame.
+        auto_charge: what was charged for the histograms that AUTO chose by.
+
+    """
+
+    reader: Reader
+    query_hash: str
+    timeout_seconds: float | None
+    auto_charge: Charged
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Frames that are released together, with all of it that can fail before the charge; nothing is charged yet.
+
+    Attributes:
+        offers: how each frame is served.
+        readings: of each, where the exact values of what is drawn come from; None where nothing is.
+        receipts: of each, before a price is known.
+
+    """
+
+    offers: tuple[Offer, ...]
+    readings: tuple[Reading | None, ...]
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An answer as far as it is known: the table that the finish reads, and its receipt with the price."""
+
+    table: pa.Table
+    receipt: Receipt
+
+
+def prepare_stage(
+    parts: Sequence[FrameQuery], runtime: Runtime, reader: Reader, shown_keys: pa.Table | None = None
+) -> Stage:
+    """Find out how frames are served, and that they can be released; charges and reads nothing.
+
+    Args:
+        parts: as `offer.current` gives them.
+        runtime: what the steps run on.
+        reader: who asks.
+        shown_keys: keys of the groups that a frame of other rows is outside of.
+
+    Raises:
+        AccessError, CalibrationError: the reader, or the precision of the noise, does not allow it.
+        ReleaseError: the list of public keys changed since the plan, or the rows that are needed are gone.
+        SchemaError: the database cannot run a bounded query.
+
+    """
+    offers = offers_of(parts, runtime.state, reader)
+    # a text that cannot be made is found before the charge; no frame, hence no salt, is stored before it
+    readings = tuple(reading_of(offer, runtime, shown_keys) for offer in offers)
+    return Stage(offers, readings, tuple(make_receipt(offer) for offer in offers))
+
+
+def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = None) -> Reading | None:
+    """Where the exact values of what is drawn come from; None where nothing is.
+
+    Raises:
+        ReleaseError, SchemaError: as `prepare_stage`.
+
+    """
+    drawn = tuple(serving.statistic for serving in offer.servings if serving.draws)
+    return prepare_reading(offer.query.frame, drawn, runtime, shown_keys) if drawn else None
+
+
+def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
+    """Charge, then draw and make what is not stored of each frame, and store it with its release.
+
+    Raises:
+        BudgetError: nothing was charged or read.
+        EngineError: the charge stays and pays for asking again.
+        ReleaseError: AUTO chose otherwise for the same reader and level meanwhile; the charge stays.
+
+    """
+    items, charged = tuple(item for offer in stage.offers for item in offer.items), Charged()
+    if items:
+        charged = runtime.state.ledger.charge(stage.offers[0].query.frame.rows.unit, items, inquiry.reader.name)
+    for offer, reading in zip(stage.offers, stage.readings, strict=True):
+        _release_frame(offer, reading, charged.part(offer.items), runtime, inquiry)
+    return charged
+
+
+def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
+    """Draw and make what is not stored, and store it with its release."""
+    frame, state = part.query.frame, runtime.state
+    exact = NOTHING_READ
+    marks: tuple[TableMark, ...] = ()
+    if reading:
+        exact = read_exact(reading, _salt(frame, runtime), runtime, inquiry.timeout_seconds)
+        if reading.needs_data:
+            marks = read_marks(frame.rows.table_versions, runtime.engine)
+    changed = tuple(mark.table for mark in marks if state.history.differences(mark))
+    release = _release(part, inquiry.auto_charge.beside(charged), changed, inquiry, runtime.asked_at)
+    points, thresholds = new_points(frame, part.histogram, part.servings, exact, state.side_table, runtime.noise_source)
+    additions = Additions(
+        new_keys=exact.new_keys,
+        points=points,
+        charge_ids=charged.charge_ids,
+        release=release,
+        snapshot=exact.snapshot,
+        thresholds=thresholds,
+        choices=_choices(part.query, inquiry.reader),
+        marks=marks,
+        lists=_new_lists(frame, runtime),
+        pins=tuple(serving.pin for serving in part.servings),
+    )
+    state.side_table.store(frame_hash(frame), additions)
+    if changed and runtime.logs_changes:
+        log_changes(release)
+
+
+def _salt(frame: Frame, runtime: Runtime) -> bytes:
+    """The salt by which units are bounded; the frame is stored, and its finer one, if they are not yet."""
+    kept = [
+        runtime.state.side_table.frame_salt(
+            frame_hash(one),
+            one.rows.unit,
+            [name for name, _ in one.rows.table_versions],
+            base_hash(one),
+            one.generation,
+        )
+        for one in filter(None, (frame, frame.bounding.finer))
+    ]
+    return kept[-1]
+
+
+def _choices(query: FrameQuery, reader: Reader) -> tuple[AutoChoice, ...]:
+    """What AUTO chose by, so that the same question at the same level stays the same for its reader."""
+    return tuple(
+        AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, reader.rho_limit)
+        for level in query.auto_levels
+    )
+
+
+def _new_lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
+    """The public lists of the frame's keys that are others than those that the state file know last."""
+    found: list[KeyList] = []
+    for one in filter(None, (frame, frame.bounding.finer)):
+        # an earlier version has the lists of its time
+        if not one.public_keys or not one.rows_sql.relation:
+            continue
+        public, types = one.public_keys, [key.type for key in one.keys]
+        listed = list(zip(public.columns, types, public.list_digests, strict=True))
+        if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
+            continue
+        blobs = SchemaView(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
+        found += [
+            KeyList(*column, kind, digest, blob)
+            for (column, kind, digest), blob in zip(listed, blobs, strict=True)
+            if hashlib.sha256(blob).hexdigest() == digest
+        ]
+    return found
+
+
+def _release(
+    part: Offer, charged: Charged, changed: tuple[str, ...], inquiry: Inquiry, asked_at: dt.datetime
+) -> Release:
+    """The record of one frame's release; who is shown it is shown what AUTO chose by, too."""
+    frame, histograms = part.query.frame, part.query.histogram_levels
+    return Release(
+        analyst=inquiry.reader.name,
+        query_hash=inquiry.query_hash,
+        at=asked_at,
+        statistics=(*(statistic_hash(serving.statistic, frame) for serving in part.servings), *histograms),
+        levels=(
+            *((serving.disclosed.rho_nano, serving.release_nano) for serving in part.servings),
+            *((level, 0) for level in histograms.values()),
+        ),
+        mechanism=part.histogram.name,
+        rho_nano=part.rho_nano,
+        epsilon=part.epsilon,
+        delta=part.delta,
+        charged_rho_nano=charged.rho_nano,
+        charged_delta_units=charged.delta_units,
+        reused=not charged.charge_ids,
+        table_versions=frame.rows.table_versions,
+        changed=changed,
+    )
+
+
+_OWN = logging.getLogger("dpsql")
+# what others ask is told where the curator has set up a log, and on no screen by itself
+_OF_OTHERS = logging.getLogger("dpsql.curator")
+_OF_OTHERS.addHandler(logging.NullHandler())
+
+
+def read_marks(table_versions: Sequence[tuple[str, str]], engine: Engine) -> tuple[TableMark, ...]:
+    """The marks of tables in their versions, as they are now."""
+    found = engine.marks([table for table, _ in table_versions])
+    return tuple(
+        TableMark(table, version, tuple(found[table].items())) for table, version in table_versions if table in found
+    )
+
+
+def log_changes(release: Release) -> None:
+    """Tell the log what the curator should declare."""
+    logger = _OWN if release.analyst == CURATOR else _OF_OTHERS
+    for sentence in change_sentences(release):
+        logger.warning("%s", sentence)
+
+
+def warnings_now(state: State, engine: Engine) -> tuple[str, ...]:
+    """A sentence for each table whose rows changed since its current version was first read."""
+    policy = state.policy()
+    current = [(one.table, one.version) for one in policy.tables]
+    current += [(one.table, one.version) for one in policy.public]
+    marks = read_marks(current, engine)
+    return tuple(change_sentence(mark.table, mark.version) for mark in marks if state.history.differences(mark))
+
+
+def change_sentence(table: str, version: str) -> str:
+    """What happened, what comes of it, and the statement to write."""
+    name = text_literal(table.removeprefix("main."))
+    return (
+        f"{table} changed since its version {version} was first read: stored answers stay those of then, and what is "
+        "asked first now, as a sum over groups that were stored, mixes rows of different days; write CALL "
+        f"dp_new_version({name})"
+    )
+
+
+def change_sentences(release: Release) -> list[str]:
+    """The same for each table that a release read in another state."""
+    versions = dict(release.table_versions)
+    return [change_sentence(table, versions[table]) for table in release.changed]

@@ -1,0 +1,222 @@
+"""Which groups of a unit are kept and what they hold, in three formulations of one result.
+
+Kept are the max_groups groups of a unit with the least priority, a hash of the unit, the key and the frame's salt,
+ties by the key; each with one integer per statistic. Every formulation computes the priority from the real unit and the
+real key, so all of them keep the same groups, and one unit's rows have no say in what another unit keeps. A hash of the
+codes of a dictionary would give them one: codes depend on everybody's rows.
+
+    groups_first  rows are grouped by unit and key; then a window over the groups
+    rows_first    a window over the rows; then the rows that are left are grouped
+    native        one pass with GROUP BY unit and an aggregate in C (udfs/native/dpsql_native.c), over codes of keys
+                  that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
+
+Which one runs is decided by speed. It may depend on the data, as the time of a query does; no bit of a result does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
+
+Formulation = Literal["groups_first", "rows_first", "native"]
+
+NATIVE_PROBE = (
+    "SELECT unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
+    (7, 1, 1, 5),
+)
+"""A query and its one row, where the library is the one that this module is written for."""
+
+_CAPACITIES = (1, 2, 4, 8, 16, 32, 64)
+_MOST_FLAGS = _MOST_SUMS = 4
+_STATE_BYTES_PER_ROW = 64
+"""The native states of all units may take this much for each row, about what the other formulations need for it."""
+_ROWS_PER_GROUP = 1.5
+"""With fewer rows of a unit in a group a window over rows is faster than grouping them all (benchmarks/bounding.py)."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Approximate numbers of rows, units, keys, and pairs of both, of which the choice of a formulation is made."""
+
+    rows: int
+    units: int
+    keys: int
+    pairs: int
+
+
+@dataclass
+class _Arguments:
+    """What the native aggregate is given, each expression once, with its place."""
+
+    flags: dict[str, int] = field(default_factory=dict)
+    sums: dict[str, int] = field(default_factory=dict)
+
+    def flag(self, sql: str) -> str:
+        """The column with the number of rows where the condition holds."""
+        return f"true_{self.flags.setdefault(sql, len(self.flags))}"
+
+    def summed(self, sql: str) -> tuple[str, str]:
+        """The columns with number and sum of the values that are not NULL."""
+        place = self.sums.setdefault(sql, len(self.sums))
+        return f"count_{place}", f"sum_{place}"
+
+
+def chooses_groups(frame: Frame) -> bool:
+    """Whether groups are chosen at all, so that there is more than one formulation."""
+    return bool(frame.keys) and frame.bounding.max_groups is not None
+
+
+def fastest(frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, *, has_native: bool) -> Formulation:
+    """The formulation that is fastest at these sizes, and needs no more memory than the others."""
+    if has_native:
+        unit_bytes = state_bytes(frame, list(enumerate(others)))
+        # a dictionary pays only where keys repeat
+        repeats = 2 * sizes.keys <= sizes.rows
+        if repeats and unit_bytes and sizes.units * unit_bytes <= sizes.rows * _STATE_BYTES_PER_ROW:
+            return "native"
+    return "rows_first" if sizes.rows < _ROWS_PER_GROUP * sizes.pairs else "groups_first"
+
+
+def fastest_in_the_end(frame: Frame, others: tuple[Statistic, ...], *, has_native: bool) -> Formulation:
+    """The formulation that is fastest where units and keys repeat without end.
+
+    The more rows there are, the more of them a unit, a key and a pair of both has. Hence what some rows choose, all
+    rows do, if it is this one.
+    """
+    return fastest(frame, others, Sizes(rows=2, units=0, keys=0, pairs=0), has_native=has_native)
+
+
+def kept_ctes(
+    frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str, formulation: Formulation
+) -> str:
+    """The common table expressions from ``rows`` to ``kept``, with the keys (or their codes) and v_1, v_2, ….
+
+    The native one leaves a dictionary ``codes`` behind, which has the keys.
+    """
+    keys, most = frame.key_columns, frame.bounding.counted_groups or frame.bounding.max_groups
+    if formulation == "native":
+        return _native(frame, others, salt, per_row)
+    values = "".join(f", {_value_of_rows(i, statistic)} AS v_{i}" for i, statistic in others)
+    selected = f"SELECT unit, {''.join(f'{key}, ' for key in keys)}1 AS present{values}"
+    group_by = f"GROUP BY {', '.join(['unit', *keys])}"
+    if formulation == "rows_first":
+        order = f"{_priority(keys, salt)} ASC, {_in_order(keys)}"
+        return (
+            f"kept_rows AS (SELECT * FROM {per_row} WHERE unit IS NOT NULL "
+            f"QUALIFY dense_rank() OVER (PARTITION BY unit ORDER BY {order}) <= {most}),\n"
+            f"kept AS ({selected} FROM kept_rows {group_by})"
+        )
+    return (
+        f"per_group AS ({selected} FROM {per_row} WHERE unit IS NOT NULL {group_by}),\n"
+        f"kept AS ({kept_sql(keys, most, salt)})"
+    )
+
+
+def kept_sql(keys: list[str], max_groups: int | None, salt: bytes) -> str:
+    """Body of ``kept``, which reads ``per_group``."""
+    if not keys or max_groups is None:
+        return "SELECT * FROM per_group"
+    return (
+        "SELECT * FROM per_group QUALIFY "
+        f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)}) <= {max_groups}"
+    )
+
+
+def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str) -> str:
+    keys = frame.key_columns
+    listed = ", ".join(keys)
+    matches = " AND ".join(f"listed_rows.{key} IS NOT DISTINCT FROM codes.{key}" for key in keys)
+    values, arguments = _native_values(others)
+    names = [f"listed_rows.{key}" for key in keys]
+    most = f"{frame.bounding.max_groups}::INTEGER"
+    given = ", ".join([most, _priority(names, salt), "codes.code", *arguments.flags, *arguments.sums])
+    return (
+        f"listed_rows AS NOT MATERIALIZED (SELECT * FROM {per_row} WHERE unit IS NOT NULL),\n"
+        f"codes AS MATERIALIZED (SELECT {listed}, row_number() OVER (ORDER BY {_in_order(keys)}) AS code "
+        f"FROM (SELECT DISTINCT {listed} FROM listed_rows)),\n"
+        f"members AS (SELECT unnest(dpsql_keep_{_capacity(frame)}({given}), recursive := true) "
+        f"FROM listed_rows JOIN codes ON {matches} GROUP BY unit),\n"
+        f"kept AS (SELECT code{values} FROM members)"
+    )
+
+
+def _native_values(others: list[tuple[int, Statistic]]) -> tuple[str, _Arguments]:
+    arguments = _Arguments()
+    values = ""
+    for i, statistic in others:
+        count = total = "0"
+        counted = [f"x_{i} IS NOT NULL"] if statistic.value_sql else []
+        conditions = [*counted, *([f"f_{i}"] if statistic.filter_sql else [])]
+        if statistic.kind == "sum":
+            value = f"CASE WHEN f_{i} THEN x_{i} END" if statistic.filter_sql else f"x_{i}"
+            count, total = arguments.summed(value)
+        elif statistic.kind == "rows":
+            count = arguments.flag(" AND ".join(conditions) or "true")
+        else:
+            count = arguments.flag(f"f_{i}")
+        values += f", {_group_value(statistic, count, total, f'CAST({count} > 0 AS TINYINT)')} AS v_{i}"
+    return values, arguments
+
+
+def state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
+    """Size of the native state of one unit; 0 where the library has none for it."""
+    max_groups, weighted = frame.bounding.max_groups, frame.bounding.counted_groups
+    plain = all(statistic.kind in ("units", "rows", "sum") for _, statistic in others)
+    if not plain or weighted or max_groups is None or max_groups > _CAPACITIES[-1]:
+        return 0
+    arguments = _native_values(others)[1]
+    flags, sums = len(arguments.flags), len(arguments.sums)
+    if flags > _MOST_FLAGS or sums > _MOST_SUMS:
+        return 0
+    return 16 + _capacity(frame) * (16 + 8 * flags + 24 * sums)
+
+
+def _capacity(frame: Frame) -> int:
+    """The least capacity of the library that holds max_groups."""
+    return next(capacity for capacity in _CAPACITIES if capacity >= (frame.bounding.max_groups or 1))
+
+
+def _priority(keys: list[str], salt: bytes) -> str:
+    # in some orders hash() mixes its arguments so weakly that most subsets of a unit's groups never occur;
+    # hashing the hash again makes every subset equally likely in any order
+    return f"hash(hash(unit, {', '.join(keys)}, '{salt.hex()}'))"
+
+
+def _in_order(keys: list[str]) -> str:
+    # the order is written out, because the curator may have set another default
+    return ", ".join(f"{key} ASC NULLS LAST" for key in keys)
+
+
+def _value_of_rows(i: int, statistic: Statistic) -> str:
+    condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
+    count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
+    return _group_value(statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")
+
+
+def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> str:
+    """One integer per (unit, group), inside [low_steps, high_steps] whatever the rows are.
+
+    Args:
+        statistic: what is computed.
+        count: how many rows are counted.
+        total: the sum of their values, NULL or 0 where there are none.
+        is_any: 1 where any row fulfils the filter, else 0.
+
+    """
+    scale = 2**-COUNT_LATTICE_EXPONENT
+    if statistic.kind == "units":
+        value = f"{scale} * {is_any}"
+    elif statistic.kind == "rows":
+        value = f"{scale} * {count}"
+    elif statistic.group_bounds_steps:
+        low, high = statistic.group_bounds_steps
+        value = f"CASE WHEN {count} = 0 THEN 0 ELSE least(greatest({total}, {low}), {high}) END"
+    else:
+        # more rows than the cap are scaled down to it: the same bound as a sample of them, and no chance in it
+        cap = statistic.row_cap
+        value = f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
+        value = f"CASE WHEN {count} = 0 THEN 0 ELSE {value} END"
+    # for most values the last clamp changes nothing; it holds the bound where the schema's promise (NOT NULL) fails
+    return f"CAST(least(greatest({value}, {statistic.low_steps}), {statistic.high_steps}) AS BIGINT)"

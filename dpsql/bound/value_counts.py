@@ -1,0 +1,117 @@
+"""Distinct values of a group, and its rows in the cells of a public grid: CTEs beside the bounded query.
+
+Both are counted on rows of their own; of the cells the bounded query has a column each.
+
+Distinct values, of which one unit brings in no more than a public number:
+*Guarantee*: with c values per unit and group, adding all rows of one unit raises n, the number of distinct values of a
+group that the unit is kept in, by some whole number from 0 to c, and leaves all other groups as they are; and it
+raises the number of present units, p, by 1. So n - (c/2) p moves by at most c/2 per group, and n itself by at most c.
+*Proof*: which values of a unit are kept depends on the unit's own rows (and the salt) alone. So the kept triples
+(unit, group, value) of all other units are the same with and without the unit, which adds at most c to each group that
+it is kept in. n is the size of the union over units of the kept values of a group; a union with c more values grows by
+0 to c. This holds for any notion of equal values, and whatever values other units share with the unit. ∎
+*Neighbours*: add or remove all rows of one unit. *Assumes*: `bound` keeps at most max_groups groups of a unit.
+
+Rows of a unit in cells:
+*Guarantee*: adding all rows of one unit raises the counts of a group's cells by numbers of at least 0 that add up to
+``row_cap`` at most, in at most max_groups groups, and leaves all others as they are.
+*Proof*: a row is in one cell. A unit's cell counts in a group are its rows', n of them, or where n > row_cap each of
+them times row_cap / n, rounded down to the lattice; these add up to at most min(n, row_cap). ∎
+*Neighbours*: add or remove all rows of one unit. *Assumes*: `bound` keeps at most max_groups groups of a unit.
+"""
+
+from __future__ import annotations
+
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Cells, Statistic
+
+CELL_LATTICE_EXPONENT = -8
+"""Counts of cells live on 1/256 of a row: many rows that are scaled down do not vanish one by one."""
+
+
+def distinct_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: str, salt: bytes) -> list[str]:
+    """The CTEs that number a unit's values and count what is kept of all units.
+
+    Args:
+        others: the numbered statistics, of which those of kind ``values`` are counted here.
+        keys: names of the key columns.
+        rows: what ``per_group`` reads.
+        salt: the frame's; a value's priority is a hash of it with unit, group and value.
+
+    """
+    ctes: list[str] = []
+    listed = "".join(f"{key}, " for key in keys)
+    group = ", ".join(["unit", *keys])
+    for i, statistic in others:
+        if statistic.kind != "values":
+            continue
+        passing = f" AND f_{i}" if statistic.filter_sql else ""
+        # equal priorities are told apart by the value, so that the choice never depends on the order of rows
+        priority = f"hash(hash(unit, {listed}x, '{salt.hex()}')) ASC, x ASC NULLS LAST"
+        place = f"row_number() OVER (PARTITION BY {group} ORDER BY {priority}) AS place"
+        numbered = (
+            f"SELECT {group}, x, {place} FROM (SELECT DISTINCT {group}, x_{i} AS x FROM {rows} "
+            f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing})"
+        )
+        most = statistic.high_steps >> -COUNT_LATTICE_EXPONENT
+        of_kept = matches(f"values_{i}", "kept", ["unit", *keys])
+        grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+        ctes += [
+            f"values_{i} AS (SELECT * FROM ({numbered}) WHERE place <= {most})",
+            f"counted_{i} AS (SELECT {listed}count(DISTINCT x) AS n FROM values_{i} "
+            f"SEMI JOIN kept ON {of_kept}{grouping})",
+        ]
+    return ctes
+
+
+def distinct_steps(i: int, statistic: Statistic) -> str:
+    """The recentred number of distinct values of a group, in lattice steps, from ``summed`` and ``counted_i``."""
+    n = f"CAST(coalesce(counted_{i}.n, 0) AS HUGEINT) * {2**-COUNT_LATTICE_EXPONENT}"
+    return f"{n} - CAST(summed.present AS HUGEINT) * {statistic.centre_steps}"
+
+
+def matches(left: str, right: str, columns: list[str]) -> str:
+    """A condition that rows of two relations agree on some columns, NULL being equal to NULL."""
+    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in columns) or "true"
+
+
+def cell_sql(value: str, cells: Cells) -> str:
+    """The cell that a row is in; NULL where it has no value. What is beyond the bounds is in the first or last cell."""
+    per_cell = cells.count / (cells.high - cells.low)
+    place = f"floor((CAST({value} AS DOUBLE) - {cells.low!r}::DOUBLE) * {per_cell!r}::DOUBLE)"
+    clamped = f"CAST(least(greatest({place}, 0), {cells.count - 1}) AS INTEGER)"
+    # least and greatest skip NULLs
+    return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"
+
+
+def histogram_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: str) -> list[str]:
+    """The CTEs that count a unit's rows in each cell, and add up what the kept units have.
+
+    Args:
+        others: the numbered statistics, of which those of kind ``histogram`` are counted here.
+        keys: names of the key columns.
+        rows: what ``per_group`` reads.
+
+    """
+    ctes: list[str] = []
+    listed, group = "".join(f"{key}, " for key in keys), ", ".join(["unit", *keys])
+    grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+    for i, statistic in others:
+        if statistic.kind != "histogram":
+            continue
+        passing = f" AND f_{i}" if statistic.filter_sql else ""
+        counted = (
+            f"SELECT {group}, x_{i} AS cell, CAST(count(*) AS HUGEINT) AS c FROM {rows} "
+            f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing} GROUP BY {group}, x_{i}"
+        )
+        scaled = (
+            f"CAST(CASE WHEN n > {statistic.row_cap} THEN c * {statistic.high_steps} // n "
+            f"ELSE c * {2**-statistic.lattice_exponent} END AS BIGINT)"
+        )
+        sums = ", ".join(f"sum(v) FILTER (WHERE cell = {j}) AS n_{j}" for j in range(statistic.cells))
+        ctes += [
+            f"cells_{i} AS (SELECT {group}, cell, {scaled} AS v FROM "
+            f"(SELECT *, sum(c) OVER (PARTITION BY {group}) AS n FROM ({counted})))",
+            f"binned_{i} AS (SELECT {listed}{sums} FROM cells_{i} SEMI JOIN kept "
+            f"ON {matches(f'cells_{i}', 'kept', ['unit', *keys])}{grouping})",
+        ]
+    return ctes

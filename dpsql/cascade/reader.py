@@ -1,0 +1,72 @@
+"""Who asks, and how much of it they may be shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpsql.errors import AccessError
+from dpsql.model.frame import NANO
+from dpsql.operations.dialect import text_literal
+from dpsql.state import Policy
+
+CURATOR = "curator"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A reader with their clearance.
+
+    Attributes:
+        name: in the state file.
+        rho_limit: highest level in nano-rho of anything that they are shown, keys included; None for any level.
+
+    """
+
+    name: str
+    rho_limit: int | None = None
+
+    @classmethod
+    def of(cls, name: str, policy: Policy) -> Reader:
+        """The reader of this name; without any declared analyst, everybody may be shown any level.
+
+        Raises:
+            AccessError: analysts are declared, and nobody of this name is.
+
+        """
+        declared = policy.analyst(name)
+        if declared:
+            return cls(declared.name, declared.rho_limit)
+        if policy.analysts and name != CURATOR:
+            raise AccessError(
+                f"{name!r} is not among the analysts whom the curator has declared; the curator declares one: CALL "
+                f"dp_analyst({text_literal(name)}, rho_limit := 0.05)"
+            )
+        return cls(name)
+
+    @property
+    def most_nano(self) -> float:
+        """The limit; infinite where there is none."""
+        return math.inf if self.rho_limit is None else self.rho_limit
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether there are levels that they may not be shown."""
+        return self.most_nano < math.inf
+
+    def may_see(self, rho_nano: int) -> bool:
+        """Whether a point at this level may be shown."""
+        return rho_nano <= self.most_nano
+
+    def require(self, rho_nano: int) -> None:
+        """Refuse a query above the limit.
+
+        Raises:
+            AccessError: it is.
+
+        """
+        if not self.may_see(rho_nano):
+            raise AccessError(
+                f"{self.name!r} may be shown answers up to rho = {self.most_nano / NANO:.9g}, and this query asks for "
+                f"rho = {rho_nano / NANO:.9g}; ask for less"
+            )

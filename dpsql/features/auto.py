@@ -1,0 +1,332 @@
+"""AUTO: what a query leaves to the data, chosen by noisy histograms that are drawn first, and stored.
+
+Charge, draw, store, as for every release; each histogram is a statistic of its own, over public places. Later queries
+of the same rows and groups, at any level, by any mechanism, find a histogram that is sure of what it says, and pay
+nothing for it.
+
+The points of a histogram are a cascade, and which of them chooses for a reader and a level follows from text, policy,
+past releases and stored points alone. Its top is drawn at what a query leaves for AUTO; where the top is not sure of
+what it says, a query that leaves at least a step of the grid more rises it, and pays the difference. Once it is sure
+it stays the top. A reader whose limit is below the top has a point of their own, at the step of the grid below the
+limit, made of stored points. What an answer was chosen by is kept for its reader and level. docs/proofs/auto.md has the
+rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
+from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
+from dpsql.cascade.reader import Reader
+from dpsql.errors import ReleaseError
+from dpsql.features.auto_histograms import (
+    Expected,
+    Question,
+    auto_sigma,
+    chosen_groups,
+    found_bounds,
+    noisy_histogram,
+    noisy_units,
+    questions,
+)
+from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
+from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
+from dpsql.mechanism.registry import choose_frame, histogram_of
+from dpsql.mechanism.window import free_level
+from dpsql.model.frame import NANO
+from dpsql.model.identity import part_hash
+from dpsql.model.private_query import AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
+from dpsql.operations.row_sql import STAND_IN_SALT
+from dpsql.plan.features.auto import with_max_groups
+from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up
+
+_REFERENCE_DELTA = 1e-6
+"""Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
+
+PlanAgain = Callable[[FoundBounds], PrivateQuery]
+"""Plans a text by the bounds that AUTO found for its sums."""
+
+
+def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) -> PrivateQuery:
+    """A plan with AUTO bound to a reader and to what is stored: on the frame with the least noise, of those it chose.
+
+    A function of the stored histograms, policy and text; reads no raw row. What is open yet stays as it is planned, so
+    that what a query leaves for AUTO follows from its text and policy.
+
+    Args:
+        query: the plan by text and policy alone.
+        plan: plans it again.
+        state: the state file.
+        reader: who asks.
+
+    Raises:
+        CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
+        ReleaseError: no bounds come of the histogram that is stored for this reader and level.
+
+    """
+    levels = _levels(query.first, state, reader)
+    found = _found_bounds(query.first, levels, state)
+    if found:
+        query = plan(found)
+    return query.mapped(lambda part: _settled(replace(part, auto_levels=levels), state))
+
+
+def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel, ...]:
+    """Where a reader stands with all that a query leaves to AUTO."""
+    first = query
+    if isinstance(query.auto[0], AutoGroups):
+        first = with_max_groups(query, query.auto[0], query.auto[0].candidates[0])
+    first = choose_frame(first)
+    share = auto_share(first, histogram_of(first.frame))
+    return tuple(auto_level(Question(asked), share, state, reader) for asked in query.auto)
+
+
+def auto_level(question: Question, share_nano: int, state: State, reader: Reader) -> AutoLevel:
+    """Where a reader stands with a question, at a query that leaves this level for it."""
+    table, name = state.side_table, question.statistic_hash
+    stored = table.levels(name)
+    if not stored:
+        return AutoLevel(name, share_nano, share_nano, due_nano=share_nano, is_stored=False)
+
+    def sure(rho_nano: int) -> bool:
+        return question.is_sure(question.point(table, rho_nano))
+
+    kept = state.history.auto_level(name, reader.name, share_nano, reader.rho_limit)
+    if kept is not None:
+        return AutoLevel(name, share_nano, kept, is_sure=sure(kept))
+    top = stored[0].rho_nano
+    if not reader.may_see(top):
+        own = free_level(int(reader.most_nano))
+        is_stored = any(one.rho_nano == own for one in stored)
+        return AutoLevel(name, share_nano, own, is_stored=is_stored, is_sure=is_stored and sure(own))
+    is_sure = sure(top)
+    draws = sum(one.source_rho_nano is None for one in stored)
+    # without rows nothing is drawn any more
+    may_draw = draws < MOST_DRAWN and bool(question.frame.rows_sql.relation)
+    if is_sure or not may_draw or free_level(share_nano) <= free_level(top):
+        return AutoLevel(name, share_nano, top, is_sure=is_sure)
+    return AutoLevel(name, share_nano, share_nano, due_nano=share_nano - top, is_stored=False)
+
+
+def origin_sentence(level: AutoLevel) -> str:
+    """Where a histogram comes from, and at which level."""
+    rho = f"at rho = {level.rho_nano / NANO:.9g}"
+    if level.is_stored:
+        return f"drawn {rho}"
+    if not level.due_nano:
+        return f"to be made of a stored one, {rho}, for nothing"
+    if level.due_nano == level.rho_nano:
+        return f"to be drawn {rho}"
+    return f"to be drawn again {rho}, of which {level.due_nano / NANO:.9g} is not paid yet"
+
+
+def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State) -> FoundBounds:
+    """The bounds that AUTO found for sums of a query."""
+    found = {}
+    for asked, level in zip(query.auto, levels, strict=True):
+        if isinstance(asked, AutoGroups) or not level.is_stored:
+            continue
+        point = Question(asked).point(state.side_table, level.rho_nano)
+        bounds = found_bounds(noisy_units(point), point.sigma)
+        if bounds is None:
+            raise ReleaseError(
+                f"AUTO found no bounds for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have "
+                "values of one size; name the bounds, or ask with more rho"
+            )
+        found[asked.statistic] = bounds
+    return found
+
+
+def _settled(query: FrameQuery, state: State) -> FrameQuery:
+    """The query on the frame with the least noise, with the number of groups that AUTO chose."""
+    if query.is_open:
+        return query
+    asked = query.auto[0]
+    if not isinstance(asked, AutoGroups):
+        return choose_frame(query)
+    point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
+    # what a query that leaves this level for AUTO has for its statistics
+    rho = point.rho_nano * (AUTO_PARTS - 1) / NANO
+
+    def expected(max_groups: int) -> Expected:
+        frame = choose_frame(with_max_groups(query, asked, max_groups)).frame
+        histogram = histogram_of(frame)
+        sigma = histogram.sigma(rho)
+        tau = histogram.threshold(_REFERENCE_DELTA, sigma)
+        return Expected(count_sigma(histogram, sigma), None if tau is None else frame.bounding.minimum_units + tau)
+
+    public = query.frame.public_keys
+    most = chosen_groups(
+        noisy_units(point),
+        point.sigma,
+        asked.candidates,
+        expected,
+        key_count=None if public is None else public.count,
+        weighted=asked.weighted,
+    )
+    return choose_frame(with_max_groups(query, asked, most))
+
+
+def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
+    """The query as it would be for some of the numbers that AUTO may choose, the least and the largest among them."""
+    asked = query.auto[0]
+    if not isinstance(asked, AutoGroups):
+        return (choose_frame(query),)
+    some = [number for number in asked.candidates if number.bit_count() == 1 or number == asked.candidates[-1]]
+    return tuple(choose_frame(with_max_groups(query, asked, number)) for number in some)
+
+
+def open_price(query: FrameQuery) -> tuple[ChargeItem, ...]:
+    """What the histograms cost that are not stored yet: the rise of each, and the precision of its draw."""
+    return tuple(
+        ChargeItem(question.statistic_hash, level.due_nano, question.noise_units(level.due_nano))
+        for question, level in questions(query)
+        if level.due_nano
+    )
+
+
+def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
+    """Level of all that a query asks for in nano-rho, what it leaves for AUTO included."""
+    return calibration.rho_nano + sum(level.share_nano for level in query.auto_levels)
+
+
+def answer_delta_units(calibration: Calibration) -> int:
+    """Delta units that the answer costs, beside AUTO: the precision of its noise, and its thresholds."""
+    return sum(delta_units_up(level.noise_delta) for level in calibration.levels) + delta_units_up(
+        calibration.cut.delta
+    )
+
+
+def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: float | None) -> Charged:
+    """Store every histogram that is missing: charged and drawn, or made of what is stored, for nothing.
+
+    Where the state file changed since the plan nothing is done for a histogram, and the query is to be planned again.
+
+    Raises:
+        AccessError, CalibrationError, BudgetError, ReleaseError: nothing was charged or read.
+        EngineError: the charge stays and pays for asking again.
+
+    """
+    total = Charged()
+    # whatever is chosen, the query must be answerable and paid for before anything is charged
+    options = may_come(query)
+    calibrations = [calibrate(each, histogram_of(each.frame)) for each in (options[0], options[-1])]
+    reader.require(asked_nano(query, calibrations[0]))
+    _require_budget(query, calibrations, runtime.state)
+    for question, level, listed in prepare_histograms(query, runtime):
+        with runtime.state.locks.exclusive(question.statistic_hash):
+            if auto_level(question, level.share_nano, runtime.state, reader) != level:
+                continue
+            if level.due_nano:
+                total = total.beside(_draw(question, level, listed, runtime, reader, timeout_seconds))
+            else:
+                _lower(question, level.rho_nano, runtime)
+    return total
+
+
+def prepare_histograms(query: FrameQuery, runtime: Runtime) -> list[tuple[Question, AutoLevel, pa.Table | None]]:
+    """The histograms that are not stored yet, each with its public keys.
+
+    What is to be drawn runs on empty tables, and so does what may come of it.
+
+    Raises:
+        ReleaseError, SchemaError: as `prepare_reading`; nothing was charged.
+
+    """
+    missing = [(question, level) for question, level in questions(query) if not level.is_stored]
+    prepared = [(one, level, _prepare(one, runtime) if level.due_nano else None) for one, level in missing]
+    if any(level.due_nano for _, level in missing):
+        options = may_come(query)
+        for option in (options[0], *options[1:][-1:]):
+            prepare_reading(option.frame, option.statistics, runtime)
+    return prepared
+
+
+def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
+    """Find what could fail before anything is charged; returns the public keys."""
+    frame = question.frame
+    if not frame.rows_sql.relation:
+        raise ReleaseError(
+            f"the rows of {frame.rows.table} in version {frame.rows.version} are gone, and AUTO was told nothing of "
+            "them; name what it stands for"
+        )
+    listed = public_key_table(frame, runtime)
+    require_runs(frame, (question.statistic,), [question.sql(STAND_IN_SALT)], listed, runtime)
+    return listed
+
+
+def _draw(
+    question: Question,
+    level: AutoLevel,
+    listed: pa.Table | None,
+    runtime: Runtime,
+    reader: Reader,
+    timeout_seconds: float | None,
+) -> Charged:
+    """Charge the rise, draw it, average it with the top where there is one, and store that."""
+    table, frame, name = runtime.state.side_table, question.frame, question.statistic_hash
+    item = ChargeItem(name, level.due_nano, question.noise_units(level.due_nano))
+    charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name)
+    # keys of a frame are written once, and every statistic here has places of its own
+    salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
+    exact = runtime.engine.aggregate(question.sql(salt), listed_keys=listed, timeout_seconds=timeout_seconds)
+    drawn = noisy_histogram(question.exact(exact.reveal()), level.due_nano, question.l2, runtime.noise_source)
+    fresh = Placed(level.due_nano, auto_sigma(level.due_nano, question.l2), NoisyHistogram(drawn, 0))
+    is_first = level.due_nano == level.rho_nano
+    noisy = fresh.noisy if is_first else risen(_placed(question, table, level.rho_nano - level.due_nano), fresh)
+    places = pa.table({"place": pa.array(np.arange(question.place_count))}) if is_first else None
+    table.store(
+        name,
+        Additions(
+            new_keys=places, points=(_point(question, noisy, level.rho_nano, None),), charge_ids=charged.charge_ids
+        ),
+    )
+    return charged
+
+
+def _lower(question: Question, rho_nano: int, runtime: Runtime) -> None:
+    """Make the point at a reader's own level of its neighbours; reads no data and charges nothing."""
+    table, name = runtime.state.side_table, question.statistic_hash
+    stored = [one.rho_nano for one in table.levels(name)]
+    above = [one for one in stored if one > rho_nano][-1]
+    below = [_placed(question, table, one) for one in stored if one < rho_nano][:1]
+    noise = own_noise(question.statistic.noise_exponent, runtime.noise_source)
+    made = lowered(_placed(question, table, above), below[0] if below else None, rho_nano, noise)
+    table.store(name, Additions(points=(_point(question, made, rho_nano, above),)))
+
+
+def _placed(question: Question, table: SideTable, rho_nano: int) -> Placed:
+    point = question.point(table, rho_nano)
+    return Placed(rho_nano, point.sigma, NoisyHistogram(point.values, 0))
+
+
+def _point(question: Question, noisy: NoisyHistogram, rho_nano: int, source_nano: int | None) -> Point:
+    return Point(
+        statistic_hash=question.statistic_hash,
+        rho_nano=rho_nano,
+        frame_hash=question.statistic_hash,
+        values=noisy.values,
+        lattice_exponent=question.statistic.noise_exponent,
+        sigma=auto_sigma(rho_nano, question.l2),
+        tau=None,
+        threshold_delta_units=0,
+        source_rho_nano=source_nano,
+    )
+
+
+def _require_budget(query: FrameQuery, calibrations: list[Calibration], state: State) -> None:
+    """Refuse, before AUTO is paid, what could not be paid after it: no answer would come of the charge.
+
+    What was charged for a histogram and never stored is used up. Where AUTO costs nothing, the answer may not either.
+    """
+    items = open_price(query)
+    if not items:
+        return
+    rho_nano = max(calibration.rho_nano for calibration in calibrations)
+    rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
+    state.ledger.require(query.frame.rows.unit, (*items, rest))

@@ -1,0 +1,129 @@
+"""Outputs: results on a terminal, in files and as bytes, and the line that says how long an answer takes.
+
+Files are written by DuckDB itself, so that every type has DuckDB's own spelling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsql.session import Result, text_literal
+
+TEXT_FORMATS = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true"}
+_TICK_SECONDS = 1.0
+
+
+def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] = str) -> None:
+    """Print or write a result; what is not a box keeps its receipt apart, on stderr."""
+    output: Path | None = arguments.output
+    if output is not None and arguments.format == "parquet":
+        result.to_parquet(output)
+    else:
+        text = listing(result) if arguments.format == "box" else copied(result, arguments.format).decode()
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            output.write_text(text, encoding="utf-8", newline="")
+    if arguments.format != "box" and result.receipt is not None:
+        print(result.receipt, file=sys.stderr)
+
+
+def short_hashes(result: Result) -> str:
+    """A box in which a query hash shows as many letters as tell queries apart."""
+    table = result.arrow()
+    place = table.schema.get_field_index("query_hash")
+    short = pc.utf8_slice_codeunits(table.column(place), 0, 12)
+    return str(Result(table.set_column(place, "query_hash", short)))
+
+
+def sections(result: Result) -> str:
+    """Rows (section, name, value) as a list in the width of the screen."""
+    return _listed([(section, name, value) for section, name, value in result.fetchall()])
+
+
+def records(result: Result) -> str:
+    """Every row as a list of its columns, headed by the first one."""
+    return _listed(
+        [
+            (str(head), name, f"{value:.9g}" if isinstance(value, float) else str(value))
+            for head, *values in result.fetchall()
+            for name, value in zip(result.columns[1:], values, strict=True)
+        ]
+    )
+
+
+def _listed(lines: Sequence[tuple[str, str, str]]) -> str:
+    width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
+    first, second = (max((len(line[i]) for line in lines), default=0) + 2 for i in (0, 1))
+    # a name as long as an expression stands on a line of its own
+    second = min(second, width // 3)
+    shown = []
+    before = None
+    for section, name, value in lines:
+        head = f"{section if section != before else '':<{first}}{name:<{second}}"
+        before = section
+        if len(name) >= second:
+            shown.append(head.rstrip())
+            head = ""
+        indent = " " * (first + second)
+        shown += textwrap.wrap(value, width, initial_indent=head or indent, subsequent_indent=indent) or [head]
+    return "".join(f"{line}\n" for line in shown)
+
+
+@contextlib.contextmanager
+def progress(doing: str, share_done: Callable[[], float | None] | None) -> Iterator[None]:
+    """A line on the terminal with the seconds so far, from the first second on, and how much is done where known."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tick() -> None:
+        while not done.wait(_TICK_SECONDS):
+            share = None if share_done is None else share_done()
+            done_so_far = "" if share is None else f", {share:4.0%}"
+            sys.stderr.write(f"\r{doing} … {time.monotonic() - began:.0f} s{done_so_far}\x1b[K ")
+            sys.stderr.flush()
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def copied(result: Result, file_format: str) -> bytes:
+    """The file that DuckDB writes of a result, in one of ``TEXT_FORMATS`` or as parquet."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "result")
+        if file_format == "parquet":
+            result.to_parquet(path)
+        else:
+            table = result.arrow()
+            for i, column in enumerate(table.columns):
+                # JSON has no word for NaN and infinity
+                if file_format == "json" and pa.types.is_floating(column.type):
+                    table = table.set_column(i, table.field(i), pc.if_else(pc.is_finite(column), column, None))
+            with duckdb.connect(":memory:") as connection:
+                connection.execute("SET TimeZone = 'UTC'")
+                connection.register("result", table)
+                connection.execute(f"COPY (FROM result) TO {text_literal(str(path))} ({TEXT_FORMATS[file_format]})")
+        return path.read_bytes()

@@ -1,0 +1,1 @@
+"""How presence counts and sums are noised: mechanisms, their choice and their calibration."""

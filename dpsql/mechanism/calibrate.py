@@ -1,0 +1,367 @@
+"""Step 4: from a request to levels, noise scales and a threshold, by policy and text alone.
+
+A query at rho asks statistic i for level w_i * rho (ARCHITECTURE, "statistics, not texts"). Asked by (epsilon, delta),
+rho is the largest for which the stacked release of all its statistics with its threshold is (epsilon, delta)-private
+by the exact analysis, and the threshold the smallest that this rho allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpsql.accounting import zcdp
+from dpsql.errors import CalibrationError
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, unit_l2
+from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
+from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
+from dpsql.model.private_query import FrameQuery
+from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
+
+AUTO_PARTS = 32
+"""AUTO gets one part in so many of a query's rho."""
+MOST_AUTO_DRAWS = 16
+"""Most draws of histograms that AUTO chooses by which one unit touches in one query."""
+MOST_DRAWN = 128
+"""Draws that a point may be an average of."""
+# what imprecise draws add is charged by a formula that is proved up to here: docs/proofs/rounded-gaussian.md, Theorem 5
+_LARGEST_DELTA = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One statistic's share of a query.
+
+    Attributes:
+        rho_nano: zCDP level in nano-rho; what its noise is drawn for and what it costs.
+        sigma: standard deviation of the noise that each key has of its own, in the units of the aggregate, rounded up.
+        noise_delta: what finite precision of the draws adds to delta, rounded up.
+
+    """
+
+    statistic: Statistic
+    rho_nano: int
+    sigma: float
+    noise_delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A threshold.
+
+    Attributes:
+        tau: a key is shown if its noisy presence count, less the floor, exceeds 1 + tau; None where all keys are.
+        delta: what is paid for it: the probability that a unit's own groups make any new key pass, at any level of the
+            frame's window if it has one, rounded up; 0 where all keys are shown.
+
+    """
+
+    tau: float | None
+    delta: float
+
+
+NO_CUT = Cut(None, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Everything about the noise of a query, before any data is read.
+
+    Attributes:
+        histogram: how the presence count is noised.
+        levels: one per statistic of the query, presence first.
+        cut: the threshold of new keys; `NO_CUT` with public ones.
+        epsilon, delta: guarantee of this query alone, exact joint analysis, both rounded up.
+        auto_nano: levels in nano-rho of what AUTO chooses by, added up; 0 where the query has no AUTO.
+
+    """
+
+    histogram: Histogram
+    levels: tuple[Level, ...]
+    cut: Cut
+    epsilon: float
+    delta: float
+    auto_nano: int = 0
+
+    @property
+    def rho_nano(self) -> int:
+        """Sum of the levels."""
+        return sum(level.rho_nano for level in self.levels)
+
+
+def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
+    """Levels, noise and threshold of a query.
+
+    Args:
+        query: the plan.
+        histogram: how its presence count is noised.
+
+    Raises:
+        CalibrationError: the request is so small that a level rounds to nothing or its noise cannot be drawn, or no
+            threshold meets it.
+
+    """
+    delta = query.request.delta
+    if histogram.hides and delta > _LARGEST_DELTA:
+        raise CalibrationError(
+            f"delta = {delta:.3g} is more than a threshold may cost; ask for at most {_LARGEST_DELTA}"
+        )
+    rho = query.request.rho
+    if rho is None:
+        if query.request.epsilon is None:
+            raise CalibrationError("a query needs rho or epsilon")
+        return _at_epsilon(query, histogram, query.request.epsilon, delta)
+    levels, auto_nano = _levels(query, histogram, rho)
+    if histogram.hides and query.frame.window:
+        return _in_window(histogram, levels, query.frame.window, auto_nano)
+    tau = _threshold(histogram, levels, rho, delta) if histogram.hides else None
+    return _guaranteed(histogram, levels, tau, delta, auto_nano)
+
+
+def cut_at(query: FrameQuery, histogram: Histogram, level: Level) -> Cut:
+    """The threshold of private keys at another level than the one asked for, within the query's delta.
+
+    Raises:
+        CalibrationError: the draws at this level cost more than that.
+
+    """
+    window = query.frame.window
+    if window is not None:
+        return Cut(_window_tau(histogram, window, level), charged_delta(histogram, window))
+    tau = _threshold(histogram, (level,), level.rho_nano / NANO, query.request.delta)
+    return Cut(tau, histogram.threshold_delta(level.sigma, tau))
+
+
+def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float:
+    """Noise of a statistic at a level: the histogram's, or l2 / sqrt(2 rho); rounded up."""
+    rho = rho_nano / NANO
+    if statistic == PRESENCE:
+        return histogram.sigma(rho)
+    return histogram.sum_l2(statistic) / math.sqrt(2.0 * rho) * FLOAT_SLACK
+
+
+def auto_share(query: FrameQuery, histogram: Histogram) -> int:
+    """Level in nano-rho that a query leaves for each thing that AUTO asks, whether it is drawn already or not.
+
+    The statistics share the rest, so that one text at one level asks for the same points before and after.
+
+    Raises:
+        CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
+
+    """
+    rho, epsilon, delta = query.request.rho, query.request.epsilon, query.request.delta
+    if rho is None:
+        if epsilon is None:
+            raise CalibrationError("a query needs rho or epsilon")
+        rho = _rho_with_auto(histogram, epsilon, _after_imprecision(query, histogram, epsilon, delta))
+    return _part_for_auto(whole_nano(rho))
+
+
+def _part_for_auto(total_nano: int) -> int:
+    return max(1, total_nano // AUTO_PARTS)
+
+
+def guarantee(
+    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int = 0
+) -> tuple[float, float]:
+    """(epsilon, delta) of one release of these levels together, by the exact joint analysis, both rounded up.
+
+    ``delta`` is what may be spent on noise and threshold; what the draws' precision adds comes on top. Where AUTO was
+    told something at ``auto_nano``, the bound that holds however it chose (docs/proofs/auto.md); a threshold that
+    costs all of ``delta`` leaves it none for the noise, which then gets as much again.
+    """
+    sigma = levels[0].sigma
+    shown = histogram.threshold_delta(sigma, tau)
+    if auto_nano:
+        delta = max(delta, 2.0 * shown)
+        rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
+        epsilon = zcdp.composed_epsilon(delta, rho=rho * FLOAT_SLACK, threshold_delta=shown)
+    else:
+        # a stored threshold may cost more than is asked for now
+        delta = max(delta, shown * histogram.threshold_room)
+        epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
+    return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
+
+
+def _with_imprecision(
+    histogram: Histogram, levels: tuple[Level, ...], epsilon: float, delta: float, *, with_auto: bool
+) -> float:
+    """Delta and what the draws' precision adds to it, rounded up.
+
+    Each point may be an average of as many draws as there are rises.
+    """
+    draws = draws_of(histogram, (level.statistic for level in levels)) + MOST_AUTO_DRAWS * with_auto
+    return min(1.0, (delta + slack_delta(MOST_DRAWN * draws, epsilon)) * (1.0 + 2.0**-51))
+
+
+def window_guarantee(
+    histogram: Histogram, levels: tuple[Level, ...], window: Window, auto_nano: int = 0
+) -> tuple[float, float]:
+    """(epsilon, delta) of these levels with all that a window may show up to them, both rounded up.
+
+    *Guarantee*: docs/proofs/window.md, Theorems 1 and 2, and docs/proofs/ledger.md: whatever other levels of the grid
+    up to these were asked for, what is shown costs the window's whole threshold delta beside the conversion of the sum
+    of these levels to epsilon, which takes the window's delta once more.
+    """
+    epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
+    delta = window.delta + charged_delta(histogram, window)
+    return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
+
+
+def independent_guarantee(
+    histogram: Histogram, levels: tuple[Level, ...], rho_nano: int, threshold_delta: float, delta: float
+) -> tuple[float, float]:
+    """(epsilon, delta) of independent releases of one count and of sums beside it, both rounded up.
+
+    *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases): approximate zCDP at the sum of all levels, with
+    the deltas of all thresholds. The conversion to epsilon takes ``delta``.
+    """
+    epsilon = zcdp.epsilon(delta, rho_nano / NANO * FLOAT_SLACK)
+    return epsilon, _with_imprecision(histogram, levels, epsilon, delta + threshold_delta, with_auto=True)
+
+
+def aggregate_precision(levels: tuple[Level, ...]) -> float:
+    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds."""
+    return math.fsum((unit_l2(level.statistic) / level.sigma) ** 2 for level in levels[1:])
+
+
+def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level:
+    """A statistic at a level, with its noise.
+
+    Raises:
+        CalibrationError: the noise is wider than can be drawn.
+
+    """
+    try:
+        sigma = sigma_at(statistic, rho_nano, histogram)
+        if statistic == PRESENCE:
+            histogram.check(sigma)
+        else:
+            RoundedGaussian(sigma * 2.0**-statistic.noise_exponent)
+    except CalibrationError:
+        raise CalibrationError(
+            f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
+            "than can be drawn; ask for more rho, or let a unit have fewer groups or rows"
+        ) from None
+    draws = histogram.draws if statistic == PRESENCE else histogram.sum_draws * statistic.cells
+    return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws, rho_nano / NANO))
+
+
+def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
+    """Draws whose imprecision counts: those of the presence count, and of every sum."""
+    return histogram.draws + histogram.sum_draws * sum(one.cells for one in statistics if one != PRESENCE)
+
+
+def whole_nano(rho: float) -> int:
+    """A level in whole nano-rho, rounded down."""
+    # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
+    return math.floor(round(rho * NANO, 6))
+
+
+def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
+    """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
+    total, auto_nano = whole_nano(rho), 0
+    if query.auto:
+        total -= len(query.auto) * _part_for_auto(total)
+        auto_nano = sum(level.rho_nano for _, level in zip(query.auto, query.auto_levels, strict=True))
+    shares = [math.floor(weight * total) for weight in query.weights]
+    shares[0] += total - sum(shares)
+    if min(shares) < 1:
+        raise CalibrationError(
+            f"rho = {rho:.3g} is too small to share among {len(shares)} statistics; the unit of account is 1e-9"
+        )
+    if query.frame.window is not None:
+        shares[0] = snapped(query.frame.window, shares[0])
+    asked = zip(query.statistics, shares, strict=True)
+    return tuple(level_of(statistic, rho_nano, histogram) for statistic, rho_nano in asked), auto_nano
+
+
+def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
+    """The threshold beside which the imprecision of the draws is charged; together they cost no more than delta."""
+    target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
+    if target <= 0.0:
+        least = slack_delta_zcdp(draws_of(histogram, (level.statistic for level in levels)), 0.0)
+        raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
+    tau = histogram.threshold(target, levels[0].sigma)
+    if tau is None:
+        raise AssertionError("a threshold is for keys that hide")
+    return tau
+
+
+def _window_tau(histogram: Histogram, window: Window, level: Level) -> float:
+    return window_taus(histogram, window)[grid(window).index(level.rho_nano)]
+
+
+def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, auto_nano: int) -> Calibration:
+    """Threshold and price are the window's, whatever else a query asks for."""
+    if math.fsum(level.noise_delta for level in levels) > (1.0 - THRESHOLD_SHARE) * window.delta:
+        raise CalibrationError(
+            f"delta = {window.delta:.3g} of the window is below what the finite precision of the noise costs at "
+            f"rho = {levels[0].rho_nano / NANO:.3g}; ask for more delta or less rho"
+        )
+    tau = _window_tau(histogram, window, levels[0])
+    epsilon, delta = window_guarantee(histogram, levels, window, auto_nano)
+    return Calibration(histogram, levels, Cut(tau, charged_delta(histogram, window)), epsilon, delta, auto_nano)
+
+
+def _at_epsilon(query: FrameQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
+    if query.frame.window is not None:
+        raise AssertionError("a window goes with rho")
+    target = _after_imprecision(query, histogram, epsilon, delta)
+    if query.auto:
+        return _after_auto(query, histogram, epsilon, delta, target)
+    rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
+    levels, _ = _levels(query, histogram, rho)
+    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(levels))
+    shown = histogram.threshold_delta(levels[0].sigma, tau)
+    # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
+    return Calibration(histogram, levels, Cut(tau, shown), epsilon, delta)
+
+
+def _after_auto(query: FrameQuery, histogram: Histogram, epsilon: float, delta: float, target: float) -> Calibration:
+    """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
+    rho = _rho_with_auto(histogram, epsilon, target)
+    levels, auto_nano = _levels(query, histogram, rho)
+    tau = None
+    if histogram.hides:
+        shown = zcdp.composed_threshold_delta(epsilon, target, rho=rho)
+        tau = histogram.threshold(shown, levels[0].sigma)
+    if sum(level.rho_nano for level in levels) + auto_nano > rho * NANO:
+        # what it chooses by is of a higher level than this query leaves for it
+        return _guaranteed(histogram, levels, tau, delta, auto_nano)
+    shown = histogram.threshold_delta(levels[0].sigma, tau)
+    return Calibration(histogram, levels, Cut(tau, shown), epsilon, delta, auto_nano)
+
+
+def _after_imprecision(query: FrameQuery, histogram: Histogram, epsilon: float, delta: float) -> float:
+    """What of delta is left for noise and threshold."""
+    draws = draws_of(histogram, query.statistics) + MOST_AUTO_DRAWS * bool(query.auto)
+    target = delta - 1.01 * slack_delta(draws, epsilon)
+    if target <= 0.0:
+        too_large = delta > 1.01 * slack_delta(draws, 0.0)
+        raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
+    return target
+
+
+def _rho_with_auto(histogram: Histogram, epsilon: float, target: float) -> float:
+    """Level of all that a query by epsilon releases."""
+    return zcdp.composed_rho(epsilon, target / 2.0 if histogram.hides else target)
+
+
+def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:
+    """What the draws' imprecision adds to delta grows with rho or epsilon; without either a little is left."""
+    if too_large:
+        return CalibrationError(
+            f"{name} = {value:.3g} is too large for delta = {delta:.3g}: there the finite precision of the noise alone "
+            f"costs more delta; ask for less {name}"
+        )
+    return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
+
+
+def _guaranteed(
+    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int = 0
+) -> Calibration:
+    epsilon, total_delta = guarantee(histogram, levels, tau, delta, auto_nano)
+    shown = histogram.threshold_delta(levels[0].sigma, tau)
+    return Calibration(histogram, levels, Cut(tau, shown), epsilon, total_delta, auto_nano)

@@ -1,0 +1,75 @@
+"""Gaussian noise with a common term over a public list of keys: every listed key is shown, none hides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
+
+from dpsql.accounting.correlated_histogram import CorrelatedProfile, quietest_correlation
+from dpsql.accounting.profile import Profile, smallest_sigma
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, HistogramMechanism, ProfiledHistogram, Shape
+from dpsql.model.frame import Frame
+from dpsql.noise.correlated_gaussian import GRID_ALLOWANCE, effective_sigma
+
+
+@dataclass(frozen=True, slots=True)
+class ListedHistogram(ProfiledHistogram):
+    """All keys of a public list share a common term of the noise.
+
+    *Guarantee*, *Source*: the correlated Gaussian mechanism (Lebeda 2024; Lemma 2.8 of Lebeda and Retschmeier 2025) at
+    the exact distance, `CorrelatedProfile.rho`; every listed key is noised: nothing hides, and no delta is spent on it.
+    """
+
+    k: int
+    unit_groups: int
+    correlation: float
+    name: ClassVar[str] = "correlated_gaussian"
+    hides: ClassVar[bool] = False
+    floor_correlation: ClassVar[None] = None
+
+    @property
+    def draws(self) -> int:
+        """All, as all share the common term, and that itself."""
+        return self.k + 1
+
+    def sigma(self, rho: float) -> float:
+        """Own noise at a level, rounded up."""
+        return smallest_sigma(self._unit_profile(), rho) * GRID_ALLOWANCE * FLOAT_SLACK
+
+    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+        """Profile at this noise, less what the grid takes of it."""
+        own = effective_sigma(sigma, k=self.k, correlation=self.correlation)
+        return replace(self._unit_profile(), sigma=own, aggregate_precision=aggregate_precision)
+
+    def _unit_profile(self) -> CorrelatedProfile:
+        """Profile at noise of 1."""
+        return CorrelatedProfile(k=self.k, sigma=1.0, correlation=self.correlation, max_groups=self.unit_groups)
+
+
+@lru_cache(maxsize=4096)
+def _correlation(k: int, unit_groups: int) -> float:
+    return quietest_correlation(k, unit_groups) or 1.0 / math.sqrt(k)
+
+
+def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
+    k, groups = listed_keys(frame), frame.unit_groups
+    return ListedHistogram(k, groups, shape.correlation if shape else _correlation(k, groups))
+
+
+def listed_keys(frame: Frame) -> int:
+    """Number of keys of a public list, 1 without GROUP BY."""
+    if frame.key_count is None:
+        raise AssertionError("noise that public keys share is for public keys")
+    return frame.key_count
+
+
+CORRELATED_GAUSSIAN = HistogramMechanism(
+    name="correlated_gaussian",
+    word="CORRELATED_GAUSSIAN",
+    sentence="correlated Gaussian noise on every public key: part of it is common to all keys",
+    without=frozenset({"private keys", "bounding = L2", "running totals or buckets"}),
+    least_keys=2,
+    histogram=_histogram,
+)

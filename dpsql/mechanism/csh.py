@@ -1,0 +1,137 @@
+"""CSH: noise with a common term on what the subtraction of a floor has left, behind a threshold.
+
+What is left are the k largest groups, or the counters of a Misra-Gries sketch. GSHM after top-k pre-processing is the
+same without a common term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
+
+from dpsql.accounting.correlated_histogram import TopKProfile, quietest_top_k_correlation
+from dpsql.accounting.profile import Profile, smallest_sigma
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, HistogramMechanism, ProfiledHistogram, Shape
+from dpsql.model.frame import Frame, Sparsity
+from dpsql.noise.correlated_gaussian import (
+    GRID_ALLOWANCE,
+    effective_sigma,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubtractedHistogram(ProfiledHistogram):
+    """What a floor has left: at most k keys, whatever the data are, with a common term and a noisy floor beside them.
+
+    *Guarantee*, *Source*: `TopKProfile`; docs/proofs/top-k.md, which also says why a sketch is as private. One unit may
+    move all k counts, whatever max_groups is, and its sums on the keys that it has.
+    """
+
+    k: int
+    max_groups: int | None
+    correlation: float
+    floor_correlation: float
+    hides: ClassVar[bool] = True
+    # where all keys are lost the floor still moves, and that has to fit in beside them
+    threshold_room: ClassVar[float] = 1.125
+
+    @property
+    def name(self) -> str:
+        """``csh`` with a common term, ``gshm`` without."""
+        return "csh" if self.correlation > 0.0 else "gshm"
+
+    @property
+    def unit_groups(self) -> int:
+        """A unit may have all keys that are left."""
+        return self.k if self.max_groups is None else min(self.max_groups, self.k)
+
+    @property
+    def draws(self) -> int:
+        """All, as one unit may move all counts, the common term and the floor."""
+        return self.k + 2
+
+    def sigma(self, rho: float) -> float:
+        """Own noise at a level, rounded up."""
+        return smallest_sigma(self._unit_profile(), rho) * GRID_ALLOWANCE * FLOAT_SLACK
+
+    def threshold(self, delta: float, sigma: float) -> float | None:
+        """Smallest tau whose threshold part leaves room in delta for the floor."""
+        return ProfiledHistogram.threshold(self, delta / self.threshold_room, sigma)
+
+    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+        """Profile at this noise, less what the grid takes of it."""
+        own = effective_sigma(sigma, k=self.k, correlation=self.correlation, floor_correlation=self.floor_correlation)
+        return replace(self._unit_profile(), sigma=own, aggregate_precision=aggregate_precision)
+
+    def _unit_profile(self) -> TopKProfile:
+        """Profile at noise of 1."""
+        return TopKProfile(
+            k=self.k,
+            sigma=1.0,
+            correlation=self.correlation,
+            floor_correlation=self.floor_correlation,
+            max_groups=self.max_groups,
+        )
+
+
+def subtracted(sparsity: Sparsity, max_groups: int | None, shape: Shape) -> SubtractedHistogram:
+    """The histogram of what a floor has left, with noise of a shape."""
+    if shape.floor_correlation is None:
+        raise AssertionError("a floor that was subtracted is shown with noise")
+    return SubtractedHistogram(sparsity.k, _groups(sparsity, max_groups), shape.correlation, shape.floor_correlation)
+
+
+def _groups(sparsity: Sparsity, max_groups: int | None) -> int | None:
+    """Most counts that a unit moves: one with one key may raise every counter of a sketch, in a later shard."""
+    return max_groups if sparsity.kind == "top_k" else None
+
+
+@lru_cache(maxsize=4096)
+def _quietest(k: int, max_groups: int | None) -> Shape:
+    correlation = quietest_top_k_correlation(k, max_groups)
+    return Shape(correlation, correlation)
+
+
+def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
+    sparsity = frame.bounding.sparsity
+    if sparsity is None:
+        raise AssertionError("a common term needs a number of keys that is enforced")
+    max_groups = frame.bounding.max_groups
+    return subtracted(sparsity, max_groups, shape or _quietest(sparsity.k, _groups(sparsity, max_groups)))
+
+
+CSH = HistogramMechanism(
+    name="csh",
+    word="CSH",
+    sentence="correlated stability histogram: noise, part of it common to all keys, then a threshold",
+    without=frozenset({"public keys", "all private keys", "sketch", "GROUPING SETS", "bounding = L2", "AUTO"}),
+    histogram=_histogram,
+)
+MISRA_GRIES = HistogramMechanism(
+    name="csh",
+    word="MISRA_GRIES",
+    sentence=CSH.sentence,
+    without=frozenset({"public keys", "no sketch", "GROUPING SETS", "bounding = L2", "AUTO"}),
+    histogram=_histogram,
+)
+
+
+def selection_sentence(sparsity: Sparsity) -> str:
+    """What is noised of all groups, in plans."""
+    if sparsity.kind == "sketch":
+        return f"on a Misra-Gries sketch of {sparsity.k} counters"
+    return f"on the {sparsity.k} largest groups, less the next largest"
+
+
+def selection_note(sparsity: Sparsity) -> str:
+    """What that means for an answer, in receipts."""
+    if sparsity.kind == "sketch":
+        return (
+            f"counts come from a sketch of {sparsity.k} counters: they may be too low by as much as the upper ends of "
+            "their intervals say, never too high but for noise"
+        )
+    return (
+        f"only the {sparsity.k} largest groups can be shown, and of these only groups that exceed the next largest by "
+        "more than the threshold"
+    )

@@ -1,0 +1,98 @@
+"""Discrete Gaussian noise with a common term over a public list of keys."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from dpsql.accounting import gaussian, zcdp
+from dpsql.accounting.discrete_histogram import discrete_counts_delta, discrete_rho, discrete_sigma
+from dpsql.accounting.profile import narrow
+from dpsql.mechanism.correlated_gaussian import listed_keys
+from dpsql.mechanism.histogram import (
+    FLOAT_SLACK,
+    Histogram,
+    HistogramMechanism,
+    Integers,
+    NoisyHistogram,
+    PublicHistogram,
+    Shape,
+    ValuesThemselves,
+)
+from dpsql.model.frame import Frame
+from dpsql.noise.correlated_gaussian import GRID_BITS
+from dpsql.noise.discrete_gaussian import DiscreteCorrelatedGaussian, rational_variance
+from dpsql.noise.entropy import NoiseSource
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteListedHistogram(ValuesThemselves, PublicHistogram):
+    """All keys of a public list share a common term, in half counts: integers all the way, no imprecise draws.
+
+    *Guarantee*, *Source*: Lebeda and Retschmeier 2025, Algorithm 4 and Lemma 7.5; docs/proofs/discrete-gaussian.md. All
+    counts move by one half, up or down, whichever groups a unit has, so max_groups makes nothing smaller.
+    """
+
+    k: int
+    unit_groups: int
+    correlation: float
+    name: ClassVar[str] = "discrete_correlated_gaussian"
+    is_gaussian: ClassVar[bool] = False
+    draws: ClassVar[int] = 0
+
+    def sigma(self, rho: float) -> float:
+        """Own noise at a level, rounded up."""
+        return discrete_sigma(rho, k=self.k, correlation=self.correlation) * FLOAT_SLACK
+
+    def check(self, sigma: float) -> None:
+        """Refuse noise that cannot be drawn."""
+        self._noise(sigma)
+
+    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
+        """Largest rho of a query: by the optimal conversion, or for counts alone by the exact lattice delta."""
+        by_conversion = zcdp.rho(epsilon, delta) / FLOAT_SLACK**3
+        if presence_share < 1.0:
+            return by_conversion
+
+        def is_safe(rho: float) -> bool:
+            variance = rational_variance(self.sigma(rho))
+            return discrete_counts_delta(epsilon, k=self.k, variance=variance, correlation=self.correlation) <= delta
+
+        if not is_safe(by_conversion):
+            return by_conversion
+        most = 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 * 4.0
+        return most if is_safe(most) else narrow(is_safe, most, by_conversion, 1e-9)
+
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:  # noqa: ARG002
+        """Smallest epsilon of the query at delta, by zCDP, which also holds for points that are averages."""
+        counts = discrete_rho(self.k, rational_variance(sigma), self.correlation)
+        sums = 0.5 * self.unit_groups * aggregate_precision
+        return zcdp.epsilon(delta, (counts + sums) * FLOAT_SLACK)
+
+    def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
+        """Add own and common noise to every count."""
+        noise = source.draw(self._noise(sigma), len(exact))
+        return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
+
+    def _noise(self, sigma: float) -> DiscreteCorrelatedGaussian:
+        # the correlation is a multiple of a power of two, hence exactly this fraction
+        return DiscreteCorrelatedGaussian(rational_variance(sigma), Fraction(self.correlation))
+
+
+def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
+    k = listed_keys(frame)
+    # the paper's 1/sqrt(k), as a multiple of a power of two, which the sampler takes exactly
+    correlation = shape.correlation if shape else max(1, round(2**20 / math.sqrt(k))) / 2**20
+    return DiscreteListedHistogram(k, frame.unit_groups, correlation)
+
+
+DISCRETE_CORRELATED_GAUSSIAN = HistogramMechanism(
+    name="discrete_correlated_gaussian",
+    word="DISCRETE_CORRELATED_GAUSSIAN",
+    sentence="correlated discrete Gaussian noise on every public key",
+    without=frozenset({"private keys", "bounding = L2", "running totals or buckets", "AUTO"}),
+    is_offered=False,
+    histogram=_histogram,
+)

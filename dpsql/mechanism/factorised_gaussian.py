@@ -1,0 +1,122 @@
+"""Gaussian noise on a power of the running totals along one public key, from under which values are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dpsql.accounting import gaussian
+from dpsql.mechanism.histogram import (
+    FLOAT_SLACK,
+    Floats,
+    GaussianCounts,
+    Histogram,
+    HistogramMechanism,
+    Integers,
+    PublicHistogram,
+    Sequences,
+    Shape,
+)
+from dpsql.model.estimates import RunningTotal
+from dpsql.model.frame import Frame, Ordering, Statistic
+from dpsql.noise.correlated_gaussian import GRID_BITS, CorrelatedGaussian
+from dpsql.noise.running_totals import best_power
+
+# A sum's radius is at least this many lattice steps (`plan.aggregates.sums`): what its rounding adds to l2 is
+# below.
+_LEAST_RADIUS_BITS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class FactorisedHistogram(GaussianCounts, PublicHistogram):
+    """Every sequence of public keys is noised as a power of its running totals; values are read from under the noise.
+
+    *Guarantee*, *Source*: `FractionalSum`; docs/proofs/running-totals.md. Independent noise on each entry of what is
+    noised, so that rises and lower points are those of any cascade (Theorem 4 there).
+    """
+
+    sequences: Sequences
+    unit_groups: int
+    name: ClassVar[str] = "factorised_gaussian"
+    correlation: ClassVar[float] = 0.0
+
+    @property
+    def draws(self) -> int:
+        """Every entry from the first moved one on, in every sequence that the unit is in."""
+        return self.sequences.sums.touched(self.unit_groups, self.sequences.ordering.sequences)
+
+    @property
+    def sum_draws(self) -> int:
+        """The same as of the counts."""
+        return self.draws
+
+    def sigma(self, rho: float) -> float:
+        """Noise of every entry at a level, in counts, rounded up."""
+        return self._l2(1, GRID_BITS) * 2.0**-GRID_BITS / math.sqrt(2.0 * rho) * FLOAT_SLACK
+
+    def check(self, sigma: float) -> None:
+        """Refuse noise that cannot be drawn."""
+        CorrelatedGaussian(sigma, 0.0)
+
+    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:  # noqa: ARG002 — all is Gaussian
+        """Largest rho of a query, rounded down."""
+        return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / FLOAT_SLACK**3
+
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:  # noqa: ARG002
+        """Smallest epsilon of the query at delta."""
+        # rounding adds to what sums move by: less than this
+        moved = self._l2(1, GRID_BITS) * 2.0**-GRID_BITS + math.sqrt(self.draws) * 2.0**-_LEAST_RADIUS_BITS
+        mu = moved * math.sqrt(sigma**-2 + aggregate_precision) * FLOAT_SLACK
+        return gaussian.epsilon(delta, mu, 1.0)
+
+    def sum_l2(self, statistic: Statistic) -> float:
+        """Most that one unit moves what is noised of a sum, in its units."""
+        shift = statistic.lattice_exponent - statistic.noise_exponent
+        return self._l2(statistic.radius_steps, shift) * 2.0**statistic.noise_exponent
+
+    def spread(self, exact: Integers, shift: int) -> Integers:
+        """What noise is added to."""
+        return self.sequences.spread(exact, shift)
+
+    def values(self, noisy: Floats) -> Floats:
+        """Values from under the noise."""
+        return self.sequences.values(noisy)
+
+    def along(self, ordering: Ordering) -> Sequences:
+        """Sequences of the power that is noised."""
+        return Sequences(ordering, self.sequences.sixteenths)
+
+    def value_norms(self) -> Floats:
+        """Standard deviation of each value over that of the noise."""
+        return self.sequences.value_norms()
+
+    def _l2(self, radius_steps: int, shift: int) -> float:
+        sequences = self.sequences.ordering.sequences
+        return self.sequences.sums.sensitivity_steps(radius_steps, self.unit_groups, shift, sequences)
+
+
+def _histogram(frame: Frame, _: Shape | None) -> Histogram:
+    if frame.factorised is None:
+        raise AssertionError("running totals are noised along a key")
+    return FactorisedHistogram(Sequences(frame.factorised.ordering, frame.factorised.sixteenths), frame.unit_groups)
+
+
+FACTORISED_GAUSSIAN = HistogramMechanism(
+    name="factorised_gaussian",
+    word="FACTORISED_GAUSSIAN",
+    sentence="Gaussian noise on partial sums of public keys, from which totals and values are read",
+    without=frozenset({"private keys", "bounding = L2", "neither running totals nor buckets"}),
+    noises_totals=True,
+    histogram=_histogram,
+)
+
+
+def with_best_power(frame: Frame, total: RunningTotal | None) -> Frame:
+    """The frame with the power of its totals that has the least noise; plain where that is none."""
+    if frame.factorised is None or total is None:
+        raise AssertionError("a power of running totals is noised where there are some")
+    power = best_power(total.ordering.length, frame.unit_groups, total.span).sixteenths
+    if not power:
+        return replace(frame, mechanism="gaussian", factorised=None)
+    return replace(frame, factorised=replace(frame.factorised, sixteenths=power))

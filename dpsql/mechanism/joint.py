@@ -1,0 +1,128 @@
+"""Several frames released as one: how a request is shared among them, and what they guarantee together.
+
+*Guarantee*: levels of zCDP add up, whatever each statistic is about; Gaussian noise at levels that add up to rho is one
+Gaussian release at rho, and a threshold that lets a new key pass with probability delta adds that delta in both
+directions (docs/proofs/ledger.md; distance in total variation alone would give e^epsilon times as much in one).
+docs/proofs/grouping-sets.md, Theorem 2; of one frame that is chosen by what another one shows,
+docs/proofs/other-group.md, Theorem 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.accounting import gaussian, zcdp
+from dpsql.errors import CalibrationError
+from dpsql.mechanism.calibrate import draws_of, whole_nano
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.model.frame import NANO, Statistic
+from dpsql.model.private_query import Request
+from dpsql.noise.rounded_gaussian import slack_delta
+
+_THRESHOLDS = 0.5
+"""Part of delta that thresholds get where keys hide; the rest is what the conversion to epsilon takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFrame:
+    """What one frame shows in a joint release.
+
+    Attributes:
+        histogram: how its presence count is noised.
+        rho_nano: levels that its numbers and keys tell of, added up.
+        threshold_delta: what the thresholds cost that its keys have passed.
+        statistics: what is noised.
+        draws_per_point: how many draws a point may be an average of.
+
+    """
+
+    histogram: Histogram
+    rho_nano: int
+    threshold_delta: float
+    statistics: tuple[Statistic, ...]
+    draws_per_point: int
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the profile of the Gaussian is stated for it, beside the thresholds' delta.
+
+        Where shown counts share noise with hidden ones, or with a floor, the conversion of zCDP is stated, which is no
+        less (docs/proofs/ledger.md, Theorem 2).
+        """
+        return self.histogram.is_gaussian and not (
+            self.histogram.hides and self.histogram.floor_correlation is not None
+        )
+
+
+def shared_requests(
+    request: Request, histograms: Sequence[Histogram], noises: Sequence[float], statistics: tuple[Statistic, ...]
+) -> tuple[Request, ...]:
+    """The request of each frame: all by rho, in proportion to the noise of a count.
+
+    So the sum of the variances of a count in each set is least. What thresholds may cost is shared equally.
+
+    Args:
+        request: of all together.
+        histograms: how the presence counts are noised.
+        noises: standard deviation of a count of each at rho = 1.
+        statistics: what is noised in each.
+
+    Raises:
+        CalibrationError: delta is below what the precision of the noise allows.
+
+    """
+    hiding = sum(histogram.hides for histogram in histograms)
+    delta = request.delta * _THRESHOLDS / hiding if hiding else request.delta
+    total = request.rho
+    if total is None:
+        total = _rho(request, histograms, statistics, hides=bool(hiding))
+    total_nano = whole_nano(total)
+    shares = [math.floor(noise / math.fsum(noises) * total_nano) for noise in noises]
+    shares[0] += total_nano - sum(shares)
+    return tuple(
+        replace(request.at(share / NANO), delta=delta if histogram.hides else request.delta)
+        for share, histogram in zip(shares, histograms, strict=True)
+    )
+
+
+def _rho(request: Request, histograms: Sequence[Histogram], statistics: tuple[Statistic, ...], *, hides: bool) -> float:
+    """Largest rho that keeps (epsilon, delta), rounded down."""
+    if request.epsilon is None:
+        raise CalibrationError("a query needs rho or epsilon")
+    draws = sum(draws_of(histogram, statistics) for histogram in histograms)
+    target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.epsilon)
+    if target <= 0.0:
+        raise CalibrationError(
+            f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
+        )
+    if all(histogram.is_gaussian for histogram in histograms):
+        return 0.5 / gaussian.sigma(request.epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
+    return zcdp.rho(request.epsilon, target) / FLOAT_SLACK
+
+
+def _conversion_delta(delta: float, *, hides: bool) -> float:
+    """What the conversion to epsilon takes of delta; a little less, which is lost where parts are added up."""
+    return delta * (1.0 - 2.0**-48) * (1.0 - _THRESHOLDS if hides else 1.0)
+
+
+def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[float, float]:
+    """(epsilon, delta) of all frames together, both rounded up.
+
+    What is asked by rho may spend its delta on noise and thresholds; stored thresholds may cost more, and what the
+    draws' precision adds comes on top.
+    """
+    hides = any(part.histogram.hides for part in parts)
+    rho = sum(part.rho_nano for part in parts) / NANO
+    draws = [part.draws_per_point * draws_of(part.histogram, part.statistics) for part in parts]
+    converted = _conversion_delta(request.delta, hides=hides)
+    if request.epsilon is not None:
+        room = converted - 1.01 * slack_delta(sum(draws), request.epsilon)
+        converted = room if room > 0.0 else converted
+    if all(part.is_gaussian for part in parts):
+        epsilon = gaussian.epsilon(converted, math.sqrt(2.0 * rho) * FLOAT_SLACK, 1.0)
+    else:
+        epsilon = zcdp.epsilon(converted, rho * FLOAT_SLACK)
+    total = math.fsum([converted, *(part.threshold_delta for part in parts), slack_delta(sum(draws), epsilon)])
+    return epsilon, min(1.0, total * (1.0 + 2.0**-50))

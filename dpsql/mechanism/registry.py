@@ -1,0 +1,111 @@
+"""The mechanisms: the one list by which they are named, offered and found by their frames; and the choice among them.
+
+Chosen is the mechanism with the least predicted error, by policy and text alone (step 4). At one level, half widths and
+thresholds of two mechanisms stand in the ratio of their noise (thresholds nearly so), so the choice needs no level, and
+two texts that ask for one frame get one mechanism. What threshold top-k pre-processing leads to, nobody can predict: it
+stands on top of the (k+1)-th largest count. It is therefore chosen only where the text asks for it, or where nothing
+else bounds what a unit can move.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from dpsql.mechanism.correlated_gaussian import CORRELATED_GAUSSIAN
+from dpsql.mechanism.csh import CSH, MISRA_GRIES
+from dpsql.mechanism.discrete_correlated_gaussian import DISCRETE_CORRELATED_GAUSSIAN
+from dpsql.mechanism.factorised_gaussian import FACTORISED_GAUSSIAN, with_best_power
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape, count_sigma
+from dpsql.mechanism.independent_gaussian import GAUSSIAN, GSHM
+from dpsql.mechanism.joint import shared_requests
+from dpsql.model.estimates import RunningTotal
+from dpsql.model.frame import Frame
+from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
+from dpsql.noise.running_totals import FractionalSum, totals_error
+
+MECHANISMS: tuple[HistogramMechanism, ...] = (
+    GAUSSIAN,
+    CORRELATED_GAUSSIAN,
+    DISCRETE_CORRELATED_GAUSSIAN,
+    FACTORISED_GAUSSIAN,
+    GSHM,
+    CSH,
+    MISRA_GRIES,
+)
+
+
+def mechanism_of(frame: Frame) -> HistogramMechanism:
+    """The mechanism of a frame; of a sketch, the one that noises its counters."""
+    return next(one for one in MECHANISMS if one.name == frame.mechanism)
+
+
+def histogram_of(frame: Frame, shape: Shape | None = None) -> Histogram:
+    """How the presence count of a frame is noised.
+
+    Args:
+        frame: what is grouped, and by which mechanism it is noised.
+        shape: that of the points which the frame has already; their cascade keeps it.
+
+    """
+    return mechanism_of(frame).histogram(frame, shape)
+
+
+_WORTH_IT = 0.999
+"""A later candidate must have less noise than this many times the earlier one: near a tie, rounding must not decide."""
+
+
+def choose(query: PrivateQuery) -> PrivateQuery:
+    """The query on the frames with the least noise; of several grouping sets each gets its share of the request."""
+    chosen = query.mapped(choose_frame)
+    return replace(chosen, groups=_shared(chosen.groups)) if isinstance(chosen.groups, GroupingSets) else chosen
+
+
+def choose_frame(query: FrameQuery) -> FrameQuery:
+    """The query on the frame with the least noise; the others become its alternatives.
+
+    The presence count's share of rho shrinks with its noise, which keeps the relative variances at their least sum.
+    """
+    tuned = (
+        with_best_power(frame, query.total) if frame.factorised else frame
+        for frame in (query.frame, *query.alternatives)
+    )
+    frames = list(dict.fromkeys(tuned))
+    best = frames[0]
+    for frame in frames[1:]:
+        if _error(frame, query.total) < _WORTH_IT * _error(best, query.total):
+            best = frame
+    independent = math.sqrt(best.unit_groups / 2.0)
+    presence = query.weights[0] * min(1.0, unit_noise(best) / independent)
+    total = math.fsum([presence, *query.weights[1:]])
+    return replace(
+        query,
+        frame=best,
+        alternatives=tuple(frame for frame in frames if frame is not best),
+        weights=tuple(weight / total for weight in (presence, *query.weights[1:])),
+    )
+
+
+def _shared(sets: GroupingSets) -> GroupingSets:
+    requests = shared_requests(
+        sets.request,
+        [histogram_of(part.frame) for part in sets.parts],
+        [unit_noise(part.frame) for part in sets.parts],
+        sets.parts[0].statistics,
+    )
+    asked = tuple(replace(part, request=request) for part, request in zip(sets.parts, requests, strict=True))
+    return replace(sets, parts=asked)
+
+
+def _error(frame: Frame, total: RunningTotal | None) -> float:
+    """What mechanisms are compared by: the noise of a count, or of running totals where the query has them."""
+    if total is None:
+        return unit_noise(frame)
+    power = 0 if frame.factorised is None else frame.factorised.sixteenths
+    return totals_error(FractionalSum(total.ordering.length, power), frame.unit_groups, total.span)
+
+
+def unit_noise(frame: Frame) -> float:
+    """Standard deviation of a count at rho = 1."""
+    histogram = histogram_of(frame)
+    return count_sigma(histogram, histogram.sigma(1.0))

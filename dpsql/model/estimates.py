@@ -1,0 +1,139 @@
+"""Estimates: the values of an answer, each of one kind, which says of which statistics it is computed.
+
+Planning chooses the kind (`plan.aggregates`); value and interval of a kind are computed by one function
+(`answer.estimates`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.model.frame import Ordering, Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A value ``lattice * statistic + centre * presence``; without a statistic, a multiple of the presence count."""
+
+    statistic: Statistic | None
+    centre: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTotal:
+    """Sums over the last ``span`` keys of a sequence up to each; without a span from its first."""
+
+    ordering: Ordering
+    span: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinearValue:
+    """A value that is computed of one linear value, whose error does not depend on what is shown."""
+
+    linear: Linear
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """All linear values that it is computed of."""
+        return (self.linear,)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedValue:
+    """A value between public bounds, whose error depends on what is shown."""
+
+    bounds: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(LinearValue):
+    """A count or a sum."""
+
+
+UNITS = Sum(Linear(None, 1.0))
+"""The number of units: the presence count itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSum(LinearValue):
+    """A count or a sum that is added up along the values of a key."""
+
+    total: RunningTotal
+
+
+@dataclass(frozen=True, slots=True)
+class AnyUnit(LinearValue):
+    """A truth value: ``truth`` where the 95 % interval of a number of units is above 0, NULL elsewhere."""
+
+    truth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio(BoundedValue):
+    """The mean of rows: their sum by their number."""
+
+    numerator: Linear
+    denominator: Linear
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Sum and number of the rows."""
+        return self.numerator, self.denominator
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(BoundedValue):
+    """A variance, or its root.
+
+    Attributes:
+        average: of the same values.
+        squares: sum of the squared distances to ``middle``.
+        middle: of the values' bounds.
+        is_sample: whether it is that of the population that the rows are a sample of.
+        is_root: whether it is a standard deviation.
+
+    """
+
+    average: Ratio
+    squares: Linear
+    middle: float
+    is_sample: bool
+    is_root: bool
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Sum and number of the rows, and the sum of squares."""
+        return *self.average.linears, self.squares
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile(BoundedValue):
+    """The value below which a share of the rows of a histogram is."""
+
+    histogram: Statistic
+    share: float
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """The cells."""
+        return (Linear(self.histogram, 0.0),)
+
+
+Value = LinearValue | Ratio | Spread | Quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One aggregate of the query as a reader knows it.
+
+    Attributes:
+        name: the aggregate's text, for plans and receipts.
+        value: how it is computed of statistics.
+        type: DuckDB type of the result.
+
+    """
+
+    name: str
+    value: Value
+    type: str

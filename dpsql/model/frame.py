@@ -1,0 +1,391 @@
+"""What is grouped, and what is measured of a group: keys, frame and statistics of a query.
+
+A *frame* says how rows are grouped, bounded and noised; a *statistic* is the smallest thing on it that is noised,
+stored and paid for. The two are what a stored release is found by (`model/identity.py`).
+Everything here is a function of policy, query text and schema; nothing of the data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+NANO = 10**9
+"""Levels are whole numbers of nano-rho."""
+
+COUNT_LATTICE_EXPONENT = -1
+"""Row counts live on halves, so that the centre of any interval of integers lies on the lattice."""
+
+NOISE_GRID_EXPONENT = -20
+"""Noisy counts live on this finer grid, so that averages and bridges of points hardly feel it."""
+
+WEIGHT_BITS = 20
+"""A unit's weight is a multiple of 2**-20: finer steps than those of noisy counts would be lost on them."""
+
+SUM_LATTICE_BITS = 24
+"""A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
+are added into up to 2**8 times as many (`sums.sum_steps`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What rows are grouped by: normalised SQL over the source's columns, and its DuckDB type."""
+
+    sql: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """The columns (table, column) whose public lists make the keys, with lengths, a digest, and where NULL is listed.
+
+    Each list has a digest of its own, by which the state file know it.
+
+    Keys are all combinations, in the order of their values, the last column's changing fastest.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    lengths: tuple[int, ...]
+    digest: str
+    with_null: tuple[bool, ...]
+    list_digests: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return math.prod(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Public keys along one of them: a sequence for each combination of the others.
+
+    Attributes:
+        axis: which of the frame's keys.
+        lengths: number of values of each key.
+        descending: whether sequences begin with the largest value.
+        with_null: whether the last value is NULL, which comes last in both directions.
+
+    """
+
+    axis: int
+    lengths: tuple[int, ...]
+    descending: bool
+    with_null: bool = False
+
+    @property
+    def length(self) -> int:
+        """Keys in a sequence."""
+        return self.lengths[self.axis]
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences."""
+        return math.prod(self.lengths) // self.length
+
+
+Places = tuple[tuple[int, ...], ...]
+"""Of each group, the places of its values in a public list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factorised:
+    """What is noised in place of the values: a power of the running totals, in sixteenths."""
+
+    ordering: Ordering
+    sixteenths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """What leaves at most ``k`` keys with a count, whatever the data are.
+
+    Attributes:
+        kind: ``top_k`` subtracts the (k+1)-th largest presence count, ``sketch`` does so after every shard of units.
+        k: most keys that are left.
+
+    """
+
+    kind: Literal["top_k", "sketch"]
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of levels whose thresholds are all paid with the first release of a frame.
+
+    Attributes:
+        low, high: lowest and highest level in nano-rho.
+        delta: what the thresholds of all levels may cost together. It is part of the frame: thresholds that followed
+            each query's own delta would be lower than what the first release paid for.
+
+    """
+
+    low: int
+    high: int
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStep:
+    """One step from a table towards its unit.
+
+    Attributes:
+        columns: columns of the table before, or of the queried one.
+        parent: canonical name of the table whose key they hold.
+        parent_columns: that key.
+        version: the parent's declared version.
+
+    """
+
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that are grouped, and whose they are; part of the hash.
+
+    Attributes:
+        unit: name of the privacy unit.
+        table: canonical name of the protected table.
+        version: the table's declared version.
+        unit_column: the column that names the privacy unit.
+        filters: AND-ed conditions, normalised and sorted.
+        settings: pinned session settings that an expression's value depends on.
+        links: steps that lead to the unit.
+        source: where rows do not come from one table alone, how tables and their versions make them; else empty.
+        reads: every table of ``source`` with its version.
+        outside: where rows are those outside the shown groups of another frame, which frame and groups these are; else
+            empty.
+
+    """
+
+    unit: str
+    table: str
+    version: str
+    unit_column: Key
+    filters: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    links: tuple[LinkStep, ...] = ()
+    source: str = ""
+    reads: tuple[tuple[str, str], ...] = ()
+    outside: str = ""
+
+    @property
+    def table_versions(self) -> tuple[tuple[str, str], ...]:
+        """Every table that is read, with its version, the protected one that names the frame first."""
+        parents = ((link.parent, link.version) for link in self.links)
+        return tuple(dict.fromkeys(((self.table, self.version), *parents, *self.reads)))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSql:
+    """How DuckDB reads the rows of a frame; no part of the hash.
+
+    Attributes:
+        relation: quoted text that reads them (an alias may change). Empty where the rows are gone, because the table
+            was dropped or had this version once, and only stored releases are left.
+        types: columns of ``relation`` with their types, by which expressions are computed.
+        cuts: sentences about rows of one unit that joins leave out.
+
+    """
+
+    relation: str
+    types: tuple[tuple[str, str], ...] = ()
+    cuts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounding:
+    """What bounds a unit's part in the groups, and the groups themselves.
+
+    Attributes:
+        max_groups: most groups that one unit may touch; None, only beside ``sparsity``, for as many as it likes.
+        counted_groups: most groups in which a unit counts at all, where one in more than ``max_groups`` counts in each
+            with a weight, so that its l2 norm stays that of ``max_groups``; None where it counts fully or not at all.
+        minimum_units: private keys of fewer units are left out before anything is noised.
+        sparsity: what is subtracted from the presence counts of private keys before they are noised.
+        finer: a frame of the same rows by more keys, all public, that bounds what a unit adds: groups here are sums of
+            its groups, and the presence count is that of its pairs of a unit and a group. None where the frame bounds
+            its own groups.
+
+    """
+
+    max_groups: int | None
+    counted_groups: int | None = None
+    minimum_units: int = 1
+    sparsity: Sparsity | None = None
+    finer: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is grouped: rows by keys, how units are bounded in them; and the shape of their presence count.
+
+    Attributes:
+        rows: which rows, and whose.
+        rows_sql: how they are read.
+        bounding: what bounds a unit's part; without a default, so that nobody forgets it.
+        keys: grouping expressions, sorted by their text; empty for a query without GROUP BY.
+        public_keys: None where keys are private and need a threshold.
+        mechanism: how the presence count is noised; a name of the mechanisms that the plan was given.
+        factorised: what is noised under the mechanism ``factorised_gaussian``; None under others.
+        window: levels whose thresholds are paid together; None without.
+        ceiling: level in nano-rho at which every statistic is drawn, once, after which its exact values are forgotten;
+            None where it is drawn at the level asked for.
+        generation: how many refreshes of the same frame came before.
+
+    """
+
+    rows: Rows
+    rows_sql: RowsSql
+    bounding: Bounding
+    keys: tuple[Key, ...] = ()
+    public_keys: PublicKeys | None = None
+    mechanism: str = "gaussian"
+    factorised: Factorised | None = None
+    window: Window | None = None
+    ceiling: int | None = None
+    generation: int = 0
+
+    @property
+    def has_private_keys(self) -> bool:
+        """Whether the key set itself depends on the data and must pass a threshold."""
+        return bool(self.keys) and not self.public_keys
+
+    @property
+    def key_columns(self) -> list[str]:
+        """Names of the columns of its keys in SQL."""
+        return [f"key_{i}" for i in range(len(self.keys))]
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether later releases are drawn from the histogram of the first: where keys depend on the data."""
+        return self.has_private_keys
+
+    @property
+    def key_count(self) -> int | None:
+        """Most keys that have a count, whatever the data are; None where nothing bounds them."""
+        if self.bounding.sparsity:
+            return self.bounding.sparsity.k
+        if self.public_keys:
+            return self.public_keys.count
+        return None if self.keys else 1
+
+    @property
+    def finer_per_group(self) -> int:
+        """Most of the groups of the finer frame that one unit has in one group; 1 where there is no finer frame."""
+        finer = self.bounding.finer
+        if not finer or finer.key_count is None:
+            return 1
+        return max(1, min(finer.unit_groups, finer.key_count // max(1, self.key_count or 1)))
+
+    @property
+    def unit_groups(self) -> int:
+        """Most of the counted groups that one unit may touch, or as many as move the counts as far in the l2 norm.
+
+        A unit in m groups of a finer frame, at most M of them in one group here, moves the counts by n_1, n_2, … with
+        sum m, each at most M. Their sum of squares is largest where all but one are M or 0 (docs/proofs/
+        grouping-sets.md, Lemma 1).
+        """
+        if self.bounding.finer:
+            full, rest = divmod(self.bounding.finer.unit_groups, self.finer_per_group)
+            return full * self.finer_per_group**2 + rest**2
+        bounds = [bound for bound in (self.bounding.max_groups, self.key_count) if bound is not None]
+        if not bounds:
+            raise AssertionError("a frame bounds the groups of a unit")
+        return max(1, min(bounds))
+
+    def exact_exponent(self, statistic: Statistic) -> int:
+        """Exact sums of a statistic are multiples of two to this power: of its lattice, of the noise's with weights."""
+        return statistic.noise_exponent if self.bounding.counted_groups else statistic.lattice_exponent
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of a histogram: equal parts between two bounds; rows beyond are in the first or the last."""
+
+    count: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One bounded aggregate of a frame, on an integer lattice of step 2**lattice_exponent.
+
+    One unit adds to one group a value v with ``low_steps <= v <= high_steps`` (in lattice steps). What is noised is
+    the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
+
+    Attributes:
+        kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``,
+            ``values`` (distinct values of a group; v is then what the unit adds to those of all others) or
+            ``histogram`` (rows in each of ``cells`` cells, not recentred; v is then their number); or what AUTO is
+            asked: ``groups``, ``group_extremes`` and ``row_extremes`` (`plan.features.auto`).
+        value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
+        filter_sql: FILTER condition; empty without one.
+        row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
+        group_bounds_steps: clamp of the unit's value in the group (per-group bounds).
+        row_cap: most rows of one unit that count in one group; more are scaled down to it.
+        histogram: the cells of a group; None where a group has one number.
+
+    """
+
+    kind: Literal["presence", "units", "rows", "sum", "values", "histogram", "groups", "group_extremes", "row_extremes"]
+    low_steps: int
+    high_steps: int
+    lattice_exponent: int
+    value_sql: str = ""
+    filter_sql: str = ""
+    row_bounds_steps: tuple[int, int] | None = None
+    group_bounds_steps: tuple[int, int] | None = None
+    row_cap: int | None = None
+    histogram: Cells | None = None
+
+    @property
+    def cells(self) -> int:
+        """Numbers per group."""
+        return self.histogram.count if self.histogram else 1
+
+    @property
+    def centre_steps(self) -> int:
+        """Middle of the public interval, rounded to the lattice; 0 for the presence count and for histograms."""
+        return 0 if self.kind in ("presence", "histogram") else (self.low_steps + self.high_steps) // 2
+
+    @property
+    def radius_steps(self) -> int:
+        """Most that one unit moves one group, in lattice steps (l-infinity sensitivity)."""
+        return max(self.high_steps - self.centre_steps, self.centre_steps - self.low_steps)
+
+    @property
+    def lattice(self) -> float:
+        """Step of the lattice in the units of the aggregate."""
+        return float(2.0**self.lattice_exponent)
+
+    @property
+    def noise_exponent(self) -> int:
+        """Noisy values are multiples of 2**noise_exponent: a sum's own lattice is fine enough, a count's is not."""
+        return self.lattice_exponent if self.kind == "sum" else NOISE_GRID_EXPONENT
+
+    @property
+    def centre(self) -> float:
+        """The centre in the units of the aggregate."""
+        return self.centre_steps * self.lattice
+
+    @property
+    def radius(self) -> float:
+        """The l-infinity sensitivity in the units of the aggregate."""
+        return self.radius_steps * self.lattice
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Public interval of one unit's value in one group."""
+        return self.low_steps * self.lattice, self.high_steps * self.lattice
+
+
+PRESENCE = Statistic(kind="presence", low_steps=1, high_steps=1, lattice_exponent=0)
+"""The presence count: distinct units per group. Every frame has it."""

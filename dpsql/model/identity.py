@@ -1,0 +1,107 @@
+"""Identity of frames, statistics and queries: what a stored release is found by, and paid for once.
+
+What is hashed is written out here, name by name, so that nothing of it hangs on what a field is called or on how SQL
+runs. Texts in it are the canonical ones of the plan: names resolved, parts sorted, spelling settled. The SQL that runs
+is made of them later (`bound.source_sql`) and may change without a change of identity.
+
+A part that most frames lack is left out where they lack it: hashes of before the part was there stay what they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+from dpsql.model.frame import Frame, Statistic
+from dpsql.model.private_query import FrameQuery, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
+
+NORMALISER_VERSION = 2
+"""Raised whenever the same text would be normalised differently: old releases are then not found again."""
+
+PRIORITY_VERSION = 1
+"""Raised whenever the order changes by which groups and rows of a unit are kept: held keys are those of the old one.
+
+The first is no part of a hash, because frames were there before it had a number.
+"""
+
+
+def frame_hash(frame: Frame) -> str:
+    """Identity of a frame: everything that its groups depend on."""
+    rows, bounding, sparsity, factorised = frame.rows, frame.bounding, frame.bounding.sparsity, frame.factorised
+    parts = {
+        "normaliser": NORMALISER_VERSION,
+        "unit": rows.unit,
+        "table": rows.table,
+        "version": rows.version,
+        "unit_column": [rows.unit_column.sql, rows.unit_column.type],
+        "filters": rows.filters,
+        "keys": [[key.sql, key.type] for key in frame.keys],
+        "max_groups": bounding.max_groups,
+        "public_keys": frame.public_keys.digest if frame.public_keys else None,
+        "sparsity": sparsity and [sparsity.kind, sparsity.k],
+        "minimum_units": bounding.minimum_units,
+        "mechanism": frame.mechanism,
+        "window": [frame.window.low, frame.window.high, frame.window.delta] if frame.window else None,
+        "settings": rows.settings,
+    }
+    # what some frames have; nothing stands for none
+    later = {
+        "ceiling": frame.ceiling,
+        "generation": frame.generation,
+        "links": [[link.parent, link.version, link.columns, link.parent_columns] for link in rows.links],
+        "source": rows.source,
+        "counted_groups": bounding.counted_groups,
+        "finer": bounding.finer and frame_hash(bounding.finer),
+        "outside": rows.outside,
+        "factorised": factorised and [factorised.ordering.axis, factorised.ordering.descending, factorised.sixteenths],
+        "priority": PRIORITY_VERSION if PRIORITY_VERSION > 1 else None,
+    }
+    return _digest(parts | {name: value for name, value in later.items() if value})
+
+
+def base_hash(frame: Frame) -> str:
+    """Identity of a frame but for its generation."""
+    return frame_hash(replace(frame, generation=0))
+
+
+def statistic_hash(statistic: Statistic, frame: Frame) -> str:
+    """Identity of a statistic of a frame: what its releases are stored under."""
+    parts: dict[str, object] = {
+        "kind": statistic.kind,
+        "low_steps": statistic.low_steps,
+        "high_steps": statistic.high_steps,
+        "lattice_exponent": statistic.lattice_exponent,
+        "value_sql": statistic.value_sql,
+        "filter_sql": statistic.filter_sql,
+        "row_bounds_steps": statistic.row_bounds_steps,
+        "group_bounds_steps": statistic.group_bounds_steps,
+        "row_cap": statistic.row_cap,
+    }
+    if statistic.histogram:
+        parts["cell_bounds"] = (statistic.histogram.low, statistic.histogram.high)
+    if statistic.cells != 1:
+        parts["cells"] = statistic.cells
+    return _digest({"frame": frame_hash(frame), "statistic": parts})
+
+
+def query_hash(query: PrivateQuery) -> str:
+    """Identity of the statistics that are asked for, whatever their order, names and post-processing."""
+    match query.groups:
+        case OneSet(part):
+            return part_hash(part)
+        case WithOtherGroup(part):
+            return part_hash(part, "other group")
+        case GroupingSets():
+            return _digest(sorted(part_hash(part) for part in query.parts))
+
+
+def part_hash(query: FrameQuery, *beside: str) -> str:
+    """Identity of the statistics of one frame: of a query with one set of keys and nothing beside it, its own."""
+    return _digest([*sorted(statistic_hash(statistic, query.frame) for statistic in query.statistics), *beside])
+
+
+def _digest(content: object) -> str:
+    """SHA-256 of a value's JSON, in hexadecimal digits."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

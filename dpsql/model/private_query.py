@@ -1,0 +1,371 @@
+"""A private query: estimates of the statistics on a frame, how they are shown, and how private that shall be.
+
+A query of one *frame* (what is grouped, how it is bounded and noised) has some *statistics* on it (each the smallest
+thing that is noised, stored and paid for), *estimates* (numbers built from statistics) and a *finish* (SQL over the
+noisy table). A private query is one of these, or several whose groups stand in one answer. Everything here is a
+function of policy, query text and schema; nothing of the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, Self
+
+from dpsql.model.estimates import Estimate, RunningSum, RunningTotal
+from dpsql.model.frame import Frame, Key, Ordering, Places, Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """What the clause OPTIONS (…) or keyword arguments ask for; None where nothing was said."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    max_groups_contributed: int | Literal["AUTO"] | None = None
+    group_selection_strategy: str | None = None
+    min_privacy_units_per_group: int | None = None
+    privacy_unit_column: str | None = None
+    mechanism: str | None = None
+    top_k: int | None = None
+    sketch_size: int | None = None
+    rho_window: tuple[float, float] | None = None
+    rho_ceiling: float | None = None
+    own_threshold: bool | None = None
+    as_of: str | None = None
+    refresh: bool | None = None
+    buckets: str | None = None
+    bounding: str | None = None
+    other_group: str | None = None
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the options that are given, and ``name = WORD`` beside where the value is a word."""
+        given = {name: value for name in OPTION_NAMES if (value := getattr(self, name)) not in (None, False)}
+        return frozenset((*given, *(f"{name} = {value}" for name, value in given.items() if isinstance(value, str))))
+
+
+OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class EachKey:
+    """Groups of an answer that are those of its frame, one for each of the frame's keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Groups of an answer that are added up from a release by the values of one public key.
+
+    Attributes:
+        ordering: public keys along the bucket column.
+        column: the bucket column.
+        keys: those of the answer.
+        sources: of each key of the answer, which of the frame's keys it is; None where it is computed from the bucket
+            column, of whose values in a group any one tells it.
+        places: the groups of buckets, in the order of what they are called.
+
+    """
+
+    ordering: Ordering
+    column: Key
+    keys: tuple[Key, ...]
+    sources: tuple[int | None, ...]
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the result: its name, SQL over the noisy table, and, where it is one aggregate, which."""
+
+    name: str
+    sql: str
+    type: str
+    estimate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…).
+
+    ``windows`` are computed of the rows that pass ``having``, as columns window_0…; ``qualify`` filters after them.
+    """
+
+    columns: tuple[OutputColumn, ...]
+    having: str = ""
+    windows: tuple[str, ...] = ()
+    qualify: str = ""
+    order_by: tuple[str, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A query over the result: SQL that reads it, and the columns that it makes."""
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How private the answer shall be, by rho or by (epsilon, delta), and which release of its frames it shall be.
+
+    Attributes:
+        rho, epsilon: one of them; the other is None.
+        delta: what thresholds, or the conversion to epsilon, may cost.
+        min_units: groups of fewer units are not shown.
+        refresh: whether a new generation of the frames is asked for.
+        own_threshold: whether keys pass a threshold at the level asked for, whatever keys were shown before.
+
+    """
+
+    rho: float | None
+    epsilon: float | None
+    delta: float
+    min_units: int = 1
+    refresh: bool = False
+    own_threshold: bool = False
+
+    def at(self, rho: float) -> Request:
+        """The same at a level of rho."""
+        return replace(self, rho=rho, epsilon=None)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoLevel:
+    """Where one reader stands with what AUTO asks, at the level of one query; all levels in nano-rho.
+
+    Attributes:
+        statistic_hash: what the histogram is stored under.
+        share_nano: what the query leaves for it.
+        rho_nano: level of the histogram that it chooses by, or is to choose by.
+        due_nano: what is to be drawn and paid for that histogram.
+        is_stored: whether the histogram is there.
+        is_sure: whether what it says holds for later queries, at higher levels too.
+
+    """
+
+    statistic_hash: str
+    share_nano: int
+    rho_nano: int
+    due_nano: int = 0
+    is_stored: bool = True
+    is_sure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AutoGroups:
+    """What ``max_groups_contributed = AUTO`` asks of the data before the frame is known.
+
+    Attributes:
+        frame: whose units are counted by their number of groups; the same whatever is asked of these groups.
+        candidates: numbers that may be chosen, and the ends of the places of the histogram.
+        weighted: whether units in more groups than that count with a weight.
+
+    """
+
+    frame: Frame
+    candidates: tuple[int, ...]
+    weighted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AutoBounds:
+    """What ``contribution_bounds_per_… => AUTO`` asks of the data before a sum's lattice is known.
+
+    Attributes:
+        name: the aggregate's text, for plans and receipts.
+        statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows.
+        frame: whose units are looked at.
+        bounds: what was found; of a sum of which nothing is known, from -1 to 1.
+
+    """
+
+    name: str
+    statistic: Statistic
+    frame: Frame
+    bounds: tuple[float, float]
+
+
+AutoQuestion = AutoGroups | AutoBounds
+FoundBounds = Mapping[Statistic, tuple[float, float]]
+"""Bounds that AUTO found."""
+NO_BOUNDS = (-1.0, 1.0)
+"""What stands for bounds that it is yet to find."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameQuery:
+    """A query by one set of keys: numbers that are estimated from statistics on one frame.
+
+    Attributes:
+        frame: what is grouped.
+        alternatives: frames that would answer the same text by another mechanism.
+        statistics: what is noised, the presence count first.
+        weights: their shares of rho, which add to 1.
+        estimates: numbers that are made of them.
+        finish: what is shown of these.
+        request: how private the answer shall be.
+        groups: which groups the answer has: one for each of the frame's keys, or sums of these.
+        auto: what is asked of the data first; max_groups is 1 before it is chosen.
+        auto_levels: where the reader stands with each question of ``auto``; none in a plan that is not bound to one.
+
+    """
+
+    frame: Frame
+    alternatives: tuple[Frame, ...]
+    statistics: tuple[Statistic, ...]
+    weights: tuple[float, ...]
+    estimates: tuple[Estimate, ...]
+    finish: Finish
+    request: Request
+    groups: EachKey | Buckets
+    auto: tuple[AutoQuestion, ...] = ()
+    auto_levels: tuple[AutoLevel, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a histogram that AUTO chooses by is not stored yet."""
+        return not all(level.is_stored for level in self.auto_levels)
+
+    @property
+    def histogram_levels(self) -> dict[str, int]:
+        """Of each histogram that AUTO chose by, its hash, the level in nano-rho."""
+        return {level.statistic_hash: level.rho_nano for level in self.auto_levels}
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of the answer."""
+        return self.groups.keys if isinstance(self.groups, Buckets) else self.frame.keys
+
+    @property
+    def total(self) -> RunningTotal | None:
+        """The running total that reaches furthest, which that of buckets does; None where there is none."""
+        if isinstance(self.groups, Buckets):
+            return RunningTotal(self.groups.ordering, None)
+        totals = [one.value.total for one in self.estimates if isinstance(one.value, RunningSum)]
+        return max(totals, key=lambda total: math.inf if total.span is None else total.span, default=None)
+
+
+ChangeFrame = Callable[[FrameQuery], FrameQuery]
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Groups of one set of keys, whatever stands beside them."""
+
+    query: FrameQuery
+
+    @property
+    def parts(self) -> tuple[FrameQuery, ...]:
+        """What is released first: the groups."""
+        return (self.query,)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of the groups."""
+        return self.query.keys
+
+    def mapped(self, change: ChangeFrame) -> Self:
+        """The same of changed groups; which rows are outside them is known when they are shown."""
+        return replace(self, query=change(self.query))
+
+
+@dataclass(frozen=True, slots=True)
+class OneSet(_Groups):
+    """The groups of an answer are those of one set of keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithOtherGroup(_Groups):
+    """One more row stands under the groups of one set of keys, for the rows of all groups that are not shown.
+
+    Attributes:
+        query: the groups.
+        name: what the text keys of the row read.
+        row: the query of these rows, without keys; what it measures makes the same estimates.
+
+    """
+
+    name: str
+    row: FrameQuery
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingSets:
+    """The groups of an answer are those of several sets of keys, each a query by its own keys.
+
+    Attributes:
+        keys: those of all sets, and the flags: columns that are 1 in the rows of sets which leave a key out, else 0.
+        flagged: of each flag, which of the keys it is about.
+        request: of all sets together.
+        parts: the queries by the keys of each distinct set with its share of the request, those with most keys first.
+        sets: of each grouping set in the order of the text, which part it is.
+        adds_up: whether the first part has all keys, all of them public, and the others are sums of its groups.
+
+    """
+
+    keys: tuple[Key, ...]
+    flagged: tuple[int, ...]
+    request: Request
+    parts: tuple[FrameQuery, ...]
+    sets: tuple[int, ...]
+    adds_up: bool
+
+    def places(self, part: FrameQuery) -> tuple[int, ...]:
+        """Of each key of a part, its place among the keys of all sets."""
+        return tuple(self.keys.index(key) for key in part.frame.keys)
+
+    def mapped(self, change: ChangeFrame) -> GroupingSets:
+        """The same of changed queries, the finest first; where sets add up, the others are sums of its groups."""
+        first, *others = self.parts
+        first = change(first)
+        if self.adds_up:
+            # the finest groups bound a unit, so that no weight of their own is left to the others
+            others = [
+                replace(
+                    part,
+                    frame=replace(
+                        part.frame, bounding=replace(part.frame.bounding, finer=first.frame, counted_groups=None)
+                    ),
+                )
+                for part in others
+            ]
+        return replace(self, parts=(first, *map(change, others)))
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateQuery:
+    """A query that has a private answer.
+
+    Attributes:
+        groups: which groups it has, and the queries of frames that they are released by.
+        after: queries over the result, one over the other.
+
+    """
+
+    groups: OneSet | WithOtherGroup | GroupingSets
+    after: tuple[After, ...] = ()
+
+    @property
+    def parts(self) -> tuple[FrameQuery, ...]:
+        """The queries of frames that are released first."""
+        return self.groups.parts
+
+    @property
+    def first(self) -> FrameQuery:
+        """The first of them: what is said of its statistics, estimates and finish holds for all."""
+        return self.parts[0]
+
+    @property
+    def shown(self) -> tuple[OutputColumn, ...]:
+        """The columns of the result."""
+        return self.after[-1].columns if self.after else self.first.finish.columns
+
+    def mapped(self, change: ChangeFrame) -> PrivateQuery:
+        """The query with a change of each part."""
+        return replace(self, groups=self.groups.mapped(change))

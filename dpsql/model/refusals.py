@@ -1,0 +1,275 @@
+"""Reasons why a query has no private answer, and the table of what it cannot have together.
+
+All reasons are collected (`Refusals`), so that they are reported at once. In the table, a thing is an option that is
+given, by its name; an option with its word, as in ``mechanism = CSH``; or what is known of the query, of its keys,
+aggregates or mechanism (`Known`). Whoever reads a part of a query calls `refuse_combinations` with the things that are
+known by then. The pages show the table: ``python -m tests.documents.reference``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+from sqlglot import exp
+
+from dpsql.errors import Refusal, UnsupportedQueryError
+from dpsql.operations.dialect import span_of
+
+CODES: dict[str, str] = {
+    "after": "around a private query, something that is not computed of its answer alone",
+    "aggregate": "an aggregate function without a private form",
+    "aggregate_argument": "an argument that an aggregate does not take",
+    "bounds_missing": "an aggregate whose contribution per unit is not bounded",
+    "bounds_invalid": "bounds that are not two finite numbers in order",
+    "buckets": "buckets that the query cannot be added up from",
+    "clause": "a clause that has no private form",
+    "group_by_form": "a form of GROUP BY that has no private form",
+    "interval_argument": "dp_interval_low/high of something that is not the alias of one aggregate",
+    "key_type": "a group key whose type cannot be released",
+    "limit_form": "a LIMIT or OFFSET that is not a whole number",
+    "max_groups_missing": "neither policy nor query says how many groups one unit may touch",
+    "mechanism": "a mechanism that cannot answer this query, or that lacks what it needs",
+    "nested_aggregate": "an aggregate inside an aggregate",
+    "no_aggregate": "a query that releases rows and no aggregate",
+    "not_grouped": "a column that is neither grouped nor aggregated",
+    "order_by_form": "an ORDER BY term that is no expression over the result's columns",
+    "option": "an option that is unknown, doubled or out of range",
+    "privacy_level_missing": "neither policy nor query says how private the answer shall be",
+    "public_keys_missing": "PUBLIC_GROUPS over keys without a public list",
+    "row_function": "a function that is not on the allow-list of row expressions",
+    "row_type": "a type that row expressions cannot be computed with",
+    "row_syntax": "syntax that is not allowed inside a row expression",
+    "source": "a source, or a join of sources, whose rows are not each one unit's",
+    "running_total": "a window over aggregates that is no running total along public keys",
+    "single_units": "private groups of one unit each, of which hardly any could ever be shown",
+    "size": "more values, parts or statistics than a query may have",
+    "star": "a star in the select list",
+    "window": "a window over the noisy result that has no form",
+    "value_type": "an aggregate over a type that it does not take",
+}
+
+
+@dataclass
+class Refusals:
+    """A list that grows while a query is read; ``raise_if_any`` ends it."""
+
+    text: str
+    found: list[Refusal] = field(default_factory=list)
+
+    def add(self, code: str, node: exp.Expr | None, message: str, hint: str) -> None:
+        """Note one refusal; ``code`` is a key of CODES."""
+        if code not in CODES:
+            raise KeyError(code)
+        refusal = Refusal(code, message, hint, span_of(node, self.text) if node is not None else None)
+        if refusal not in self.found:
+            self.found.append(refusal)
+
+    def refuse(self, code: str, node: exp.Expr | None, message: str, hint: str) -> NoReturn:
+        """Note a refusal after which nothing more can be said, and raise all of them."""
+        self.add(code, node, message, hint)
+        self.raise_if_any()
+        raise AssertionError("a refusal was just added")
+
+    def raise_if_any(self, beyond: int = 0) -> None:
+        """Raise UnsupportedQueryError with all refusals in the order of the text, if there are more than ``beyond``."""
+        if len(self.found) > beyond:
+            self.found.sort(key=lambda refusal: refusal.span.start if refusal.span else -1)
+            raise UnsupportedQueryError(self.found)
+
+
+Known = Literal[
+    "epsilon", "GROUPING SETS", "no GROUP BY", "HAVING", "as_of an earlier version", "a ceiling at another level",
+    "a lower ceiling of the policy, or limit of the reader",
+    "public keys", "private keys", "no text key", "no max_groups_contributed", "private keys without top_k or LIMIT",
+    "AUTO bounds", "running totals", "running totals along another key", "running totals or buckets",
+    "neither running totals nor buckets", "averages, spreads or quantiles", "quantiles", "count(DISTINCT x)",
+    "count(DISTINCT x) or quantiles", "more than count(DISTINCT unit)", "count(DISTINCT unit), units in several groups",
+    "min_privacy_units_per_group, units in several groups", "sketch", "one of MISRA_GRIES and sketch_size alone",
+    "the largest groups alone",
+    "a mechanism without GROUPING SETS", "a mechanism without AUTO", "a mechanism without bounding = L2",
+    "a mechanism without public keys", "a mechanism without private keys",
+    "a mechanism without running totals or buckets",
+]  # fmt: skip
+"""Things that are no options as they stand in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A thing that does not go with others.
+
+    Attributes:
+        thing: something that a query has.
+        beside: things of which it can have none then.
+        code: of the refusal, a key of `CODES`.
+        message: why they do not go together; names in braces are filled in.
+        hint: what to write instead.
+
+    """
+
+    thing: str
+    beside: tuple[str, ...]
+    code: str
+    message: str
+    hint: str
+
+
+COMBINATIONS = (
+    Combination("rho", ("epsilon",), "option",
+        "rho and epsilon are two ways to say the same.",
+        "Give one of them."),
+    Combination("rho_window", ("epsilon",), "option",
+        "a window is a range of rho, so it goes with rho.",
+        "Give rho instead of epsilon."),
+    Combination("rho_window", ("a ceiling at another level",), "option",
+        "a window ends at the ceiling.",
+        "Write rho_window = [{low:.9g}, {ceiling:.9g}]."),
+    Combination("rho_ceiling", ("a lower ceiling of the policy, or limit of the reader",), "option",
+        "the ceiling is above what the policy draws, or this reader may be shown.",
+        "Write at most rho_ceiling = {limit:.9g}, or leave it out."),
+    Combination("own_threshold", ("public keys",), "option",
+        "public keys pass no threshold.",
+        "Leave own_threshold out; every listed key is shown."),
+    Combination("refresh", ("as_of an earlier version",), "option",
+        "an earlier version cannot be refreshed: its rows are gone.",
+        "Leave refresh or as_of out."),
+    Combination("GROUPING SETS", ("max_groups_contributed = AUTO",), "option",
+        "AUTO chooses for one set of keys.",
+        "Write max_groups_contributed = 4, or ask with one GROUP BY."),
+    Combination("GROUPING SETS", ("buckets",), "buckets",
+        "buckets add one set of keys up.",
+        "Leave buckets out, or ask with one GROUP BY."),
+    Combination("GROUPING SETS", ("top_k", "sketch_size", "a mechanism without GROUPING SETS"), "mechanism",
+        "the largest groups are those of one set of keys.",
+        "Leave top_k and sketch_size out, or ask with one GROUP BY."),
+    Combination("AUTO bounds", ("GROUPING SETS",), "bounds_invalid",
+        "AUTO finds bounds for one set of keys.",
+        "Name bounds, or ask with one GROUP BY."),
+    Combination("AUTO bounds", ("a mechanism without AUTO", "the largest groups alone"), "mechanism",
+        "AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+        "Leave mechanism and top_k out, write max_groups_contributed, or name bounds."),
+    Combination("other_group", ("GROUPING SETS", "no GROUP BY"), "option",
+        "other_group is for one set of keys in GROUP BY.",
+        "Leave other_group out, or ask with one GROUP BY."),
+    Combination("other_group", ("buckets",), "option",
+        "of buckets every key is shown, so that there is no other group.",
+        "Leave other_group out."),
+    Combination("other_group", ("max_groups_contributed = AUTO",), "option",
+        "sums of other groups are bounded by max_groups, which AUTO leaves open.",
+        "Write max_groups_contributed = 4, or leave other_group out."),
+    Combination("other_group", ("AUTO bounds",), "bounds_invalid",
+        "AUTO finds bounds of what a unit adds to the groups, not to the other group.",
+        "Name bounds, or leave other_group out."),
+    Combination("other_group", ("public keys",), "option",
+        "keys of a public list are all shown, so that there is no other group.",
+        "Leave other_group out."),
+    Combination("other_group", ("no text key",), "option",
+        "no key is a text, so that no column can name the other group.",
+        "Cast a key, as in GROUP BY CAST(year AS VARCHAR)."),
+    Combination("other_group", ("no max_groups_contributed",), "option",
+        "sums of other groups are bounded by max_groups, and this query has none.",
+        "Write max_groups_contributed = 4, or leave other_group out."),
+    Combination("group_selection_strategy = PUBLIC_GROUPS", ("private keys",), "public_keys_missing",
+        "{key} has no public list of keys.",
+        "Group by a column with CALL dp_domain('table', 'column', keys := [...]), or leave PUBLIC_GROUPS out."),
+    Combination("buckets", ("private keys",), "buckets",
+        "the bucket column and all other keys need a public list of keys.",
+        "Declare them with CALL dp_domain('table', 'column', keys := [...])."),
+    Combination("buckets", ("running totals",), "buckets",
+        "running totals and buckets go along a key in two ways.",
+        "Ask for one of them."),
+    Combination("buckets", ("count(DISTINCT x)",), "buckets",
+        "a value in two buckets would count twice.",
+        "Leave count(DISTINCT …) or buckets out."),
+    Combination("buckets", ("count(DISTINCT unit), units in several groups",), "buckets",
+        "a unit in two buckets would count twice.",
+        "Write OPTIONS (max_groups_contributed = 1), count rows, or leave buckets out."),
+    Combination("buckets", ("min_privacy_units_per_group, units in several groups",), "buckets",
+        "units in several buckets would count several times towards min_privacy_units_per_group.",
+        "Write OPTIONS (max_groups_contributed = 1), or leave buckets out."),
+    Combination("running totals", ("HAVING",), "running_total",
+        "HAVING would take groups out of a running total.",
+        "Leave it out, and filter the answer."),
+    Combination("running totals", ("averages, spreads or quantiles",), "running_total",
+        "a running total of averages, spreads or quantiles is none.",
+        "Take the total of sum and count."),
+    Combination("running totals", ("running totals along another key",), "running_total",
+        "two running totals of one query run along different keys.",
+        "Ask them apart."),
+    Combination("count(DISTINCT x) or quantiles", ("bounding = L2",), "mechanism",
+        "distinct values and the rows of a quantile have no weight: they count or they do not.",
+        "Leave bounding = L2 out, or ask for them apart."),
+    Combination("bounding = L2", ("a mechanism without bounding = L2", "top_k", "sketch_size"), "mechanism",
+        "bounding = L2 goes with independent noise, on keys that nothing selects.",
+        "Leave mechanism, top_k and sketch_size out, or leave bounding out."),
+    Combination("bounding = L2", ("no max_groups_contributed",), "max_groups_missing",
+        "bounding = L2 needs the number of groups in which a unit counts fully.",
+        "Write OPTIONS (max_groups_contributed = 4, bounding = L2)."),
+    Combination("max_groups_contributed = AUTO", ("a mechanism without AUTO", "top_k", "sketch_size"), "mechanism",
+        "max_groups_contributed = AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
+        "Leave mechanism, top_k and sketch_size out, or name the number of groups."),
+    Combination("public keys", ("top_k", "sketch_size"), "mechanism",
+        "every listed key is answered, so there is nothing to pre-select.",
+        "Leave top_k and sketch_size out; ORDER BY and LIMIT on the answer cost nothing."),
+    Combination("public keys", ("a mechanism without public keys",), "mechanism",
+        "{mechanism} hides keys behind a threshold, which listed keys do not need.",
+        "Leave mechanism out, and hide small groups with min_privacy_units_per_group, which costs nothing."),
+    Combination("mechanism = CSH", ("private keys without top_k or LIMIT",), "mechanism",
+        "CSH needs a number of keys that is enforced, whatever the data are.",
+        "Add top_k = 100 to OPTIONS, or ORDER BY count(DISTINCT …) DESC LIMIT 100."),
+    Combination("private keys", ("a mechanism without private keys",), "mechanism",
+        "{mechanism} noises every key of a public list, and these keys have none.",
+        "Write mechanism = GSHM, or declare the keys with CALL dp_domain('table', 'column', keys := [...])."),
+    Combination("private keys without top_k or LIMIT", ("no max_groups_contributed",), "max_groups_missing",
+        "neither policy nor query says how many groups one unit may touch.",
+        "Write OPTIONS (max_groups_contributed = 4), declare max_groups_contributed in dp_protect, or ask for the "
+        "largest groups alone: ORDER BY count(DISTINCT …) DESC LIMIT 100, or OPTIONS (top_k = 200)."),
+    Combination("mechanism = FACTORISED_GAUSSIAN", ("neither running totals nor buckets",), "mechanism",
+        "FACTORISED_GAUSSIAN noises running totals, and this query has none.",
+        "Leave mechanism out, or ask for sum(…) OVER (ORDER BY key)."),
+    Combination("running totals or buckets", ("quantiles",), "running_total",
+        "quantiles go neither with running totals nor with buckets.",
+        "Ask for them apart."),
+    Combination("running totals or buckets", ("a mechanism without running totals or buckets",), "mechanism",
+        "noise that all keys share adds up in a running total.",
+        "Leave mechanism out, or name GAUSSIAN or FACTORISED_GAUSSIAN."),
+    Combination("sketch", ("one of MISRA_GRIES and sketch_size alone", "top_k"), "mechanism",
+        "mechanism = MISRA_GRIES and sketch_size belong together, without top_k.",
+        "Write OPTIONS (mechanism = MISRA_GRIES, sketch_size = 1000)."),
+    Combination("sketch", ("more than count(DISTINCT unit)",), "mechanism",
+        "a Misra-Gries sketch counts distinct units and nothing else.",
+        "Ask for count(DISTINCT …) of the privacy unit alone, or write top_k = k instead of MISRA_GRIES."),
+)  # fmt: skip
+"""In the order in which refusals of one place are noted."""
+
+
+def that_hold(known: Mapping[Known, object]) -> frozenset[str]:
+    """The things that a query has, of those that it may have."""
+    return frozenset(thing for thing, holds in known.items() if holds)
+
+
+def refuse_combinations(
+    things: AbstractSet[str], known: AbstractSet[str], node: exp.Expr | None, refusals: Refusals,
+    *, first: bool = False, **words: object,
+) -> bool:  # fmt: skip
+    """Note a refusal for each of some things that does not go with another one that the query has.
+
+    Args:
+        things: those that are asked about.
+        known: the things that the query has.
+        node: where the refusals point to.
+        refusals: collects.
+        first: note the first one and no more.
+        words: what stands for the names in messages and hints.
+
+    Returns:
+        Whether there is one.
+
+    """
+    asked = things & known
+    found = [one for one in COMBINATIONS if one.thing in asked and not known.isdisjoint(one.beside)]
+    for one in found[: 1 if first else None]:
+        refusals.add(one.code, node, one.message.format(**words), one.hint.format(**words))
+    return bool(found)

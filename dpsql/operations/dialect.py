@@ -1,0 +1,290 @@
+"""DuckDB's SQL plus the private clauses, as a sqlglot dialect.
+
+Added to the DuckDB dialect:
+
+- ``SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, …)] …`` (GoogleSQL's clause);
+- named arguments on aggregates (``contribution_bounds_per_group => (lo, hi)``), after DISTINCT too;
+- ``CALL f(…)`` as a statement with a tree, where sqlglot keeps (and logs) opaque text;
+- a place in the text for every call and every leaf of the tree, and the name that a function was written with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import ParseError, Span
+
+MAX_NODES = 100_000
+"""Largest tree: a text that unfolds to more is a mistake or an attack on the curator's memory."""
+
+_E = TypeVar("_E", bound=exp.Expr)
+_PLAIN_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+TOO_DEEP = "the query is nested too deeply"
+
+
+class DifferentialPrivacy(exp.Expression):
+    """The clause ``WITH DIFFERENTIAL_PRIVACY OPTIONS (…)``; stands in the ``hint`` slot of a SELECT."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": False}
+
+
+class Call(exp.Expression):
+    """The statement ``CALL f(…)``; ``this`` is the function with its arguments."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+def _builder(name: str, node: type[exp.AggFunc] | None = None) -> Callable[[list[exp.Expr]], exp.Expr]:
+    """Makes a call by name of arguments; of one argument the node, if one is given."""
+    return lambda arguments: (
+        node(this=arguments[0]) if node and len(arguments) == 1 else exp.Anonymous(this=name, expressions=arguments)
+    )
+
+
+AGGREGATE_NODES: tuple[tuple[str, type[exp.AggFunc], tuple[str, ...]], ...] = (
+    ("count", exp.Count, ()),
+    ("count_if", exp.CountIf, ("COUNT_IF", "COUNTIF")),
+    ("sum", exp.Sum, ("SUM",)),
+    ("avg", exp.Avg, ("AVG", "MEAN")),
+    ("var_pop", exp.VariancePop, ("VAR_POP",)),
+    ("var_samp", exp.Variance, ("VAR_SAMP", "VARIANCE")),
+    ("stddev_pop", exp.StddevPop, ("STDDEV_POP",)),
+    ("stddev_samp", exp.StddevSamp, ("STDDEV_SAMP",)),
+    ("stddev_samp", exp.Stddev, ("STDDEV",)),
+    ("bool_or", exp.LogicalOr, ("BOOL_OR", "LOGICAL_OR")),
+    ("bool_and", exp.LogicalAnd, ("BOOL_AND", "LOGICAL_AND")),
+)
+"""Private aggregates with their sqlglot nodes, and spellings of which the node has no place for named arguments.
+
+With these they are calls by name.
+"""
+CALLED_BY_NAME = ("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile")
+"""Private aggregates that are calls by name always."""
+
+
+class PrivateParser(DuckDBParser):
+    """DuckDB's parser with the private clauses."""
+
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: parser for name, parser in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in CALLED_BY_NAME
+    }
+
+    FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
+        **DuckDBParser.FUNCTIONS,
+        **{spelling: _builder(name, node) for name, node, spellings in AGGREGATE_NODES for spelling in spellings},
+        **{name.upper(): _builder(name) for name in CALLED_BY_NAME},
+    }
+
+    def _parse_statement(self) -> exp.Expr | None:
+        if self._match_text_seq("CALL"):
+            function = self._parse_function(optional_parens=False)
+            if function is None:
+                self.raise_error("CALL needs a function, as in CALL dp_unit('patient')")
+            return self.expression(Call(this=function))
+        return super()._parse_statement()
+
+    def expression(self, instance: _E, token: Token | None = None, comments: list[str] | None = None) -> _E:
+        """Finish a node; a leaf gets the place of its token."""
+        built: _E = super().expression(instance, token, comments)
+        if next(built.iter_expressions(), None) is None and "end" not in built.meta:
+            built.update_positions(self._prev)
+        return built
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Callable[..., Any]] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        token = self._curr
+        call = super()._parse_function_call(functions, anonymous, optional_parens, any_token)
+        function = call
+        while isinstance(function, exp.Expr) and not isinstance(function, exp.Func):
+            function = function.args.get("this")
+        if isinstance(function, exp.Func):
+            function.update_positions(token)
+            function.meta["written"] = token.text
+            for argument in function.expressions:
+                if isinstance(argument, exp.Kwarg | exp.PropertyEQ):
+                    _keep_auto(argument)
+        return call
+
+    def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
+        if not self._match(TokenType.DISTINCT):
+            return super()._parse_lambda(alias)
+        # DISTINCT ends where named arguments of the call begin
+        values = [self._parse_disjunction()]
+        while not self._is_before_named_argument() and self._match(TokenType.COMMA):
+            values.append(self._parse_disjunction())
+        if len(values) > 1 and None in values:
+            self.raise_error("DISTINCT takes values, as in count(DISTINCT x)")
+        return self._parse_order(self.expression(exp.Distinct(expressions=values)))
+
+    def _is_before_named_argument(self) -> bool:
+        following = self._tokens[self._index : self._index + 3]
+        return len(following) == 3 and following[2].token_type in (TokenType.FARROW, TokenType.COLON_EQ)
+
+    def _warn_unsupported(self) -> None:
+        """Log nothing: sqlglot would write the text of a statement that it keeps opaque to the log."""
+
+    def _parse_placeholder(self) -> exp.Expr | None:
+        token = self._curr
+        placeholder = super()._parse_placeholder()
+        if isinstance(placeholder, exp.Placeholder):
+            # sqlglot leaves no position on it, and the values of ? go by position
+            placeholder.update_positions(token)
+        return placeholder
+
+    def _parse_hint(self) -> exp.Hint | None:
+        if not self._match_text_seq("WITH", "DIFFERENTIAL_PRIVACY"):
+            return super()._parse_hint()
+        options = self._parse_wrapped_csv(self._parse_disjunction) if self._match_text_seq("OPTIONS") else []
+        # sqlglot types this slot as Hint; it only ever hangs the node under the key "hint".
+        return self.expression(DifferentialPrivacy(expressions=options))  # type: ignore[return-value]
+
+
+class PrivateDuckDB(DuckDB):
+    """DuckDB with the private clauses."""
+
+    Parser = PrivateParser
+
+    class Tokenizer(DuckDB.Tokenizer):
+        """DuckDB's tokenizer, to which CALL is a word like any other."""
+
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word != "CALL"
+        }
+
+
+def _keep_auto(argument: exp.Expr) -> None:
+    """The word AUTO as bounds, in a named argument, is no column."""
+    value = argument.args["expression"]
+    bounds = argument.this.name.lower().startswith("contribution_bounds_")
+    if bounds and isinstance(value, exp.Column) and not value.table and value.name.upper() == "AUTO":
+        word = exp.Var(this="AUTO")
+        word.meta.update(value.this.meta)
+        value.replace(word)
+
+
+def span_of(node: exp.Expr, text: str) -> Span | None:
+    """Place of a node in ``text``, from the positions that the parser left on it and on its parts."""
+    positions = [part.meta for part in node.walk() if part.meta.get("end") is not None]
+    if not positions:
+        return span_of(node.parent, text) if node.parent is not None else None
+    return span_at(text, min(p["start"] for p in positions), max(p["end"] for p in positions) + 1)
+
+
+def span_at(text: str, start: int, end: int) -> Span:
+    """The place of a range of characters."""
+    before = text[:start]
+    return Span(line=before.count("\n") + 1, column=start - (before.rfind("\n") + 1) + 1, start=start, end=end)
+
+
+def parse_statement(text: str) -> exp.Expr:
+    """Parse exactly one statement.
+
+    Raises:
+        ParseError: the text is no statement, is several, or is not valid; carries the place where known.
+
+    """
+    require_unicode(text)
+    dialect = PrivateDuckDB()
+    try:
+        tokens: list[Token] = dialect.tokenize(text)
+        for token in tokens:
+            # sqlglot obeys comments: some rename functions, some write into the tree
+            token.comments.clear()
+        statements = [tree for tree in dialect.parser(max_nodes=MAX_NODES).parse(tokens, text) if tree is not None]
+    except SqlglotError as error:
+        raise _parse_error(error, text) from None
+    except RecursionError:
+        raise ParseError(TOO_DEEP) from None
+    except ValueError:
+        raise ParseError("not valid SQL") from None
+    if len(statements) != 1:
+        raise ParseError(f"expected one SQL statement, found {len(statements)}")
+    return statements[0]
+
+
+def _parse_error(error: SqlglotError, text: str) -> ParseError:
+    details = getattr(error, "errors", None)
+    if not details:
+        return ParseError("the text cannot be split into SQL tokens; is a quote left open?")
+    line, column, token, description = (details[0].get(name) for name in ("line", "col", "highlight", "description"))
+    span = None
+    if line and column:
+        # sqlglot reports the last character of the offending token.
+        end = min(sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column, len(text))
+        span = span_at(text, max(0, end - len(str(token or " "))), end)
+    near = str(token or "").strip()
+    explains = str(description or "").startswith(("Expecting", "CALL", "Maximum"))
+    what = f"not valid SQL near {near!r}" if near else "not valid SQL: it ends too early"
+    return ParseError(f"{what}{f': {description}' if explains else ''}", span)
+
+
+def require_unicode(text: str) -> None:
+    """Refuse lone surrogates, which no engine can read.
+
+    Raises:
+        ParseError: the text holds one.
+
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ParseError("the text holds half a character (a lone surrogate)") from None
+
+
+def to_sql(node: exp.Expr) -> str:
+    """DuckDB text of a tree, identifiers quoted, comments dropped; the only way SQL is written.
+
+    Raises:
+        ParseError: a part of the tree has no DuckDB text; it is not dropped silently.
+
+    """
+    try:
+        return node.sql(
+            dialect=DuckDB,
+            identify=True,
+            comments=False,
+            normalize_functions="lower",
+            unsupported_level=ErrorLevel.RAISE,
+        )
+    except SqlglotError:
+        raise ParseError(f"{type(node).__name__} cannot be written as DuckDB SQL") from None
+
+
+def unquoted(node: exp.Expr) -> str:
+    """DuckDB text of a tree for people: names quoted only where they must be."""
+    copied = node.copy()
+    for identifier in copied.find_all(exp.Identifier):
+        identifier.set("quoted", not _PLAIN_NAME.match(identifier.name))
+    return copied.sql(dialect=DuckDB, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE)
+
+
+def written(node: exp.Expr) -> str:
+    """Short text of a node for messages; a function goes by the name it was written with."""
+    name = node.meta.get("written")
+    if name is not None:
+        return f"{str(name).lower()}()"
+    text = unquoted(node)
+    return text if len(text) <= 60 else type(node).__name__
+
+
+def quote(identifier: str) -> str:
+    """An identifier as quoted DuckDB text."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """A text as DuckDB reads it, in single quotes."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,310 @@
+"""Charts of what was released or stands in the books: groups as bars, budgets, and one question at many levels.
+
+matplotlib is imported when the first picture is asked for, and all share one look.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import textwrap
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
+
+INK, EDGE, SHADE = "#222222", "#9aa5b1", "#e4e8ee"
+BAR, CHARGED, FREE = "#8fbcdb", "#0072b2", "#d55e00"
+_COLOURS = (INK, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_LONGEST_NAME = 40
+_MOST_NAMES = 40
+_MOST_NUMBERED = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """What is drawn; all of it was released.
+
+    Attributes:
+        title, value_name: of the picture, and of the number.
+        names: one a group, as the reader knows them.
+        values: NaN where a group has none.
+        low, high: ends of the 95 % intervals, NaN where a number has none.
+        threshold: what a group must exceed to be shown, in the units of the values; None where nothing.
+        is_along: whether the groups lie along an axis, as days do.
+        remark: a sentence under the picture.
+
+    """
+
+    title: str
+    value_name: str
+    names: Sequence[object]
+    values: Floats
+    low: Floats
+    high: Floats
+    threshold: float | None
+    is_along: bool
+    remark: str = ""
+
+
+def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
+    """Draw into the axes, or into a figure of its own; groups stand in the order in which they are given.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+
+    """
+    count = len(bars.names)
+    if axes is None:
+        size = (8.0, 4.2) if bars.is_along else (7.0, 1.7 + 0.26 * max(count, 2))
+        axes = new_figure(*size).subplots()
+    places = np.arange(count)
+    known = np.isfinite(bars.values)
+    given = known & np.isfinite(bars.low) & np.isfinite(bars.high)
+    names = [name_of(name) for name in bars.names]
+    if bars.is_along:
+        axes.bar(places[known], bars.values[known], width=0.8, color=BAR)
+        axes.vlines(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
+        axes.axhline(0, color=EDGE, lw=0.8)
+        _name_along(axes, places, names)
+        axes.set_ylabel(bars.value_name, color=INK, parse_math=False)
+    else:
+        axes.barh(places[known], bars.values[known], height=0.7, color=BAR)
+        axes.hlines(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
+        axes.axvline(0, color=EDGE, lw=0.8)
+        axes.set_yticks(places, names, parse_math=False)
+        axes.set_ylim(max(count, 1) - 0.4, -0.6)
+        axes.set_xlabel(bars.value_name, color=INK, parse_math=False)
+    (axes.yaxis if bars.is_along else axes.xaxis).set_major_formatter(lambda value, _: f"{value:,.10g}")
+    sentences = ["Lines are 95 % intervals of the noise."] if given.any() else []
+    if bars.threshold is not None:
+        _draw_threshold(axes, bars.threshold, along=bars.is_along)
+        sentences.append(f"Shaded: below {bars.threshold:,.6g} a group is not shown.")
+    caption = textwrap.wrap(" ".join([*sentences, bars.remark]).strip(), 90)
+    axes.set_title(bars.title, loc="left", size=11, color=INK, pad=8 + 12 * len(caption), parse_math=False)
+    axes.annotate(
+        "\n".join(caption), (0, 1), (0, 5), "axes fraction", "offset points",
+        size=8.5, color=INK, va="bottom", parse_math=False,
+    )  # fmt: skip
+    tidy(axes)
+    return axes
+
+
+def _name_along(axes: Axes, places: npt.NDArray[np.intp], names: Sequence[str]) -> None:
+    step = max(1, -(-len(names) // _MOST_NAMES))
+    axes.set_xticks(places[::step], names[::step], parse_math=False)
+    if any(len(name) > 4 for name in names[::step]):
+        for label in axes.get_xticklabels():
+            label.set(rotation=60, ha="right", rotation_mode="anchor")
+
+
+def _draw_threshold(axes: Axes, threshold: float, *, along: bool) -> None:
+    """The line, and the region in which no group is shown."""
+    low, high = axes.get_ylim() if along else axes.get_xlim()
+    ends = (min(low, 0.0), max(high, 1.1 * threshold))
+    span, line, limits = (
+        (axes.axhspan, axes.axhline, axes.set_ylim) if along else (axes.axvspan, axes.axvline, axes.set_xlim)
+    )
+    span(ends[0], threshold, color=SHADE, zorder=0, lw=0)
+    line(threshold, color=FREE, lw=1.2, ls="--")
+    limits(*ends)
+
+
+def draw_budgets(budgets: Sequence[Row], axes: Axes | None) -> Axes:
+    """Two bars a unit, of rho and of the thresholds' delta, each from nothing to the whole budget.
+
+    Args:
+        budgets: rows of ``dp_budget``, one a unit.
+        axes: where to draw; by default a new figure.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+
+    """
+    if axes is None:
+        axes = new_figure(7.5, 1.6 + 0.9 * max(len(budgets), 1)).subplots()
+    names: list[str] = []
+    for place, budget in enumerate(budgets):
+        epsilon = f"; epsilon {budget['epsilon_spent']:.3g} of {budget['epsilon_budget']:.3g}"
+        rows = (
+            ("rho", budget["rho_budget"], budget["rho_spent"], epsilon),
+            ("delta of thresholds", budget["threshold_delta_budget"], budget["threshold_delta_spent"], ""),
+        )
+        for row, (name, whole, spent, also) in enumerate(rows):
+            y = 2.4 * place + row
+            names.append(f"{name_of(budget['unit'])}: {name}")
+            share = spent / whole if whole else 0.0
+            axes.barh(y, 1.0, height=0.6, color=SHADE)
+            axes.barh(y, share, height=0.6, color=CHARGED)
+            inside = share > 0.6
+            axes.text(
+                share - 0.01 if inside else share + 0.01, y, f"{spent:.3g} of {whole:.3g} spent{also}",
+                color="white" if inside else INK, size=8.5, va="center", ha="right" if inside else "left",
+            )  # fmt: skip
+        if budget["rho_budget"] and budget["held_by"] != "everybody":
+            held = budget["rho_held"] / budget["rho_budget"]
+            axes.plot([held, held], [2.4 * place - 0.38, 2.4 * place + 0.38], color=FREE, lw=2)
+    holders = [name_of(budget["held_by"]) for budget in budgets if budget["held_by"] != "everybody"]
+    axes.set_yticks([2.4 * place + row for place in range(len(budgets)) for row in (0, 1)], names, parse_math=False)
+    axes.set(xlim=(0, 1), ylim=(2.4 * max(len(budgets), 1) - 0.9, -0.6))
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "all"])
+    title = "Privacy budget" + (f"; mark: what {holders[0]} holds" if holders else "")
+    axes.set_title(title, loc="left", size=11, color=INK, parse_math=False)
+    tidy(axes)
+    return axes
+
+
+def draw_cascade(
+    title: str, prices: Sequence[float], stored: Mapping[str, Sequence[Row]], figure: Figure | None
+) -> Figure:
+    """Draw the prices of the askings in their order; above them, where the reader may see any, the stored points.
+
+    Args:
+        title: of the picture.
+        prices: what each asking cost, in rho.
+        stored: points by statistic, as rows of ``dp_cascade``: level rho, standard deviation sigma of the noise, and
+            threshold tau, if it has one.
+        figure: where to draw; by default a new one.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+
+    """
+    figure = figure or new_figure(7.5, 5.6 if stored else 2.4)
+    if stored:
+        above, below = figure.subplots(2, 1, height_ratios=[1, 0.5])
+        _draw_points(above, stored)
+        above.set_title(title, loc="left", size=11, color=INK)
+        _draw_prices(below, prices)
+    else:
+        below = figure.subplots()
+        _draw_prices(below, prices)
+        figure.suptitle(title, x=0.01, ha="left", size=11, color=INK)
+    return figure
+
+
+def _draw_points(axes: Axes, stored: Mapping[str, Sequence[Row]]) -> None:
+    for place, (statistic, points) in enumerate(stored.items()):
+        colour = _COLOURS[place % len(_COLOURS)]
+        ordered = sorted(points, key=lambda point: point["rho"])
+        axes.plot(
+            [point["rho"] for point in ordered], [point["sigma"] for point in ordered], "o-",
+            color=colour, ms=5, lw=1, label=f"noise of {statistic[:8]} (standard deviation)",
+        )  # fmt: skip
+        cut = [(point["rho"], point["tau"]) for point in ordered if point["tau"] is not None]
+        if cut:
+            axes.plot(
+                *zip(*cut, strict=True), "s--", color=FREE, ms=5, lw=1, label=f"threshold (tau) of {statistic[:8]}"
+            )
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        axis.set_minor_formatter(lambda *_: "")
+    axes.set_xlabel("level rho of the statistic: less noise →", color=INK, size=9)
+    axes.grid(color=EDGE, alpha=0.3, lw=0.6)
+    axes.legend(frameon=False, fontsize=8.5)
+    tidy(axes)
+
+
+def _draw_prices(axes: Axes, prices: Sequence[float]) -> None:
+    """A bar of what was spent, to which each asking adds its price; a free one is a ring above what was spent."""
+    spent, free_there = 0.0, 0
+    whole = sum(prices)
+    for number, price in enumerate(prices, start=1):
+        if price > 0:
+            middle = spent + price / 2
+            axes.barh(0, price, left=spent, height=0.5, color=CHARGED, alpha=0.3, edgecolor="white", lw=2)
+            _mark(axes, middle, 0, number, charged=True)
+            axes.annotate(
+                f"{price:.3g}", (middle, -0.25), (0, -4), textcoords="offset points",
+                ha="center", va="top", size=8.5, color=INK,
+            )  # fmt: skip
+            spent, free_there = spent + price, 0
+        elif number <= _MOST_NUMBERED:
+            _mark(axes, spent, 0.6 + 0.45 * free_there, number, charged=False)
+            free_there += 1
+    axes.set(xlim=(0, whole or 1.0), ylim=(-0.7, max(1.2, axes.get_ylim()[1])))
+    axes.set_yticks([])
+    axes.set_title(
+        f"What each asking cost in rho: {whole:.6g} in all; rings: {prices.count(0)} for nothing",
+        loc="left", size=10, color=INK,
+    )  # fmt: skip
+    tidy(axes)
+    axes.spines["left"].set_visible(False)
+
+
+def _mark(axes: Axes, x: float, y: float, number: int, *, charged: bool) -> None:
+    colour = CHARGED if charged else FREE
+    axes.plot(
+        [x], [y], "o", clip_on=False, zorder=4, mfc=colour if charged else "white", mec=colour, mew=1.4, ms=11
+    )  # fmt: skip
+    axes.text(
+        x, y, str(number), ha="center", va="center_baseline", size=7.5, weight="bold", zorder=5,
+        color="white" if charged else colour,
+    )  # fmt: skip
+
+
+def matplotlib_module(name: str) -> Any:
+    """A module of matplotlib.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        pass
+    # outside the handler: what an import complains of is no part of our sentence
+    raise MissingPackageError("matplotlib", "plot")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of this size in inches, which notebooks show."""
+    figure: Figure = matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained")
+    return figure
+
+
+def own_figure(width: float, height: float) -> Figure:
+    """A figure that no window and no notebook knows of, to be written to a file."""
+    figure: Figure = matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    return figure
+
+
+def tidy(axes: Axes) -> None:
+    """The look that all pictures share."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(EDGE)
+    axes.tick_params(color=EDGE, labelcolor=INK, labelsize=9)
+
+
+def name_of(value: object) -> str:
+    """A key as a picture names it: one line, not too long, and no letter that turns or hides others."""
+    if isinstance(value, bytes):
+        value = "".join(f"\\x{byte:02X}" for byte in value)
+    text = "NULL" if value is None else str(value)
+    text = "".join(" " if unicodedata.category(letter)[0] in "CZ" else letter for letter in text)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def svg_of(figure: Figure) -> str:
+    """The picture as an <svg> element that stands inside a page; letters are outlines, so it needs no font."""
+    written = io.StringIO()
+    with matplotlib_module("matplotlib").rc_context({"svg.hashsalt": "dpsql", "svg.fonttype": "path"}):
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    # comments repeat the texts; the page is the smaller without them
+    return re.sub(r"<!--.*?-->\s*", "", text[text.index("<svg") :], flags=re.DOTALL)

@@ -1,0 +1,1 @@
+"""Aggregate calls: which bounded statistics answer each."""

@@ -1,0 +1,392 @@
+"""One aggregate call, read from the tree, and the source that it is of: its rules, types and domains.
+
+What an aggregate takes is checked here, once for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NoReturn
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError
+from dpsql.model.environment import Environment, TableSchema, bounds_of, types_of
+from dpsql.model.estimates import Estimate, Linear, Sum
+from dpsql.model.frame import Statistic
+from dpsql.model.private_query import FoundBounds
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import to_sql, unquoted, written
+from dpsql.sql.clauses import NAMED_ARGUMENTS, function_name, is_aggregate_call
+from dpsql.sql.row_rules import check_row_expression
+from dpsql.sql.source.relation import Owner
+from dpsql.sql.statements import literal_value
+
+Bounds = tuple[float, float]
+_ARGUMENT = "aggregate_argument"
+_NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
+FLOATING = ("FLOAT", "DOUBLE")
+
+
+def is_number(value_type: str) -> bool:
+    """Whether values of a DuckDB type are added up, each within bounds; BOOLEAN ones count as 0 and 1."""
+    return _NUMERIC.match(value_type) is not None
+
+
+class RefusedCallError(Exception):
+    """A call cannot be read, and why is noted; caught where calls are read one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """What one aggregate call needs: an estimate, and the weight asked for its statistics."""
+
+    estimate: Estimate
+    weight: float = 1.0
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """What is noised for it beside the presence count."""
+        return tuple(one.statistic for one in self.estimate.value.linears if one.statistic)
+
+
+@dataclass(frozen=True)
+class AggregateSource:
+    """The source that aggregates are of, with what policy and schema say of its columns.
+
+    Attributes:
+        found_bounds: bounds that AUTO found.
+        groups: bounds are read as those of what one unit adds to so many groups together: from one to all of them.
+        asked: each extreme that AUTO is asked to find, with the text of its aggregate; grows while calls are read.
+
+    """
+
+    schema: TableSchema
+    owner: Owner
+    environment: Environment
+    refusals: Refusals
+    found_bounds: FoundBounds = field(default_factory=dict)
+    groups: int = 1
+    asked: dict[Statistic, str] = field(default_factory=dict)
+
+    def type_of(self, value: exp.Expr) -> str:
+        """DuckDB type of an expression.
+
+        Raises:
+            SchemaError: it does not bind.
+
+        """
+        return types_of(self.environment, self.schema.columns, [(value, to_sql(value))], self.refusals.text)[0]
+
+    def may_be_missing(self, value: exp.Expr, value_type: str) -> bool:
+        """Whether a present unit may have no value: all but a NOT NULL column of a type without NaN."""
+        column = self.schema.column(value.name) if isinstance(value, exp.Column) else None
+        return not column or column.nullable or value_type in FLOATING
+
+    def bind_condition(self, condition: exp.Expr) -> None:
+        """Find the type of a condition.
+
+        Raises:
+            SchemaError: it does not bind.
+
+        """
+        self.type_of(exp.cast(condition.copy(), "BOOLEAN"))
+
+    def domain(self, name: str) -> Bounds | None:
+        """What is declared, or follows, of the values of a column."""
+        return bounds_of(self.schema, name, self.environment)
+
+    def refuse(self, code: str, node: exp.Expr, message: str, hint: str) -> NoReturn:
+        """Note why a call cannot be read, and leave it."""
+        self.refusals.add(code, node, message, hint)
+        raise RefusedCallError
+
+    def note_bounds(self, node: exp.Expr) -> None:
+        """Note that bounds are not what bounds are."""
+        self.refusals.add("bounds_invalid", node, "bounds are two finite numbers, the lower first.", "Write (0, 500).")
+
+
+def finite_sql(value_sql: str, value_type: str) -> str:
+    """SQL that is NULL where a floating-point value is NaN or infinite, as it is where the value is NULL."""
+    return f"case when isfinite({value_sql}) then {value_sql} end" if value_type in FLOATING else value_sql
+
+
+def type_name(value_type: str) -> str:
+    """A type for messages: an ENUM's text lists its members, which may be keys that nobody was shown."""
+    return "ENUM" if "ENUM" in value_type else value_type
+
+
+@dataclass(frozen=True, slots=True)
+class CallBounds:
+    """Bounds that a call names, and which of the two AUTO finds."""
+
+    per_group: Bounds | None = None
+    per_row: Bounds | None = None
+    auto: str = ""
+
+    def with_pair(self, form: str, pair: Bounds | None) -> CallBounds:
+        """These bounds with one pair more."""
+        return replace(self, per_group=pair) if form == "per_group" else replace(self, per_row=pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One aggregate call, read.
+
+    Attributes:
+        node: as it stands in the text.
+        function: its name, in one spelling.
+        value: what is aggregated; a star for the rows themselves.
+        value_type: DuckDB type of the value where the aggregate takes those of some types alone; else empty.
+        distinct: whether each value counts once.
+        filters: conditions of FILTER, or what stands for one, all of which a row passes; sorted by their text.
+        bounds: as they are named.
+        weight: share of rho over that of a call without one.
+        share: of the rows below a quantile; 0 for other aggregates.
+
+    """
+
+    node: exp.Expr
+    function: str
+    value: exp.Expr
+    value_type: str
+    distinct: bool
+    filters: tuple[exp.Expr, ...]
+    bounds: CallBounds
+    weight: float
+    share: float
+
+    @property
+    def name(self) -> str:
+        """The call's text, for plans and receipts."""
+        return unquoted(self.node)
+
+    @property
+    def filter_sql(self) -> str:
+        """The condition of FILTER; empty without one."""
+        return to_sql(exp.and_(*self.filters)) if self.filters else ""
+
+    def of_rows_with(self, condition: exp.Expr) -> Call:
+        """The call over the rows that pass one condition more, in whichever order the two were written."""
+        return replace(self, filters=tuple(sorted((condition, *self.filters), key=to_sql)))
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateKind:
+    """An aggregate: a row of `registry.AGGREGATES`. FILTER and a weight go with all of them.
+
+    Attributes:
+        names: its names, each in one spelling.
+        answers: what its value is, for the pages.
+        read: from a call to statistics and value; `AggregateSource.refuse` says why there are none.
+        values: what it is of; ``rows`` for a star or any value.
+        bounds: which bounds of one unit's rows it has, the first those of its ``dp_`` form.
+        finds_bounds: whether AUTO finds them.
+        share: whether a share of the rows follows the value, or is one half.
+        no_distinct: code, message and hint of the refusal of DISTINCT; empty where DISTINCT may be.
+
+    """
+
+    names: tuple[str, ...]
+    answers: str
+    read: Callable[[AggregateSource, Call], Aggregate]
+    values: Literal["rows", "anything", "numbers", "truth values"]
+    bounds: tuple[str, ...] = ()
+    finds_bounds: bool = False
+    share: Literal["", "given", "half"] = ""
+    no_distinct: tuple[str, ...] = ()
+
+
+TYPE_HINTS = {
+    "numbers": "Cast the value, or aggregate another column.",
+    "truth values": "Write a condition, as in {}(x > 0).",
+}
+"""Hint of the refusal of other types, by what an aggregate takes."""
+
+_BOUNDED = {
+    ("per_group",): ("a count has no bounds per row.", "Use contribution_bounds_per_group."),
+    ("per_row",): ("{} is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."),
+    (): ("a unit counts once in a group.", "Leave the bounds out."),
+}
+"""Message and hint for bounds that an aggregate does not have, by those that it has."""
+
+
+def sum_of(call: Call, statistic: Statistic, output: str) -> Aggregate:
+    """The count or sum that a statistic is by itself, its centre added back."""
+    return Aggregate(Estimate(call.name, Sum(Linear(statistic, statistic.centre)), output), call.weight)
+
+
+def read_call(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateSource) -> Call:
+    """One call with all arguments checked.
+
+    Args:
+        node: the call, with its FILTER.
+        kinds: every aggregate by its names.
+        source: which rows.
+
+    Raises:
+        RefusedCallError: it cannot be read; every reason is noted.
+
+    """
+    before = len(source.refusals.found)
+    call = _read(node, kinds, source)
+    for part in (call.value, *call.filters):
+        if isinstance(part, exp.Star):
+            continue
+        if any(is_aggregate_call(inner) for inner in part.walk()):
+            source.refusals.add(
+                "nested_aggregate", part, "an aggregate cannot stand inside an aggregate.", "Aggregate row values.",
+            )  # fmt: skip
+        else:
+            check_row_expression(part, source.refusals)
+    if len(source.refusals.found) > before:
+        raise RefusedCallError
+    for condition in call.filters:
+        # what does not bind is refused before anything is charged
+        source.bind_condition(condition)
+    if call.bounds.per_group:
+        low, high = call.bounds.per_group
+        together = min(low, source.groups * low), max(high, source.groups * high)
+        call = replace(call, bounds=call.bounds.with_pair("per_group", together))
+    values = kinds[call.function].values
+    if values in TYPE_HINTS:
+        value_type = source.type_of(call.value)
+        if not (is_number(value_type) if values == "numbers" else value_type == "BOOLEAN"):
+            message = f"{call.function} takes {values}, not {type_name(value_type)}."
+            source.refuse("value_type", node, message, TYPE_HINTS[values].format(call.function))
+        call = replace(call, value_type=value_type)
+    return call
+
+
+def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateSource) -> Call:
+    conditions, call = ((node.expression.this,), node.this) if isinstance(node, exp.Filter) else ((), node)
+    called = function_name(call)
+    if called is None:
+        _refuse_function(node, call, source)
+    function = called.removeprefix("dp_")
+    kind = kinds[function]
+    positional, named = _split(call, source)
+    weight = _weight(named.pop("weight"), source) if "weight" in named else 1.0
+    bounds = _bounds(node, function, kind, named, source) if named else CallBounds()
+    distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
+    if distinct:
+        positional = [part.unnest() for part in positional[0].expressions if part is not None] + positional[1:]
+    if positional and isinstance(positional[0], exp.Order):
+        source.refuse(_ARGUMENT, node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
+    if called != function and kind.values != "rows":
+        if len(positional) != 3 or named:
+            source.refuse(_ARGUMENT, node, f"{called} takes a value and two bounds.", f"Write {called}(x, 0, 500).")
+        bounds, positional = bounds.with_pair(kind.bounds[0], _pair(node, positional[1:], source)), positional[:1]
+    share = _share(node, function, kind, positional, source) if kind.share else 0.0
+    values = positional[:1] if kind.share else positional
+    has_value = bool(values) and not isinstance(values[0], exp.Star)
+    if len(values) > 1 or not (has_value or kind.values == "rows"):
+        source.refuse(_ARGUMENT, node, f"{function} takes one value.", f"Write {function}(x).")
+    if distinct and kind.no_distinct:
+        code, message, hint = kind.no_distinct
+        source.refusals.add(code, node, message.format(function), hint)
+    return Call(node, function, values[0] if has_value else exp.Star(), "", distinct, conditions, bounds, weight, share)
+
+
+def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
+    hint = "Use count, sum or avg, with FILTER and over a GROUP BY."
+    if isinstance(call, exp.Min | exp.Max):
+        hint = f"One row decides it; ask for quantile_cont(x, {0.01 if isinstance(call, exp.Min) else 0.99})."
+    name = "a window or ordered set" if isinstance(call, exp.Window | exp.WithinGroup) else written(call)
+    source.refuse("aggregate", node, f"{name} has no private form yet.", hint)
+
+
+def _split(call: exp.Expr, source: AggregateSource) -> tuple[list[exp.Expr], dict[str, exp.Expr]]:
+    """Positional arguments, and named ones by their names."""
+    listed = [] if isinstance(call, exp.Anonymous) or call.this is None else [call.this]
+    positional: list[exp.Expr] = []
+    named: dict[str, exp.Expr] = {}
+    for argument in [*listed, *call.expressions]:
+        if not isinstance(argument, exp.Kwarg | exp.PropertyEQ):
+            positional.append(argument)
+            continue
+        name = argument.this.name.lower()
+        if name not in NAMED_ARGUMENTS or name in named:
+            source.refusals.add(
+                _ARGUMENT,
+                argument,
+                f"argument {name} is unknown or doubled.",
+                f"Known are {', '.join(NAMED_ARGUMENTS)}.",
+            )
+        else:
+            named[name] = argument
+    return positional, named
+
+
+def _bounds(
+    node: exp.Expr, function: str, kind: AggregateKind, named: Mapping[str, exp.Expr], source: AggregateSource
+) -> CallBounds:
+    """The named bounds; notes those that the aggregate does not have."""
+    found = CallBounds()
+    for name, argument in named.items():
+        form, given = name.removeprefix("contribution_bounds_"), argument.expression
+        if isinstance(given, exp.Var) and given.name == "AUTO":
+            found = replace(found, auto=form)
+        elif isinstance(given, exp.Tuple | exp.Array):
+            found = found.with_pair(form, _pair(argument, given.expressions, source))
+        else:
+            source.note_bounds(argument)
+    absent = [name for name in named if not name.endswith(kind.bounds)]
+    if found.auto and (not kind.finds_bounds or len(named) > 1):
+        source.refusals.add(
+            _ARGUMENT, node, "AUTO finds the bounds of one sum or average, per group or per row.",
+            "Write sum(x, contribution_bounds_per_group => AUTO).",
+        )  # fmt: skip
+    elif found.auto and absent:
+        source.refusals.add(
+            _ARGUMENT, node, "an average is bounded per row.", "Write contribution_bounds_per_row => AUTO."
+        )
+    elif absent:
+        message, hint = _BOUNDED[kind.bounds]
+        source.refusals.add(_ARGUMENT, node, message.format(function), hint)
+    return found
+
+
+def _weight(argument: exp.Expr, source: AggregateSource) -> float:
+    weight = _number(argument.expression, source.refusals.text)
+    if not 1e-3 <= weight <= 1e3:
+        source.refusals.add(_ARGUMENT, argument, "weight is a number from 0.001 to 1000.", "Write weight => 2.")
+    return weight
+
+
+def _share(
+    node: exp.Expr, function: str, kind: AggregateKind, positional: Sequence[exp.Expr], source: AggregateSource
+) -> float:
+    """The share of rows below a quantile; 0 after noting that it is none."""
+    is_half = kind.share == "half"
+    written = [_number(part, source.refusals.text) for part in positional[1:]]
+    shares = [0.5, *written] if is_half else written
+    if positional and len(shares) == 1 and 0.0 < shares[0] < 1.0:
+        return shares[0]
+    source.refusals.add(
+        _ARGUMENT, node, f"{function} takes a value{'' if is_half else ' and a share between 0 and 1'}.",
+        f"Write {function}({'x' if is_half else 'x, 0.25'}).",
+    )  # fmt: skip
+    return 0.0
+
+
+def _pair(node: exp.Expr, parts: Sequence[exp.Expr], source: AggregateSource) -> Bounds | None:
+    """Two numbers; None after noting that they are none."""
+    numbers = [_number(part, source.refusals.text) for part in parts]
+    if len(numbers) == 2 and all(map(math.isfinite, numbers)):
+        return numbers[0], numbers[1]
+    source.note_bounds(node)
+    return None
+
+
+def _number(node: exp.Expr, text: str) -> float:
+    """The finite number that a literal stands for; NaN where it stands for none."""
+    try:
+        value = literal_value(node, text)
+    except ParseError:
+        return math.nan
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,71 @@
+"""Every aggregate that has a private form: one row each.
+
+To add one is to add a row here, or a file with rows and its line; its name goes into `operations.dialect`, where texts
+are parsed. A value of a new kind has a node in `model.estimates` and a function in `answer.estimates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from dpsql.plan.aggregates.arguments import Aggregate, AggregateKind, AggregateSource, read_call
+from dpsql.plan.aggregates.counts import read_any_unit, read_count, read_count_if
+from dpsql.plan.aggregates.sums import read_average, read_quantile, read_spread, read_sum
+
+_ONLY_ROWS = ("aggregate_argument", "{} counts rows.", "Leave DISTINCT out.")
+_ONLY_ALL = ("aggregate", "{}(DISTINCT …) has no private form yet.", "Sum all values, or count distinct units.")
+_NO_DISTINCT = ("aggregate", "{}(DISTINCT …) has no private form yet.", "Leave DISTINCT out.")
+AGGREGATES = (
+    AggregateKind(("count",), "rows; or distinct units or values", read_count, "rows", ("per_group",)),
+    AggregateKind(
+        ("count_if",), "rows with a condition", read_count_if, "anything", ("per_group",), no_distinct=_ONLY_ROWS
+    ),
+    AggregateKind(
+        ("sum",), "sum of clamped rows, or of units' clamped sums", read_sum, "numbers", ("per_group", "per_row"),
+        finds_bounds=True, no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("avg",), "mean of clamped rows", read_average, "numbers", ("per_row",), finds_bounds=True,
+        no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("var_pop", "var_samp"), "variance of clamped rows", read_spread, "numbers", ("per_row",),
+        no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("stddev_pop", "stddev_samp"), "standard deviation of clamped rows", read_spread, "numbers", ("per_row",),
+        no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("median",), "value below which half of the clamped rows are", read_quantile, "numbers", ("per_row",),
+        share="half", no_distinct=_NO_DISTINCT,
+    ),
+    AggregateKind(
+        ("quantile", "quantile_cont", "quantile_disc", "approx_quantile"),
+        "value below which a share of the clamped rows is", read_quantile, "numbers", ("per_row",),
+        share="given", no_distinct=_NO_DISTINCT,
+    ),
+    AggregateKind(
+        ("bool_or",), "TRUE where the noise cannot explain the number of units with a true row, else NULL",
+        read_any_unit, "truth values",
+    ),
+    AggregateKind(
+        ("bool_and",), "FALSE where it cannot explain that of units with a false row, else NULL", read_any_unit,
+        "truth values",
+    ),
+)  # fmt: skip
+
+BY_NAME: Mapping[str, AggregateKind] = {name: kind for kind in AGGREGATES for name in kind.names}
+
+
+def read_aggregate(source: AggregateSource, node: exp.Expr) -> Aggregate:
+    """The aggregate that a call asks for.
+
+    Raises:
+        RefusedCallError: there is none; why is noted.
+
+    """
+    call = read_call(node, BY_NAME, source)
+    return BY_NAME[call.function].read(source, call)

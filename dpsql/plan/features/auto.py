@@ -1,0 +1,118 @@
+"""AUTO: the questions that are asked of the data first, and what may come of them.
+
+For ``max_groups_contributed`` units are counted by the number of groups that they are in, for bounds by their largest
+and by their smallest value, all over fixed grids. A unit is in one place of each histogram, and they are released
+before the frame, or the lattice of a sum, is known that they decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
+from dpsql.model.frame import Bounding, Frame, PublicKeys, Statistic
+from dpsql.model.private_query import AutoGroups, FrameQuery
+
+MOST_GROUPS = 1024
+"""Most groups that AUTO chooses for private keys: more need noise so wide that they should be named."""
+
+_COUNTED = 2
+"""With ``bounding = L2`` a unit counts in at most this many times max_groups groups: more would raise the threshold
+for what is lost of very few units (docs/accuracy.md)."""
+_STEPS_PER_DOUBLING = 4
+
+VALUE_EXPONENT = -30
+"""Values are told apart down to 2**-30 …"""
+VALUE_BITS = 90
+"""… and up to 2**60: sums of 2**36 rows of 2**90 steps fit a HUGEINT."""
+
+GROUPS = Statistic(kind="groups", low_steps=1, high_steps=1, lattice_exponent=0)
+"""Units by the number of groups that they are in."""
+
+
+def counted_groups(max_groups: int, public: PublicKeys | None) -> int | None:
+    """Most groups in which a unit counts with a weight; None where it counts fully in all that it may have."""
+    counted = _COUNTED * max_groups if public is None else min(_COUNTED * max_groups, public.count)
+    return counted if counted > max_groups else None
+
+
+@lru_cache(maxsize=64)
+def candidates(most: int) -> tuple[int, ...]:
+    """The numbers that AUTO chooses from, and the ends of the places of its histogram.
+
+    >>> candidates(20)
+    (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20)
+    """
+    found, step = [1], 1
+    while found[-1] < most:
+        if found[-1] >= 2 * _STEPS_PER_DOUBLING * step:
+            step *= 2
+        found.append(min(found[-1] + step, most))
+    return tuple(found)
+
+
+def asked_frame(frame: Frame) -> Frame:
+    """The frame as AUTO asks of it: rows, keys, unit and version, and nothing that a query may still vary."""
+    bounding = Bounding(max_groups=None, finer=frame.bounding.finer)
+    return Frame(frame.rows, frame.rows_sql, bounding, frame.keys, frame.public_keys)
+
+
+def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
+    """The question for a frame."""
+    most = MOST_GROUPS if frame.public_keys is None else min(MOST_GROUPS, frame.public_keys.count)
+    return AutoGroups(asked_frame(frame), candidates(most), weighted)
+
+
+def with_max_groups(query: FrameQuery, auto: AutoGroups, max_groups: int) -> FrameQuery:
+    """The query on the frames that have this number of groups."""
+    counted = counted_groups(max_groups, query.frame.public_keys) if auto.weighted else None
+    frame, *others = (
+        replace(frame, bounding=replace(frame.bounding, max_groups=max_groups, counted_groups=counted))
+        for frame in (query.frame, *query.alternatives)
+    )
+    return replace(query, frame=frame, alternatives=tuple(others))
+
+
+def group_counts_sql(frame: Frame, salt: bytes) -> str:
+    """SQL for the number of units by their number of groups: columns groups and units (BIGINT), in no order.
+
+    The salt is that by which joins cut rows.
+    """
+    keys, rows = ", ".join(frame.key_columns), listed_sql("rows", frame)
+    return (
+        f"WITH source AS ({source_sql(frame, [], salt)}),\n"
+        f"rows AS ({rows_sql(frame, [])}),\n"
+        f"per_group AS (SELECT unit, {keys} FROM {rows} WHERE unit IS NOT NULL GROUP BY unit, {keys}),\n"
+        "per_unit AS (SELECT count(*) AS groups FROM per_group GROUP BY unit)\n"
+        "SELECT groups, count(*) AS units FROM per_unit GROUP BY groups"
+    )
+
+
+def extremes_sql(frame: Frame, statistic: Statistic, salt: bytes) -> str:
+    """SQL for the units by the places of their largest and smallest values: columns upper, place and units (BIGINT).
+
+    A value is a sum over a unit's rows in a group, or a row's. It is rounded to steps of 2**VALUE_EXPONENT and added up
+    as a whole number, so that it does not depend on the order of rows; place k > 0 has those of 2**(k-2) to 2**(k-1)
+    steps (the first, from 0 to 1), -k their opposites.
+    """
+    most = 2**VALUE_BITS
+    scaled = f"CAST(x_1 AS DOUBLE) * {2.0**-VALUE_EXPONENT!r}::DOUBLE"
+    steps = f"CAST(round(least(greatest({scaled}, {-most}::DOUBLE), {most}::DOUBLE)) AS HUGEINT)"
+    kept = " AND f_1" if statistic.filter_sql else ""
+    rows = listed_sql("rows", frame)
+    keys = "".join(f", key_{i}" for i in range(len(frame.keys)))
+    value = f"SELECT unit, {steps} AS v FROM {rows} WHERE unit IS NOT NULL AND x_1 IS NOT NULL{kept}"
+    if statistic.kind == "group_extremes":
+        value = value.replace(" AS v FROM", f" AS step{keys} FROM", 1)
+        value = f"SELECT unit, sum(step) AS v FROM ({value}) GROUP BY unit{keys}"
+    size = f"least(CAST(ceil(log2(CAST(greatest(abs(v), 1) AS DOUBLE))) AS INTEGER), {VALUE_BITS}) + 1"
+    return (
+        f"WITH source AS ({source_sql(frame, [(1, statistic)], salt)}),\n"
+        f"rows AS ({rows_sql(frame, [(1, statistic)])}),\n"
+        f"valued AS ({value}),\n"
+        f"placed AS (SELECT unit, CAST(sign(v) AS INTEGER) * ({size}) AS place FROM valued),\n"
+        "per_unit AS (SELECT max(place) AS highest, min(place) AS lowest FROM placed GROUP BY unit)\n"
+        "SELECT true AS upper, highest AS place, count(*) AS units FROM per_unit GROUP BY highest UNION ALL "
+        "SELECT false, lowest, count(*) FROM per_unit GROUP BY lowest"
+    )

@@ -1,0 +1,116 @@
+"""Ranges and coarser groups, added up from a release by the values of one public key: ``OPTIONS (buckets = day)``.
+
+What a query says of the bucket column alone (its conditions and grouping expressions) is computed on the public list,
+after the noise. So all ranges and all coarser groups of the column are one statistic, and share one price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.model.environment import Environment, TableSchema
+from dpsql.model.frame import Key, Ordering, PublicKeys
+from dpsql.model.private_query import Buckets, QueryOptions
+from dpsql.model.refusals import Refusals, refuse_combinations
+from dpsql.operations.dialect import to_sql, written
+from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
+from dpsql.sql.names import ResolvedSelect
+
+
+@dataclass(frozen=True, slots=True)
+class BucketParts:
+    """A query taken apart along its bucket column.
+
+    Attributes:
+        column: the bucket column.
+        inner: the query by the values of that column: what is released.
+        conditions: what the query asks of the bucket column.
+        coarse: keys of the answer that are computed from that column, as SQL.
+
+    """
+
+    column: exp.Column
+    inner: ResolvedSelect
+    conditions: tuple[exp.Expr, ...]
+    coarse: frozenset[str]
+
+
+def take_apart(
+    options: QueryOptions, resolved: ResolvedSelect, schema: TableSchema, hint: exp.Expr | None, refusals: Refusals
+) -> BucketParts | None:
+    """The query along its bucket column; None after noting why it cannot be taken apart."""
+    declared = schema.column(options.buckets or "")
+    if not declared:
+        refusals.add("buckets", hint, "there is no column of this name.", "Name a column with a public list of keys.")
+        return None
+    column = exp.column(exp.to_identifier(declared.name, quoted=True))
+    for part in (*resolved.filters, *resolved.keys):
+        if len(_columns(part)) > 1 and declared.name in _columns(part):
+            refusals.add(
+                "buckets", part, f"{written(part)} mixes the bucket column with others.",
+                "Conditions and keys are computed from the bucket column alone, or without it.",
+            )  # fmt: skip
+            return None
+    conditions = tuple(part for part in resolved.filters if _columns(part) == {declared.name})
+    coarse = [key for key in resolved.keys if _columns(key) == {declared.name}]
+    others = [key for key in resolved.keys if _columns(key) != {declared.name}]
+    filters = tuple(part for part in resolved.filters if part not in conditions)
+    inner = replace(resolved, filters=filters, keys=(column, *others))
+    return BucketParts(column, inner, conditions, frozenset(map(to_sql, coarse)))
+
+
+def bucket_ordering(
+    parts: BucketParts, keys: Sequence[Key], public: PublicKeys | None, hint: exp.Expr | None, refusals: Refusals
+) -> Ordering | None:
+    """The keys of a frame along the bucket column; None after noting why there is no such order."""
+    if refusals.found:
+        # what is not on the allow-list is not computed
+        return None
+    if not public:
+        refuse_combinations({"buckets"}, {"buckets", "private keys"}, hint, refusals)
+        return None
+    axis = [key.sql for key in keys].index(to_sql(parts.column))
+    ordering = Ordering(axis, public.lengths, descending=False, with_null=public.with_null[axis])
+    if not 1 <= ordering.length <= LONGEST_SEQUENCE:
+        refusals.add(
+            "buckets", hint, f"a column of buckets has 1 to {LONGEST_SEQUENCE:,} values.", "Take a coarser column.",
+        )  # fmt: skip
+        return None
+    return ordering
+
+
+def bucket_groups(
+    parts: BucketParts,
+    ordering: Ordering,
+    keys: Sequence[Key],
+    shown: Sequence[Key],
+    schema: TableSchema,
+    environment: Environment,
+) -> Buckets:
+    """The groups that the buckets are added up in.
+
+    Args:
+        parts: the query along its bucket column.
+        ordering: the frame's keys along that column.
+        keys: those of the frame.
+        shown: those of the answer.
+        schema: the source.
+        environment: evaluates expressions over the public list.
+
+    """
+    column = keys[ordering.axis]
+    by_sql = {key.sql: place for place, key in enumerate(keys)}
+    sources = tuple(None if key.sql in parts.coarse else by_sql[key.sql] for key in shown)
+    places = environment.schemas.bucket_groups(
+        schema.origin(parts.column.name), parts.column.name, column.type,
+        [key.sql for key in shown if key.sql in parts.coarse],
+        [to_sql(condition) for condition in parts.conditions],
+    )  # fmt: skip
+    return Buckets(ordering, column, tuple(shown), sources, places)
+
+
+def _columns(node: exp.Expr) -> set[str]:
+    return {column.name for column in node.find_all(exp.Column)}

@@ -1,0 +1,316 @@
+"""What is computed of keys and aggregates: select list, HAVING and ORDER BY, checked and written as SQL.
+
+Post-processing reads the noisy table alone. So does a query around a private one: in
+``SELECT city, n FROM (SELECT city, count(*) AS n FROM visits GROUP BY city) WHERE n > 10`` what is around asks
+something of the answer, which costs nothing. It may use the whole of SELECT but joins, with row expressions, aggregates
+and windows from the lists; it never sees a table. `split` takes the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.model.environment import Column, Environment, folded, types_of
+from dpsql.model.frame import Key
+from dpsql.model.private_query import After, Buckets, Finish, FrameQuery, OutputColumn, PrivateQuery
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import quote, span_of, to_sql, written
+from dpsql.operations.row_sql import as_condition, guarded
+from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.plan.select_text import SelectText
+from dpsql.sql.clauses import OVER_RESULT, is_aggregate_call, is_interval_call, is_over_result, is_plain_table
+from dpsql.sql.names import ResolvedSelect
+from dpsql.sql.row_rules import check_grouped, check_node
+from dpsql.sql.source.sources import PrivateInside
+from dpsql.sql.windows import RESULT_FUNCTIONS, parts_of, range_terms, window_sql
+
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+
+
+def check_outputs(text: SelectText) -> None:
+    """Note a refusal for every part that is neither a key nor an aggregate nor computed from them."""
+    resolved, refusals = text.outer, text.refusals
+    keys = {to_sql(key) for key in resolved.keys}
+
+    def answered(node: exp.Expr) -> bool:
+        return is_aggregate_call(node) or is_interval_call(node) or is_over_result(node) or to_sql(node) in keys
+
+    def check(root: exp.Expr) -> None:
+        for node in check_grouped(root, refusals, answered):
+            if is_over_result(node):
+                for part in parts_of(node):
+                    check(part)
+            elif is_interval_call(node) and interval_target(node, resolved) is None:
+                refusals.add(
+                    "interval_argument", node, f"{written(node)} takes the alias of one aggregate.",
+                    "Write count(*) AS n, dp_interval_low(n).",
+                )  # fmt: skip
+
+    for root in resolved.outputs:
+        check(root)
+
+
+def interval_target(node: exp.Expr, resolved: ResolvedSelect) -> exp.Expr | None:
+    """The aggregate that dp_interval_low(alias) is about; None where the argument is no alias of one aggregate."""
+    argument = node.expressions[0] if len(node.expressions) == 1 else None
+    if not isinstance(argument, exp.Column) or argument.table:
+        return None
+    named = [item.expression for item in resolved.items if item.name.lower() == argument.name.lower()]
+    return named[0] if named and is_aggregate_call(named[0]) else None
+
+
+class Finisher:
+    """Rewrites the select list, HAVING and ORDER BY into SQL over the noisy table."""
+
+    def __init__(self, text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, Aggregate]) -> None:
+        self._text, self._resolved = text, text.outer
+        self._aggregates = {sql: index for index, sql in enumerate(aggregates)}
+        by_sql = {key.sql: index for index, key in enumerate(keys)}
+        self._keys = {sql: by_sql[sql] for sql in map(to_sql, text.outer.keys)}
+        self._windows: dict[str, exp.Expr] = {}
+        self._noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
+        for i, aggregate in enumerate(aggregates.values()):
+            self._noisy.append(Column(f"agg_{i}", aggregate.estimate.type, True))
+            self._noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in ("low", "high")]
+
+    def _types(self, columns: Sequence[Column], parts: Sequence[tuple[exp.Expr, str]]) -> list[str]:
+        return types_of(self._text.environment, columns, parts, self._text.refusals.text)
+
+    def finish(self) -> Finish:
+        """The SQL of every output, with its type.
+
+        Raises:
+            SchemaError: an output does not bind.
+
+        """
+        texts = [self._rewrite(item.expression) for item in self._resolved.items]
+        having, qualify = (self._condition(node) for node in (self._resolved.having, self._resolved.qualify))
+        # a constant orders nothing, and written out it would be read as a position
+        ordering = [term for term in self._resolved.order if any(map(_varies, term.walk()))]
+        terms = [(term, self._rewrite(term.this)) for term in ordering]
+        shown = [(item.expression, text) for item, text in zip(self._resolved.items, texts, strict=True)]
+        windows = list(self._windows)
+        kinds = self._types(self._noisy, [(self._windows[sql], sql) for sql in windows])
+        noisy = [*self._noisy, *(Column(f"window_{i}", kind, True) for i, kind in enumerate(kinds))]
+        types = self._types(noisy, shown)
+        # what does not bind is refused now, before anything is charged
+        self._types(noisy, [*having, *qualify, *terms])
+        columns = tuple(
+            OutputColumn(item.name, text, kind, self._aggregates.get(to_sql(item.expression)))
+            for item, text, kind in zip(self._resolved.items, texts, types, strict=True)
+        )
+        # ties are broken by the keys, which tell rows apart, so that the order never depends on anything else
+        order = [f"{guarded(text)} {_direction(term)}" for term, text in terms]
+        order += [f"{quote(f'key_{index}')} ASC NULLS LAST" for index in self._keys.values()]
+        conditions = [part[0][1] if part else "" for part in (having, qualify)]
+        limits = self._text.clauses.limit, self._text.clauses.offset
+        return Finish(columns, conditions[0], tuple(windows), conditions[1], tuple(order), *limits)
+
+    def _condition(self, node: exp.Expr | None) -> list[tuple[exp.Expr, str]]:
+        return [] if node is None else [(node, as_condition(self._rewrite(node)))]
+
+    def _rewrite(self, root: exp.Expr) -> str:
+        copied = exp.Paren(this=root.copy())
+        self._replace(copied)
+        return to_sql(copied.this)
+
+    def _replace(self, parent: exp.Expr) -> None:
+        for child in list(parent.iter_expressions()):
+            # the function of a window may read as an aggregate does
+            replacement = None if child.meta.get(OVER_RESULT) else self._noisy_column(child)
+            if replacement is not None:
+                child.replace(replacement)
+                continue
+            self._replace(child)
+            if isinstance(child, exp.Window):
+                child.replace(self._window_column(child))
+
+    def _window_column(self, node: exp.Window) -> exp.Expr:
+        for term in range_terms(node):
+            # in the type of a whole number the ends of a range may lie beyond it, which fails aloud
+            (kind,) = self._types(self._noisy, [(term.this, to_sql(term.this))])
+            if kind in _WHOLE:
+                term.set("this", exp.cast(term.this.copy(), "HUGEINT", dialect="duckdb"))
+        sql = window_sql(node, [f"key_{index}" for index in sorted(self._keys.values())])
+        self._windows.setdefault(sql, node)
+        place = list(self._windows).index(sql)
+        return exp.column(exp.to_identifier(f"window_{place}", quoted=True))
+
+    def _noisy_column(self, node: exp.Expr) -> exp.Expr | None:
+        text = to_sql(node)
+        if text in self._keys:
+            return exp.column(exp.to_identifier(f"key_{self._keys[text]}", quoted=True))
+        if text in self._aggregates:
+            return exp.column(exp.to_identifier(f"agg_{self._aggregates[text]}", quoted=True))
+        if not is_interval_call(node):
+            return None
+        target = interval_target(node, self._resolved)
+        if target is None:
+            raise AssertionError("check_outputs refused this call before")
+        end = node.name.lower().removeprefix("dp_interval_")
+        return exp.column(exp.to_identifier(f"agg_{self._aggregates[to_sql(target)]}_{end}", quoted=True))
+
+
+def _varies(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column | exp.Window) or is_aggregate_call(node) or is_interval_call(node)
+
+
+def _direction(term: exp.Expr) -> str:
+    direction = "DESC" if term.args.get("desc") else "ASC"
+    return f"{direction} NULLS {'FIRST' if term.args.get('nulls_first') else 'LAST'}"
+
+
+NOISY = "dpsql_noisy"
+"""Name of the noisy table: columns key_i, agg_i, agg_i_low, agg_i_high, and bucket where groups are of buckets."""
+
+
+def finish_sql(query: PrivateQuery) -> str:
+    """SQL from the noisy table to the result, with every column in its planned type.
+
+    After the columns stand the ends of the 95 % interval of each that is one aggregate, low before high. An expression
+    that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
+    """
+    finish, keys = query.first.finish, query.groups.keys
+    typed = [f"CAST({_key(query.first, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(keys)]
+    for i, estimate in enumerate(query.first.estimates):
+        typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
+    source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
+    shown = [f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns]
+    numbered = [column.estimate for column in finish.columns if column.estimate is not None]
+    columns = ", ".join(shown + [f"agg_{i}_{end}" for i in numbered for end in ("low", "high")])
+    having = f" WHERE {guarded(finish.having)}" if finish.having else ""
+    if finish.windows:
+        windows = ", ".join(f"{sql} AS window_{i}" for i, sql in enumerate(finish.windows))
+        # sums of floating-point numbers depend on the order in which windows add up
+        by_keys = f" ORDER BY {', '.join(f'key_{i} NULLS LAST' for i in range(len(keys)))}" if keys else " "
+        source = f"(SELECT *, {windows} FROM (SELECT * FROM {source}{having}{by_keys}))"
+        having = f" WHERE {guarded(finish.qualify)}" if finish.qualify else ""
+    order = f" ORDER BY {', '.join(finish.order_by)}" if finish.order_by else ""
+    limit = f" LIMIT {finish.limit}" if finish.limit is not None else ""
+    offset = f" OFFSET {finish.offset}" if finish.offset is not None else ""
+    return f"SELECT {columns} FROM {source}{having}{order}{limit}{offset}"
+
+
+def _key(query: FrameQuery, place: int) -> str:
+    """A key of the answer: a column of the noisy table, or computed from a bucket of the group, under its own name."""
+    match query.groups:
+        case Buckets(column=column, keys=keys, sources=sources) if sources[place] is None:
+            bucket = f"SELECT CAST({NOISY}.bucket AS {column.type}) AS {column.sql}"
+            return f"(SELECT {guarded(keys[place].sql)} FROM ({bucket}))"
+        case _:
+            return f"key_{place}"
+
+
+RESULT = "dpsql_result"
+"""Name under which a query over an answer reads it."""
+_MOST_READINGS = 8
+_QUERY_PARTS: tuple[type, ...] = (
+    exp.Select, exp.From, exp.Where, exp.Group, exp.Having, exp.Qualify, exp.Order, exp.Ordered, exp.Limit, exp.Offset,
+    exp.Subquery, exp.With, exp.CTE, exp.Table, exp.TableAlias, exp.Alias, exp.Star, exp.Distinct, exp.Window,
+    exp.WindowSpec, exp.Filter, exp.Union, *RESULT_FUNCTIONS,
+)  # fmt: skip
+
+_NOT_IN_ARROW = ("HUGEINT", "UUID")
+"""Types that an answer has lost when it comes from Arrow: they are DOUBLE and VARCHAR there."""
+
+
+def read_after(
+    outer: exp.Select, columns: Sequence[OutputColumn], environment: Environment, refusals: Refusals
+) -> After:
+    """What is computed of the answer, as SQL that reads ``RESULT``; checked and bound.
+
+    Raises:
+        SchemaError: it does not bind.
+        UnsupportedQueryError: it uses more than the answer, or what is not on the lists.
+
+    """
+    before = len(refusals.found)
+    names = {RESULT, *(folded(cte.alias) for cte in outer.find_all(exp.CTE))}
+    tables = list(outer.find_all(exp.Table))
+    for table in tables:
+        if folded(table.name) not in names or not is_plain_table(table) or len(table.parts) > 1:
+            refusals.add(
+                "after", table, "around a private query stands what is computed of its answer alone.",
+                "Join tables inside it, and ask two private queries apart.",
+            )  # fmt: skip
+    if len(tables) > _MOST_READINGS:
+        refusals.add(
+            "after", tables[_MOST_READINGS], f"an answer is read at most {_MOST_READINGS} times.", "Ask in steps.",
+        )  # fmt: skip
+    for node in outer.walk():
+        if isinstance(node, exp.Join) or (isinstance(node, exp.With) and node.args.get("recursive")):
+            refusals.add("after", node, "an answer is not joined here.", "Join in DuckDB or pandas, afterwards.")
+        elif not isinstance(node, _QUERY_PARTS) and not _is_median(node):
+            check_node(node, refusals)
+    refusals.raise_if_any(before)
+    _restore_types(outer, columns)
+    sql = to_sql(outer)
+    try:
+        shown = environment.schemas.bind_after(RESULT, [Column(one.name, one.type, True) for one in columns], sql)
+    except SchemaError as error:
+        raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
+    return After(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))
+
+
+def _is_median(node: exp.Expr) -> bool:
+    """Whether a node is a call of median(), which is parsed as a call by name."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
+
+
+def _restore_types(outer: exp.Select, columns: Sequence[OutputColumn]) -> None:
+    """Read the answer with the types that it was planned with, so that what binds to them runs with them."""
+    lost = [
+        exp.alias_(exp.cast(exp.column(one.name, quoted=True), one.type, dialect="duckdb"), one.name, quoted=True)
+        for one in columns
+        if one.type in _NOT_IN_ARROW
+    ]
+    for table in list(outer.find_all(exp.Table)) if lost else ():
+        select = table.find_ancestor(exp.Select)
+        if table.name == RESULT and select is not None and select.is_star and len(select.expressions) == 1:
+            select.set("expressions", [exp.Star(replace=[one.copy() for one in lost])])
+
+
+def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Select] | None:
+    """The private query and what stands around it; None where it does not stand in this text, as in a view."""
+    if inside.node is tree or inside.node.root() is not tree.root():
+        return None
+    inner = inside.node.copy()
+    needed = _needed(inner, inside.queries)
+    if needed:
+        own = inner.args.get("with_") or exp.With(expressions=[])
+        inner.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+    if tree.args.get("hint") and not inner.args.get("hint"):
+        inner.set("hint", tree.args["hint"].copy())
+    # marked, so that it is found in the copy
+    inside.node.meta["private"] = True
+    outer = tree.copy()
+    del inside.node.meta["private"]
+    place = next(node for node in outer.find_all(exp.Select) if node.meta.get("private"))
+    place.replace(exp.select("*").from_(exp.table_(RESULT, quoted=True)))
+    outer.set("hint", None)
+    _drop_unused(outer)
+    return inner, outer
+
+
+def _needed(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
+    """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
+    wanted: set[str] = set()
+    found = list(node.find_all(exp.Table))
+    while found:
+        names = {folded(table.name) for table in found if len(table.parts) == 1} & set(queries)
+        found = [table for name in names - wanted for table in queries[name].find_all(exp.Table)]
+        wanted |= names
+    return [cte.copy() for name, cte in queries.items() if name in wanted]
+
+
+def _drop_unused(outer: exp.Select) -> None:
+    with_ = outer.args.get("with_") or exp.With(expressions=[])
+    for cte in reversed(list(with_.expressions)):
+        used = {folded(table.name) for table in outer.find_all(exp.Table) if table.find_ancestor(exp.CTE) is not cte}
+        if folded(cte.alias) not in used:
+            cte.pop()
+    if not with_.expressions:
+        outer.set("with_", None)

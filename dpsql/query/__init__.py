@@ -1,1 +1,0 @@
-"""SQL in, SQL out: parse, plan, bound and finish. No noise, no budget."""

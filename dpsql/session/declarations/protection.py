@@ -1,0 +1,326 @@
+"""What a declaration does only where it is said: protect less than before, and give people a second budget, or none.
+
+| setting | protects less where it |
+| --- | --- |
+| ``epsilon_budget``, ``delta_budget``, ``rho_budget``, ``delta_threshold``, ``delta_conversion`` | rises |
+| ``privacy_unit_column`` | is another column |
+| ``min_privacy_units_per_group`` | falls or is removed |
+| ``rho_ceiling`` | rises or is removed |
+| ``rho_window`` | holds a level that it did not hold, or is removed |
+| ``max_groups_contributed``, ``max_rows_per_group``, ``bounds`` | is removed |
+| ``default_rho``, ``default_epsilon``, ``default_delta`` | rises; or the default becomes one of the other kind |
+| ``rho_limit`` | rises or is removed |
+
+Such a change is named, and done where ``replace := true`` is said. Other bounds on what one unit adds are other noise
+for the same privacy, so they protect no less.
+
+Are these the same people under two budgets, or people in a public table? Both are said explicitly, or refused. What can
+be seen of it: a column that is called like the column of a privacy unit, and a table or view whose rows are those of a
+protected one. A copy of a protected table under other names looks like any table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import operator
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dpsql.engine import Engine
+from dpsql.errors import EngineError, PolicyError
+from dpsql.model.environment import TableSchema, folded
+from dpsql.session.declarations.arguments import split_name, table_of
+from dpsql.sql.source.relation import view_sources
+from dpsql.state import (
+    DELTA_UNITS_PER_ONE,
+    NANO_PER_RHO,
+    ClearedAnalyst,
+    Domain,
+    Policy,
+    ProtectedTable,
+    Unit,
+)
+
+
+def require_no_looser(noun: str, changes: Sequence[str], *, replace: bool) -> None:
+    """Refuse what protects less than before, unless it is said that it shall.
+
+    Raises:
+        PolicyError: naming each such setting.
+
+    """
+    if changes and not replace:
+        raise PolicyError(
+            f"this would protect {noun} less than what is declared: {', '.join(changes)}; add replace := true if that "
+            "is meant"
+        )
+
+
+# Of two values, before and after.
+_rises, _falls = operator.lt, operator.gt
+
+
+def _widens(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    return after[0] < before[0] or after[1] > before[1]
+
+
+def _differs(before: str, after: str) -> bool:
+    return folded(before) != folded(after)
+
+
+def _never(_before: object, _after: object) -> bool:
+    return False
+
+
+def _number(amount: float) -> str:
+    return f"{amount:.9g}"
+
+
+def _rho(nano: int) -> str:
+    return _number(nano / NANO_PER_RHO)
+
+
+def _delta(units: int) -> str:
+    return _number(units / DELTA_UNITS_PER_ONE)
+
+
+def _bounds(pair: tuple[float, float]) -> str:
+    return f"[{', '.join(map(_number, pair))}]"
+
+
+def _rho_window(pair: tuple[int, int]) -> str:
+    return f"[{', '.join(map(_rho, pair))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a declaration, and which change of it protects less.
+
+    Attributes:
+        name: as the curator says it.
+        field: where the declaration keeps it; None stands there where it is not declared.
+        is_looser: whether the second of two values protects less than the first.
+        text: a value as people read it.
+
+    """
+
+    name: str
+    field: str
+    is_looser: Callable[[Any, Any], bool]
+    text: Callable[[Any], str]
+
+    def changes(self, before: object, after: object | None) -> Iterator[str]:
+        """The change, where it protects less: so does a setting that is removed, and never one that is new."""
+        old = getattr(before, self.field)
+        new = getattr(after, self.field) if after else None
+        if old is None:
+            return
+        if new is None or self.is_looser(old, new):
+            yield f"{self.name} from {self.text(old)} to {'none' if new is None else self.text(new)}"
+
+
+# The settings of each declaration; the defaults of a table's queries stand apart.
+_SETTINGS: Mapping[type, tuple[Setting, ...]] = {
+    Unit: (
+        Setting("rho_budget", "rho_budget", _rises, _rho),
+        Setting("delta_threshold", "delta_threshold", _rises, _delta),
+        Setting("delta_conversion", "delta_conversion", _rises, _number),
+    ),
+    ProtectedTable: (
+        Setting("privacy_unit_column", "privacy_unit_column", _differs, str),
+        Setting("max_groups_contributed", "max_groups", _never, _number),
+        Setting("max_rows_per_group", "max_rows_per_group", _never, _number),
+        Setting("min_privacy_units_per_group", "min_units", _falls, _number),
+        Setting("rho_ceiling", "rho_ceiling", _rises, _rho),
+        Setting("rho_window", "rho_window", _widens, _rho_window),
+    ),
+    Domain: (Setting("bounds", "bounds", _never, _bounds),),
+    ClearedAnalyst: (Setting("rho_limit", "rho_limit", _rises, _rho),),
+    type(None): (),
+}
+# The default level of a table, which has one of them at most.
+_LEVELS = (
+    Setting("default_rho", "default_rho", _rises, _rho),
+    Setting("default_epsilon", "default_epsilon", _rises, _number),
+)
+
+_Declared = TypeVar("_Declared", Unit, ProtectedTable, Domain, ClearedAnalyst)
+
+
+def looser(before: _Declared | None, after: _Declared | None) -> list[str]:
+    """The settings of a declaration that protect less.
+
+    Args:
+        before: as it is declared; None where it is not, so that nothing can protect less.
+        after: as it shall be; None where it is taken back.
+
+    """
+    return [change for setting in _SETTINGS[type(before)] for change in setting.changes(before, after)]
+
+
+def looser_defaults(before: ProtectedTable | None, after: ProtectedTable, default_delta: float) -> list[str]:
+    """The defaults of a table's queries that protect less: they rise, or the level becomes one of the other kind.
+
+    Args:
+        before: as it is declared; None where it is not.
+        after: as it shall be.
+        default_delta: what holds where the table has none of its own.
+
+    """
+    if not before:
+        return []
+    changes: list[str] = []
+    for level, other in (_LEVELS, _LEVELS[::-1]):
+        old, new = getattr(before, level.field), getattr(after, level.field)
+        if old and getattr(after, other.field):
+            changes.append(f"{level.name} from {level.text(old)} to {other.name}")
+        elif new:
+            # without a default, queries name a level themselves
+            changes += level.changes(before, after)
+    before_delta, after_delta = (table.default_delta or default_delta for table in (before, after))
+    if after_delta > before_delta:
+        changes.append(f"default_delta from {_number(before_delta)} to {_number(after_delta)}")
+    return changes
+
+
+_FILE_URL = re.compile(r"file:(//(localhost(?=/))?)?", re.IGNORECASE)
+
+
+def same_column(columns: Iterable[str], table: str, unit: str, policy: Policy) -> ProtectedTable | None:
+    """A table of another unit whose unit column is called like one of these; None where there is none.
+
+    None, too, for a unit that other tables have: it is told apart from all others by its name.
+    """
+    if any(one.unit == unit and one.table != table for one in policy.tables):
+        return None
+    named = {folded(column) for column in columns}
+    others = (one for one in policy.tables if one.unit != unit and not policy.link(one.table))
+    return next((one for one in others if folded(one.privacy_unit_column) in named), None)
+
+
+def _same_people(
+    schema: TableSchema, columns: Iterable[str], unit: str, policy: Policy, engine: Engine
+) -> Iterator[tuple[ProtectedTable, str]]:
+    """Tables of other units that seem to hold the same people, each with the reason."""
+    column = same_column(columns, schema.canonical, unit, policy)
+    if column:
+        yield column, f"its unit column is called {column.privacy_unit_column!r}, too"
+    others = [one for one in policy.tables if one.unit != unit]
+    own = _sources(schema, policy, engine) if others else frozenset()
+    for other in others:
+        read = own & _sources_of(other.table, policy, engine)
+        if read:
+            yield other, f"both are made of {min(read)!r}"
+
+
+def require_other_people(
+    schema: TableSchema, columns: Iterable[str], unit: str, policy: Policy, engine: Engine
+) -> None:
+    """Refuse to give people a second budget.
+
+    Raises:
+        PolicyError: they seem to have one; says what to write.
+
+    """
+    for other, reason in _same_people(schema, columns, unit, policy, engine):
+        raise PolicyError(
+            f"{schema.canonical!r} seems to hold the people of {other.table!r}, which has the budget of unit "
+            f"{other.unit!r}: {reason}. Say unit := '{other.unit}' if these are the same people, or "
+            "separate_people := true if they are others"
+        )
+
+
+def require_no_people(schema: TableSchema, policy: Policy, engine: Engine) -> None:
+    """Refuse to make a table public that seems to tell of people.
+
+    Raises:
+        PolicyError: it does; says why, and what to write.
+
+    """
+    for sign in _signs_of_people(schema, policy, engine):
+        raise PolicyError(
+            f"table {schema.canonical!r} {sign}. If it holds nothing about any person, say so with the reason: "
+            "public_by_decision := 'a published register'"
+        )
+
+
+def _signs_of_people(schema: TableSchema, policy: Policy, engine: Engine) -> Iterator[str]:
+    """Why a table seems to tell of people, each as the end of a sentence."""
+    for table in policy.tables:
+        link = policy.link(table.table)
+        if not link and schema.column(table.privacy_unit_column):
+            yield f"has a column {table.privacy_unit_column!r}, which is the unit column of {table.table!r}"
+        for place, key in ((link.table, link.columns), (link.parent, link.parent_columns)) if link else ():
+            if all(map(schema.column, key)):
+                yield f"has {', '.join(map(repr, key))}, which leads to the unit of {place!r}"
+        read = _sources_of(table.table, policy, engine)
+        if read == {schema.canonical} and table.table != schema.canonical:
+            yield f"is what the protected {table.table!r} reads"
+
+
+def require_not_public(columns: Sequence[str], policy: Policy, engine: Engine) -> None:
+    """Refuse to make a key tell people apart that a public table has, too.
+
+    Raises:
+        PolicyError: a public table, not declared so by decision, has all of these columns.
+
+    """
+    for public in policy.public:
+        known = engine.find(public.table) if public.decision is None else None
+        if known and all(map(known.column, columns)):
+            raise PolicyError(
+                f"table {public.table!r} is public and has {', '.join(map(repr, columns))}, too, which tells of people "
+                f"now. Say CALL dp_public('{public.table}', public := false), or dp_public('{public.table}', "
+                "public_by_decision := 'why') first"
+            )
+
+
+def _sources_of(canonical: str, policy: Policy, engine: Engine) -> frozenset[str]:
+    """As `_sources`, of a table by its identity; only itself where it is gone or cannot be read."""
+    schema = engine.find(canonical, views=True)
+    with contextlib.suppress(EngineError):
+        if schema:
+            return _sources(schema, policy, engine)
+    return frozenset((canonical,))
+
+
+def _sources(schema: TableSchema, policy: Policy, engine: Engine) -> frozenset[str]:
+    """Base tables, by their identities, and files that rows of a table or view come from; public tables left out."""
+    if engine.is_base_table(schema):
+        return frozenset((schema.canonical,))
+    found = {*_files(schema, engine, set()), *(_identity(name, engine) for name in engine.tables_read(schema))}
+    return frozenset(name for name in found if not policy.public_table(name))
+
+
+def _identity(name: str, engine: Engine) -> str:
+    """Identity of a table that a view reads; what is said itself where that names no table."""
+    with contextlib.suppress(PolicyError):
+        return table_of(split_name(name), engine).canonical
+    return name
+
+
+def _files(schema: TableSchema, engine: Engine, seen: set[str]) -> Iterator[str]:
+    """Paths of the files that a view reads, and the views below it."""
+    text = engine.view_text(schema)
+    if not text or schema.canonical in seen:
+        return
+    seen.add(schema.canonical)
+    for source in view_sources(text):
+        below = engine.resolve(source.names) if source.names else None
+        if below:
+            yield from _files(below, engine, seen)
+        elif not source.names or (len(source.names) == 1 and any(sign in source.names[0] for sign in "./\\")):
+            for text in source.texts:
+                yield from _paths(text)
+
+
+def _paths(text: str) -> Iterator[str]:
+    """The files that a name or a pattern of names stands for, whatever links lead there, and what it says itself."""
+    path = _FILE_URL.sub("", text)
+    yield os.path.realpath(path)
+    if glob.has_magic(path):
+        yield from map(os.path.realpath, glob.iglob(path, recursive=True))  # noqa: PTH207 (patterns of DuckDB, not of Path)

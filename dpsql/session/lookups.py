@@ -1,0 +1,220 @@
+"""What can be looked up without asking the data: policy, budgets, releases, points."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from dpsql.accounting import zcdp
+from dpsql.answer.result import Result
+from dpsql.answer.stage import change_sentences
+from dpsql.cascade.reader import CURATOR
+from dpsql.errors import PolicyError
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Domain, Link, ProtectedTable, State, Unit
+
+
+def policy_table(state: State) -> Result:
+    """FROM dp_policy(): everything declared, one setting a row."""
+    policy = state.policy()
+    settings: list[tuple[str, str, Mapping[str, object]]] = [
+        *(("unit", unit.name, _unit_settings(unit)) for unit in policy.units),
+        *(("protected table", one.table, _table_settings(one, policy.link(one.table))) for one in policy.tables),
+        *(
+            ("public table", public.table, {"public_by_decision": public.decision, "version": public.version})
+            for public in policy.public
+        ),
+        *(("domain", f"{one.table}.{one.column}", _domain_settings(one)) for one in policy.domains),
+        *(("analyst", one.name, {"rho_limit": _rho(one.rho_limit) or "any level"}) for one in policy.analysts),
+    ]
+    rows = [
+        (kind, name, setting, str(value))
+        for kind, name, values in settings
+        for setting, value in values.items()
+        if value is not None
+    ]
+    return text_table(("kind", "name", "setting", "value"), rows)
+
+
+def _unit_settings(unit: Unit) -> dict[str, object]:
+    return {
+        "rho_budget": unit.rho_budget / NANO_PER_RHO,
+        "delta_threshold": unit.delta_threshold / DELTA_UNITS_PER_ONE,
+        "delta_conversion": unit.delta_conversion,
+    }
+
+
+def _table_settings(table: ProtectedTable, link: Link | None) -> dict[str, object]:
+    pairs = zip(link.columns, link.parent_columns, strict=True) if link else ()
+    return {
+        "unit": table.unit,
+        "privacy_unit_column": None if link else table.privacy_unit_column,
+        "linked_by": ", ".join(f"{column} = {link.parent}.{key}" for column, key in pairs) if link else None,
+        "max_groups_contributed": table.max_groups,
+        "max_rows_per_group": table.max_rows_per_group,
+        "default_rho": _rho(table.default_rho),
+        "default_epsilon": table.default_epsilon,
+        "default_delta": table.default_delta,
+        "min_privacy_units_per_group": table.min_units,
+        "rho_window": [level / NANO_PER_RHO for level in table.rho_window] if table.rho_window else None,
+        "rho_ceiling": _rho(table.rho_ceiling),
+        "separate_people": table.separate_people or None,
+        "version": table.version,
+    }
+
+
+def _domain_settings(domain: Domain) -> dict[str, object]:
+    return {
+        "bounds": f"[{domain.bounds[0]:.12g}, {domain.bounds[1]:.12g}]" if domain.bounds else None,
+        "keys": ", ".join(domain.keys) if domain.keys else None,
+        "keys_from": ".".join(domain.keys_from) if domain.keys_from else None,
+    }
+
+
+def _rho(nano: int | None) -> float | None:
+    return None if nano is None else nano / NANO_PER_RHO
+
+
+def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Result:
+    """Rows of texts under their names."""
+    columns = {name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)}
+    return Result(pa.table(columns))
+
+
+def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:
+    """FROM dp_budget('patient', analysts := ['ana', 'bob']): what is spent and left, and what these analysts hold.
+
+    Of one statistic a coalition holds the highest level that any member was shown, of several statistics the sum.
+
+    Args:
+        state: the state file.
+        wanted: units, none for all.
+        analysts: the coalition, None for everybody.
+
+    Raises:
+        PolicyError: there is no such unit.
+
+    """
+    units = [unit for unit in state.policy().units if not wanted or unit.name in wanted]
+    if wanted and not units:
+        raise PolicyError(f"there is no privacy unit {wanted[0]!r}")
+    rows = []
+    for unit in units:
+        spent = state.ledger.spent(unit.name)
+        held = state.history.held(unit.name, analysts)
+        rows.append(
+            {
+                "unit": unit.name,
+                "rho_budget": unit.rho_budget / NANO_PER_RHO,
+                "rho_spent": spent.rho_nano / NANO_PER_RHO,
+                "rho_left": (unit.rho_budget - spent.rho_nano) / NANO_PER_RHO,
+                "threshold_delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE,
+                "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
+                "threshold_delta_left": (unit.delta_threshold - spent.delta_units) / DELTA_UNITS_PER_ONE,
+                "epsilon_budget": _epsilon(unit.delta_conversion, unit.rho_budget),
+                "epsilon_spent": _epsilon(unit.delta_conversion, spent.rho_nano),
+                "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
+                "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE
+                + (unit.delta_conversion if spent.rho_nano else 0.0),
+                "held_by": "everybody" if analysts is None else ", ".join(analysts),
+                "rho_held": held / NANO_PER_RHO,
+                "epsilon_held": _epsilon(unit.delta_conversion, held),
+                "note": "all releases together; one query alone has less, because it need not compose",
+            }
+        )
+    return Result(pa.Table.from_pylist(rows, schema=_BUDGET_SCHEMA))
+
+
+_BUDGET_SCHEMA = pa.schema(
+    [("unit", pa.string())]
+    + [
+        (name, pa.float64())
+        for name in (
+            "rho_budget", "rho_spent", "rho_left", "threshold_delta_budget", "threshold_delta_spent",
+            "threshold_delta_left", "epsilon_budget", "epsilon_spent", "delta_budget", "delta_spent",
+        )
+    ]
+    + [("held_by", pa.string()), ("rho_held", pa.float64()), ("epsilon_held", pa.float64())]
+    + [("note", pa.string())]
+)  # fmt: skip
+
+
+def _epsilon(delta: float, rho_nano: int) -> float:
+    return zcdp.epsilon(delta, rho_nano / NANO_PER_RHO) if rho_nano else 0.0
+
+
+def releases_table(state: State, reader: str) -> Result:
+    """FROM dp_releases(): what was released, to one reader or (for the curator) to all.
+
+    The curator alone is told which releases read rows that changed within their version.
+    """
+    rows = [
+        {
+            "at": release.at,
+            "analyst": release.analyst,
+            "query_hash": release.query_hash,
+            "mechanism": release.mechanism,
+            "rho": release.rho_nano / NANO_PER_RHO,
+            "epsilon": release.epsilon,
+            "delta": release.delta,
+            "charged_rho": release.charged_rho_nano / NANO_PER_RHO,
+            "charged_delta": release.charged_delta_units / DELTA_UNITS_PER_ONE,
+            "reused": release.reused,
+            "versions": ", ".join(f"{table} @ {version}" for table, version in release.table_versions),
+            "warning": "; ".join(change_sentences(release)) or None,
+        }
+        for release in state.history.releases(None if reader == CURATOR else reader)
+    ]
+    schema = _RELEASES_SCHEMA.append(pa.field("warning", pa.string())) if reader == CURATOR else _RELEASES_SCHEMA
+    return Result(pa.Table.from_pylist(rows, schema=schema))
+
+
+def cascade_table(state: State, wanted: tuple[str, ...]) -> Result:
+    """FROM dp_cascade('query hash'): stored points of the statistics of a query, or of all; for the curator.
+
+    Raises:
+        PolicyError: no release has this hash, or the beginning of a hash.
+
+    """
+    releases = [one for one in state.history.releases() if not wanted or one.query_hash.startswith(wanted)]
+    if wanted and not releases:
+        raise PolicyError(f"no release has the query hash {wanted[0]!r}; dp_releases() lists them")
+    statistics = dict.fromkeys(statistic for release in releases for statistic in release.statistics)
+    rows = [
+        {
+            "statistic": statistic,
+            "rho": level.rho_nano / NANO_PER_RHO,
+            "sigma": level.sigma,
+            "correlation": level.correlation,
+            "tau": level.tau,
+            "threshold_delta": level.threshold_delta_units / DELTA_UNITS_PER_ONE,
+            "keys": level.value_count,
+        }
+        for statistic in statistics
+        for level in state.side_table.levels(statistic)
+    ]
+    return Result(pa.Table.from_pylist(rows, schema=_CASCADE_SCHEMA))
+
+
+_CASCADE_SCHEMA = pa.schema(
+    [("statistic", pa.string())]
+    + [(name, pa.float64()) for name in ("rho", "sigma", "correlation", "tau", "threshold_delta")]
+    + [("keys", pa.int64())]
+)
+
+_RELEASES_SCHEMA = pa.schema(
+    [
+        ("at", pa.timestamp("us", tz=str(dt.UTC))),
+        ("analyst", pa.string()),
+        ("query_hash", pa.string()),
+        ("mechanism", pa.string()),
+        ("rho", pa.float64()),
+        ("epsilon", pa.float64()),
+        ("delta", pa.float64()),
+        ("charged_rho", pa.float64()),
+        ("charged_delta", pa.float64()),
+        ("reused", pa.bool_()),
+        ("versions", pa.string()),
+    ]
+)

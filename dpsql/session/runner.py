@@ -1,0 +1,270 @@
+"""The runner behind every door: it reads statements, plans, and answers, for the curator and for analysts.
+
+`answer` runs steps 4 to 8 for one planned query: its stages, each offer, charge, exact values, points; then the finish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from dpsql.answer.exact import Runtime
+from dpsql.answer.layout import laid_out
+from dpsql.answer.offer import current, offers_of, with_price
+from dpsql.answer.points import noisy_table
+from dpsql.answer.policy_view import environment
+from dpsql.answer.result import Result
+from dpsql.answer.stage import Inquiry, Shown, prepare_stage, reading_of, release_stage
+from dpsql.cascade.reader import CURATOR, Reader
+from dpsql.engine import Engine, Sandbox
+from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, ReleaseError, StateError
+from dpsql.features.auto import bound, draw, prepare_histograms
+from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
+from dpsql.mechanism.registry import choose
+from dpsql.model.environment import folded
+from dpsql.model.identity import base_hash, query_hash
+from dpsql.model.private_query import After, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.noise.entropy import NoiseSource, SystemEntropy
+from dpsql.plan.finish import NOISY, RESULT, finish_sql
+from dpsql.plan.planner import plan_query
+from dpsql.session.declare import StateAccess, declare
+from dpsql.session.explain import describe_table, explain_table
+from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table
+from dpsql.sql.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
+from dpsql.state import Charged, State
+
+logger = logging.getLogger("dpsql")
+
+Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
+_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_budget", "dp_releases")
+_ARGUMENTS = {
+    "dp_budget": ("unit", "at most the name of one unit, and analysts := ['ana', 'bob']"),
+    "dp_cascade": ("query_hash", "at most one query hash"),
+}
+"""The argument that a function may be given, first or by its name (the shell's way), and what it takes in words."""
+_MOST_PLANS = 8
+"""A query with AUTO is planned once more for each histogram; others may store the same ones at the same moment."""
+_AFTER_SECONDS = 20.0
+"""What is computed of an answer may take this long."""
+
+
+class StatementRunner:
+    """What curator and analysts share: reading statements, planning, answering."""
+
+    def __init__(self, access: StateAccess, engine: Engine, *, logs_changes: bool = True) -> None:
+        self.access = access
+        self.engine = engine
+        self.sandbox = Sandbox()
+        self.noise_source = NoiseSource(SystemEntropy())
+        self._logs_changes = logs_changes
+
+    def plan(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """A SELECT as it would be answered for this reader now, what it would be written to, and their clearance."""
+        state = self.access.read()
+        policy = state.policy()
+        cleared = Reader.of(reader, policy)
+        outside = environment(policy, self.engine, self.sandbox, cleared, state.history)
+        query = plan_query(statement, outside, options)
+        if query.first.auto:
+            query = bound(query, lambda found: plan_query(statement, outside, options, found), state, cleared)
+        else:
+            query = choose(query)
+        return query, state, cleared
+
+    def answerable(
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> tuple[PrivateQuery, State, Reader]:
+        """The same of a SELECT that the database can run; one that it cannot is refused as it would be if it ran."""
+        query, state, cleared = self.plan(statement, options, reader)
+        require_runs(query, Runtime(state, self.engine, self.sandbox, self.noise_source), cleared)
+        return query, state, cleared
+
+    def answer(
+        self,
+        statement: SelectStatement,
+        options: Mapping[str, object],
+        reader: str,
+        timeout_seconds: float | None,
+    ) -> Result:
+        """Answer a SELECT."""
+        query, state, cleared = self.plan(statement, options, reader)
+        logger.info("private query %s for %s", query_hash(query)[:12], reader)
+        runtime = Runtime(state, self.engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
+        auto_charge = Charged()
+        for _ in range(_MOST_PLANS):
+            if not query.first.is_open:
+                break
+            auto_charge = auto_charge.beside(draw(query.first, runtime, cleared, timeout_seconds))
+            query, _, cleared = self.plan(statement, options, reader)
+        else:
+            raise StateError("others change what AUTO chooses by at this moment; ask again")
+        return answer(query, runtime, reader=cleared, timeout_seconds=timeout_seconds, auto_charge=auto_charge)
+
+    def run(
+        self,
+        text: str,
+        parameters: Parameters,
+        options: Mapping[str, object],
+        *,
+        reader: str,
+        timeout_seconds: float | None,
+    ) -> Result:
+        """Run one statement for a reader; what only a curator may do is refused for anyone else."""
+        if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
+            raise PolicyError("timeout_seconds takes a positive number")
+        statement = read_statement(text, parameters)
+        if reader != CURATOR:
+            # whoever asks is known by one name, however it was written
+            reader = Reader.of(reader, self.access.read().policy()).name
+        if isinstance(statement, SelectStatement):
+            return self.answer(statement, options, reader, timeout_seconds)
+        if options:
+            raise ParseError(f"options go inside {statement.name}(…)", statement.span)
+        if reader != CURATOR and statement.name not in _FOR_ANALYSTS:
+            raise AccessError(f"{statement.name} is for the curator; analysts have SELECT, {', '.join(_FOR_ANALYSTS)}")
+        return self._call(statement, reader, timeout_seconds)
+
+    def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
+        match call.name:
+            case name if name in DECLARATIONS:
+                return Result.of_sentence(declare(call, self.access, self.engine))
+            case "dp_query":
+                return self.answer(*_asked(call), reader, timeout_seconds)
+            case "dp_explain":
+                return explain_table(*self.answerable(*_asked(call), reader))
+            case "dp_describe":
+                return describe_table(self.answerable(*_asked(call), reader)[0])
+            case "dp_budget":
+                return self._budget(call, reader)
+        wanted = _wanted(call, call.named)
+        state = self.access.read()
+        match call.name:
+            case "dp_cascade":
+                return cascade_table(state, wanted)
+            case "dp_policy":
+                return policy_table(state)
+            case _:
+                return releases_table(state, reader)
+
+    def _budget(self, call: FunctionCall, reader: str) -> Result:
+        wanted = _wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})
+        analysts = call.named.get("analysts")
+        listed = analysts if isinstance(analysts, tuple) else ()
+        coalition = tuple(name.strip() for name in listed if isinstance(name, str))
+        if not isinstance(analysts, tuple | None) or len(coalition) < len(listed):
+            raise _misused(call)
+        if reader == CURATOR:
+            return budget_table(self.access.read(), wanted, None if analysts is None else coalition)
+        if isinstance(analysts, tuple) and {folded(name) for name in coalition} != {folded(reader)}:
+            raise AccessError("what others hold is for the curator; leave analysts out")
+        return budget_table(self.access.read(), wanted, (reader,))
+
+
+def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:
+    """The SELECT inside ``dp_query($$…$$, rho := 0.1)``, dp_explain or dp_describe, and its options."""
+    if len(call.positional) != 1 or not isinstance(call.positional[0], str):
+        raise PolicyError(f"{call.name} takes the query as text: FROM {call.name}($$ SELECT … $$, rho := 0.1)")
+    inner = read_statement(call.positional[0])
+    if not isinstance(inner, SelectStatement):
+        raise ParseError(f"{call.name} takes a SELECT", call.span)
+    return inner, call.named
+
+
+def _wanted(call: FunctionCall, named: Mapping[str, object]) -> tuple[str, ...]:
+    """The one text that a function may be given, first or by its name; none where it is left out.
+
+    Raises:
+        PolicyError: there are other arguments.
+
+    """
+    name, _ = _ARGUMENTS.get(call.name, ("", ""))
+    given = (*call.positional, *named.values())
+    texts = tuple(value for value in given if isinstance(value, str))
+    if set(named) - {name} or len(texts) < len(given) or len(given) > bool(name):
+        raise _misused(call)
+    return texts
+
+
+def _misused(call: FunctionCall) -> PolicyError:
+    _, takes = _ARGUMENTS.get(call.name, ("", "no argument"))
+    return PolicyError(f"{call.name} takes {takes}")
+
+
+def answer(
+    query: PrivateQuery,
+    runtime: Runtime,
+    *,
+    reader: Reader,
+    timeout_seconds: float | None = None,
+    auto_charge: Charged | None = None,
+) -> Result:
+    """Answer a planned query.
+
+    Args:
+        query: the plan, with nothing left open that AUTO is to choose.
+        runtime: state, engine, sandbox and source of noise.
+        reader: who asks, with their clearance; who is charged for in the state file.
+        timeout_seconds: limit on reading raw data, for each grouping set; the charge stays when it runs out.
+        auto_charge: what was charged for the histograms that AUTO chose by; part of the receipt.
+
+    Raises:
+        AccessError, CalibrationError, BudgetError: nothing was charged or read.
+        ReleaseError: the list of public keys changed since the plan, or the rows that it needs are gone; nothing was
+            charged.
+        EngineError: the charge stays and pays for asking again.
+        ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
+
+    """
+    auto_charge = auto_charge or Charged()
+    with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
+        query = current(query, runtime.state, reader)
+        inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
+        match query.groups:
+            case OneSet():
+                stage = prepare_stage(query.parts, runtime, reader)
+                charged = release_stage(stage, runtime, inquiry)
+                receipt = with_price(stage.receipts[0], auto_charge.beside(charged))
+                shown = Shown(noisy_table(stage.offers[0], runtime.state.side_table), receipt)
+            case GroupingSets() as sets:
+                shown = release_sets(query, sets, runtime, inquiry)
+            case WithOtherGroup() as asked:
+                shown = release_with_other(asked, runtime, inquiry)
+    table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: shown.table}))
+    for step in query.after:
+        table = _computed(step, table, runtime)
+    return Result(table, shown.receipt, None if query.after else layout)
+
+
+def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
+    """Refuse what `answer` would refuse because the database cannot run it, or its rows are gone; charges nothing.
+
+    Raises:
+        AccessError, CalibrationError, ReleaseError, SchemaError: as `answer`.
+
+    """
+    if query.first.is_open:
+        prepare_histograms(query.first, runtime)
+        return
+    query = current(query, runtime.state, reader)
+    offers = offers_of(query.parts, runtime.state, reader)
+    for offer in offers:
+        reading_of(offer, runtime)
+    if isinstance(query.groups, WithOtherGroup):
+        require_other_runs(query.groups, offers[0], runtime, reader)
+
+
+def _computed(step: After, shown: pa.Table, runtime: Runtime) -> pa.Table:
+    """What is asked of the answer; whether that fails is a fact of numbers that the reader is shown anyway."""
+    with contextlib.suppress(EngineError):
+        return runtime.sandbox.run(step.sql, {RESULT: shown}, seconds=_AFTER_SECONDS)
+    # outside the handler, so that no earlier error travels along
+    raise ReleaseError(
+        "what stands around the private query failed on a number of its answer (a cast, an overflow, an argument), or "
+        f"took more than {_AFTER_SECONDS:g} s; the answer is paid for and stored, and costs nothing asked for alone. "
+        "Write TRY_CAST for a cast"
+    )

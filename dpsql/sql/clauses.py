@@ -1,0 +1,360 @@
+"""A SELECT taken apart: its clauses, its options and its aggregate calls, and what of them has no private form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError
+from dpsql.model.private_query import OPTION_NAMES, QueryOptions
+from dpsql.model.refusals import Refusals, refuse_combinations
+from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, DifferentialPrivacy, unquoted
+from dpsql.sql.statements import literal_value
+
+PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
+NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
+_NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_NODES}
+AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
+"""Names of the aggregates that have a private form, each in one spelling (`plan.aggregates.registry`)."""
+_ANONYMOUS = frozenset((*AGGREGATE_NAMES, *PRIVATE_AGGREGATES))
+INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
+
+OVER_RESULT = "over_result"
+"""Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
+
+
+def is_aggregate_call(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate of rows, of ours or any other."""
+    if node.meta.get(OVER_RESULT):
+        return False
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in _ANONYMOUS
+    return isinstance(
+        node, exp.AggFunc | exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+    )
+
+
+def is_over_result(node: exp.Expr) -> TypeGuard[exp.Window]:
+    """Whether a node is a window over the noisy result."""
+    return isinstance(node, exp.Window) and bool(node.meta.get(OVER_RESULT))
+
+
+def is_interval_call(node: exp.Expr) -> bool:
+    """Whether a node asks for an end of an aggregate's interval."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in INTERVAL_FUNCTIONS
+
+
+def function_name(call: exp.Expr) -> str | None:
+    """The aggregate of ours that a call asks for, in small letters; None for any other."""
+    if not isinstance(call, exp.Anonymous):
+        return _NAMES.get(type(call))
+    return call.name.lower() if call.name.lower() in _ANONYMOUS else None
+
+
+def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
+    """The call as it would read with bounds: the words to add, exactly."""
+    call = node.this if isinstance(node, exp.Filter) else node
+    text = unquoted(call)
+    return f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
+
+
+_SHARED = {"expressions", "from_", "where", "group", "having", "order", "joins", "with_"}
+_ANSWERED = _SHARED | {"limit", "offset", "hint", "qualify"}
+_ANSWERED_INSIDE = _SHARED | {"distinct"}
+_CLAUSE_NAMES = {
+    "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
+    "windows": "WINDOW", "sample": "USING SAMPLE", "pivots": "PIVOT",
+    "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO", "hint": "WITH DIFFERENTIAL_PRIVACY",
+}  # fmt: skip
+GROUPING_SETS = (exp.GroupingSets, exp.Cube, exp.Rollup)
+"""Terms of GROUP BY that stand for sets of keys (`names`)."""
+GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
+BOUNDINGS = ("L0", "L2")
+_WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
+MAX_GROUPS_LIMIT = 100_000
+_LARGEST_LEVEL = 1e6
+_SMALLEST_WINDOW = 1e-6
+_LARGEST_LIMIT = 2.0**63
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_window(value: Any) -> bool:
+    two = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+    return two and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_Values = tuple[Callable[[Any], bool], str]
+"""Which values an option takes, as a test and as words."""
+
+_LEVEL: _Values = (
+    lambda value: _is_number(value) and 0 < value <= _LARGEST_LEVEL,
+    "a positive number, at most a million",
+)
+_SIZE: _Values = (lambda value: _is_whole(value, MAX_GROUPS_LIMIT), f"a whole number from 1 to {MAX_GROUPS_LIMIT}")
+_FLAG: _Values = (lambda value: isinstance(value, bool), "TRUE or FALSE")
+_VALUES: dict[str, _Values] = {
+    "epsilon": _LEVEL,
+    "rho": _LEVEL,
+    "rho_ceiling": _LEVEL,
+    "delta": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1"),
+    "max_groups_contributed": (
+        lambda value: _is_whole(value, MAX_GROUPS_LIMIT) or (isinstance(value, str) and value.upper() == "AUTO"),
+        f"a whole number from 1 to {MAX_GROUPS_LIMIT}, or AUTO",
+    ),
+    "top_k": _SIZE,
+    "sketch_size": _SIZE,
+    "min_privacy_units_per_group": (lambda value: _is_whole(value, 10**12), "a whole number of at least 1"),
+    "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
+    "own_threshold": _FLAG,
+    "refresh": _FLAG,
+    "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
+    "buckets": (_is_text, "the name of a column with a public list of keys"),
+    "other_group": (_is_text, "what the row of all other groups is called, in quotes"),
+    "privacy_unit_column": (_is_text, "the column that the policy names"),
+}
+"""Options that take no word of a list (``_WORDS``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectClauses:
+    """The parts of any SELECT that are read.
+
+    Attributes:
+        sources: what stands in FROM, each with how it is joined to those before.
+        where: what has to hold all together.
+
+    """
+
+    sources: tuple[tuple[exp.Expr, exp.Join | None], ...]
+    select: tuple[exp.Expr, ...] = ()
+    ctes: tuple[exp.CTE, ...] = ()
+    where: tuple[exp.Expr, ...] = ()
+    group: exp.Group | None = None
+    having: exp.Expr | None = None
+    qualify: exp.Expr | None = None
+    order: tuple[exp.Expr, ...] = ()
+
+    @property
+    def source(self) -> exp.Expr:
+        """What stands first in FROM."""
+        return self.sources[0][0]
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether GROUP BY names sets of its own."""
+        terms = self.group.expressions if self.group else ()
+        return any(isinstance(part, GROUPING_SETS) for part in terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses(SelectClauses):
+    """The parts of a private query."""
+
+    limit: int | None = None
+    offset: int | None = None
+    options: QueryOptions = field(default_factory=QueryOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryClauses(SelectClauses):
+    """The parts of a subquery, whose rows are a source."""
+
+    distinct: bool = False
+
+
+def read_clauses(
+    tree: exp.Select, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
+) -> Clauses:
+    """Split a SELECT into its clauses; everything that has no private form becomes a refusal.
+
+    Args:
+        tree: the SELECT.
+        keywords: options given outside the text (``sql(…, rho=0.1)``).
+        mechanisms: the words that the option ``mechanism`` takes.
+        refusals: collects.
+
+    Raises:
+        UnsupportedQueryError: there is no FROM clause, so nothing more can be said.
+
+    """
+    cure = "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT."
+    return Clauses(
+        **_shared(tree, _ANSWERED, "yet", cure, refusals),
+        **_row_counts(tree, refusals),
+        options=_options(tree.args.get("hint"), keywords, mechanisms, refusals),
+    )
+
+
+def read_subquery(tree: exp.Select, refusals: Refusals) -> SubqueryClauses:
+    """Split a SELECT whose rows are a source into its clauses.
+
+    Raises:
+        UnsupportedQueryError: a part has no private form, or there is no FROM clause.
+
+    """
+    before = len(refusals.found)
+    cure = "Use SELECT, FROM, WHERE, GROUP BY and HAVING there."
+    shared = _shared(tree, _ANSWERED_INSIDE, "in a subquery", cure, refusals)
+    distinct = tree.args.get("distinct")
+    if distinct and distinct.args.get("on"):
+        refusals.add("clause", distinct, "DISTINCT ON has no private form.", "Group by the unit and aggregate.")
+    # what cannot stand there is read too, as it may be wrong in itself
+    _row_counts(tree, refusals)
+    refusals.raise_if_any(before)
+    return SubqueryClauses(**shared, distinct=bool(distinct))
+
+
+def _shared(
+    tree: exp.Select, answered: Collection[str], where_not: str, cure: str, refusals: Refusals
+) -> dict[str, Any]:
+    """The fields of `SelectClauses`; of clauses that are not answered a refusal says where they have no form."""
+    for name, value in tree.args.items():
+        if value and name not in answered:
+            clause = _CLAUSE_NAMES.get(name, name.strip("_").upper())
+            node = value[0] if isinstance(value, list) else value
+            place = node if isinstance(node, exp.Expr) else tree
+            refusals.add("clause", place, f"{clause} has no private form {where_not}.", cure)
+    ctes, source = named_queries(tree, refusals), tree.args.get("from_")
+    if not source:
+        refusals.refuse(
+            "source", tree, "a query without FROM reads nothing.",
+            "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
+        )  # fmt: skip
+    where, having, qualify = (
+        part.this if part else None for part in map(tree.args.get, ("where", "having", "qualify"))
+    )
+    order = tree.args.get("order")
+    return {
+        "sources": ((source.this, None), *((join.this, join) for join in tree.args.get("joins") or ())),
+        "select": tuple(tree.expressions),
+        "ctes": ctes,
+        "where": tuple(conjuncts(where)) if where else (),
+        "group": tree.args.get("group"),
+        "having": having,
+        "qualify": qualify,
+        "order": tuple(order.expressions) if order else (),
+    }
+
+
+def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:
+    """The queries that WITH names before another one."""
+    with_ = query.args.get("with_") or exp.With(expressions=[])
+    if with_.args.get("recursive"):
+        refusals.add(
+            "clause", with_, "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
+            "Leave RECURSIVE out.",
+        )  # fmt: skip
+    return tuple(with_.expressions)
+
+
+def conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    """What has to hold all together for a condition to hold."""
+    node = node.unnest()
+    return [*conjuncts(node.left), *conjuncts(node.right)] if isinstance(node, exp.And) else [node]
+
+
+def is_plain_table(source: exp.Expr) -> bool:
+    """Whether a source is a table by name, with nothing but an alias."""
+    plain = {"this", "db", "catalog", "alias"}
+    return (
+        isinstance(source, exp.Table)
+        and isinstance(source.this, exp.Identifier)
+        and all(name in plain for name, value in source.args.items() if value)
+    )
+
+
+def qualifier_of(source: exp.Expr) -> str:
+    """What columns of a source are told apart by: its alias, or the name of a table."""
+    return str(source.alias_or_name if isinstance(source, exp.Table) else source.alias).lower()
+
+
+def _row_counts(tree: exp.Select, refusals: Refusals) -> dict[str, Any]:
+    """LIMIT and OFFSET, where they stand there."""
+    return {name: _whole_number(tree.args[name], refusals) for name in ("limit", "offset") if tree.args.get(name)}
+
+
+def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:
+    """The number of LIMIT or OFFSET; None of ALL."""
+    value, others = node.expression, [name for name, part in node.args.items() if part and name != "expression"]
+    if isinstance(node, exp.Limit | exp.Offset) and not others:
+        if isinstance(value, exp.Var) and value.name.upper() == "ALL":
+            return None
+        if isinstance(value, exp.Literal) and value.name.isdigit() and float(value.name) < _LARGEST_LIMIT:
+            return int(value.name)
+    refusals.add("limit_form", node, "LIMIT and OFFSET take a whole number here.", "Write LIMIT 10.")
+    return None
+
+
+def _options(
+    hint: exp.Expr | None, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
+) -> QueryOptions:
+    """What is asked for beside the SELECT; every value that an option cannot take becomes a refusal."""
+    words = {**_WORDS, "mechanism": mechanisms}
+    given: dict[str, Any] = {}
+    wrong: set[str] = set()
+    for option in hint.expressions if isinstance(hint, DifferentialPrivacy) else ():
+        if not (isinstance(option, exp.EQ) and isinstance(option.this, exp.Column)):
+            refusals.add("option", option, "an option reads name = value.", "Write OPTIONS (rho = 0.1).")
+            continue
+        name = option.this.name.lower()
+        if name in given:
+            refusals.add("option", option, f"option {name} stands twice.", "Give it once.")
+        try:
+            given[name] = literal_value(option.expression, refusals.text)
+        except ParseError:
+            refusals.add(
+                "option",
+                option,
+                f"option {name} takes a literal.",
+                "Write a number or a word; bind parameters.",
+            )
+            continue
+        if not _check_option(name, given[name], words, option, refusals):
+            wrong.add(name)
+    for name, value in keywords.items():
+        if value is None:
+            continue
+        if name in given and given[name] != value:
+            refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
+        given[name] = value
+        if not _check_option(name, value, words, None, refusals):
+            wrong.add(name)
+    refuse_combinations({"rho"}, {name for name, value in given.items() if value is not None}, hint, refusals)
+    known = {name: value for name, value in given.items() if name not in wrong}
+    known.update({name: known[name].upper() for name in words if name in known})
+    if isinstance(known.get("max_groups_contributed"), str):
+        known["max_groups_contributed"] = "AUTO"
+    if "rho_window" in known:
+        known["rho_window"] = tuple(known["rho_window"])
+    return QueryOptions(**known)
+
+
+def _check_option(
+    name: str, value: object, words: Mapping[str, Sequence[str]], node: exp.Expr | None, refusals: Refusals
+) -> bool:
+    """Whether an option can take a value; else a refusal is noted."""
+    if name in words:
+        valid, wanted = isinstance(value, str) and value.upper() in words[name], " or ".join(words[name])
+    elif name in _VALUES:
+        accepts, wanted = _VALUES[name]
+        valid = accepts(value)
+    else:
+        refusals.add("option", node, f"there is no option {name}.", f"Options are {', '.join(OPTION_NAMES)}.")
+        return False
+    if not valid:
+        refusals.add("option", node, f"option {name} has a value that it cannot take.", f"Give {wanted}.")
+    return valid

@@ -1,0 +1,393 @@
+"""Name resolution: columns get their declared names, aliases and ordinals become what they stand for.
+
+After this step two texts that mean the same frame have the same tree, whatever quoting, case, prefixes, aliases
+or ordinals they were written with. ROLLUP, CUBE, GROUPING SETS and their mixtures are the sets that they stand for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError, SchemaError
+from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
+from dpsql.sql.clauses import (
+    GROUPING_SETS,
+    NAMED_ARGUMENTS,
+    SelectClauses,
+    SubqueryClauses,
+    conjuncts,
+    is_aggregate_call,
+    is_interval_call,
+    qualifier_of,
+)
+
+MOST_SETS = 64
+"""Most grouping sets of one query, repeated ones included."""
+
+Written = tuple[exp.Expr, ...]
+
+
+def written_sets(group: exp.Group) -> list[Written] | None:
+    """The sets of a GROUP BY in the order of the text: every combination of one set of each of its terms.
+
+    Returns:
+        The sets, repeated as SQL repeats them; None where there are more than ``MOST_SETS``.
+
+    """
+    combined: list[Written] = [()]
+    for term in group.expressions:
+        # no more are looked at than show that there are too many
+        sets = itertools.islice(_sets_of(term), MOST_SETS + 1)
+        joined = ((*left, *right) for left, right in itertools.product(combined, sets))
+        combined = list(itertools.islice(joined, MOST_SETS + 1))
+        if len(combined) > MOST_SETS:
+            return None
+    return combined
+
+
+def _sets_of(term: exp.Expr) -> Iterator[Written]:
+    match term:
+        case exp.Rollup():
+            parts = _parts(term.expressions)
+            yield from (_joined(parts[:count]) for count in range(len(parts), -1, -1))
+        case exp.Cube():
+            parts = _parts(term.expressions)
+            choices = itertools.product((True, False), repeat=len(parts))
+            yield from (_joined(itertools.compress(parts, choice)) for choice in choices)
+        case exp.GroupingSets():
+            yield from itertools.chain.from_iterable(map(_sets_of, term.expressions))
+        case _:
+            yield from _parts([term])
+
+
+def _parts(expressions: Sequence[exp.Expr]) -> list[Written]:
+    """Each element of a list as the expressions that go together in it."""
+    return [tuple(part.expressions) if isinstance(part, exp.Tuple) else (part.unnest(),) for part in expressions]
+
+
+def _joined(parts: Iterable[Written]) -> Written:
+    return tuple(itertools.chain.from_iterable(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    """One expression of the select list, resolved, with the name its column will have."""
+
+    name: str
+    expression: exp.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSelect:
+    """Clauses whose columns are resolved.
+
+    Attributes:
+        keys: the grouping expressions as written, those of all sets.
+        sets: of each grouping set, in the order of the text, which of the keys it has; without GROUPING SETS, ROLLUP
+            or CUBE one set of all keys.
+
+    """
+
+    items: tuple[SelectItem, ...]
+    filters: tuple[exp.Expr, ...]
+    keys: tuple[exp.Expr, ...]
+    sets: tuple[tuple[int, ...], ...]
+    having: exp.Expr | None
+    qualify: exp.Expr | None
+    order: tuple[exp.Expr, ...]
+
+    @property
+    def outputs(self) -> tuple[exp.Expr, ...]:
+        """What is computed from keys and aggregates: select list, HAVING, QUALIFY and ORDER BY."""
+        conditions = filter(None, (self.having, self.qualify))
+        return (*(item.expression for item in self.items), *conditions, *(term.this for term in self.order))
+
+
+class _Resolver:
+    def __init__(self, clauses: SelectClauses, schema: TableSchema, environment: Environment, refusals: Refusals):
+        self._schema = schema
+        self._environment = environment
+        self._refusals = refusals
+        self._unfolded = 0
+        self._qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
+        self._aliases: dict[str, exp.Expr] = {
+            item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)
+        }
+
+    def resolve(self, node: exp.Expr, *, alias_first: bool = False, seen: frozenset[str] = frozenset()) -> exp.Expr:
+        """Copy of ``node`` with columns resolved; select aliases that were not seen stand for their expressions."""
+        now = self._environment.now
+
+        def visit(part: exp.Expr) -> exp.Expr:
+            if is_interval_call(part):
+                return part
+            compared = part.args.get("query") or part.this if isinstance(part, exp.In | exp.Any | exp.All) else None
+            if isinstance(part, exp.Query | exp.Exists) or isinstance(compared, exp.Query):
+                self._refusals.add(
+                    "row_syntax", part, "a subquery has no private form here.",
+                    "In WHERE, one condition by itself may be [NOT] EXISTS or [NOT] IN; else write values out, as in "
+                    "x IN (1, 2).",
+                )  # fmt: skip
+                return exp.null()
+            star = part.this if isinstance(part, exp.Column) else part
+            if isinstance(star, exp.Star) and (star is not part or not is_aggregate_call(part.parent or part)):
+                self._refusals.add("star", part, "a star would release rows.", "Name keys and aggregates.")
+                return exp.null()
+            if isinstance(part, exp.Column):
+                return self._column(part, alias_first=alias_first, seen=seen)
+            called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
+            if isinstance(part, exp.CurrentDate) or called == "today":
+                return exp.cast(exp.Literal.string(now.date().isoformat()), "DATE", dialect="duckdb")
+            if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
+                return exp.cast(exp.Literal.string(now.isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
+            return part
+
+        return map_tree(node.copy(), visit, is_interval_call)
+
+    def unstarred(self, item: exp.Expr) -> list[exp.Expr]:
+        """The columns that a star of the select list stands for; any other item as it is."""
+        star = item.this if isinstance(item, exp.Column) else item
+        if not isinstance(star, exp.Star):
+            return [item]
+        if star.args.get("replace") or star.args.get("rename"):
+            self._refusals.add("star", item, "this star has no private form.", "Name columns, or write * EXCLUDE (x).")
+        qualifier = item.table.lower() if isinstance(item, exp.Column) else ""
+        left_out = {folded(column.name) for column in star.args.get("except_") or ()}
+        columns: list[exp.Expr] = []
+        for one in self._schema.visible:
+            named = qualifier in ("", one.qualifier, *(self._qualifiers if not self._schema.names else ()))
+            if named and not (one.hidden and not qualifier) and folded(one.declared) not in left_out:
+                column = exp.column(
+                    exp.to_identifier(one.declared, quoted=True),
+                    table=exp.to_identifier(one.qualifier, quoted=True) if one.qualifier else None,
+                )
+                column.this.update_positions(item if "end" in item.meta else star)
+                columns.append(column)
+        if not columns:
+            self._refusals.add("star", item, "this star stands for no column.", "Name columns.")
+        return columns
+
+    def _unfold(self, alias: exp.Expr, *, seen: frozenset[str]) -> exp.Expr:
+        # aliases of aliases double at every step
+        self._unfolded += sum(1 for _ in alias.walk())
+        if self._unfolded > MAX_NODES:
+            raise ParseError("the aliases of the select list unfold to too long a query")
+        unfolded = self.resolve(alias, seen=seen)
+        # an operator that takes an alias's place must not be torn apart by its neighbours
+        binds = isinstance(unfolded, exp.Binary | exp.Unary | exp.Predicate) and not isinstance(unfolded, exp.Paren)
+        return exp.paren(unfolded, copy=False) if binds else unfolded
+
+    def _column(self, node: exp.Column, *, alias_first: bool, seen: frozenset[str]) -> exp.Expr:
+        """The column that a name means, under the name that it has in the rows, or what an alias stands for.
+
+        Raises:
+            SchemaError: no column has this name, or several have it.
+
+        """
+        found, lower, text = named_columns(self._schema, node.name, node.table), node.name.lower(), self._refusals.text
+        if len(found) > 1:
+            tables = ", ".join(f"{one.qualifier}.{one.declared}".removeprefix(".") for one in found)
+            raise SchemaError(
+                f"column {node.name!r} is there more than once.", hint=f"Columns are {tables}.",
+                span=span_of(node, text),
+            )  # fmt: skip
+        if not node.table and lower not in seen and lower in self._aliases and (alias_first or not found):
+            return self._unfold(self._aliases[lower], seen=seen | {lower})
+        if node.table and (node.args.get("db") or node.table.lower() not in self._qualifiers):
+            raise SchemaError(
+                f"there is no table {node.table!r} in this query.",
+                hint=f"Its tables are called {', '.join(map(repr, sorted(self._qualifiers)))}.",
+                span=span_of(node, text),
+            )
+        if not found:
+            columns = ", ".join(dict.fromkeys(one.declared for one in self._schema.visible))
+            bounds = f"Bounds read {node.name} => (0, 500), with an arrow. " if lower in NAMED_ARGUMENTS else ""
+            raise SchemaError(
+                f"there is no column {node.name!r}.", hint=f"{bounds}Columns are {columns}.", span=span_of(node, text)
+            )
+        resolved = exp.column(exp.to_identifier(found[0].output, quoted=True))
+        resolved.this.meta.update(node.this.meta)
+        return resolved
+
+
+def named_columns(schema: TableSchema, name: str, qualifier: str) -> list[JoinedName]:
+    """The columns that a name with or without its table can mean; of one table, the one that DuckDB takes."""
+    if not schema.names:
+        column = schema.column(name)
+        return [JoinedName("", column.name, column.name, False)] if column else []
+    alike = [one for one in schema.names if folded(one.declared) == folded(name)]
+    return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
+
+
+def map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr], is_whole: Callable[[exp.Expr], bool]) -> exp.Expr:
+    """Replace nodes from the root down; neither what ``visit`` put in a node's place nor a whole is gone into."""
+    replaced = visit(root)
+    if replaced is not root:
+        return replaced
+    if is_whole(root):
+        return root
+    for child in list(root.iter_expressions()):
+        mapped = map_tree(child, visit, is_whole)
+        if mapped is not child:
+            child.replace(mapped)
+    return root
+
+
+def resolve_names(
+    clauses: SelectClauses, schema: TableSchema, environment: Environment, refusals: Refusals
+) -> ResolvedSelect:
+    """Resolve every name of the query against the source's schema and the select list's aliases.
+
+    In a subquery a star stands for all columns, and two columns may have one name.
+    """
+    inside = isinstance(clauses, SubqueryClauses)
+    resolver = _Resolver(clauses, schema, environment, refusals)
+    select = [one for item in clauses.select for one in (resolver.unstarred(item) if inside else [item])]
+    # DuckDB ends a name at the character NUL
+    written = [_column_name(item).replace("\0", "") for item in select]
+    if "" in written:
+        raise ParseError("an alias cannot be empty", span_of(select[written.index("")], refusals.text))
+    names = written if inside else _distinct_names(written)
+    items = tuple(
+        SelectItem(name, resolver.resolve(item.unalias() if isinstance(item, exp.Alias) else item))
+        for name, item in zip(names, select, strict=True)
+    )
+    filters = tuple(part for condition in clauses.where for part in conjuncts(resolver.resolve(condition)))
+    keys, sets = _grouping(clauses, items, resolver, refusals, inside=inside)
+    return ResolvedSelect(
+        items=items,
+        filters=filters,
+        keys=keys,
+        sets=sets,
+        having=resolver.resolve(clauses.having) if clauses.having else None,
+        qualify=resolver.resolve(clauses.qualify) if clauses.qualify else None,
+        order=_order(clauses, items, resolver, refusals) if clauses.order else (),
+    )
+
+
+def _column_name(item: exp.Expr) -> str:
+    """Name of a result column: the alias, the column's own name, or DuckDB's name for a bare ``count(*)``."""
+    if isinstance(item, exp.Alias | exp.Column):
+        return str(item.name if isinstance(item, exp.Column) else item.alias)
+    if isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions:
+        return "count_star()"
+    return unquoted(item)
+
+
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Column names made distinct as DuckDB does for a table: the second ``n`` is ``n_1``."""
+    distinct: list[str] = []
+    for name in names:
+        taken = {other.lower() for other in distinct}
+        candidates = (name if i == 0 else f"{name}_{i}" for i in range(len(names)))
+        distinct.append(next(candidate for candidate in candidates if candidate.lower() not in taken))
+    return distinct
+
+
+def _grouping(
+    clauses: SelectClauses, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals, *, inside: bool
+) -> tuple[tuple[exp.Expr, ...], tuple[tuple[int, ...], ...]]:
+    """The grouping expressions, and which of them each grouping set has."""
+    group = clauses.group
+    if not group:
+        return (), ((),)
+    for name, value in group.args.items():
+        if value and name not in ("expressions", "all"):
+            form = value[0] if isinstance(value, list) else value
+            _refuse_group_form(form if isinstance(form, exp.Expr) else group, refusals, inside=inside)
+    sets = written_sets(group) if clauses.has_sets and not inside else None
+    if sets is None and group.args.get("all"):
+        listed = [item.expression for item in items if not _has_aggregate(item.expression)]
+        different = tuple({to_sql(key): key for key in listed}.values())
+        return different, (tuple(range(len(different))),)
+    if sets is None:
+        terms = (part.expressions if isinstance(part, exp.Tuple) else [part] for part in group.expressions)
+        sets = [tuple(itertools.chain.from_iterable(terms))]
+    nodes = {id(node): node for one in sets for node in one}
+    found = {
+        place: key
+        for place, node in nodes.items()
+        if (key := _group_key(node, items, resolver, refusals, inside=inside))
+    }
+    for key in found.values():
+        if _has_aggregate(key):
+            refusals.add("group_by_form", key, "a group key cannot hold an aggregate.", "Group by row values.")
+    texts = {place: to_sql(key) for place, key in found.items() if not _has_aggregate(key)}
+    # of keys that are alike the first one says where, and the last one which
+    keys = {text: found[place] for place, text in texts.items()}
+    places = {text: place for place, text in enumerate(keys)}
+    held = ({places[texts[id(node)]] for node in one if id(node) in texts} for one in sets)
+    return tuple(keys.values()), tuple(tuple(sorted(one)) for one in held)
+
+
+def _group_key(
+    written: exp.Expr, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals, *, inside: bool
+) -> exp.Expr | None:
+    """What a term of GROUP BY stands for; None of what is refused."""
+    if isinstance(written, GROUPING_SETS):
+        _refuse_group_form(written, refusals, inside=inside)
+        return None
+    ordinal = _ordinal(written, items)
+    if not ordinal and isinstance(written, exp.Literal) and not written.is_string:
+        refusals.add(
+            "group_by_form", written, f"position {written.name} is not in the select list.",
+            f"Positions go from 1 to {len(items)}.",
+        )  # fmt: skip
+        return None
+    return ordinal.expression.copy() if ordinal else resolver.resolve(written).unnest()
+
+
+def _refuse_group_form(node: exp.Expr, refusals: Refusals, *, inside: bool) -> None:
+    if isinstance(node, GROUPING_SETS) and node.expressions:
+        message = "a subquery has one set of keys." if inside else f"more than {MOST_SETS} grouping sets are too many."
+        refusals.add("group_by_form", node, message, "Write one GROUP BY there." if inside else "Ask for fewer.")
+        return
+    refusals.add(
+        "group_by_form", node, "this form of GROUP BY is none of DuckDB's.", "Write GROUP BY ROLLUP (a, b), or CUBE.",
+    )  # fmt: skip
+
+
+def _ordinal(node: exp.Expr, items: Sequence[SelectItem]) -> SelectItem | None:
+    is_number = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    position = int(node.name) if is_number else 0
+    return items[position - 1] if 1 <= position <= len(items) else None
+
+
+def _has_aggregate(node: exp.Expr) -> bool:
+    return any(is_aggregate_call(part) or is_interval_call(part) for part in node.walk())
+
+
+def _order(
+    clauses: SelectClauses, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals
+) -> tuple[exp.Expr, ...]:
+    resolved: list[exp.Expr] = []
+    for term in clauses.order:
+        if not isinstance(term, exp.Ordered) or term.args.get("with_fill"):
+            refusals.add("order_by_form", term, "this form of ORDER BY has no private form.", "Write ORDER BY expr.")
+            continue
+        target = term.this
+        if isinstance(target, exp.Var) and target.name.upper() == "ALL":
+            resolved.extend(_ordered(term, item.expression.copy()) for item in items)
+            continue
+        ordinal = _ordinal(target, items)
+        constant = target.this if isinstance(target, exp.Neg) else target
+        if ordinal:
+            resolved.append(_ordered(term, ordinal.expression.copy()))
+        elif isinstance(constant, exp.Literal):
+            refusals.add(
+                "order_by_form", term, f"{to_sql(target)} is no position in the select list.",
+                f"Positions go from 1 to {len(items)}.",
+            )  # fmt: skip
+        else:
+            resolved.append(_ordered(term, resolver.resolve(target, alias_first=True)))
+    return tuple(resolved)
+
+
+def _ordered(term: exp.Ordered, expression: exp.Expr) -> exp.Expr:
+    return exp.Ordered(this=expression, desc=term.args.get("desc"), nulls_first=term.args.get("nulls_first"))

@@ -1,0 +1,287 @@
+"""The rows of a join: whose they are, what reads them, and how many public tables make of one.
+
+A join is private where, for every unit, the joined rows that carry it are a function of that unit's rows and of public
+tables. So it may be with public rows on columns that agree, or with rows of the same unit on columns that lead to it:
+then whatever it multiplies is the unit's own, and is bounded as ever. docs/proofs/relations.md has every rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dpsql.model.environment import Column, Environment, JoinedName, TableSchema
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import quote
+from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Part, SeenColumn, Step
+from dpsql.sql.source.relation import (
+    HIDDEN_UNIT,
+    Owner,
+    Relation,
+    are_one_unit,
+    fresh,
+    optional,
+    renamed,
+    together,
+    with_columns_of,
+)  # fmt: skip
+from dpsql.sql.source.row_cut import cut
+from dpsql.sql.source.row_growth import (
+    MOST_DEGREE,
+    compared,
+    growth,
+    is_unique,
+    reached,
+    unique_after,
+    unique_of,
+    with_derived,
+)
+
+MOST_MATCHES = 1_000
+"""Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
+
+
+def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relation:
+    """The joined rows as one relation.
+
+    Raises:
+        UnsupportedQueryError: rows of two units, or of nobody knows whom, would come together.
+
+    """
+    before = len(refusals.found)
+    owner = _owner_of(joins.parts[0], joins.columns, 0)
+    unique = unique_of(joins.parts[0], joins.columns, 0)
+    extra: list[tuple[str, str, str]] = []
+    for place in range(1, len(joins.parts)):
+        left, (owner, unit) = owner, _step_owner(place, owner, joins, extra, refusals)
+        extra += [unit] if unit else []
+        unique = _step_unique(place, unique, left, joins)
+    refusals.raise_if_any(before)
+    joins, ties = _without_growth(joins, refusals)
+    parts = joins.parts
+    matches = _check_matches(joins, environment, refusals)
+    refusals.raise_if_any(before)
+    source = _from(joins, [_apart(part.relation.schema.relation) for part in parts], ties)
+    # after RIGHT JOIN … USING a column has two names
+    seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
+    selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
+    selected += [f"{sql} AS {quote(name)}" for name, _, sql in extra]
+    readable = all(part.relation.schema.relation for part in parts)
+    first = next((part for part in parts if part.relation.owner), parts[0]).relation.schema
+    columns = [seen.output for seen in seen_once] + [Column(name, kind, True) for name, kind, _ in extra]
+    schema = TableSchema(
+        canonical=first.canonical,
+        relation=f"(SELECT {', '.join(selected)} FROM {source})" if readable else "",
+        columns=tuple(columns),
+        catalog_name=first.catalog_name,
+        names=tuple(
+            JoinedName(seen.qualifier, seen.declared, seen.output.name, seen.hidden)
+            for seen in joins.columns
+            if seen.shown
+        ),
+    )
+    reads = tuple(dict.fromkeys(read for part in parts for read in part.relation.reads))
+    return Relation(
+        schema,
+        owner,
+        f"({_from(joins, [part.relation.identity for part in parts])})",
+        reads,
+        matches,
+        unique=unique,
+        cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.cuts)),
+    )
+
+
+def _step_unique(
+    place: int, unique: frozenset[frozenset[str]], left: Owner | None, joins: Joins
+) -> frozenset[frozenset[str]]:
+    step, part = joins.steps[place], joins.parts[place]
+    right = part.relation.owner
+    # where rows of both are one unit's, both hold it
+    known = (left.always, right.always) if left and right else ((), ())
+    return unique if step.kind in FILTERING else unique_after(step, part, unique, known, joins.columns, place)
+
+
+def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, list[str]]]:
+    """The joins with so many rows of a unit that they do not multiply without bound, and what else is compared."""
+    found = growth(joins)
+    if found.degree > MOST_DEGREE:
+        refusals.refuse(
+            "source", joins.parts[0].node,
+            f"more than {MOST_DEGREE} joined tables would each multiply the rows of a person by those of the others.",
+            "Join on columns that a constraint keeps unique, or group each in a subquery by the unit first.",
+        )  # fmt: skip
+    parts = list(joins.parts)
+    for place in found.places:
+        parts[place] = replace(
+            parts[place], relation=cut(parts[place].relation, found.degree, found.keys.get(place, ()))
+        )
+    ties: dict[int, list[str]] = {}
+    for a, b in found.ties:
+        left, right = (f"join_{place}.{parts[place].relation.unit_sql}" for place in (a, b))
+        ties.setdefault(b, []).append(comparison(left, "=", right, parts[a].relation.unit_type))
+    return replace(joins, parts=tuple(parts)), ties
+
+
+def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
+    steps = []
+    for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
+        equal = sorted({
+            *(comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal),
+            *(ties or {}).get(place, ()),
+        })  # fmt: skip
+        condition = f" ON {' AND '.join(equal)}" if equal else ""
+        steps.append(f"{step.kind} {text} AS join_{place}{condition}".strip())
+    return " ".join(steps)
+
+
+def _apart(text: str) -> str:
+    """The rows of a side; a join inside it stays one side, of which the optimizer joins no table with others first."""
+    # not OFFSET 0, which is such a border, too: DuckDB 2.0 never ends where windows are joined under a limit
+    return f"(WITH side AS MATERIALIZED (SELECT * FROM {text}) SELECT * FROM side)" if " JOIN " in text else text
+
+
+def comparison(left: str, sign: str, right: str, kind: str) -> str:
+    """SQL that compares two columns of one type, texts by their bytes: two collations cannot be compared."""
+    return f"{bytewise(left, kind)} {sign} {bytewise(right, kind)}"
+
+
+def bytewise(sql: str, kind: str) -> str:
+    """A value as it is compared, under no collation."""
+    return f'{sql} COLLATE "binary"' if kind == "VARCHAR" else sql
+
+
+def _owner_of(part: Part, columns: Iterable[SeenColumn], place: int) -> Owner | None:
+    owner = part.relation.owner
+    if not owner:
+        return None
+    outputs = {seen.name: (seen.output.name,) for seen in columns if seen.place == place}
+    if owner.unit not in outputs:
+        # the rows of a semi-join are not there, but what leads to their unit is compared
+        outputs = {column.name: (column.name,) for column in part.relation.schema.columns}
+    return renamed(owner, outputs, outputs[owner.unit][0])
+
+
+def _step_owner(
+    place: int, left: Owner | None, joins: Joins, extra: Sequence[tuple[str, str, str]], refusals: Refusals
+) -> tuple[Owner | None, tuple[str, str, str] | None]:
+    """Whose the rows are after a step; and, after FULL JOIN, the unit as one more column: its name, type and SQL."""
+    part, step = joins.parts[place], joins.steps[place]
+    filtering = step.kind in FILTERING
+    right = part.relation.owner if filtering else _owner_of(part, joins.columns, place)
+    equal = {(one.output.name, other.name if filtering else other.output.name) for one, other in step.equal}
+    if not right or not left:
+        if filtering and right:
+            refusals.add(
+                "source", part.join, "which public rows are kept would tell of protected ones.",
+                "Start from the protected table.",
+            )  # fmt: skip
+        owner = left if filtering else left or right
+        return (owner if not owner or filtering else _with_equals(owner, step.kind, equal)), None
+    if left.rules.unit != right.rules.unit:
+        refusals.add(
+            "source", part.join, f"rows of two units would be joined: {left.rules.unit} and {right.rules.unit}.",
+            "Join tables of one unit.",
+        )  # fmt: skip
+    elif not are_one_unit(left, right, equal):
+        refusals.add(
+            "source", part.join, "two protected tables are joined, and not on what tells whose their rows are.",
+            "Compare their privacy units, or the keys by which they are linked, as in a.unit = b.unit.",
+        )  # fmt: skip
+    rules = together(left.rules, right.rules)
+    if filtering:
+        return replace(left, rules=rules), None
+    if step.kind == FULL:
+        return _full(replace(left, rules=rules), right, step, joins, extra)
+    if step.kind == RIGHT:
+        owner = with_columns_of(right, optional(left))
+    else:
+        owner = with_columns_of(left, optional(right) if step.kind == LEFT else right)
+    return _with_equals(replace(owner, rules=rules), step.kind, equal), None
+
+
+def _with_equals(owner: Owner, kind: str, equal: Iterable[tuple[str, str]]) -> Owner:
+    """The owner, with the columns that a step says are equal to the unit: in all rows, or those of an optional side.
+
+    The side of an outer join whose rows are all kept learns nothing: where none matched, nothing was equal.
+    """
+    if kind == FULL:
+        return owner
+    pairs = sorted(equal)
+    more = True
+    while more:
+        # one equality may name a column that another one compares
+        named = owner.names_unit
+        for pair in (pair for pair in pairs if set(pair) & named):
+            if kind == INNER:
+                owner = replace(owner, always=owner.always | set(pair), sometimes=owner.sometimes - set(pair))
+            elif pair[kind == LEFT] not in named:
+                owner = replace(owner, sometimes=owner.sometimes | {pair[kind == LEFT]})
+        more = owner.names_unit != named
+    return owner
+
+
+def _full(
+    left: Owner, right: Owner, step: Step, joins: Joins, extra: Sequence[tuple[str, str, str]]
+) -> tuple[Owner, tuple[str, str, str]]:
+    """After FULL JOIN either side names the unit; a column of its own holds it, made of earlier such ones."""
+    held = {seen.output.name: (seen.output.type, seen.sql) for seen in joins.columns}
+    held |= {name: (kind, sql) for name, kind, sql in extra}
+    (kind, one), (_, other) = held[left.unit], held[right.unit]
+    name = fresh(HIDDEN_UNIT, held)
+    both = {
+        merged.output.name
+        for merged, (a, b) in zip(step.merged, step.equal, strict=False)
+        if a.output.name in left.always and b.output.name in right.always
+    }
+    owner = with_columns_of(optional(left), optional(right))
+    owner = replace(owner, unit=name, always=frozenset({name, *both}))
+    return owner, (name, kind, f"coalesce({one}, {other})")
+
+
+def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
+    """Most rows that public tables make of one protected row: how long it takes would tell of that row.
+
+    The engine joins in an order of its own, so a public table may be met through what is compared of it with any one
+    table to which protected rows come without it, before the rest is compared. No more of its rows meet one row than
+    agree on these columns. Of public tables alone, they are the rows that all others make of one row of some table:
+    what is counted while a plan is made must not cost without bound either.
+    """
+    private = [place for place, part in enumerate(joins.parts) if part.relation.owner]
+    pairs = with_derived(compared(joins), range(len(joins.parts)))
+    factors = [1]
+    for place, part in enumerate(joins.parts):
+        if joins.steps[place].kind in FILTERING:
+            continue
+        if place in private:
+            factors.append(part.relation.matches)
+            continue
+        starts = {one for one in private or range(len(joins.parts)) if one != place}
+        met = reached(starts, [pair for pair in pairs if place not in pair])
+        ways = sorted(
+            {
+                tuple(sorted({own for own, _ in names}))
+                for (one, by), names in pairs.items()
+                if one == place and by in met
+            }
+        )
+        factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
+    product = math.prod(factors) // (1 if private else max(factors))
+    if product > MOST_MATCHES:
+        what = "of one protected row" if private else "of one of theirs"
+        refusals.add(
+            "source", joins.parts[0].node, f"public tables may make {product:,} rows {what}, by these columns.",
+            "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
+            f"at most {MOST_MATCHES:,} rows are joined to one.",
+        )  # fmt: skip
+    return product if private else 1
+
+
+def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:
+    """Most rows of public ones that agree on some columns."""
+    # what is gone is not read, nor what a constraint answers
+    if not relation.schema.relation or is_unique(relation, names):
+        return 1
+    version = relation.reads[0][1] if relation.is_table else None
+    return environment.schemas.most_matches(relation.schema, names, version)

@@ -1,0 +1,356 @@
+"""Joins as they are written: which sources of a FROM clause are joined how, and on which columns.
+
+Rows meet where columns agree: by ON, USING or NATURAL, or by what WHERE says beside a comma. Whose the rows are that
+come of it, `joined_rows` says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.model.environment import Column, folded
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import quote, span_of, to_sql, written
+from dpsql.sql.clauses import conjuncts
+from dpsql.sql.source.relation import Relation, fresh
+
+INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
+_KINDS = {
+    ("", ""): INNER, ("", "INNER"): INNER, ("LEFT", ""): LEFT, ("LEFT", "OUTER"): LEFT, ("RIGHT", ""): RIGHT,
+    ("RIGHT", "OUTER"): RIGHT, ("FULL", ""): FULL, ("FULL", "OUTER"): FULL, ("", "SEMI"): SEMI,
+    ("", "ANTI"): ANTI,
+}  # fmt: skip
+FILTERING = (SEMI, ANTI)
+MOST_TABLES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One source of a FROM clause: how it is called, what it is, and how it is joined to those before it."""
+
+    node: exp.Expr
+    qualifier: str
+    relation: Relation
+    join: exp.Join | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenColumn:
+    """A column of a part, or one that FULL JOIN … USING makes of two (of no part's place).
+
+    ``shown`` says whether a query can name it at all, ``hidden`` whether only with its table.
+    """
+
+    place: int
+    qualifier: str
+    declared: str
+    name: str
+    sql: str
+    output: Column
+    shown: bool
+    hidden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a part is joined: what has to be equal, and what its own rows have to be before."""
+
+    kind: str
+    equal: tuple[tuple[SeenColumn, SeenColumn], ...] = ()
+    own: tuple[exp.Expr, ...] = ()
+    merged: tuple[SeenColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """Parts in the order in which they are joined, their steps, and the columns that come of them."""
+
+    parts: tuple[Part, ...]
+    steps: tuple[Step, ...]
+    columns: tuple[SeenColumn, ...]
+
+
+class _Reader:
+    """Reads steps one after the other; ``columns`` are those of the parts so far."""
+
+    def __init__(self, parts: Sequence[Part], where: Sequence[exp.Expr], refusals: Refusals) -> None:
+        self._parts = parts
+        self._text = refusals.text
+        self._refusals = refusals
+        self.where = list(where)
+        self._own = _own_columns(parts)
+        self._taken = {seen.output.name for own in self._own for seen in own}
+        self.columns: list[SeenColumn] = []
+
+    def step(self, place: int) -> Step:
+        """How the part at a place is joined; None of its columns is known to those before."""
+        part, right = self._parts[place], self._own[place]
+        join = part.join
+        if not join:
+            self.columns += right
+            return Step("")
+        kind = _KINDS.get((_word(join, "side"), _word(join, "kind")))
+        using, on, method = join.args.get("using") or [], join.args.get("on"), _word(join, "method")
+        apart = is_apart(join)
+        if apart or not kind or method not in ("", "NATURAL") or not (using or on or method):
+            equal = self._equalities_of_where(place) if apart else []
+            if not equal:
+                self._refusals.add(
+                    "source", join, "this kind of join has no private form.",
+                    "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
+                )  # fmt: skip
+            self.columns += right
+            return Step(INNER, tuple(equal))
+        if kind in (RIGHT, FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
+            self._refusals.add(
+                "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Write JOIN … ON there.",
+            )  # fmt: skip
+        names = [name.name for name in using] if not method else self._common(right, join)
+        pairs = [self._used(name, right, join) for name in names]
+        step = self._conditions(place, kind, pairs, conjuncts(on)) if on else Step(kind, tuple(pairs))
+        return self._with_merged(step, right, len(pairs))
+
+    def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
+        before = {folded(seen.declared) for seen in self.columns if seen.shown and not seen.hidden}
+        names = [seen.declared for seen in right if seen.shown and not seen.hidden and folded(seen.declared) in before]
+        if not names:
+            self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Write JOIN … ON.")
+        return names
+
+    def _used(self, name: str, right: Sequence[SeenColumn], join: exp.Join) -> tuple[SeenColumn, SeenColumn]:
+        ends = [
+            [seen for seen in side if seen.shown and not seen.hidden and folded(seen.declared) == folded(name)]
+            for side in (self.columns, right)
+        ]
+        if any(len(end) != 1 for end in ends):
+            node = next((one for one in join.args.get("using") or [] if one.name == name), join)
+            raise SchemaError(
+                f"USING ({name}) needs one column of this name on either side.", span=span_of(node, self._text)
+            )
+        return ends[0][0], ends[1][0]
+
+    def _equalities_of_where(self, place: int) -> list[tuple[SeenColumn, SeenColumn]]:
+        """The equalities of WHERE between this part and those before; they are taken out of it."""
+        written = [(condition, self._pair(condition, place)) for condition in self.where]
+        implied = [self._pair(shared, place) for condition in self.where for shared in _shared(condition)]
+        self.where = [condition for condition, pair in written if not pair]
+        return [pair for pair in (*(pair for _, pair in written), *implied) if pair]
+
+    def _pair(self, condition: exp.Expr, place: int) -> tuple[SeenColumn, SeenColumn] | None:
+        """Columns of one type, one before this part and one of it, that a condition says are equal."""
+        if not isinstance(condition, exp.EQ):
+            return None
+        ends = [self._candidates(side, place) for side in _sides(condition) if isinstance(side, exp.Column)]
+        if len(ends) != 2 or any(len(found) != 1 for found in ends):
+            return None
+        left, right = sorted((ends[0][0], ends[1][0]), key=lambda seen: seen.place)
+        joins = right.place == place != left.place and left.output.type == right.output.type
+        return (left, right) if joins else None
+
+    def _conditions(
+        self, place: int, kind: str, pairs: Sequence[tuple[SeenColumn, SeenColumn]], conditions: Sequence[exp.Expr]
+    ) -> Step:
+        equal, own = list(pairs), []
+        for condition in conditions:
+            columns = [self._find(column, place) for column in own_columns(condition)]
+            places = {seen.place for seen in columns}
+            plain = isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition))
+            if plain and place in places and len(places) == 2:
+                left, right = sorted(columns, key=lambda seen: seen.place)
+                equal.append((left, right))
+            elif kind == INNER and not self._is_kept_later(place):
+                self.where.append(condition)
+            elif kind in (LEFT, *FILTERING) and places == {place}:
+                own.append(condition)
+            else:
+                self._refusals.add(
+                    "source", condition, f"{written(condition)} cannot decide which rows of this join match.",
+                    "Compare columns with = in ON; put other conditions into WHERE, or into a subquery of one side.",
+                )  # fmt: skip
+        if not equal:
+            self._refusals.add(
+                "source", conditions[0], f"{written(conditions[0])} does not join this table with an earlier one.",
+                "Compare a column of this table with one of a table before it.",
+            )  # fmt: skip
+        return Step(kind, tuple(equal), tuple(own))
+
+    def _is_kept_later(self, place: int) -> bool:
+        """Whether a later join keeps rows that WHERE would drop and ON does not."""
+        return any(_word(part.join, "side") in ("RIGHT", "FULL") for part in self._parts[place + 1 :] if part.join)
+
+    def _with_merged(self, step: Step, right: Sequence[SeenColumn], used: int) -> Step:
+        """The step with the columns that USING makes; from here on they stand for both of theirs."""
+        pairs = step.equal[:used]
+        both = {left.output.name for left, _ in pairs} if step.kind in (RIGHT, FULL) else set()
+        away = both | {right.output.name for _, right in pairs}
+        merged = [self._merged(left, right, step.kind) for left, right in pairs] if both else []
+        stands_for = dict(zip([left.output.name for left, _ in pairs], merged, strict=False))
+        columns: list[SeenColumn] = []
+        for seen in (*self.columns, *([] if step.kind in FILTERING else right)):
+            # in the place of the left one, where a star shows it
+            columns += [stands_for.pop(seen.output.name)] if seen.output.name in stands_for else []
+            columns.append(replace(seen, hidden=seen.hidden or seen.output.name in away))
+        self.columns = columns
+        return replace(step, merged=tuple(merged) if step.kind == FULL else ())
+
+    def _merged(self, left: SeenColumn, right: SeenColumn, kind: str) -> SeenColumn:
+        """What USING makes of two columns: after RIGHT JOIN the right one, after FULL JOIN whichever there is."""
+        if kind == RIGHT:
+            return replace(right, qualifier="", declared=left.declared, hidden=False)
+        name = fresh(f"{left.declared} of both", self._taken)
+        self._taken.add(name)
+        uses = left.output.uses + right.output.uses
+        output = Column(name, left.output.type, True, left.output.origin, uses=uses)
+        return SeenColumn(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
+
+    def _find(self, node: exp.Column, place: int) -> SeenColumn:
+        """The column that a name in ON means."""
+        if node.args.get("db"):
+            raise SchemaError("columns in ON are named by their table alone.", span=span_of(node, self._text))
+        found = self._candidates(node, place)
+        if len(found) != 1:
+            what = "is in more than one table" if found else "is not there"
+            raise SchemaError(f"column {node.sql(dialect='duckdb')} {what}.", span=span_of(node, self._text))
+        return found[0]
+
+    def _candidates(self, node: exp.Column, place: int) -> list[SeenColumn]:
+        return columns_named((*self.columns, *self._own[place]), node)
+
+
+def columns_named(columns: Iterable[SeenColumn], node: exp.Column) -> list[SeenColumn]:
+    """The columns that a name with or without its table can mean."""
+    qualifier = node.table.lower()
+    return [
+        seen
+        for seen in columns
+        if seen.shown and folded(seen.declared) == folded(node.name)
+        if (seen.qualifier == qualifier if qualifier else not seen.hidden)
+    ]
+
+
+def is_apart(join: exp.Join | None) -> bool:
+    """Whether a source only stands beside those before it, by a comma or CROSS JOIN."""
+    if not join:
+        return False
+    plain = not any(join.args.get(name) for name in ("on", "using", "side", "method"))
+    return plain and _word(join, "kind") in ("", "CROSS")
+
+
+def _word(join: exp.Join, name: str) -> str:
+    return str(join.args.get(name) or "").upper()
+
+
+def own_columns(condition: exp.Expr) -> list[exp.Column]:
+    """The columns of a condition, but for those of subqueries in it."""
+    nodes = condition.walk(prune=lambda node: isinstance(node, exp.Query))
+    return [node for node in nodes if isinstance(node, exp.Column)]
+
+
+def _shared(condition: exp.Expr) -> list[exp.Expr]:
+    """What has to hold in every branch of an OR."""
+    if not isinstance(condition, exp.Or):
+        return []
+    branches = [{to_sql(part): part for part in conjuncts(branch)} for branch in condition.flatten()]
+    return [part for text, part in branches[0].items() if all(text in other for other in branches[1:])]
+
+
+def _sides(node: exp.Binary) -> list[exp.Expr]:
+    return [node.left.unnest(), node.right.unnest()]
+
+
+def _own_columns(parts: Sequence[Part]) -> list[list[SeenColumn]]:
+    """The columns of every part, each with a name of its own in the joined rows."""
+    counted = Counter(folded(column.name) for part in parts for column in part.relation.schema.columns)
+    taken = set(counted)
+    lent = [_lent(part) for part in parts]
+    found: list[list[SeenColumn]] = []
+    for place, part in enumerate(parts):
+        schema = part.relation.schema
+        declared = {one.output: one for one in schema.visible}
+        # what a link lends does not come in the way of the same name of another table
+        others = [other for other in range(len(parts)) if other != place and (other < place or not lent[other])]
+        named = {folded(other.declared) for i in others for other in parts[i].relation.schema.visible}
+        found.append([])
+        for column in schema.columns:
+            output, one = column.name, declared.get(column.name)
+            if counted[folded(output)] > 1:
+                # by its place, so that neither an alias nor USING gives another name
+                output = fresh(f"{output} {place}", taken)
+                taken.add(folded(output))
+            name = one.declared if one else column.name
+            away = (lent[place] == column.name and folded(name) in named) or bool(one and one.hidden)
+            seen = replace(column, name=output, nullable=True, origin=schema.origin(column.name))
+            sql = f"join_{place}.{quote(column.name)}"
+            found[-1].append(SeenColumn(place, part.qualifier, name, column.name, sql, seen, bool(one), away))
+    return found
+
+
+def _lent(part: Part) -> str:
+    """The column that the links of a table lend it; empty where there are none."""
+    owner = part.relation.owner
+    return owner.unit if owner and part.relation.is_table and owner.rules.links else ""
+
+
+def read_joins(
+    where: Sequence[exp.Expr], parts: Sequence[Part], refusals: Refusals
+) -> tuple[Sequence[exp.Expr], Joins]:
+    """How the sources of a FROM clause are joined; WHERE comes back without what of it joins them.
+
+    Raises:
+        SchemaError: a name in ON or USING is not there, or is there more than once.
+        UnsupportedQueryError: a join has no private form; nothing more can be said then.
+
+    """
+    before = len(refusals.found)
+    order = list(range(len(parts)))
+    if all(is_apart(part.join) for part in parts[1:]):
+        order = _in_reach(parts, where)
+        parts = [parts[place] for place in order]
+    reader = _Reader(parts, where, refusals)
+    steps = [reader.step(place) for place in range(len(parts))]
+    for part, step in zip(parts, steps, strict=True):
+        for left, right in step.equal:
+            if left.output.type != right.output.type:
+                refusals.add(
+                    "source", part.join,
+                    f"{left.declared} is {left.output.type} and {right.declared} is {right.output.type}.",
+                    "Join columns of one type; cast them in a subquery.",
+                )  # fmt: skip
+    refusals.raise_if_any(before)
+    columns = reader.columns
+    if order != sorted(order):
+        # a star shows them as FROM lists them
+        columns = sorted(columns, key=lambda seen: order[seen.place])
+    return reader.where, Joins(tuple(parts), tuple(steps), tuple(columns))
+
+
+def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[int]:
+    """Places of parts side by side, in an order in which each is joined to one before it where there is one."""
+    edges = []
+    for condition in [*where, *(shared for part in where for shared in _shared(part))]:
+        if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
+            ends = [_holders(side, parts) for side in _sides(condition)]
+            edges += [{*ends[0], *ends[1]}] if len(ends[0]) == len(ends[1]) == 1 else []
+    order, left = [0], list(range(1, len(parts)))
+    while left:
+        reached = (place for place in left if any(place in edge and edge & set(order) for edge in edges))
+        place = next(reached, left[0])
+        order.append(place)
+        left.remove(place)
+    return order
+
+
+def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
+    qualifier = str(column.args["table"].name).lower() if column.args.get("table") else ""
+    return [
+        place
+        for place, part in enumerate(parts)
+        if qualifier in ("", part.qualifier)
+        if any(folded(one.declared) == folded(column.name) for one in part.relation.schema.visible)
+        and (qualifier or folded(_lent(part)) != folded(column.name))
+    ]

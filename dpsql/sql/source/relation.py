@@ -1,0 +1,326 @@
+"""Rows that a query can read, and whose they are: a table, tables joined, or what a subquery makes of them.
+
+The invariant that every rule keeps, and that a proof of privacy needs: for every unit, the rows of a relation that
+carry it are a function of that unit's rows in the protected tables, and of public tables. Rows that carry no unit may
+depend on anything; they are dropped before anything is counted (docs/proofs/relations.md). Tables by name are the first
+relations: a protected table with what leads to its unit, or a public one; a view is the query that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.errors import DpsqlError, SchemaError
+from dpsql.model.environment import Column, Environment, KeyPath, LevelRules, TableRules, TableSchema, folded
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import parse_statement, quote, span_of
+
+HIDDEN_UNIT = "privacy unit"
+"""Name of the unit's column where a query names none; in the rows only, never in reach of a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose rows a private relation holds.
+
+    Attributes:
+        rules: of its protected tables together.
+        unit: the column that names the unit.
+        always: columns that hold the unit in every row that has one, ``unit`` among them.
+        sometimes: columns that hold it where they are not NULL.
+        paths: what else leads to the unit: keys of tables that lie between a row and its unit.
+
+    """
+
+    rules: TableRules
+    unit: str
+    always: frozenset[str]
+    sometimes: frozenset[str]
+    paths: tuple[KeyPath, ...]
+
+    @property
+    def names_unit(self) -> frozenset[str]:
+        """Columns whose value, where there is one, is the row's unit."""
+        return self.always | self.sometimes
+
+    def has_single_units(self, keys: Iterable[str]) -> bool:
+        """Whether groups by these keys, as SQL, hold rows of one unit each."""
+        named = set(keys)
+        return any(quote(name) in named for name in self.always) or any(
+            path.always and all(quote(name) in named for name in path.columns) for path in self.paths
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Rows as SQL, as an identity, and with their owner.
+
+    Attributes:
+        schema: how they are read, and their columns; the text is empty where a table, or a version of it, is gone.
+        owner: None where all of them are public.
+        identity: what they are made of, with versions in place of what changes; part of hashes.
+        reads: every table in it, with its version.
+        matches: most rows that public tables make of one protected row.
+        is_table: whether it is one table by itself.
+        unique: sets of columns; no two rows have the same values, none of them NULL, in all columns of one.
+        cuts: sentences about rows of one unit that joins leave out.
+
+    """
+
+    schema: TableSchema
+    owner: Owner | None
+    identity: str
+    reads: tuple[tuple[str, str], ...]
+    matches: int = 1
+    is_table: bool = False
+    unique: frozenset[frozenset[str]] = frozenset()
+    cuts: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> list[Column]:
+        """The columns that a query can name, each as often as it has a name."""
+        by_name = {column.name: column for column in self.schema.columns}
+        return [by_name[one.output] for one in self.schema.visible]
+
+    @property
+    def unit_type(self) -> str:
+        """The type of the column that names the unit; empty for public rows."""
+        column = self.schema.column(self.owner.unit) if self.owner else None
+        return column.type if column else ""
+
+    @property
+    def unit_sql(self) -> str:
+        """The column that names the unit, as SQL; empty for public rows."""
+        return quote(self.owner.unit) if self.owner else ""
+
+
+def renamed(owner: Owner, outputs: Mapping[str, Collection[str]], unit: str) -> Owner:
+    """The owner of rows that show some of its columns under other names, each under any number of them.
+
+    Args:
+        owner: of the rows before.
+        outputs: their columns, and what each is called now.
+        unit: what the unit is called now.
+
+    """
+
+    def shown(names: Collection[str]) -> frozenset[str]:
+        return frozenset(output for name in names for output in outputs.get(name, ()))
+
+    paths = [
+        replace(path, columns=tuple(min(outputs[name]) for name in path.columns))
+        for path in owner.paths
+        if all(outputs.get(name) for name in path.columns)
+    ]
+    return Owner(owner.rules, unit, shown(owner.always) | {unit}, shown(owner.sometimes), tuple(paths))
+
+
+def optional(owner: Owner) -> Owner:
+    """The owner of rows that an outer join may leave out of the rows of another one."""
+    paths = tuple(replace(path, always=False) for path in owner.paths)
+    return replace(owner, always=frozenset(), sometimes=owner.names_unit, paths=paths)
+
+
+def with_columns_of(owner: Owner, other: Owner) -> Owner:
+    """The owner of rows joined with rows of the same unit, with what both say of it."""
+    return replace(
+        owner,
+        always=owner.always | other.always,
+        sometimes=(owner.sometimes | other.sometimes) - owner.always - other.always,
+        paths=tuple(dict.fromkeys((*owner.paths, *other.paths))),
+    )
+
+
+def together(one: TableRules, other: TableRules) -> TableRules:
+    """What the policy says about rows of two tables: bounds that suit both, and of levels and limits the stricter."""
+    return replace(
+        one,
+        max_groups=_largest(one.max_groups, other.max_groups),
+        max_rows_per_group=_largest(one.max_rows_per_group, other.max_rows_per_group),
+        min_units=max(one.min_units, other.min_units),
+        levels=_stricter(one.levels, other.levels),
+    )
+
+
+def _stricter(one: LevelRules, other: LevelRules) -> LevelRules:
+    return LevelRules(
+        default_rho=_smallest(one.default_rho, other.default_rho),
+        default_epsilon=_smallest(one.default_epsilon, other.default_epsilon),
+        default_delta=min(one.default_delta, other.default_delta),
+        window=one.window or other.window,
+        ceiling=_smallest(one.ceiling, other.ceiling),
+        limit=_smallest(one.limit, other.limit),
+    )
+
+
+def _largest(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _smallest(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def are_one_unit(left: Owner, right: Owner, equal: Collection[tuple[str, str]]) -> bool:
+    """Whether rows that agree on pairs of columns, of the left and of the right, are of one unit.
+
+    The unit's own columns lead to it, and so does a whole key that both sides hold of the same table.
+    """
+    if left.rules.unit != right.rules.unit:
+        return False
+    if any(one in left.names_unit and other in right.names_unit for one, other in equal):
+        return True
+    return any(
+        one.space == other.space and all(pair in equal for pair in zip(one.columns, other.columns, strict=True))
+        for one in left.paths
+        for other in right.paths
+    )
+
+
+def fresh(name: str, taken: Collection[str]) -> str:
+    """A column name that is not taken, as DuckDB compares names."""
+    folded_names = {folded(other) for other in taken}
+    while folded(name) in folded_names:
+        name += "_"
+    return name
+
+
+class CurrentTables:
+    """The tables that a statement reads, each in its current version.
+
+    Attributes:
+        environment: policy and schemas.
+        unmet: refusals that are said in the end: what is refused inside a view is said of the view.
+
+    """
+
+    def __init__(self, environment: Environment, text: str) -> None:
+        self.environment = environment
+        self.unmet = Refusals(text)
+        self._constraints: dict[str, tuple[tuple[str, ...], ...]] = {}
+
+    def schema(self, parts: Sequence[str]) -> TableSchema | None:
+        """What a name means; without rows where these are gone."""
+        return self.environment.schemas.resolve(parts)
+
+    def version(self, table: str, *, is_named: bool) -> str:  # noqa: ARG002 — an earlier version depends on it
+        """The version in which a protected or public table is read; ``is_named`` if the query names a protected one."""
+        return self.environment.policy.current_version(table)
+
+    def protected(self, schema: TableSchema, rules: TableRules, *, alone: bool) -> Relation:
+        """The rows of a protected table; ``alone`` if they are joined with nothing.
+
+        Raises:
+            SchemaError: the column that names the unit is gone.
+
+        """
+        unit = schema.column(rules.privacy_unit_column)
+        if not unit:
+            raise SchemaError(
+                f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
+                hint="The curator repeats CALL dp_protect(…) with the column's new name.",
+            )
+        # of a table that is joined with nothing, nobody asks what is unique
+        unique = frozenset[frozenset[str]]() if alone else self._unique(schema)
+        version = self.version(schema.canonical, is_named=True)
+        links = tuple(replace(step, version=self.version(step.parent, is_named=False)) for step in rules.links)
+        steps = "".join(
+            f" -> {_identity(step.parent, step.version)} ({', '.join(map(quote, step.columns))}) = "
+            f"({', '.join(map(quote, step.parent_columns))})"
+            for step in links
+        )
+        identity = _identity(schema.canonical, version)
+        reads = ((schema.canonical, version), *((step.parent, step.version) for step in links))
+        named = replace(rules, version=version, links=links)
+        owner = Owner(named, unit.name, frozenset({unit.name}), frozenset(), schema.paths)
+        return Relation(
+            schema, owner, f"({identity}{steps})" if steps else identity, reads, is_table=True, unique=unique
+        )
+
+    def public(self, schema: TableSchema, node: exp.Table) -> Relation:
+        """The rows of a public table.
+
+        Raises:
+            SchemaError: it is a view now.
+
+        """
+        if schema.relation and not self.environment.schemas.is_base_table(schema):
+            raise SchemaError(
+                f"the public table {schema.canonical!r} is a view now.", hint="A view may reach a protected table.",
+                span=span_of(node, self.unmet.text),
+            )  # fmt: skip
+        version = self.version(schema.canonical, is_named=False)
+        identity, reads = _identity(schema.canonical, version), ((schema.canonical, version),)
+        return Relation(schema, None, identity, reads, is_table=True, unique=self._unique(schema))
+
+    def not_protected(self, node: exp.Expr) -> SchemaError:
+        """What is said of a source of which nothing is protected."""
+        span = span_of(node, self.unmet.text)
+        if not isinstance(node, exp.Table):
+            return SchemaError(
+                "nothing of what is read here is protected.", span=span, hint="Public tables need no dpsql.",
+            )  # fmt: skip
+        parts = [part.name for part in node.parts]
+        schema, name = self.environment.schemas.resolve(parts), ".".join(parts)
+        if schema and self.environment.policy.is_public(schema.canonical):
+            return SchemaError(f"table {name!r} is public, not protected.", span=span)
+        return SchemaError(
+            f"table {name!r} is not protected, so it cannot be queried.", span=span,
+            hint=f"The curator declares it with CALL dp_protect('{name}', …).",
+        )  # fmt: skip
+
+    def _unique(self, schema: TableSchema) -> frozenset[frozenset[str]]:
+        """What constraints keep unique."""
+        if schema.canonical not in self._constraints:
+            self._constraints[schema.canonical] = self.environment.schemas.unique_columns(schema)
+        found = [[schema.column(name) for name in names] for names in self._constraints[schema.canonical]]
+        return frozenset(frozenset(column.name for column in columns if column) for columns in found if all(columns))
+
+
+def _identity(canonical: str, version: str) -> str:
+    return f"{quote(canonical)}@{quote(version)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """One source of a view.
+
+    Attributes:
+        names: of a table, with schema and database as far as they are written; empty for a function.
+        texts: what may name files: the same in one, or texts among the arguments of a function.
+
+    """
+
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def query_of_view(schema: TableSchema, environment: Environment) -> tuple[exp.Query, Sequence[exp.Expr]] | None:
+    """The query of a view, with the names that it gives its columns; None of what is no view, or cannot be read."""
+    try:
+        create = parse_statement(environment.schemas.view_text(schema) or "")
+    except DpsqlError:
+        return None
+    query = create.args.get("expression")
+    if not isinstance(create, exp.Create) or not isinstance(query, exp.Query):
+        return None
+    return query, create.this.expressions if isinstance(create.this, exp.Schema) else ()
+
+
+def view_sources(text: str) -> tuple[ViewSource, ...]:
+    """The sources of a view; none where its text cannot be read."""
+    try:
+        tree = parse_statement(text)
+    except DpsqlError:
+        return ()
+    return tuple(map(_source, tree.find_all(exp.Table)))
+
+
+def _source(table: exp.Table) -> ViewSource:
+    """A table by its name, or what a function names."""
+    if isinstance(table.this, exp.Identifier):
+        return ViewSource(tuple(part.name for part in table.parts), (table.name,))
+    return ViewSource((), tuple(literal.this for literal in table.find_all(exp.Literal) if literal.is_string))

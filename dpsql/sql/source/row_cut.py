@@ -1,0 +1,147 @@
+"""Rows of one unit that meet in a join: so few of each side that no more than ``MOST_JOINED`` come of them.
+
+*Guarantee*: which rows of a unit are left is a function of the multiset of its own rows and of the frame's salt; rows
+without a unit are left out. Of sides that are cut for the same ``degree`` k, with the same keys, at most k are
+multiplied with each other, and make at most ``MOST_JOINED`` rows of a unit.
+*Proof*: rows are ordered within their unit, by a hash and then by what tells them apart, so that rows which change
+places are the same. With n_i(x) rows of side i that have the key x, sum over x of n_i(x)**k <= MOST_JOINED; rows that
+are joined agree on the key, so by Hölder's inequality sum over x of n_1(x) … n_k(x) <= MOST_JOINED. ∎
+
+Of a person with many rows a join keeps some; so that those are among them which the query is about, rows of one side
+that WHERE would drop are dropped before (``early_filters``). Nothing else changes: the rows that are left are those of
+that one side which pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.model.environment import Column
+from dpsql.operations.dialect import quote
+from dpsql.operations.row_sql import SALT, one_spelling
+from dpsql.sql.source.joins import FULL, INNER, RIGHT, Joins, columns_named, own_columns
+from dpsql.sql.source.relation import Relation, fresh
+
+MOST_JOINED = 1_000
+"""Most joined rows that sides which multiply make of one unit."""
+
+_ORDERED = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|DECIMAL\(\d+,\d+\)|DATE|TIMESTAMP.*|UUID")
+"""Types of which values that are equal are the same."""
+
+
+def most_rows(degree: int) -> int:
+    """Most rows of a unit, of each of so many sides, of which no more than ``MOST_JOINED`` are made.
+
+    >>> [most_rows(degree) for degree in (2, 3, 4, 5, 6, 7, 9, 10)]
+    [31, 10, 5, 3, 3, 2, 2, 1]
+    """
+    most = 1
+    while (most + 1) ** degree <= MOST_JOINED:
+        most += 1
+    return most
+
+
+def cut(relation: Relation, degree: int, keys: Sequence[str] = ()) -> Relation:
+    """The rows that are left of every unit where so many sides are multiplied that agree on these columns."""
+    owner = relation.owner
+    if not owner:
+        raise AssertionError("rows of nobody are not cut")
+    most, schema = most_rows(degree), relation.schema
+    named = {column.name: column for column in schema.columns}
+    unit = one_spelling(quote(owner.unit), named[owner.unit].type)
+    listed = ", ".join(quote(column.name) for column in schema.columns)
+    place, order = quote(fresh("place", named)), _order(relation)
+    agreed = ", ".join([unit, *(one_spelling(quote(key), named[key].type) for key in keys)])
+    text = (
+        f"SELECT *, row_number() OVER (PARTITION BY {agreed} ORDER BY {order}) AS {place} "
+        f"FROM {schema.relation} WHERE {quote(owner.unit)} IS NOT NULL"
+    )
+    text = f"SELECT * FROM ({text}) WHERE {place} <= {most}"
+    if keys:
+        made = quote(fresh("made", named))
+        total = f"sum({_power(place, degree)} - {_power(f'({place} - 1)', degree)})"
+        window = f"PARTITION BY {unit} ORDER BY {place} ASC, {order} ROWS UNBOUNDED PRECEDING"
+        text = (
+            f"SELECT * FROM (SELECT *, {total} OVER ({window}) AS {made} FROM ({text})) WHERE {made} <= {MOST_JOINED}"
+        )
+    by = f" BY {', '.join(map(quote, keys))}" if keys else ""
+    return replace(
+        relation,
+        schema=replace(schema, relation=f"(SELECT {listed} FROM ({text}))" if schema.relation else ""),
+        identity=f"(KEEP {most} ROWS OF {degree}{by} FROM {relation.identity})",
+        is_table=False,
+        cuts=tuple(dict.fromkeys((*relation.cuts, _sentence(relation, most, keys)))),
+    )
+
+
+def _sentence(relation: Relation, most: int, keys: Sequence[str]) -> str:
+    tables = ", ".join(dict.fromkeys(table for table, _ in relation.reads))
+    agreed = f" that agree on {', '.join(keys)}, and {MOST_JOINED:,} in all," if keys else ""
+    return f"of one unit a join keeps at most {most} rows{agreed} of {tables}; which ones is chosen by a secret hash"
+
+
+def _power(sql: str, exponent: int) -> str:
+    return " * ".join([sql] * exponent)
+
+
+def _order(relation: Relation) -> str:
+    """By a hash of a row, then by what tells rows apart: in an order of which only equal rows can change places."""
+    columns = _telling(relation)
+    hashed = ", ".join(
+        dict.fromkeys(
+            [quote(relation.owner.unit if relation.owner else ""), *(quote(column.name) for column in columns)]
+        )
+    )
+    # hashing the hash again makes every subset of a unit's rows equally likely
+    return ", ".join([f"hash(hash({hashed}, {SALT})) ASC", *map(_ascending, columns)])
+
+
+def _telling(relation: Relation) -> list[Column]:
+    """Columns of which the values tell any two rows apart: a key of the table, or all."""
+    columns = {column.name: column for column in relation.schema.columns}
+    for names in sorted(relation.unique, key=lambda names: (len(names), sorted(names))):
+        key = [columns[name] for name in sorted(names)]
+        if all(not column.nullable and _ORDERED.fullmatch(column.type) for column in key):
+            return key
+    return list(columns.values())
+
+
+def _ascending(column: Column) -> str:
+    name = quote(column.name)
+    if _ORDERED.fullmatch(column.type):
+        return f"{name} ASC NULLS LAST"
+    # 0 and -0, or 30 days and a month, are equal and are shown as other texts
+    text = name if column.type == "VARCHAR" else f"CAST({name} AS VARCHAR)"
+    return f'{text} COLLATE "binary" ASC NULLS LAST'
+
+
+def early_filters(
+    where: Sequence[exp.Expr], joins: Joins, places: Collection[int]
+) -> tuple[Sequence[exp.Expr], Mapping[int, Sequence[exp.Expr]]]:
+    """What is left of WHERE, and of some sides the conditions that are about their own rows alone.
+
+    Args:
+        where: conditions that hold all together, without what joins the sides.
+        joins: the sides.
+        places: of those whose rows are cut.
+
+    """
+    # where a join may leave the side out, a condition is about what is there then
+    kept = not any(step.kind in (RIGHT, FULL) for step in joins.steps)
+    always = {place for place in places if kept and joins.steps[place].kind in ("", INNER)}
+    placed = [(condition, _only_place(condition, joins)) for condition in where]
+    early = {place: [one for one, held in placed if held == place] for _, place in placed if place in always}
+    return [condition for condition, place in placed if place not in always], early
+
+
+def _only_place(condition: exp.Expr, joins: Joins) -> int:
+    """The one side whose columns a condition names; -1 where it names others, or asks a subquery."""
+    places = {-1} if condition.find(exp.Query) else set[int]()
+    for column in own_columns(condition):
+        found = {seen.place for seen in columns_named(joins.columns, column)}
+        places |= found if len(found) == 1 and not column.args.get("db") else {-1}
+    return places.pop() if len(places) == 1 else -1

@@ -1,0 +1,252 @@
+"""Which statement is it: a declaration, a look at what is stored, or a private query?
+
+And is it small enough? Beyond the limits here planning it would take minutes, and so would DuckDB to plan what comes of
+it. Every limit is one of the text; none depends on rows, or on how fast a machine is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError, Refusal, Span, UnsupportedQueryError
+from dpsql.model.frame import Statistic
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import Call, parse_statement, require_unicode, span_at, span_of, to_sql
+
+Scalar = str | int | float | bool | None | Decimal | dt.date | dt.datetime
+Argument = Scalar | tuple["Argument", ...]
+
+TABLE_FUNCTIONS = ("dp_policy", "dp_budget", "dp_releases", "dp_cascade", "dp_explain", "dp_describe", "dp_query")
+_LARGEST_WHOLE = 2.0**63
+"""A longer whole number is read as a floating-point one, as infinity if need be."""
+DECLARATIONS = ("dp_unit", "dp_protect", "dp_link", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """``CALL name(…)`` or ``FROM name(…)`` with its arguments as Python values.
+
+    ``literals`` keeps the elements of list arguments as SQL text, for lists that are keys of any type.
+    """
+
+    name: str
+    positional: tuple[Argument, ...] = ()
+    named: Mapping[str, Argument] = field(default_factory=dict)
+    literals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectStatement:
+    """A SELECT to be answered privately: the tree and the text that its spans point into."""
+
+    tree: exp.Select
+    text: str
+
+
+def read_statement(
+    text: str, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None = None
+) -> FunctionCall | SelectStatement:
+    """Parse one statement and say what it is, with the parameter values put in.
+
+    Raises:
+        ParseError: the text is not one statement, or not one of the kinds that dpsql answers.
+        UnsupportedQueryError: it is UNION, EXCEPT or INTERSECT of queries.
+
+    """
+    tree = parse_statement(text)
+    _bind_parameters(tree, parameters, text)
+    if isinstance(tree, Call):
+        return _function_call(tree.this, text, DECLARATIONS + TABLE_FUNCTIONS)
+    if isinstance(tree, exp.Subquery) and all(name == "this" for name, value in tree.args.items() if value):
+        tree = tree.unnest()
+    if isinstance(tree, exp.Select):
+        source = tree.args.get("from_")
+        relation = source.this if source else None
+        if isinstance(relation, exp.Table) and isinstance(relation.this, exp.Func):
+            if not _is_bare_star(tree) or any(v for k, v in relation.args.items() if k not in ("this", "alias")):
+                raise ParseError(
+                    "table functions are read whole, as in FROM dp_budget('patient'); filter the result in Python",
+                    span_of(relation, text),
+                )
+            return _function_call(relation.this, text, TABLE_FUNCTIONS)
+        if not tree.expressions:
+            raise ParseError("SELECT has no select list", span_of(tree, text))
+        return SelectStatement(tree, text)
+    if isinstance(tree, exp.SetOperation):
+        refusal = Refusal(
+            "clause",
+            f"{type(tree).__name__.upper()} has no private form yet.",
+            "Ask each query by itself and put the answers together afterwards.",
+            span_of(tree.expression, text),
+        )
+        raise UnsupportedQueryError([refusal])
+    raise ParseError(
+        "only SELECT, CALL dp_…(…) and FROM dp_…(…) can be run here; "
+        "use Session.connection for other SQL on your own database",
+        span_at(text, len(text) - len(text.lstrip()), len(text.rstrip())),
+    )
+
+
+def _is_bare_star(tree: exp.Select) -> bool:
+    used = {name for name, value in tree.args.items() if value}
+    return used <= {"expressions", "from_"} and [type(e) for e in tree.expressions] == [exp.Star]
+
+
+def _bind_parameters(tree: exp.Expr, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None, text: str) -> None:
+    """Put the values of parameters in their places."""
+    placeholders = [node for node in tree.find_all(exp.Placeholder, exp.Parameter) if node is not tree]
+    # walk order is not text order, and anonymous parameters are numbered by their place in the text
+    placeholders.sort(key=lambda node: ((span := span_of(node, text)) and span.start) or 0)
+    match parameters:
+        case Mapping():
+            given = dict(parameters)
+        case list() | tuple():
+            given = {str(place): value for place, value in enumerate(parameters, start=1)}
+        case None:
+            given = {}
+        case _:
+            raise ParseError("parameters are a list of values for ?, or a mapping of names to values for $name")
+    # .name of an anonymous one would be "?"
+    anonymous = map(str, itertools.count(1))
+    names = [node.text("this") or next(anonymous) for node in placeholders]
+    for name, node in zip(names, placeholders, strict=True):
+        if name not in given:
+            raise ParseError(f"no value was given for parameter {name!r}", span_of(node, text))
+        literal = _literal(given[name])
+        literal.meta.update(node.meta)
+        node.replace(literal)
+    unused = given.keys() - set(names)
+    if unused:
+        raise ParseError(f"parameters without a place in the query: {', '.join(sorted(map(str, unused)))}")
+
+
+def _literal(value: Scalar) -> exp.Expr:
+    if isinstance(value, float | Decimal):
+        # a Decimal may be finite where the float next to it is not
+        if not (value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)):
+            raise ParseError("a parameter must be a finite number")
+        return exp.Literal.number(str(value)) if isinstance(value, Decimal) else exp.convert(value)
+    if isinstance(value, str):
+        require_unicode(value)
+    if isinstance(value, dt.datetime):
+        kind = "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP"
+        return exp.cast(exp.Literal.string(value.isoformat(sep=" ")), kind, dialect="duckdb")
+    if isinstance(value, dt.date):
+        return exp.cast(exp.Literal.string(value.isoformat()), "DATE", dialect="duckdb")
+    if not isinstance(value, str | int | float | bool | None):
+        raise ParseError(f"a parameter of type {type(value).__name__} cannot be used")
+    return exp.convert(value)
+
+
+def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> FunctionCall:
+    span = span_of(function, text)
+    name = str(function.meta.get("written") or function.key).lower()
+    if name not in allowed:
+        raise ParseError(f"{name}() is not one of {', '.join(allowed)}", span)
+    positional: list[Argument] = []
+    named: dict[str, Argument] = {}
+    literals: dict[str, tuple[str, ...]] = {}
+    for argument in function.expressions:
+        if isinstance(argument, exp.PropertyEQ | exp.Kwarg):
+            key = argument.this.name.lower()
+            if key in named:
+                raise ParseError(f"argument {key} of {name}() stands twice", span_of(argument, text))
+            named[key] = literal_value(argument.expression, text)
+            if isinstance(argument.expression, exp.Array):
+                literals[key] = tuple(to_sql(element) for element in argument.expression.expressions)
+        elif named:
+            raise ParseError(f"positional arguments of {name}() come first", span_of(argument, text))
+        else:
+            positional.append(literal_value(argument, text))
+    return FunctionCall(name, tuple(positional), named, literals, span)
+
+
+def literal_value(node: exp.Expr, text: str) -> Argument:
+    """Python value of a literal, a list of literals or a bare word."""
+    match node:
+        case exp.RawString() | exp.Literal(is_string=True) | exp.Column(table=""):
+            return node.name
+        case exp.Literal():
+            return _number(node.name)
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Null():
+            return None
+        case exp.Neg(this=exp.Literal() as inner) if not inner.is_string:
+            return -_number(inner.name)
+        case exp.Array() | exp.Tuple():
+            return tuple(literal_value(element, text) for element in node.expressions)
+        case exp.Cast(this=exp.Literal() as inner):
+            return inner.name
+        case _:
+            raise ParseError("an argument must be a literal or a list of literals", span_of(node, text))
+
+
+def _number(digits: str) -> int | float:
+    try:
+        number = float(digits)
+    except ValueError:
+        raise ParseError(f"{digits!r} is not a number") from None
+    return int(digits) if digits.isdigit() and number < _LARGEST_WHOLE else number
+
+
+MOST_LISTED = 2_000
+"""Most values in one list of IN."""
+MOST_NODES = 20_000
+"""Most columns, literals, calls and operators in a statement."""
+MOST_TYPED_NODES = 20_000
+"""Most of them in all parts that are given a type, where a part counts again in each part around it."""
+MOST_STATISTICS = 200
+"""Most statistics beside the presence count: each is a column of the bounded query."""
+MOST_APART = 10
+"""Most of them that are read from rows of their own: quantiles of different values, and distinct values."""
+_ELSEWHERE = "Let the curator put them into a public table, and join it or write IN (SELECT …)."
+
+
+def check_size(tree: exp.Expr, refusals: Refusals) -> None:
+    """Refuse a statement that is too large to be planned.
+
+    Raises:
+        UnsupportedQueryError: it has too many parts; nothing else is said then.
+
+    """
+    for count, node in enumerate(tree.walk(), start=1):
+        if isinstance(node, exp.In) and len(node.expressions) > MOST_LISTED:
+            refusals.refuse(
+                "size", node, f"a list of IN has at most {MOST_LISTED:,} values, and this one "
+                f"{len(node.expressions):,}.", _ELSEWHERE,
+            )  # fmt: skip
+        if count > MOST_NODES:
+            refusals.refuse(
+                "size", tree, f"a query has at most {MOST_NODES:,} columns, literals, calls and operators.", _ELSEWHERE
+            )
+
+
+def check_statistics(statistics: Sequence[Statistic], node: exp.Expr, refusals: Refusals) -> None:
+    """Refuse more statistics than one bounded query can have.
+
+    Raises:
+        UnsupportedQueryError: there are too many.
+
+    """
+    if len(statistics) - 1 > MOST_STATISTICS:
+        refusals.refuse(
+            "size", node, f"a query has at most {MOST_STATISTICS} different statistics, and this one "
+            f"{len(statistics) - 1:,}.", "Ask for some of them in a query of their own, of the same rows and groups.",
+        )  # fmt: skip
+    apart = [one for one in statistics if one.kind in ("histogram", "values")]
+    if len(apart) > MOST_APART:
+        refusals.refuse(
+            "size", node, f"a query has quantiles of different values and counts of distinct values at most "
+            f"{MOST_APART} together, and this one {len(apart)}.",
+            "Ask for some of them in a query of their own, of the same rows and groups; all quantiles of one value "
+            "count once.",
+        )  # fmt: skip

@@ -1,0 +1,219 @@
+"""The rooms of dpsql, from the ground up: what each is for, and what it may import.
+
+    python -m tests.structure.rooms    writes the table of rooms into the pages that show it
+
+``tests/unit/test_imports.py`` holds every import to this list; ``tests/structure/test_rooms.py`` holds the pages to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.documents.pages import with_block
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "docs" / "architecture.md",)
+BEGINS, ENDS = "<!-- rooms: python -m tests.structure.rooms -->\n", "<!-- end of rooms -->\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A folder or a module of dpsql.
+
+    Attributes:
+        name: dotted, below dpsql; a folder inside a folder is a room of its own.
+        purpose: what a reader finds there.
+        imports: rooms of which it may import modules.
+        packages: packages of others that it may import.
+
+    """
+
+    name: str
+    purpose: str
+    imports: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+NOUNS = ("errors", "operations", "model")
+READING = (*NOUNS, "sql", "sql.source")
+ARRAYS = ("numpy", "pyarrow")
+RELEASING = (*NOUNS, "state", "noise", "mechanism", "cascade", "engine")
+ASKING = ("errors", "session")
+BY_DOOR = "session"
+"""Others import of this room what its ``__init__`` names, and none of its modules."""
+
+ROOMS = (
+    Room("errors", "one tree of errors"),
+    Room("assets", "files that a wheel carries beside the code"),
+    Room("accounting", "privacy loss: profiles, calibration, conversions", ("errors",), ("numpy", "scipy")),
+    Room("operations", "the dialect; expressions that never fail and have one spelling", ("errors",), ("sqlglot",)),
+    Room("pictures", "bars, cascades, budgets and tables of what it is given", ("errors",), ("matplotlib", "numpy")),
+    Room("state", "the state file: policy, ledger, side table, locks", ("errors",), (*ARRAYS, "sqlite3", "filelock")),
+    Room(
+        "model",
+        "nouns: frame, statistic, keys, options, refusals, what goes with what, hashes",
+        ("errors", "operations"),
+        ("sqlglot",),
+    ),
+    Room("noise", "draws and their laws on arrays", ("errors", "accounting"), ("numpy", "scipy")),
+    Room(
+        "noise.laws",
+        "one family of laws a file: draw, rise, bridge, step down",
+        ("errors", "accounting", "noise"),
+        ("numpy", "scipy"),
+    ),
+    Room(
+        "sql", "text to statements, clauses, names; what a row expression may be, and its bounds", NOUNS, ("sqlglot",)
+    ),
+    Room("sql.source", "what FROM and WITH read, as one relation with a unit", (*NOUNS, "sql"), ("sqlglot",)),
+    Room("bound", "the bounded aggregation, in SQL", NOUNS),
+    Room(
+        "mechanism",
+        "how a presence count is noised: choice, calibration, guarantee",
+        ("errors", "accounting", "model", "noise"),
+        ("numpy",),
+    ),
+    Room("plan.aggregates", "aggregate calls to bounded statistics", (*READING, "bound"), ("sqlglot",)),
+    Room(
+        "plan.features",
+        "buckets, grouping sets, other group, AUTO: what a text asks",
+        (*READING, "bound", "plan.aggregates"),
+        ("sqlglot",),
+    ),
+    Room(
+        "plan",
+        "a SELECT to a private query, or every refusal at once",
+        (*READING, "plan.aggregates", "plan.features"),
+        ("sqlglot",),
+    ),
+    Room(
+        "engine",
+        "the only way from raw rows into the program; an empty DuckDB for noisy tables",
+        (*NOUNS, "sql.source", "bound"),
+        ("duckdb", "pyarrow"),
+    ),
+    Room(
+        "cascade",
+        "points of a statistic at many levels: which serves whom, and how new ones are made",
+        (*NOUNS, "state", "noise", "noise.laws", "mechanism"),
+        ("numpy",),
+    ),
+    Room(
+        "answer",
+        "the steps of an answer: exact values, points, shown groups, receipt",
+        (*RELEASING, "bound", "pictures"),
+        (*ARRAYS, "duckdb", "matplotlib", "pandas", "polars"),
+    ),
+    Room(
+        "features",
+        "how grouping sets, other group and AUTO are priced, run and shown",
+        (*RELEASING, "accounting", "plan.features", "answer"),
+        ARRAYS,
+    ),
+    Room(
+        "session.declarations",
+        "what a curator declares",
+        (*NOUNS, "accounting", "state", "engine", "sql", "sql.source", "plan.aggregates", "answer"),
+    ),
+    Room(
+        "session",
+        "Session and Analyst: statements in, results out; what can be looked up",
+        (
+            *RELEASING,
+            "assets",
+            "accounting",
+            "pictures",
+            "sql",
+            "sql.source",
+            "plan",
+            "answer",
+            "features",
+            "session.declarations",
+        ),
+        ("duckdb", "matplotlib", "pyarrow"),
+    ),
+    Room(
+        "remote",
+        "an analyst's session with a server, and what travels between the two",
+        ("errors", "answer", "session"),
+        ("pyarrow",),
+    ),
+    Room(
+        "access",
+        "many analysts at once, over whatever line: tokens, turns, limits, answers at fixed times",
+        ASKING,
+    ),
+    Room("frontends.dbt", "the plugin for dbt, and its package", ASKING, ("dbt", "dbt_common", "duckdb")),
+    Room(
+        "frontends.frames",
+        "df.dp: data frames",
+        ASKING,
+        (*ARRAYS, "duckdb", "pandas", "polars"),
+    ),
+    Room(
+        "frontends.server",
+        "dpsql serve: HTTP, TLS, metrics, an OpenAPI description",
+        (*ASKING, "access", "remote", "frontends", "dpsql"),
+        ("h11", "prometheus_client", "starlette", "uvicorn"),
+    ),
+    Room(
+        "frontends.shell",
+        "the helper process of the DuckDB shell",
+        (*ASKING, "assets", "remote"),
+        (*ARRAYS, "duckdb"),
+    ),
+    Room(
+        "frontends",
+        "the command line and the demo",
+        (
+            *ASKING,
+            "access",
+            "assets",
+            "pictures",
+            "dpsql",
+            "frontends.dbt",
+            "frontends.frames",
+            "frontends.server",
+            "frontends.shell",
+        ),
+        ("duckdb", "pandas", "polars", "pyarrow"),
+    ),
+    Room("dpsql", "what `import dpsql` gives", ("errors", "session", "remote", "frontends", "frontends.frames")),
+    Room("__main__", "`python -m dpsql`", ("frontends",)),
+)
+
+BY_NAME = {room.name: room for room in ROOMS}
+
+
+def room_of(module: str) -> str:
+    """The room that a module of dpsql stands in: the longest name of a room that leads to it."""
+    name = module.removeprefix("dpsql.")
+    while name not in BY_NAME and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def table(rooms: Sequence[Room] = ROOMS) -> str:
+    """The rooms as a Markdown table, from the ground up."""
+    lines = ["| room | what it is for | packages of others |", "| --- | --- | --- |"]
+    for room in rooms:
+        packages = ", ".join(dict.fromkeys(room.packages)) or "none"
+        lines.append(f"| `{room.name.replace('.', '/')}` | {room.purpose} | {packages} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(page: str) -> str:
+    """A page with the table between its two marks."""
+    return with_block(page, BEGINS, table(), ENDS)
+
+
+def main() -> None:
+    """Write the table into the pages that show it."""
+    for page in PAGES:
+        page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""One bounded result in every formulation, bit for bit: groups first, rows first, and native where it has been built.
+
+The other tests of bounding run every formulation too (`exact_runs.Laboratory.exact`); here are the types and texts that
+could come apart between them, the choice, and the native aggregate by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import dpsql
+from dpsql.answer import exact
+from dpsql.assets import native_library
+from dpsql.bound import formulations
+from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql
+from dpsql.bound.formulations import Sizes, chooses_groups, fastest
+from dpsql.engine import DuckDBEngine
+from dpsql.errors import EngineError
+from dpsql.model.frame import PRESENCE
+from dpsql.model.private_query import PrivateQuery
+from tests.frames import with_bounding, with_relation
+from tests.unit.bound.exact_runs import SALT, Laboratory
+
+needs_native = pytest.mark.skipif(
+    native_library() is None, reason="the native library is not built: make native (needs a C compiler)"
+)
+
+Described = tuple[str, str, list[str], list[str]]
+"""Types of the columns, the keys of the query, rows as SQL, and the aggregates of the query."""
+
+UNITS = {
+    "BIGINT": ("1", "2", "-9223372036854775808", "NULL", "7"),
+    "VARCHAR": ("'a'", "'A'", "''", "NULL", "'a '", "'ä'"),
+    "UUID": ("'00000000-0000-0000-0000-000000000001'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'", "NULL"),
+    "HUGEINT": ("1", "170141183460469231731687303715884105727", "NULL", "-1"),
+    "DOUBLE": ("0.0", "-0.0", "'nan'", "NULL", "'inf'", "1e308"),
+    "DATE": ("'2026-01-01'", "'0044-03-15 (BC)'", "NULL", "'infinity'"),
+}
+KEYS = {
+    "VARCHAR": (
+        "'a'", "'A'", "''", "' '", "NULL", "'NULL'", "chr(0)", "'a' || chr(0)", "'ä'", "'a' || chr(776)", "'🜂'",
+        "'a rather long key, longer than what is kept in place'", "'a rather long key, longer than what is kept in p'",
+        "'it''s'", "'\"'",
+    ),
+    "DOUBLE": ("0.0", "-0.0", "'nan'", "-('nan'::DOUBLE)", "NULL", "'inf'", "5e-324", "0.1"),
+    "FLOAT": ("0.0", "-0.0", "'nan'", "NULL", "1.5"),
+    "INTEGER": ("0", "1", "2", "-2147483648", "2147483647", "NULL"),
+    "HUGEINT": ("0", "-170141183460469231731687303715884105728", "170141183460469231731687303715884105727", "NULL"),
+    "INTERVAL": ("'30 days'", "'1 month'", "'-1 month'", "'24 hours'", "'1 day'", "NULL"),
+    "INTEGER[]": ("[]", "[1]", "[1, NULL]", "[NULL]", "NULL", "[1, 2]"),
+    "BOOLEAN": ("true", "false", "NULL"),
+    "TIMESTAMP": ("'2026-01-01'", "'9999-12-31'", "NULL", "'1969-12-31 23:59:59.999999'"),
+}  # fmt: skip
+VALUES = ("0", "1", "-3.5", "NULL", "'nan'", "1e308", "-1e308", "'inf'", "0.1", "499")
+SELECTED = (
+    "count(DISTINCT pid)", "count(*)", "count(x)", "count(*) FILTER (WHERE x > 0)",
+    "count(DISTINCT pid) FILTER (WHERE x > 0)", "sum(x, contribution_bounds_per_row => (-1, 2))",
+    "sum(x, contribution_bounds_per_group => (-5, 500))", "avg(x, contribution_bounds_per_row => (0.1, 0.7))",
+    "sum(x, contribution_bounds_per_row => (0, 9)) FILTER (WHERE y > 1)",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def laboratory() -> Iterator[Laboratory]:
+    opened = Laboratory()
+    yield opened
+    opened.close()
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Described:
+    """A table with a unit, two keys and two values, and a query on it."""
+    unit = draw(st.sampled_from(sorted(UNITS)))
+    key, other = (draw(st.sampled_from(sorted(KEYS))) for _ in range(2))
+    row = st.tuples(
+        st.sampled_from(UNITS[unit]).map(lambda value: f"({value})::{unit}"),
+        st.sampled_from(KEYS[key]).map(lambda value: f"({value})::{key}"),
+        st.sampled_from(KEYS[other][:3]).map(lambda value: f"({value})::{other}"),
+        st.sampled_from(VALUES).map(lambda value: f"({value})::DOUBLE"),
+        st.integers(0, 3).map(str),
+    )
+    rows = draw(st.lists(row, max_size=60))
+    types = f"pid {unit}, k {key}, other {other}, x DOUBLE, y INTEGER"
+    keys = draw(st.sampled_from(("k", "k, other")))
+    aggregates = draw(st.lists(st.sampled_from(SELECTED), min_size=1, max_size=4, unique=True))
+    return types, keys, [f"({', '.join(values)})" for values in rows], aggregates
+
+
+def results(laboratory: Laboratory, query: PrivateQuery) -> list[list[str]]:
+    """The rows of the exact table by every formulation, in one order."""
+    tables = []
+    for formulation in laboratory.formulations(query.first.frame):
+        sql = bounded_sql(query.first.frame, query.first.statistics, SALT, formulation=formulation)
+        table = laboratory.engine.aggregate(sql, listed_keys=None, timeout_seconds=None).reveal()
+        tables.append(sorted(map(repr, table.to_pylist())))
+    return tables
+
+
+def check_one_result(laboratory: Laboratory, described: Described, max_groups: int, threads: int) -> None:
+    """Equal tables by every formulation, in two orders of the rows."""
+    types, keys, rows, aggregates = described
+    connection = laboratory.session.connection
+    connection.execute(f"CREATE OR REPLACE TABLE odd ({types}); SET threads = {threads}")
+    if rows:
+        connection.execute(f"INSERT INTO odd VALUES {', '.join(rows)}")
+    try:
+        laboratory.session.sql(
+            "CALL dp_protect('odd', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 3)"
+        )
+        text = f"SELECT {keys}, {', '.join(aggregates)} FROM odd GROUP BY {keys}"
+        query = laboratory.plan(text, max_groups_contributed=max_groups)
+        found = results(laboratory, query)
+        shuffled = f"(SELECT * FROM {query.first.frame.rows_sql.relation} ORDER BY hash(rowid, 'shuffle'))"
+        again = query.mapped(lambda part: replace(part, frame=with_relation(part.frame, shuffled)))
+        found += results(laboratory, again)
+        assert all(table == found[0] for table in found[1:])
+    finally:
+        connection.execute("RESET threads")
+
+
+_SHORT = settings(
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate,),
+)
+_RUN = {"described": tables(), "max_groups": st.integers(1, 5), "threads": st.sampled_from((1, 2, 4))}
+
+
+@settings(_SHORT)
+@given(**_RUN)
+def test_every_formulation_has_one_result(
+    laboratory: Laboratory, described: Described, max_groups: int, threads: int
+) -> None:
+    check_one_result(laboratory, described, max_groups, threads)
+
+
+@pytest.mark.long
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**_RUN)
+def test_every_formulation_has_one_result_over_many_tables(
+    laboratory: Laboratory, described: Described, max_groups: int, threads: int
+) -> None:
+    check_one_result(laboratory, described, max_groups, threads)
+
+
+@pytest.mark.parametrize(("max_groups", "threads"), [(1, 4), (3, 1), (8, 2), (9, 4), (64, 2)])
+def test_many_units_and_threads(laboratory: Laboratory, max_groups: int, threads: int) -> None:
+    """Enough units that states of several threads and partitions are combined."""
+    connection = laboratory.session.connection
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS many AS SELECT (hash(i) % 30000)::INTEGER AS pid, hash(i, 1) % 90 AS k, "
+        "(hash(i, 2) % 1000)::DOUBLE AS x, 1 AS y FROM range(120000) r(i)"
+    )
+    laboratory.session.sql(
+        "CALL dp_protect('many', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 2)"
+    )
+    query = laboratory.plan(
+        "SELECT k, count(*), sum(x, contribution_bounds_per_row => (0, 900)) FROM many GROUP BY k",
+        max_groups_contributed=max_groups,
+    )
+    connection.execute(f"SET threads = {threads}")
+    try:
+        found = results(laboratory, query)
+    finally:
+        connection.execute("RESET threads")
+    assert all(table == found[0] for table in found[1:])
+    expected = connection.execute(
+        "SELECT sum(least(n, ?)) FROM (SELECT count(DISTINCT k) AS n FROM many GROUP BY pid)", [max_groups]
+    ).fetchall()[0][0]
+    units = [int(row.partition("'units': ")[2].partition(",")[0]) for row in found[0]]
+    assert sum(units) == expected
+
+
+def _planned(laboratory: Laboratory, selected: str, max_groups: int) -> PrivateQuery:
+    laboratory.session.connection.execute("CREATE OR REPLACE TABLE planned (pid INTEGER, k VARCHAR, x DOUBLE)")
+    laboratory.session.sql(
+        "CALL dp_protect('planned', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 2)"
+    )
+    return laboratory.plan(f"SELECT k, {selected} FROM planned GROUP BY k", max_groups_contributed=max_groups)
+
+
+@pytest.mark.parametrize(
+    ("max_groups", "sizes", "has_native", "expected"),
+    [
+        (8, Sizes(20_000_000, 1_000_000, 100_000, 18_000_000), False, "rows_first"),
+        (8, Sizes(20_000_000, 100_000, 30, 3_000_000), False, "groups_first"),
+        (8, Sizes(20_000_000, 1_000_000, 100_000, 18_000_000), True, "native"),
+        (8, Sizes(20_000_000, 100_000, 30, 3_000_000), True, "native"),
+        # a dictionary as long as the table, states larger than it, and more groups than the library keeps
+        (8, Sizes(20_000_000, 1_000_000, 19_000_000, 20_000_000), True, "rows_first"),
+        (8, Sizes(20_000_000, 19_000_000, 1_000, 20_000_000), True, "rows_first"),
+        (65, Sizes(20_000_000, 100_000, 1_000, 3_000_000), True, "groups_first"),
+        (8, Sizes(0, 0, 0, 0), False, "groups_first"),
+    ],
+)
+def test_the_fastest_is_chosen(
+    laboratory: Laboratory, max_groups: int, sizes: Sizes, has_native: bool, expected: str
+) -> None:
+    query = _planned(laboratory, "count(*), sum(x, contribution_bounds_per_row => (0, 9))", max_groups)
+    assert chooses_groups(query.first.frame)
+    assert fastest(query.first.frame, query.first.statistics[1:], sizes, has_native=has_native) == expected
+
+
+def test_without_keys_or_bounds_there_is_nothing_to_choose(laboratory: Laboratory) -> None:
+    frame = _planned(laboratory, "count(*)", 3).first.frame
+    assert not chooses_groups(with_bounding(frame, max_groups=None))
+    assert not chooses_groups(replace(frame, keys=()))
+
+
+def test_sizes_are_about_right(laboratory: Laboratory) -> None:
+    laboratory.session.connection.execute(
+        "CREATE OR REPLACE TABLE sized AS SELECT CASE WHEN i % 10 > 0 THEN i % 500 END AS pid, 'k' || i % 40 AS k "
+        "FROM range(20000) r(i)"
+    )
+    laboratory.session.sql("CALL dp_protect('sized', unit := 'u', privacy_unit_column := 'pid')")
+    frame = laboratory.plan("SELECT k, count(DISTINCT pid) FROM sized GROUP BY k", max_groups_contributed=2).first.frame
+    found = laboratory.engine.sizes(approximate_sizes_sql(frame, SALT), listed_keys=None, timeout_seconds=None)
+    assert found.rows == 18_000
+    assert found.units == pytest.approx(450, rel=0.15)
+    assert found.keys == pytest.approx(36, abs=5)
+    assert found.pairs == pytest.approx(900, rel=0.15)
+    sql = approximate_sizes_sql(frame, SALT, 7)
+    assert laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None).rows == 7
+
+
+@pytest.mark.parametrize(("units", "readings"), [(50, 1), (1000, 2)])
+def test_all_rows_are_looked_at_only_where_the_first_leave_the_choice_open(
+    monkeypatch: pytest.MonkeyPatch, units: int, readings: int
+) -> None:
+    seen: list[str] = []
+    whole = DuckDBEngine.sizes
+
+    def watched(self: DuckDBEngine, sql: str, **arguments: object) -> Sizes:
+        seen.append(sql)
+        return whole(self, sql, **arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DuckDBEngine, "sizes", watched)
+    monkeypatch.setattr(exact, "_FIRST_ROWS", 500)
+    with dpsql.connect() as session:
+        session.connection.execute(f"CREATE TABLE t AS SELECT i % {units} AS pid, i % 4 AS k FROM range(2000) r(i)")
+        session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")
+        session.sql("CALL dp_protect('t', unit := 'u', privacy_unit_column := 'pid')")
+        session.sql("SELECT k, count(DISTINCT pid) FROM t GROUP BY k", epsilon=1, delta=1e-6, max_groups_contributed=2)
+    assert len(seen) == readings
+
+
+def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False) -> str:
+    seen: list[str] = []
+    whole = DuckDBEngine.aggregate
+
+    def watched(self: DuckDBEngine, sql: str, **arguments: object) -> object:
+        seen.append(sql)
+        return whole(self, sql, **arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", watched)
+    with dpsql.connect(allow_unsigned_extensions=unsigned) as session:
+        session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(1000) r(i)")
+        session.sql("CALL dp_unit('u', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('t', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 2)")
+        result = session.sql("SELECT k, count(DISTINCT pid) AS n FROM t GROUP BY k", rho=5.0, delta=0.1)
+        assert len(result) > 0
+    (sql,) = seen
+    return sql
+
+
+@needs_native
+def test_threads_may_load_the_library_at_once() -> None:
+    """The environment that tells it to bring its aggregate alone is one for all threads."""
+    connections = [duckdb.connect(config={"allow_unsigned_extensions": True}) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda one: DuckDBEngine(one, native_library()).has_native(), connections))
+    for connection in connections:
+        assert not connection.execute("FROM duckdb_functions() WHERE function_name = 'dp_query'").fetchall()
+        connection.close()
+
+
+@needs_native
+def test_the_library_is_used_where_the_connection_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "dpsql_keep_2(2::INTEGER" in _sql_of_a_release(monkeypatch, unsigned=True)
+    assert "dpsql_keep" not in _sql_of_a_release(monkeypatch)
+
+
+def test_a_failure_of_the_sizes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> Sizes:
+        raise EngineError
+
+    monkeypatch.setattr(DuckDBEngine, "sizes", failing)
+    assert "QUALIFY row_number()" in _sql_of_a_release(monkeypatch)
+
+
+def test_what_is_no_library_is_as_good_as_none(tmp_path: Path) -> None:
+    broken = tmp_path / "dpsql_native.duckdb_extension"
+    broken.write_bytes(b"nothing")
+    with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
+        assert not DuckDBEngine(connection, broken).has_native()
+        assert not DuckDBEngine(connection, tmp_path / "missing").has_native()
+        assert not DuckDBEngine(connection).has_native()
+    with duckdb.connect() as connection:
+        assert not DuckDBEngine(connection, native_library()).has_native()
+
+
+@pytest.fixture
+def native() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
+        assert DuckDBEngine(connection, native_library()).has_native()
+        yield connection
+
+
+@needs_native
+def test_the_native_aggregate_counts_what_is_there(native: duckdb.DuckDBPyConnection) -> None:
+    """NULL arguments count for nothing, sums are exact beyond BIGINT, and ties of priorities go to the least code."""
+    (found,) = native.execute(
+        "SELECT list_sort(dpsql_keep_2(2::INTEGER, p::UBIGINT, c::BIGINT, f, v::BIGINT)) FROM (VALUES "
+        f"(5, 1, true, {2**63 - 1}), (5, 1, NULL, {2**63 - 1}), (5, 1, false, NULL), (5, 9, true, 1), "
+        f"(5, 2, true, {-(2**63)}), (5, 2, true, {-(2**63)}), (6, 0, true, 1), (NULL, 0, true, 1)) t(p, c, f, v)"
+    ).fetchall()[0]
+    assert found == [
+        {"code": 1, "true_0": 1, "count_0": 2, "sum_0": 2**64 - 2},
+        {"code": 2, "true_0": 2, "count_0": 2, "sum_0": -(2**64)},
+    ]
+    assert native.execute("SELECT dpsql_keep_1(1::INTEGER, NULL::UBIGINT, 1::BIGINT)").fetchall() == [([],)]
+
+
+@needs_native
+@pytest.mark.parametrize("most", [0, -1, 3])
+def test_the_native_aggregate_refuses_what_it_cannot_keep(native: duckdb.DuckDBPyConnection, most: int) -> None:
+    with pytest.raises(duckdb.Error, match="number of groups to keep is out of range"):
+        native.execute(f"SELECT dpsql_keep_2({most}::INTEGER, 1::UBIGINT, 1::BIGINT)").fetchall()
+
+
+@needs_native
+def test_the_native_aggregate_keeps_one_number_of_groups_a_state(native: duckdb.DuckDBPyConnection) -> None:
+    """With fewer of them after more, groups would be written behind the last place."""
+    for most in ("CASE WHEN i < 4 THEN 4 ELSE 1 END", "1 + i % 4"):
+        with pytest.raises(duckdb.Error, match="must be the same in all rows"):
+            native.execute(
+                f"SELECT dpsql_keep_4(({most})::INTEGER, hash(i), i) FROM range(100000) r(i) GROUP BY i % 7"
+            ).fetchall()
+
+
+def test_presence_alone_needs_no_arguments(laboratory: Laboratory) -> None:
+    query = _planned(laboratory, "count(DISTINCT pid)", 4)
+    sql = bounded_sql(query.first.frame, (PRESENCE,), SALT, formulation="native")
+    assert "dpsql_keep_4(4::INTEGER, hash(hash(unit, listed_rows.key_0, '" in sql
+    assert "codes.code)" in sql
+
+
+@needs_native
+def test_the_library_has_every_shape_that_python_asks_for(native: duckdb.DuckDBPyConnection) -> None:
+    for capacity in formulations._CAPACITIES:
+        for flags in range(formulations._MOST_FLAGS + 1):
+            for sums in range(formulations._MOST_SUMS + 1):
+                arguments = ["1::INTEGER", "0::UBIGINT", "7::BIGINT", *["true"] * flags, *["5::BIGINT"] * sums]
+                call = f"SELECT unnest(dpsql_keep_{capacity}({', '.join(arguments)}), recursive := true)"
+                assert native.execute(call).fetchall() == [(7, *(1,) * flags, *(1, 5) * sums)]

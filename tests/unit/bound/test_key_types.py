@@ -1,0 +1,169 @@
+"""Keys of every hashable type come back as they were, also when a frame that holds them is released again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import dpsql
+from dpsql.errors import UnsupportedQueryError
+from tests.unit.bound.query_descriptions import literal
+
+_TYPES: dict[str, tuple[str, ...]] = {
+    "BOOLEAN": ("true", "false"),
+    "TINYINT": ("-128", "127"),
+    "SMALLINT": ("-32768", "32767"),
+    "INTEGER": ("-2147483648", "7"),
+    "BIGINT": ("-9223372036854775808", "9223372036854775807"),
+    "HUGEINT": ("-170141183460469231731687303715884105727", "170141183460469231731687303715884105727"),
+    "UTINYINT": ("0", "255"),
+    "USMALLINT": ("0", "65535"),
+    "UINTEGER": ("0", "4294967295"),
+    "UBIGINT": ("0", "18446744073709551615"),
+    "FLOAT": ("1.5", "nan", "-inf"),
+    "DOUBLE": ("0.1", "nan", "inf", "5e-324"),
+    "DECIMAL(4,1)": ("-999.9", "0.5"),
+    "DECIMAL(38,10)": ("9999999999999999999999999999.9999999999", "-0.0000000001"),
+    "VARCHAR": ("", "Ab", "ab", "é", "it's"),
+    "BLOB": (r"\x00\xFF", ""),
+    "DATE": ("0001-01-01", "2020-02-29"),
+    "TIME": ("00:00:00", "23:59:59.999999"),
+    "TIMESTAMP": ("1969-12-31 23:59:59.999999", "2020-02-29 00:00:00"),
+    "TIMESTAMP_S": ("2020-02-29 00:00:01", "1900-01-01 00:00:00"),
+    "TIMESTAMP_MS": ("2020-02-29 00:00:00.001", "1900-01-01 00:00:00"),
+    "TIMESTAMP_NS": ("2020-02-29 00:00:00.000000001", "1900-01-01 00:00:00"),
+    "TIMESTAMPTZ": ("2020-02-29 00:00:00+00", "1969-12-31 23:59:59.999999+00"),
+    "INTERVAL": ("1 month", "-5 days", "00:00:00.000001"),
+    "UUID": ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+    "INTEGER[]": ("[1, NULL, 3]", "[]"),
+    "DOUBLE[]": ("[1.5, nan]", "[0.0]"),
+    "VARCHAR[][]": ("[[a], NULL]", "[]"),
+    "INTEGER[3]": ("[1, 2, 3]", "[4, NULL, 6]"),
+    "DOUBLE[2]": ("[0.1, nan]", "[0.0, 1.0]"),
+    "INTERVAL[]": ("[1 month]", "[2 days, NULL]"),
+    "JSON": ('{"a":1}', "[]"),
+}
+_REFUSED = (
+    "STRUCT(a INTEGER)", "MAP(INTEGER, INTEGER)", "STRUCT(a INTEGER)[]", "UHUGEINT", "BIT", "TIMETZ", "TIMETZ[]",
+)  # fmt: skip
+_SPELLINGS: dict[str, tuple[str, str, str]] = {
+    "DOUBLE": ("-0.0", "0.0", "0.0"),
+    "FLOAT": ("0.0", "-0.0", "0.0"),
+    "INTERVAL": ("30 days", "1 month", "1 month"),
+    "DOUBLE[]": ("[-0.0]", "[0.0]", "[0.0]"),
+    "DOUBLE[1][]": ("[[-0.0]]", "[[0.0]]", "[[0.0]]"),
+    "INTERVAL[]": ("[-24 hours]", "[-1 day]", "[-1 day]"),
+}
+"""Two spellings that GROUP BY holds equal, and the one that is shown."""
+
+_UNITS = 200
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as opened:
+        opened.sql("CALL dp_unit('u', rho_budget := 1e9, delta_threshold := 0.9, delta_conversion := 1e-6)")
+        yield opened
+
+
+def _create(session: dpsql.Session, kind: str, values: tuple[str | None, ...], order: str = "") -> None:
+    listed = ", ".join(f"({literal(value)})" for value in values)
+    session.connection.execute(f"CREATE OR REPLACE TABLE typed (pid INTEGER, k {kind})")
+    session.connection.execute(
+        f"INSERT INTO typed SELECT u, CAST(v AS {kind}) FROM range({_UNITS}) us(u), (VALUES {listed}) vs(v) {order}"
+    )
+    session.sql(
+        "CALL dp_protect('typed', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 6, "
+        "max_rows_per_group := 2)"
+    )
+    session.sql("CALL dp_new_version('typed')")
+
+
+def _texts(table: pa.Table, kind: str) -> list[str | None]:
+    """Keys of a result as DuckDB writes them, cast from Arrow back to their type."""
+    with duckdb.connect() as other:
+        other.register("result", table)
+        rows = other.execute(f"SELECT CAST(CAST(k AS {kind}) AS VARCHAR) FROM result").fetchall()
+    return [row[0] for row in rows]
+
+
+def _sorted(texts: list[str | None]) -> list[str | None]:
+    return sorted(texts, key=lambda text: (text is None, text or ""))
+
+
+@pytest.mark.parametrize("kind", _TYPES)
+def test_a_key_comes_back_in_its_own_type(session: dpsql.Session, kind: str) -> None:
+    _create(session, kind, (*_TYPES[kind], None))
+    expected = session.connection.execute("SELECT DISTINCT CAST(k AS VARCHAR) FROM typed").fetchall()
+    text = "SELECT k, count(DISTINCT pid) AS n FROM typed GROUP BY k"
+    first = session.sql(text, rho=2, delta=1e-3)
+    assert _sorted(_texts(first.arrow(), kind)) == _sorted([row[0] for row in expected])
+    again = session.sql(text, rho=3, delta=1e-3)
+    assert again.receipt is not None
+    assert not again.receipt.reused, "a second draw on keys that the frame holds"
+    assert _texts(again.arrow(), kind) == _texts(first.arrow(), kind)
+    counts = [row[1] for row in again.fetchall()]
+    assert all(abs(count - _UNITS) < 10 for count in counts), "each held key met its own group"
+    assert len(str(again)) > 0
+    assert list(again.df().columns) == ["k", "n"]
+
+
+@pytest.mark.parametrize("kind", _TYPES)
+def test_the_type_of_the_result_is_the_type_of_the_key(session: dpsql.Session, kind: str) -> None:
+    _create(session, kind, _TYPES[kind])
+    result = session.sql("SELECT k, count(DISTINCT pid) FROM typed GROUP BY k", rho=2, delta=1e-3).arrow()
+    with duckdb.connect() as other:
+        other.execute("SET TimeZone = 'UTC'")
+        expected = other.sql(f"SELECT CAST(NULL AS {kind}) AS k").to_arrow_table()
+    assert result.schema.field("k").type == expected.schema.field("k").type
+
+
+@pytest.mark.parametrize("kind", _SPELLINGS)
+@pytest.mark.parametrize("order", ["ORDER BY v, u", "ORDER BY v DESC, u"])
+def test_equal_keys_are_spelled_the_same_in_any_order_of_rows(session: dpsql.Session, kind: str, order: str) -> None:
+    first, second, shown = _SPELLINGS[kind]
+    _create(session, kind, (first, second), order)
+    result = session.sql("SELECT k, count(DISTINCT pid) FROM typed GROUP BY k", rho=2, delta=1e-3)
+    assert _texts(result.arrow(), kind) == [shown]
+
+
+def test_a_nan_is_one_key_with_one_bit_pattern(session: dpsql.Session) -> None:
+    _create(session, "DOUBLE", ("nan",))
+    session.connection.execute("UPDATE typed SET k = -k WHERE pid % 2 = 0")
+    result = session.sql("SELECT k, count(DISTINCT pid) AS n FROM typed GROUP BY k", rho=2, delta=1e-3)
+    ((key, count),) = result.fetchall()
+    assert math.isnan(key)
+    assert math.copysign(1, key) == 1
+    assert abs(count - _UNITS) < 10
+
+
+@pytest.mark.parametrize("kind", _REFUSED)
+def test_a_type_that_cannot_be_released_is_refused_before_any_charge(session: dpsql.Session, kind: str) -> None:
+    session.connection.execute(f"CREATE OR REPLACE TABLE typed (pid INTEGER, k {kind})")
+    session.sql("CALL dp_protect('typed', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 6)")
+    before = session.sql("FROM dp_budget('u')").fetchall()
+    with pytest.raises(UnsupportedQueryError) as refused:
+        session.sql("SELECT k, count(DISTINCT pid) FROM typed GROUP BY k", rho=2, delta=1e-3)
+    assert [refusal.code for refusal in refused.value.refusals] == ["key_type"]
+    assert session.sql("FROM dp_budget('u')").fetchall() == before
+
+
+def test_an_enum_is_text_and_its_members_appear_nowhere(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE TYPE diagnosis AS ENUM ('flu', 'canary_member', 'cold')")
+    _create(session, "diagnosis", ("flu", "cold"))
+    text = "SELECT k, count(DISTINCT pid) FROM typed GROUP BY k"
+    result = session.sql(text, rho=2, delta=1e-3)
+    assert result.arrow().schema.field("k").type == pa.string()
+    assert sorted(row[0] for row in result.fetchall()) == ["cold", "flu"]
+    explained = session.sql(f"FROM dp_explain($$ {text} $$, rho := 2, delta := 1e-3)")
+    shown = [repr(result.arrow()), str(result), str(result.receipt), repr(result.receipt), str(explained.fetchall())]
+    for failing in ("sum(k, contribution_bounds_per_group => (0, 1))", "count(k + 1)"):
+        with pytest.raises(dpsql.DpsqlError) as refused:
+            session.sql(f"SELECT {failing} FROM typed", rho=1)
+        shown.append(str(refused.value))
+    for words in shown:
+        assert "canary" not in words
