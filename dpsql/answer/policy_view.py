@@ -283,7 +283,7 @@ def environment(
         PolicyError: the instance now compares texts by something else than their bytes.
 
     """
-    settings = engine.settings()
+    settings, now = engine.settings(), dt.datetime.now(dt.UTC)
     default = dict(settings)["default_collation"]
     if folded(default) not in BYTEWISE:
         raise PolicyError(
@@ -293,6 +293,6 @@ def environment(
         policy=PolicyView(policy, reader),
         schemas=SchemaView(policy, engine, sandbox, past),
         settings=settings,
-        now=dt.datetime.now(dt.UTC),
+        clock=lambda: now,
         mechanisms=registry.MECHANISMS,
     )

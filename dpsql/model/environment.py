@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -280,12 +280,20 @@ class Mechanism:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything outside the text that a plan depends on."""
+    """Everything outside the text that a plan depends on.
+
+    Attributes:
+        policy, schemas: what is declared, and what there is.
+        settings: pinned session settings.
+        clock: the moment of the question, the same at every call.
+        mechanisms: by which counts may be noised.
+
+    """
 
     policy: Rules
     schemas: Schemas
     settings: tuple[tuple[str, str], ...]
-    now: dt.datetime
+    clock: Callable[[], dt.datetime]
     mechanisms: tuple[Mechanism, ...]
 
 

@@ -23,7 +23,6 @@ from dpsql.engine import Engine, Sandbox
 from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, ReleaseError, StateError
 from dpsql.features.auto import bound, draw, prepare_histograms
 from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
-from dpsql.mechanism.registry import choose
 from dpsql.model.environment import folded
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import After, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
@@ -33,6 +32,7 @@ from dpsql.plan.planner import plan_query
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table
+from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
 from dpsql.state import Charged, State
 
@@ -59,6 +59,7 @@ class StatementRunner:
         self.engine = engine
         self.sandbox = Sandbox()
         self.noise_source = NoiseSource(SystemEntropy())
+        self._plans = PlanCache()
         self._logs_changes = logs_changes
 
     def plan(
@@ -69,11 +70,9 @@ class StatementRunner:
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, self.engine, self.sandbox, cleared, state.history)
-        query = plan_query(statement, outside, options)
+        query = self._plans.plan(statement, options, outside, reader)
         if query.first.auto:
             query = bound(query, lambda found: plan_query(statement, outside, options, found), state, cleared)
-        else:
-            query = choose(query)
         return query, state, cleared
 
     def answerable(

@@ -122,7 +122,6 @@ class _Resolver:
 
     def resolve(self, node: exp.Expr, *, alias_first: bool = False, seen: frozenset[str] = frozenset()) -> exp.Expr:
         """Copy of ``node`` with columns resolved; select aliases that were not seen stand for their expressions."""
-        now = self._environment.now
 
         def visit(part: exp.Expr) -> exp.Expr:
             if is_interval_call(part):
@@ -143,9 +142,13 @@ class _Resolver:
                 return self._column(part, alias_first=alias_first, seen=seen)
             called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
             if isinstance(part, exp.CurrentDate) or called == "today":
-                return exp.cast(exp.Literal.string(now.date().isoformat()), "DATE", dialect="duckdb")
+                return exp.cast(
+                    exp.Literal.string(self._environment.clock().date().isoformat()), "DATE", dialect="duckdb"
+                )
             if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
-                return exp.cast(exp.Literal.string(now.isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
+                return exp.cast(
+                    exp.Literal.string(self._environment.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb"
+                )
             return part
 
         return map_tree(node.copy(), visit, is_interval_call)

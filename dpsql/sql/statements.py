@@ -45,10 +45,18 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class SelectStatement:
-    """A SELECT to be answered privately: the tree and the text that its spans point into."""
+    """A SELECT to be answered privately.
+
+    Attributes:
+        tree: with the values of parameters put in.
+        text: what its spans point into.
+        parameters: name, or place from 1, and value of each parameter.
+
+    """
 
     tree: exp.Select
     text: str
+    parameters: tuple[tuple[str, Scalar], ...] = ()
 
 
 def read_statement(
@@ -62,7 +70,7 @@ def read_statement(
 
     """
     tree = parse_statement(text)
-    _bind_parameters(tree, parameters, text)
+    given = _bind_parameters(tree, parameters, text)
     if isinstance(tree, Call):
         return _function_call(tree.this, text, DECLARATIONS + TABLE_FUNCTIONS)
     if isinstance(tree, exp.Subquery) and all(name == "this" for name, value in tree.args.items() if value):
@@ -79,7 +87,7 @@ def read_statement(
             return _function_call(relation.this, text, TABLE_FUNCTIONS)
         if not tree.expressions:
             raise ParseError("SELECT has no select list", span_of(tree, text))
-        return SelectStatement(tree, text)
+        return SelectStatement(tree, text, tuple(given.items()))
     if isinstance(tree, exp.SetOperation):
         refusal = Refusal(
             "clause",
@@ -100,8 +108,10 @@ def _is_bare_star(tree: exp.Select) -> bool:
     return used <= {"expressions", "from_"} and [type(e) for e in tree.expressions] == [exp.Star]
 
 
-def _bind_parameters(tree: exp.Expr, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None, text: str) -> None:
-    """Put the values of parameters in their places."""
+def _bind_parameters(
+    tree: exp.Expr, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None, text: str
+) -> dict[str, Scalar]:
+    """Put the values of parameters in their places; returns them by name, or by place from 1."""
     placeholders = [node for node in tree.find_all(exp.Placeholder, exp.Parameter) if node is not tree]
     # walk order is not text order, and anonymous parameters are numbered by their place in the text
     placeholders.sort(key=lambda node: ((span := span_of(node, text)) and span.start) or 0)
@@ -126,6 +136,7 @@ def _bind_parameters(tree: exp.Expr, parameters: Sequence[Scalar] | Mapping[str,
     unused = given.keys() - set(names)
     if unused:
         raise ParseError(f"parameters without a place in the query: {', '.join(sorted(map(str, unused)))}")
+    return given
 
 
 def _literal(value: Scalar) -> exp.Expr:

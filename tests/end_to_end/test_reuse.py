@@ -153,11 +153,12 @@ def test_the_clock_is_folded_to_a_constant(session: dpsql.Session) -> None:
     ]
     statements = [statement for statement in map(read_statement, texts) if isinstance(statement, SelectStatement)]
     policy, runner = session._access.read().policy(), session._runner
+    evening = dt.datetime(2026, 2, 1, 23, 59, tzinfo=dt.UTC)
     first_day = dataclasses.replace(
         environment(policy, runner.engine, runner.sandbox, Reader(CURATOR)),
-        now=dt.datetime(2026, 2, 1, 23, 59, tzinfo=dt.UTC),
+        clock=lambda: evening,
     )
-    next_day = dataclasses.replace(first_day, now=first_day.now + dt.timedelta(minutes=2))
+    next_day = dataclasses.replace(first_day, clock=lambda: evening + dt.timedelta(minutes=2))
     hashes = [query_hash(plan_query(statement, first_day)) for statement in statements]
     written = read_statement(texts[0].replace("current_date", "DATE '2026-02-01'"))
     assert isinstance(written, SelectStatement)
@@ -430,11 +431,11 @@ def test_public_keys_that_change_after_the_plan_are_noticed_before_the_charge(mo
 
         def plan_then_change(*arguments: Any, **keywords: Any) -> Any:
             planned = plan(*arguments, **keywords)
-            monkeypatch.setattr("dpsql.session.runner.plan_query", plan)
+            monkeypatch.setattr("dpsql.session.plan_cache.plan_query", plan)
             session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Visby', 'Malmö'])")
             return planned
 
-        monkeypatch.setattr("dpsql.session.runner.plan_query", plan_then_change)
+        monkeypatch.setattr("dpsql.session.plan_cache.plan_query", plan_then_change)
         with pytest.raises(dpsql.ReleaseError):
             session.sql(question, rho=0.01)
         assert len(session.sql("FROM dp_releases()")) == 0

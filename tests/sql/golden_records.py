@@ -45,7 +45,7 @@ from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame
 from dpsql.model.private_query import Buckets, FrameQuery, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
-from dpsql.plan.planner import plan_query
+from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
 from tests.noise_sources import NoNoise
@@ -164,7 +164,10 @@ class Clinic:
         self.engine = DuckDBEngine(self.session.connection)
         self.sandbox = Sandbox()
         policy = self.session._access.read().policy()
-        self.environment = dataclasses.replace(environment(policy, self.engine, self.sandbox, Reader(CURATOR)), now=NOW)
+        self.environment = dataclasses.replace(
+            environment(policy, self.engine, self.sandbox, Reader(CURATOR)), clock=lambda: NOW
+        )
+        self._plans = PlanCache()
 
     def close(self) -> None:
         self.sandbox.close()
@@ -173,7 +176,9 @@ class Clinic:
     def plan(self, record: Record) -> PrivateQuery:
         statement = read_statement(record.sql, record.params)
         assert isinstance(statement, SelectStatement)
-        return choose(plan_query(statement, self.environment, record.options))
+        query = self._plans.plan(statement, record.options, self.environment, CURATOR)
+        assert self._plans.plan(statement, record.options, self.environment, CURATOR) == query
+        return choose(query) if query.first.auto else query
 
     def outcome(self, record: Record) -> tuple[str, ...]:
         """What comes out of a record now, in the form that its expectation has."""

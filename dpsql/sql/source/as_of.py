@@ -94,7 +94,7 @@ class EarlierTables(CurrentTables):
     def __init__(self, options: QueryOptions, statement: exp.Expr, environment: Environment, text: str) -> None:
         self._as_of = read_as_of(options.as_of or "", statement, environment)
         moment = self._as_of.moment
-        if moment and moment < environment.now:
+        if moment and moment < environment.clock():
             environment = replace(environment, schemas=environment.schemas.lists_at(moment))
         super().__init__(environment, text)
         self._hint = statement.args.get("hint")

@@ -120,8 +120,8 @@ def test_parameters_hash_as_their_values(clinic: Clinic) -> None:
 def test_the_clock_is_part_of_the_hash(clinic: Clinic) -> None:
     statement = read_statement("SELECT count(*) FROM visits WHERE day > current_date")
     assert isinstance(statement, SelectStatement)
-    tomorrow = dataclasses.replace(clinic.environment, now=NOW.replace(day=22))
-    later = dataclasses.replace(clinic.environment, now=NOW.replace(hour=23))
+    tomorrow = dataclasses.replace(clinic.environment, clock=lambda: NOW.replace(day=22))
+    later = dataclasses.replace(clinic.environment, clock=lambda: NOW.replace(hour=23))
     today = query_hash(plan_query(statement, clinic.environment))
     assert query_hash(plan_query(statement, tomorrow)) != today
     assert query_hash(plan_query(statement, later)) == today

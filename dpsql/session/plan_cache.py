@@ -1,0 +1,119 @@
+"""Plans of texts that were asked before, used again while nothing that they were read from has changed.
+
+A plan is a function of text, options, policy, settings, schemas and the clock. Policy and settings are compared as they
+are; of the schemas a plan keeps what it asked and what was answered, and asks again. What depends on the clock, or on a
+moment in the past, is planned each time. A reader meets their own plans alone, so that no reader's time tells what
+another one asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import cast
+
+from dpsql.errors import DpsqlError
+from dpsql.mechanism.registry import choose
+from dpsql.model.environment import Environment, Schemas
+from dpsql.model.private_query import PrivateQuery
+from dpsql.plan.planner import plan_query
+from dpsql.sql.statements import SelectStatement
+
+_MOST_PLANS = 64
+_LONGEST_QUESTION = 4_000
+"""In letters; a plan takes some hundred times as many bytes."""
+_ASKED_AGAIN = frozenset(
+    {"resolve", "identify", "is_base_table", "view_text", "unique_columns", "most_matches", "public_keys"}
+)
+"""What is asked of the schemas again before a plan is used again."""
+_FIXED = frozenset({"describe", "bind_after", "has_cast"})
+"""What follows from its arguments and DuckDB's version alone."""
+
+
+class _Witness:
+    """Schemas and clock as they are for one plan, with what they answered.
+
+    Attributes:
+        answers: each question that can be asked again, with its arguments, and what was answered.
+        lasts: whether nothing else was asked, and nothing refused: neither the time, nor what was at another time, nor
+            places of public keys, which may be many.
+
+    """
+
+    def __init__(self, outside: Environment) -> None:
+        self._outside = outside
+        self.answers: list[tuple[str, tuple[object, ...], object]] = []
+        self.lasts = True
+
+    def environment(self) -> Environment:
+        """What a plan depends on, by way of this witness."""
+        return replace(self._outside, schemas=cast("Schemas", self), clock=self._clock)
+
+    def _clock(self) -> dt.datetime:
+        self.lasts = False
+        return self._outside.clock()
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method: Callable[..., object] = getattr(self._outside.schemas, name)
+
+        def ask(*arguments: object) -> object:
+            lasted, self.lasts = self.lasts, False
+            answer = method(*arguments)
+            self.answers.append((name, arguments, answer))
+            self.lasts = lasted and name in _ASKED_AGAIN
+            return answer
+
+        return method if name in _FIXED else ask
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptPlan:
+    """A plan with what it was read from."""
+
+    query: PrivateQuery
+    outside: Environment
+    answers: list[tuple[str, tuple[object, ...], object]]
+
+    def holds(self, outside: Environment) -> bool:
+        """Whether the text would be planned so now."""
+        if (self.outside.policy, self.outside.settings) != (outside.policy, outside.settings):
+            return False
+        with contextlib.suppress(DpsqlError):
+            return all(getattr(outside.schemas, name)(*given) == answer for name, given, answer in self.answers)
+        return False
+
+
+class PlanCache:
+    """The plans that were used last. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, _KeptPlan] = OrderedDict()
+        self._lock = Lock()
+
+    def plan(
+        self, statement: SelectStatement, options: Mapping[str, object], outside: Environment, reader: str
+    ) -> PrivateQuery:
+        """The query of a SELECT for a reader, on the frames with the least noise unless AUTO is to choose first.
+
+        Raises:
+            DpsqlError: as `plan_query`.
+
+        """
+        question = repr((reader, statement.text, statement.parameters, sorted(options.items())))
+        with self._lock:
+            kept = self._kept.pop(question, None)
+        if kept is None or not kept.holds(outside):
+            witness = _Witness(outside)
+            query = plan_query(statement, witness.environment(), options)
+            kept = _KeptPlan(query if query.first.auto else choose(query), outside, witness.answers)
+            if not witness.lasts or len(question) > _LONGEST_QUESTION:
+                return kept.query
+        with self._lock:
+            self._kept[question] = kept
+            if len(self._kept) > _MOST_PLANS:
+                self._kept.popitem(last=False)
+        return kept.query

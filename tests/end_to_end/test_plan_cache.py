@@ -1,0 +1,186 @@
+"""Plans that were made before: used again while nothing changed, made anew by whatever could change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+
+import dpsql
+from dpsql.cascade.reader import CURATOR
+from dpsql.model.private_query import PrivateQuery
+from dpsql.session import plan_cache
+from dpsql.session.runner import StatementRunner
+from dpsql.sql.statements import Scalar, SelectStatement, read_statement
+
+TABLES = """
+CREATE TABLE visits AS SELECT i AS patient, ['Lund', 'Malmö'][1 + i % 2] AS city, i % 9 AS cost, i AS day
+FROM range(40) t(i);
+CREATE TABLE cities (city VARCHAR PRIMARY KEY, country VARCHAR);
+INSERT INTO cities VALUES ('Lund', 'SE'), ('Malmö', 'SE');
+CREATE VIEW dear AS SELECT * FROM visits WHERE cost > 3;
+"""
+POLICY = (
+    "CALL dp_unit('patient', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)",
+    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+    "max_rows_per_group := 2, default_rho := 0.1)",
+    "CALL dp_public('cities')",
+    "CALL dp_domain('visits', 'city', keys_from := 'cities.city')",
+    "CALL dp_domain('visits', 'cost', bounds := [0, 9])",
+)
+COUNT = "SELECT city, count(*) FROM visits GROUP BY city"
+SUM = "SELECT city, sum(cost) FROM visits GROUP BY city"
+JOIN = "SELECT country, count(*) FROM visits JOIN cities USING (city) GROUP BY country"
+VIEW = "SELECT city, count(*) FROM dear GROUP BY city"
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        session.connection.execute(TABLES)
+        for declaration in POLICY:
+            session.sql(declaration)
+        yield session
+
+
+def plan(session: dpsql.Session, text: str, reader: str = CURATOR, params: list[Scalar] | None = None) -> PrivateQuery:
+    statement = read_statement(text, params)
+    assert isinstance(statement, SelectStatement)
+    return session._runner.plan(statement, {}, reader)[0]
+
+
+def plan_afresh(session: dpsql.Session, text: str) -> PrivateQuery:
+    """By a runner that has planned nothing yet."""
+    statement = read_statement(text)
+    assert isinstance(statement, SelectStatement)
+    return StatementRunner(session._access, session._runner.engine).plan(statement, {}, CURATOR)[0]
+
+
+@pytest.mark.parametrize("text", [COUNT, SUM, JOIN, VIEW])
+def test_a_text_is_planned_once(session: dpsql.Session, text: str) -> None:
+    first = plan(session, text)
+    with mock.patch.object(plan_cache, "plan_query", side_effect=AssertionError("planned again")):
+        assert plan(session, text) is first
+    assert plan_afresh(session, text) == first
+
+
+CHANGES = {
+    "a column's type": (SUM, "ALTER TABLE visits ALTER cost TYPE DOUBLE"),
+    "a table's place": (COUNT, "DROP TABLE visits CASCADE; CREATE VIEW visits AS SELECT 1 AS patient"),
+    "a view's text": (VIEW, "CREATE OR REPLACE VIEW dear AS SELECT * FROM visits WHERE cost > 5"),
+    "a key of a public table": (
+        JOIN,
+        "CREATE OR REPLACE TABLE cities AS SELECT 'Lund' AS city, 'SE' AS country FROM range(2_000_000)",
+    ),
+    "public keys": (COUNT, "INSERT INTO cities VALUES ('Umeå', 'SE')"),
+    "a bound": (SUM, "CALL dp_domain('visits', 'cost', bounds := [0, 5])"),
+    "bounds of a unit": (
+        COUNT,
+        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 2, "
+        "max_rows_per_group := 2, default_rho := 0.1, replace := true)",
+    ),
+    "a default": (
+        COUNT,
+        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+        "max_rows_per_group := 2, default_rho := 0.2, replace := true)",
+    ),
+    "a version": (COUNT, "CALL dp_new_version('visits')"),
+}
+
+
+def carry_out(session: dpsql.Session, change: str) -> None:
+    for statement in change.split("; "):
+        if statement.startswith("CALL"):
+            session.sql(statement)
+        else:
+            session.connection.execute(statement)
+
+
+def outcome(make: Callable[[dpsql.Session, str], PrivateQuery], session: dpsql.Session, text: str) -> object:
+    try:
+        return make(session, text)
+    except dpsql.DpsqlError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_is_seen(session: dpsql.Session, change: str) -> None:
+    text, statements = CHANGES[change]
+    before = plan(session, text)
+    carry_out(session, statements)
+    after = outcome(plan, session, text)
+    assert after != before
+    assert after == outcome(plan_afresh, session, text)
+
+
+@pytest.mark.parametrize("change", ["a column's type", "a view's text", "a key of a public table", "public keys"])
+def test_a_cache_that_asks_nothing_again_would_not_see_it(session: dpsql.Session, change: str) -> None:
+    text, statements = CHANGES[change]
+    with mock.patch.object(plan_cache._KeptPlan, "holds", return_value=True):
+        before = plan(session, text)
+        carry_out(session, statements)
+        assert plan(session, text) is before
+        assert outcome(plan_afresh, session, text) != before
+
+
+def test_what_is_wrong_is_said_each_time(session: dpsql.Session) -> None:
+    for _ in range(2):
+        with pytest.raises(dpsql.SchemaError, match="gone"):
+            plan(session, COUNT.replace("visits", "gone"))
+    session.connection.execute("CREATE TABLE gone AS FROM visits")
+    session.sql(POLICY[1].replace("visits", "gone"))
+    assert plan(session, COUNT.replace("visits", "gone"))
+
+
+@pytest.mark.parametrize("condition", ["day < year(current_date)", "day < epoch(now())"])
+def test_what_reads_the_clock_is_planned_each_time(session: dpsql.Session, condition: str) -> None:
+    text = f"SELECT city, count(*) FROM visits WHERE {condition} GROUP BY city"
+    assert plan(session, text) is not plan(session, text)
+    assert not session._runner._plans._kept
+
+
+def test_what_is_asked_of_another_time_is_planned_each_time(session: dpsql.Session) -> None:
+    text = COUNT.replace("SELECT ", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (as_of = '2999-01-01') ", 1)
+    assert plan(session, text) is not plan(session, text)
+
+
+def test_values_of_parameters_are_told_apart_by_their_types(session: dpsql.Session) -> None:
+    text = "SELECT city, count(*) FROM visits WHERE cost = ? GROUP BY city"
+    values: list[Scalar] = [1, 1.0, True, "1", 2]
+    plans = [plan(session, text, params=[value]) for value in values]
+    assert [plan(session, text, params=[value]) for value in values] == plans
+    for first, second in pairwise(plans):
+        assert first is not second
+    assert len(session._runner._plans._kept) == len(values)
+
+
+def test_readers_do_not_share_plans(session: dpsql.Session) -> None:
+    for name, limit in (("ana", "1"), ("bob", "0.05")):
+        session.sql(f"CALL dp_analyst('{name}', rho_limit := {limit})")
+    anas, bobs, own = (plan(session, COUNT, name) for name in ("ana", "bob", CURATOR))
+    assert len({id(one) for one in (anas, bobs, own)}) == 3
+    # a default is never above what a reader may be shown
+    assert anas.first.request != bobs.first.request
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.05, replace := true)")
+    assert plan(session, COUNT, "ana").first.request == bobs.first.request
+
+
+def test_few_plans_of_short_texts_are_kept(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cache, "_MOST_PLANS", 2)
+    texts = [COUNT.replace("count(*)", f"count(*) AS n{number}") for number in range(3)]
+    first, *others = [plan(session, text) for text in texts]
+    assert [plan(session, text) for text in texts[1:]] == others
+    assert len(session._runner._plans._kept) == 2
+    assert plan(session, texts[0]) is not first
+    long = f"{COUNT} -- {'x' * 4_000}"
+    assert plan(session, long) is not plan(session, long)
+
+
+def test_threads_share_the_plans(session: dpsql.Session) -> None:
+    texts = [COUNT.replace("count(*)", f"count(*) AS n{number}") for number in range(4)]
+    expected = [plan_afresh(session, text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda text: plan(session, text), texts * 20)) == expected * 20
