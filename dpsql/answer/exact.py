@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
 from dpsql.bound.aggregation import approximate_sizes_sql, cell_columns, exact_sql, sketch_sql
-from dpsql.bound.formulations import Formulation, chooses_groups, fastest, fastest_in_the_end
+from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
@@ -239,7 +239,8 @@ def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | 
     with contextlib.suppress(EngineError):
         for most_rows in (_FIRST_ROWS, None):
             sql = approximate_sizes_sql(frame, salt, most_rows)
-            sizes = runtime.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline))
+            found = runtime.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline))
+            sizes = Sizes(*found)
             chosen = fastest(frame, others, sizes, has_native=has_native)
             if sizes.rows < _FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
                 break

@@ -13,13 +13,13 @@ import pyarrow as pa
 from dpsql.answer.links import key_paths, link_steps, linked, unit_column
 from dpsql.cascade.reader import Reader
 from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
-from dpsql.errors import PolicyError, SchemaError, StateError
+from dpsql.errors import PolicyError, SchemaError
 from dpsql.mechanism import registry
 from dpsql.model.environment import Column, DeclaredVersion, Environment, LevelRules, TableRules, TableSchema, folded
 from dpsql.model.frame import Places, PublicKeys
 from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import as_condition, guarded
-from dpsql.state import Domain, Policy, ReleaseHistory, delta_from_units, rho_from_nano
+from dpsql.state import Domain, Policy, ReleaseHistory, rho_from_nano
 
 MAX_PUBLIC_KEYS = 1_000_000
 
@@ -37,13 +37,6 @@ class PolicyView:
         if not table:
             return None
         is_linked = bool(self.policy.links)
-        default_delta = table.default_delta
-        if not default_delta:
-            # a hundredth of the unit's threshold delta
-            unit = self.policy.unit(table.unit)
-            if not unit:
-                raise StateError(f"the privacy unit {table.unit!r} is missing from the state file")
-            default_delta = delta_from_units(unit.delta_threshold // 100)
         return TableRules(
             unit=table.unit,
             privacy_unit_column=unit_column(self.policy, canonical) if is_linked else table.privacy_unit_column,
@@ -54,7 +47,7 @@ class PolicyView:
             levels=LevelRules(
                 default_rho=_rho(table.default_rho and int(min(table.default_rho, self.reader.most_nano))),
                 default_epsilon=table.default_epsilon,
-                default_delta=default_delta,
+                default_delta=table.default_delta or self.policy.default_delta(table.unit),
                 window=(rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1]))
                 if table.rho_window
                 else None,

@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
-from dpsql.bound.formulations import NATIVE_PROBE, Sizes
+from dpsql.bound.formulations import NATIVE_PROBE
 from dpsql.engine.catalog import PLACE, Catalog, Mark, read_marks
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
 from dpsql.errors import EngineError, SchemaError
@@ -127,8 +127,8 @@ class DuckDBEngine(Catalog):
         """
         return ExactTable(self._run(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds))
 
-    def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> Sizes:
-        """Run a query of four numbers: approximate sizes.
+    def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> tuple[int, ...]:
+        """Run a query of one row of approximate sizes.
 
         They decide how the bounded query is written, and not what it returns.
 
@@ -137,7 +137,7 @@ class DuckDBEngine(Catalog):
 
         """
         (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds)
-        return Sizes(*row)
+        return row
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
         """Marks of tables and views as they are now, by their canonical names: for the curator alone.

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import CalibrationError, DpsqlError, PolicyError
+from dpsql.errors import CalibrationError, DpsqlError, PolicyError, StateError
 
 NANO_PER_RHO = 10**9
 DELTA_UNITS_PER_ONE = 2**100
@@ -352,6 +352,18 @@ class Policy:
         """Return the privacy unit of this name, None if there is none; names are compared as those of analysts."""
         exact = (unit for unit in self.units if unit.name == name)
         return next(exact, None) or next((unit for unit in self.units if _folded(unit.name) == _folded(name)), None)
+
+    def default_delta(self, unit: str) -> float:
+        """Delta of a query where neither its text nor its table says one: a hundredth of the unit's threshold delta.
+
+        Raises:
+            StateError: there is no such unit.
+
+        """
+        found = self.unit(unit)
+        if found is None:
+            raise StateError(f"the privacy unit {unit!r} is missing from the state file")
+        return delta_from_units(found.delta_threshold // 100)
 
     def protected_table(self, table: str) -> ProtectedTable | None:
         """Return the protected table of this name, None if there is none."""

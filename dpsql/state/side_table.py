@@ -217,21 +217,18 @@ class SideTable:
             StateError: the hash stands for another unit or other tables, or the unit is not declared.
 
         """
-        select = "SELECT unit, tables, salt FROM frame WHERE frame_hash = ?"
         listed = json.dumps(list(tables))
-        rows = self._database.rows(select, frame_hash)
-        if not rows:
-            with self._database.write() as connection:
-                connection.execute(
-                    "INSERT INTO frame (frame_hash, unit, tables, salt, base_hash, generation) "
-                    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (frame_hash) DO NOTHING",
-                    (frame_hash, unit, listed, os.urandom(SALT_BYTES), base_hash or frame_hash, generation),
-                )
-                rows = select_rows(connection, select, (frame_hash,))
-        (row,) = rows
-        if (row["unit"], row["tables"]) != (unit, listed):
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO frame (frame_hash, unit, tables, salt, base_hash, generation) "
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (frame_hash) DO NOTHING",
+                (frame_hash, unit, listed, os.urandom(SALT_BYTES), base_hash or frame_hash, generation),
+            )
+            found = connection.execute("SELECT unit, tables, salt FROM frame WHERE frame_hash = ?", (frame_hash,))
+            *known, salt = found.fetchone()
+        if known != [unit, listed]:
             raise StateError("a frame hash stands for two frames")
-        return bytes(row["salt"])
+        return bytes(salt)
 
     def generation(self, base_hash: str) -> int | None:
         """Return the last generation of a frame of which anything was stored, None before the first."""
