@@ -269,10 +269,10 @@ def test_killed_at_random_moments_a_query_is_paid_for_once(asker: Asker, price: 
             seconds *= 0.9
             continue
         left.append(found)
-        if len(left) == kills:
+        # the moments mean something where some kills come before and some after the charge
+        if len(left) >= kills and len(set(left)) >= 2:
             break
-    assert len(left) == kills
-    # the moments meant something: some kills came before and some after the charge
+    assert len(left) >= kills
     assert len(set(left)) >= 2
 
 
