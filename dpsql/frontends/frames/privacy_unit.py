@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 
-from dpsql.errors import PolicyError
+from dpsql.errors import PolicyError, require
 from dpsql.frontends.frames.rows import Frame, create_source, open_database, require_column, sql_columns, without_rows
 from dpsql.session import (
     FrameSession,
@@ -68,12 +68,12 @@ class PrivacyUnit:
     separate_people: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise PolicyError("a privacy unit needs a name, as in dpsql.unit('patient', column='patient_id')")
-        if self.state is not None and self.source is None:
-            raise PolicyError("a state file knows frames by the table they hold: add source='visits'")
-        if self.version is not None and self.source is None:
-            raise PolicyError("a version is one of a source: add source='visits'")
+        has_source = self.source is not None
+        require(
+            (bool(self.name), "a privacy unit needs a name, as in dpsql.unit('patient', column='patient_id')"),
+            (self.state is None or has_source, "a state file knows frames by the table they hold: add source='visits'"),
+            (self.version is None or has_source, "a version is one of a source: add source='visits'"),
+        )
         if self.source is not None and len(split_name(self.source)) > 2:
             raise PolicyError(f"source is 'table' or 'schema.table', not {self.source!r}")
         if self.epsilon_budget is not None or self.delta_budget is not None:
@@ -224,9 +224,8 @@ def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
             f"privacy unit {unit.name!r} has no budget yet; say what it may spend in all, as in "
             f"dpsql.unit({unit.name!r}, column={unit.column or unit.name!r}, epsilon_budget=3, delta_budget=1e-6)"
         )
-    if known is None or unit.epsilon_budget is None:
-        return
-    if known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
+    named = unit.epsilon_budget is not None
+    if known and named and known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
         raise PolicyError(
             f"privacy unit {unit.name!r} has another budget than epsilon_budget={unit.epsilon_budget!r}, "
             f"delta_budget={unit.delta_budget!r}; leave them out to use it, or change it with CALL dp_unit"
