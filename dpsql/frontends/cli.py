@@ -230,8 +230,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             return _complain("interrupted; a charge that was made stays and pays for asking the same again", 130)
-        except commands.CommandError as error:
-            return _complain(str(error), error.exit_code)
         except DpsqlError as error:
             return _complain(str(error), next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
         except duckdb.Error:
