@@ -12,7 +12,7 @@ import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -75,20 +75,21 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
     known = np.isfinite(bars.values)
     given = known & np.isfinite(bars.low) & np.isfinite(bars.high)
     names = [name_of(name) for name in bars.names]
+    draw_values, draw_intervals, draw_zero, set_label, axis = (
+        (axes.bar, axes.vlines, axes.axhline, axes.set_ylabel, axes.yaxis)
+        if bars.is_along
+        else (axes.barh, axes.hlines, axes.axvline, axes.set_xlabel, axes.xaxis)
+    )
+    draw_values(places[known], bars.values[known], 0.8 if bars.is_along else 0.7, color=BAR)
+    draw_intervals(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
+    draw_zero(0, color=EDGE, lw=0.8)
+    set_label(bars.value_name, color=INK, parse_math=False)
+    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if bars.is_along:
-        axes.bar(places[known], bars.values[known], width=0.8, color=BAR)
-        axes.vlines(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
-        axes.axhline(0, color=EDGE, lw=0.8)
         _name_along(axes, places, names)
-        axes.set_ylabel(bars.value_name, color=INK, parse_math=False)
     else:
-        axes.barh(places[known], bars.values[known], height=0.7, color=BAR)
-        axes.hlines(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
-        axes.axvline(0, color=EDGE, lw=0.8)
         axes.set_yticks(places, names, parse_math=False)
         axes.set_ylim(max(count, 1) - 0.4, -0.6)
-        axes.set_xlabel(bars.value_name, color=INK, parse_math=False)
-    (axes.yaxis if bars.is_along else axes.xaxis).set_major_formatter(lambda value, _: f"{value:,.10g}")
     sentences = ["Lines are 95 % intervals of the noise."] if given.any() else []
     if bars.threshold is not None:
         _draw_threshold(axes, bars.threshold, along=bars.is_along)
@@ -274,14 +275,12 @@ def matplotlib_module(name: str) -> Any:
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure of this size in inches, which notebooks show."""
-    figure: Figure = matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained")
-    return figure
+    return cast("Figure", matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained"))
 
 
 def own_figure(width: float, height: float) -> Figure:
     """A figure that no window and no notebook knows of, to be written to a file."""
-    figure: Figure = matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    return figure
+    return cast("Figure", matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained"))
 
 
 def tidy(axes: Axes) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dpsql.answer.estimates import Z_95, noise_sigma
 from dpsql.answer.offer import (
     Offer,
@@ -47,8 +45,7 @@ Row = tuple[str, str, str]
 
 def describe_table(query: PrivateQuery) -> Result:
     """FROM dp_describe($$…$$): names and types of the answer's columns; reads and spends nothing."""
-    columns = {"column_name": [one.name for one in query.shown], "column_type": [one.type for one in query.shown]}
-    return Result(pa.table(columns, schema=pa.schema({name: pa.string() for name in columns})))
+    return text_table(("column_name", "column_type"), [(one.name, one.type) for one in query.shown])
 
 
 def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:

@@ -206,15 +206,7 @@ def _plain(value: object) -> object:
 
 def _literal(value: object) -> str:
     """SQL of a value; texts of everything but NULL, which are cast to the type of the key column."""
-    match value:
-        case None:
-            return "NULL"
-        case dt.datetime():
-            return text_literal(value.isoformat(sep=" "))
-        case float():
-            return text_literal(repr(value))
-        case _:
-            return text_literal(str(value))
+    return "NULL" if value is None else text_literal(str(value))
 
 
 _SIGNED = {f"uint{bits}": "int64" for bits in (8, 16, 32, 64)} | {f"UInt{bits}": "Int64" for bits in (8, 16, 32, 64)}
@@ -244,9 +236,6 @@ class ReceiptRecord(dict[str, Any]):
     def __init__(self, receipt: Receipt) -> None:
         super().__init__(dataclasses.asdict(receipt))
         self._text = str(receipt)
-
-    def __str__(self) -> str:
-        return self._text
 
     def __repr__(self) -> str:
         return self._text

@@ -208,8 +208,12 @@ _INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 def _require_no_looser(
     arguments: Arguments, before: ProtectedTable | None, after: ProtectedTable, policy: Policy, unit: Unit
 ) -> None:
-    changes = looser(policy.unit(unit.name), unit) + looser(before, after)
-    changes += looser_defaults(before, after, default_delta=delta_from_units(unit.delta_threshold // 100))
+    default_delta = delta_from_units(unit.delta_threshold // 100)
+    changes = [
+        *looser(policy.unit(unit.name), unit),
+        *looser(before, after),
+        *looser_defaults(before, after, default_delta),
+    ]
     require_no_looser(f"table {after.table}", changes, replace=arguments.flag("replace"))
 
 
@@ -287,9 +291,8 @@ def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: En
 def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
     """What the last parent lends must have a name of its own in the table."""
     with_link = dataclasses.replace(policy, links=(*(one for one in policy.links if one.table != link.table), link))
-    if not link_steps(with_link, link.table):
-        return
-    name = unit_column(with_link, link_steps(with_link, link.table)[-1].parent)
+    steps = link_steps(with_link, link.table)
+    name = unit_column(with_link, steps[-1].parent) if steps else ""
     if child.column(name):
         raise PolicyError(
             f"table {child.canonical!r} has a column {name!r} of its own; protect it by that column with CALL "
