@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import os
 import tempfile
 import threading
@@ -279,22 +278,10 @@ def _receipt_path(unique_id: str) -> Path:
 
 
 def _write(path: Path, paper: object) -> None:
-    """Write a file in one step."""
+    """Write a file in one step. JSON has no word for NaN and infinity: they are written as text."""
+    finite = json.loads(json.dumps(paper), parse_constant=lambda name: str(float(name)))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, suffix=".json")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(_finite(paper), file, indent=2, allow_nan=False)
+        json.dump(finite, file, indent=2, allow_nan=False)
     Path(unfinished).replace(path)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no word for NaN and infinity: they are written as text."""
-    match value:
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {name: _finite(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_finite(one) for one in value]
-        case _:
-            return value
