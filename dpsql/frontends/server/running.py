@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import h11
 import uvicorn
@@ -133,10 +132,8 @@ def timed_protocol(seconds: float) -> type[H11Protocol]:
     """HTTP/1.1 for uvicorn; headers have this long to be here whole, and a body after them."""
 
     class TimedProtocol(H11Protocol):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            self._part: object = None
-            self._limit: asyncio.TimerHandle | None = None
+        _part: object = None
+        _limit: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
             super().connection_made(transport)

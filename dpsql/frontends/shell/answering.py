@@ -233,10 +233,6 @@ class ShellConnection:
         if kind == "X":
             raise duckdb.Error(BodyReader(body).text())
 
-    def drop(self, name: str) -> None:
-        """Drop a temporary table of the pinned connection."""
-        self.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
-
 
 class _ShellCursor:
     def __init__(self, connection: ShellConnection) -> None:
@@ -275,7 +271,7 @@ class _ShellCursor:
 
     def close(self) -> None:
         for name in self._offered:
-            self._connection.drop(name)
+            self._connection.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
 
 
 def read_call(body: BodyReader) -> Call:
