@@ -98,7 +98,7 @@ def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
         return _by_epsilon(name, arguments, before)
     if not by_rho and not before:
         raise PolicyError("a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6")
-    amounts = {part: arguments.number(part) for part in _ROUNDED}
+    amounts = {part: arguments.read(part, float) for part in _ROUNDED}
     if not before and None in amounts.values():
         raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
     said = {part: _ROUNDED[part](amount) for part, amount in amounts.items() if amount is not None}
@@ -106,7 +106,7 @@ def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
 
 
 def _by_epsilon(name: str, arguments: Arguments, before: Unit | None) -> Unit:
-    epsilon, delta = arguments.number("epsilon_budget"), arguments.number("delta_budget")
+    epsilon, delta = arguments.read("epsilon_budget", float), arguments.read("delta_budget", float)
     if not before or (epsilon is not None and delta is not None):
         return budgeted(name, epsilon, delta)
     if epsilon is not None:
@@ -133,7 +133,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
             f"dp_public('{arguments.names[0]}', public := false) comes first"
         )
     unit = _unit(arguments, folded(schema.catalog_name[2]), policy, before)
-    name = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else "")
+    name = arguments.read("privacy_unit_column", str) or (before.privacy_unit_column if before else "")
     if not name:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
     column = column_of(schema, name).name
@@ -154,7 +154,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
 
 def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: ProtectedTable | None) -> Unit:
     """The unit of a table: the one that is named, the one that it has, or one of its own with its own budget."""
-    said = arguments.text("unit")
+    said = arguments.read("unit", str)
     name = said or (before.unit if before else own_unit)
     known = policy.unit(name)
     if said is not None or name != own_unit:
@@ -175,14 +175,14 @@ def _settings(
         table=table,
         unit=unit,
         privacy_unit_column=column,
-        max_groups=arguments.whole("max_groups_contributed"),
-        max_rows_per_group=arguments.whole("max_rows_per_group"),
-        default_rho=rho_nano(arguments.number("default_rho")),
-        default_epsilon=arguments.number("default_epsilon"),
-        default_delta=arguments.number("default_delta"),
-        min_units=arguments.whole("min_privacy_units_per_group"),
+        max_groups=arguments.read("max_groups_contributed", int),
+        max_rows_per_group=arguments.read("max_rows_per_group", int),
+        default_rho=rho_nano(arguments.read("default_rho", float)),
+        default_epsilon=arguments.read("default_epsilon", float),
+        default_delta=arguments.read("default_delta", float),
+        min_units=arguments.read("min_privacy_units_per_group", int),
         rho_window=(rho_nano_down(window[0]), rho_nano_down(window[1])) if window else None,
-        rho_ceiling=rho_nano(arguments.number("rho_ceiling")),
+        rho_ceiling=rho_nano(arguments.read("rho_ceiling", float)),
         version=arguments.version(),
         separate_people=arguments.flag("separate_people"),
     )
@@ -317,7 +317,7 @@ def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) ->
             f"{schema.canonical!r} is a view; a public table must be a base table, "
             "because a view may reach a protected one"
         )
-    decision = arguments.text("public_by_decision")
+    decision = arguments.read("public_by_decision", str)
     if decision is not None and not decision.strip():
         raise PolicyError("public_by_decision takes the reason, as in public_by_decision := 'a published register'")
     if before and not arguments.names_any("public_by_decision"):
@@ -356,7 +356,7 @@ def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) ->
 
 
 def _keys_from(arguments: Arguments, engine: Engine) -> tuple[str, str] | None:
-    source = arguments.text("keys_from")
+    source = arguments.read("keys_from", str)
     if source is None:
         return None
     *parts, key_column = split_name(source)
