@@ -32,13 +32,14 @@ from dpsql.session import (
     source_identity,
     source_place,
     split_name,
+    text_literal,
 )
 
 _PROCESS_STATE = ProcessState()
 _numbers = itertools.count(1)
-# reentrant: a frame may be collected, and forgotten, while another one is remembered
-_lock = threading.RLock()
-_own: dict[int, tuple[weakref.ref[Frame], str]] = {}
+_lock = threading.Lock()
+# frames that are a source of their own, by the source's name, as long as they live
+_own: weakref.WeakValueDictionary[str, Frame] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,19 @@ class PrivacyUnit:
 
     def budget(self) -> pd.DataFrame:
         """Budget, spent and left, as ``FROM dp_budget('…')`` tells it."""
-        return self._look(f"FROM dp_budget('{self.name.replace(chr(39), chr(39) * 2)}')").df()
+        return self._look(f"FROM dp_budget({text_literal(self.name)})").df()
 
     def releases(self) -> pd.DataFrame:
         """What was released from this ledger, at what price."""
         return self._look("FROM dp_releases()").df()
 
     def _look(self, text: str) -> Result:
-        with self.access() as access, duckdb.connect(":memory:") as connection:
-            session = FrameSession(connection, access, FrameTerms(""), frozenset())
-            with contextlib.closing(session):
-                return session.sql(text, {})
+        with (
+            self.access() as access,
+            duckdb.connect(":memory:") as connection,
+            contextlib.closing(FrameSession(connection, access, FrameTerms(""), frozenset())) as session,
+        ):
+            return session.sql(text, {})
 
     def access(self) -> contextlib.AbstractContextManager[StateAccess]:
         """The state, for one question.
@@ -175,21 +178,12 @@ def source_of(frame: Frame, unit: PrivacyUnit) -> str:
     """
     if unit.source is not None:
         return unit.source
-    place = id(frame)
     with _lock:
-        known = _own.get(place)
-        if known is None or known[0]() is not frame:
+        source = next((name for name, known in _own.items() if known is frame), None)
+        if source is None:
             source = f"frame #{next(_numbers)}"
-            known = (weakref.ref(frame, lambda _: _forget(place, source)), source)
-            _own[place] = known
-    return known[1]
-
-
-def _forget(place: int, source: str) -> None:
-    with _lock:
-        # another frame may have its place in memory by now
-        if place in _own and _own[place][1] == source:
-            del _own[place]
+            _own[source] = frame
+    return source
 
 
 def declared_policy(unit: PrivacyUnit, name: str, frame: Frame, access: StateAccess) -> SourcePolicy:
