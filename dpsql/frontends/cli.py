@@ -262,15 +262,13 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def _logging_to_stderr(verbose: bool, *, times: bool) -> Iterator[None]:
-    if not verbose:
-        yield
-        return
     logger = logging.getLogger("dpsql")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"{'%(asctime)s ' * times}%(name)s: %(message)s"))
     level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    if verbose:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:

@@ -210,11 +210,11 @@ def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
         rows.append((groups, "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
     rho_nano = first.rho_nano + sum(item.rho_nano for item in items)
     price_delta = (sum(item.delta_units for item in items) + answer_delta_units(first)) / DELTA_UNITS_PER_ONE
-    price = [
+    rows += [
         ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}, or less where an answer is stored"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
     ]
-    return text_table(("section", "name", "value"), [*rows, *price])
+    return text_table(("section", "name", "value"), rows)
 
 
 def _groups_sentence(frame: Frame) -> str:

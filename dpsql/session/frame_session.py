@@ -183,8 +183,9 @@ class FrameSession:
         self, connection: duckdb.DuckDBPyConnection, access: StateAccess, terms: FrameTerms, never_null: frozenset[str],
         rows: int = 0,
     ) -> None:  # fmt: skip
-        engine = _FrameEngine(connection, terms.table, never_null, rows)
-        self._runner = StatementRunner(_StateUnderTerms(access, terms), engine)
+        self._runner = StatementRunner(
+            _StateUnderTerms(access, terms), _FrameEngine(connection, terms.table, never_null, rows)
+        )
 
     def sql(self, text: str, options: Mapping[str, object]) -> Result:
         """Run one statement, as ``Session.sql`` does."""

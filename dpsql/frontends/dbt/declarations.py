@@ -209,8 +209,10 @@ def _table_call(node: Node, name: str, dp: Mapping[str, Any], place: Callable[[o
             )
         keys = link["parent"] if isinstance(link["parent"], list) else [link["parent"]]
         parents = [place(key, "parent of link") for key in keys]
-        place_of_rows = f"{literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}"
-        return f"CALL dp_link({place_of_rows}{_named(arguments)}{_removed(_SETTINGS, arguments)}"
+        return (
+            f"CALL dp_link({literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}"
+            f"{_named(arguments)}{_removed(_SETTINGS, arguments)}"
+        )
     return f"CALL dp_protect({literal(name)}{_named(arguments)}{_removed(_SETTINGS, arguments)}" if arguments else None
 
 

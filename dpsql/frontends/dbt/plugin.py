@@ -117,8 +117,11 @@ class Plugin(BasePlugin):
         )
         _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
-        charged = f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
-        price = "as stored, rho 0" if receipt.reused else charged
+        price = (
+            "as stored, rho 0"
+            if receipt.reused
+            else f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
+        )
         return {"sql": f"SELECT * FROM {RELEASE}", "message": f"{receipt.mechanism}, {price}"}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,8 +130,9 @@ class Plugin(BasePlugin):
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
         with self._session() as session:
-            statements = list(_declarations(session, graph, model))
-            return session.rehearse(statements, model["compiled_code"], **_options(model["config"]))
+            return session.rehearse(
+                tuple(_declarations(session, graph, model)), model["compiled_code"], **_options(model["config"])
+            )
 
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
         with self._session() as session:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -353,8 +353,7 @@ def ordered_keys(keys: pa.Table) -> pd.DataFrame:
     for place, field in enumerate(keys.schema):
         if field.type == pa.time64("ns"):
             keys = keys.set_column(place, field.name, keys.column(place).cast(pa.time64("us"), safe=False))
-    ordered: pd.DataFrame = keys.to_pandas()
-    return ordered
+    return cast("pd.DataFrame", keys.to_pandas())
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -77,13 +77,8 @@ class Problem(Exception):  # noqa: N818 — the name of RFC 9457
 
     def response(self) -> JSONResponse:
         """The body says what an error of this package says, and nothing of the server."""
-        body = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            **error_to_json(self.error),
-        }
-        return JSONResponse(body, self.status, self.headers, media_type=PROBLEM)
+        kind = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        return JSONResponse({**kind, **error_to_json(self.error)}, self.status, self.headers, media_type=PROBLEM)
 
 
 def problem_of(error: DpsqlError) -> Problem:

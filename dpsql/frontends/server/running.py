@@ -49,11 +49,11 @@ async def serve(
     """
     metrics, certificate = Metrics(), doors.certificate
     queries = Queries(session, settings, metrics)
-    of_analysts = AnalystRoutes(queries, doors.analysts.tokens, settings)
-    runtime = [(doors.analysts, application(of_analysts.routes, metrics.requested))]
+    of_analysts = AnalystRoutes(queries, doors.analysts.tokens, settings).routes
+    runtime = [(doors.analysts, application(of_analysts, metrics.requested))]
     if doors.curator is not None:
-        of_curator = CuratorRoutes(session, queries, metrics, doors.curator.tokens)
-        runtime.append((doors.curator, application(of_curator.routes, lambda *_: None)))
+        of_curator = CuratorRoutes(session, queries, metrics, doors.curator.tokens).routes
+        runtime.append((doors.curator, application(of_curator, lambda *_: None)))
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(_listening(door.address)) for door, _ in runtime]
         servers = [_Server(_config(app, certificate, settings.body_seconds)) for _, app in runtime]
