@@ -5,6 +5,7 @@ matplotlib is imported when the first picture is asked for, and all share one lo
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import re
@@ -189,11 +190,10 @@ def draw_cascade(
         above, below = figure.subplots(2, 1, height_ratios=[1, 0.5])
         _draw_points(above, stored)
         above.set_title(title, loc="left", size=11, color=INK)
-        _draw_prices(below, prices)
     else:
         below = figure.subplots()
-        _draw_prices(below, prices)
         figure.suptitle(title, x=0.01, ha="left", size=11, color=INK)
+    _draw_prices(below, prices)
     return figure
 
 
@@ -265,10 +265,8 @@ def matplotlib_module(name: str) -> Any:
         MissingPackageError: matplotlib is not installed.
 
     """
-    try:
+    with contextlib.suppress(ImportError):
         return importlib.import_module(name)
-    except ImportError:
-        pass
     # outside the handler: what an import complains of is no part of our sentence
     raise MissingPackageError("matplotlib", "plot")
 
