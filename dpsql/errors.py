@@ -106,21 +106,6 @@ class PolicyError(DpsqlError):
     """A declaration by the curator is wrong or contradicts an earlier one."""
 
 
-def require(*rules: tuple[bool, str]) -> None:
-    """Refuse what breaks a rule, with the message of the first one that it breaks.
-
-    Args:
-        rules: whether each holds, and what to say where it does not.
-
-    Raises:
-        PolicyError: one does not hold.
-
-    """
-    for holds, message in rules:
-        if not holds:
-            raise PolicyError(message)
-
-
 class BudgetError(DpsqlError):
     """The privacy unit's budget does not cover the price; nothing was charged.
 

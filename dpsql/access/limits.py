@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpsql.errors import require
+from dpsql.session import require
 
 
 @dataclass(frozen=True, slots=True)

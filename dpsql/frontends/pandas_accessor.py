@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import pandas as pd
 import pyarrow as pa
 
-from dpsql.errors import PolicyError, require
+from dpsql.errors import PolicyError
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit
 from dpsql.frontends.frames.question import Question
 from dpsql.frontends.frames.rows import Frame, arrow_schema, column_names, is_polars, require_key, without_rows
@@ -30,7 +30,7 @@ from dpsql.frontends.frames.shape import (
     typed_keys,
     typed_values,
 )
-from dpsql.session import Result
+from dpsql.session import Result, require
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import CalibrationError, DpsqlError, PolicyError, require
+from dpsql.errors import CalibrationError, DpsqlError, PolicyError
 
 NANO_PER_RHO = 10**9
 DELTA_UNITS_PER_ONE = 2**100
@@ -84,6 +84,21 @@ _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 def _folded(name: str) -> str:
     """A name of a unit or an analyst as it is compared: spaces around it and the case of A to Z do not count."""
     return name.strip().translate(_ASCII_LOWER)
+
+
+def require(*rules: tuple[bool, str]) -> None:
+    """Refuse what breaks a rule, with the message of the first one that it breaks.
+
+    Args:
+        rules: whether each holds, and what to say where it does not.
+
+    Raises:
+        PolicyError: one does not hold.
+
+    """
+    for holds, message in rules:
+        if not holds:
+            raise PolicyError(message)
 
 
 def _is_count(value: object, *, least: int, most: int) -> bool:

@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dpsql.errors import PolicyError, require
-from dpsql.session import TABLE_RULES, quote, split_name, text_literal
+from dpsql.errors import PolicyError
+from dpsql.session import TABLE_RULES, quote, require, split_name, text_literal
 
 Node = Mapping[str, Any]
 
@@ -241,8 +241,11 @@ def _named(arguments: Mapping[str, Any]) -> str:
     for name in arguments:
         if not re.fullmatch(r"[A-Za-z_]+", str(name)):
             raise PolicyError(f"meta.dp has no argument {name!r}")
-    values = {name: value if name in _TEXTS else number(value) for name, value in arguments.items()}
-    return "".join(f", {name} := {literal(value)}" for name, value in values.items() if value is not None)
+    return "".join(
+        f", {name} := {literal(value if name in _TEXTS else number(value))}"
+        for name, value in arguments.items()
+        if value is not None
+    )
 
 
 def _removed(settings: tuple[str, ...], given: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 
-from dpsql.errors import PolicyError, require
+from dpsql.errors import PolicyError
 from dpsql.frontends.frames.rows import Frame, create_source, open_database, require_column, sql_columns, without_rows
 from dpsql.session import (
     FrameSession,
@@ -29,6 +29,7 @@ from dpsql.session import (
     budgeted,
     folded,
     protect_source,
+    require,
     source_identity,
     source_place,
     split_name,
@@ -227,19 +228,23 @@ def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
 
 
 def _require_agreement(unit: PrivacyUnit, source: SourcePolicy, owner: str) -> None:
-    if source.policy.unit(unit.name) != source.policy.unit(owner):
-        raise PolicyError(
-            f"the rows of {source.name!r} belong to privacy unit {owner!r}, which never changes: write "
-            f"dpsql.unit({owner!r}, …)"
-        )
-    if source.is_linked:
-        raise PolicyError(
-            f"rows of {source.name!r} find their privacy unit through another table, which a frame is without; ask in "
-            "SQL, on the database"
-        )
     column = source.unit_column
-    if unit.column is not None and folded(unit.column) != folded(column):
-        raise PolicyError(f"the unit column of {source.name!r} is {column!r}, not {unit.column!r}; leave column out")
+    require(
+        (
+            source.policy.unit(unit.name) == source.policy.unit(owner),
+            f"the rows of {source.name!r} belong to privacy unit {owner!r}, which never changes: write "
+            f"dpsql.unit({owner!r}, …)",
+        ),
+        (
+            not source.is_linked,
+            f"rows of {source.name!r} find their privacy unit through another table, which a frame is without; ask in "
+            "SQL, on the database",
+        ),
+        (
+            unit.column is None or folded(unit.column) == folded(column),
+            f"the unit column of {source.name!r} is {column!r}, not {unit.column!r}; leave column out",
+        ),
+    )
 
 
 def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: StateAccess) -> None:

@@ -46,6 +46,7 @@ from dpsql.state import (
     Unit,
     delta_from_units,
     delta_units_down,
+    require,
     rho_from_nano,
     rho_nano_down,
 )
@@ -91,13 +92,16 @@ def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     arguments.require_kept(*BUDGET)
     by_epsilon = arguments.has("epsilon_budget", "delta_budget")
     by_rho = arguments.has(*_ROUNDED)
-    if by_epsilon and by_rho:
-        raise PolicyError("a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas")
+    require(
+        (
+            not (by_epsilon and by_rho),
+            "a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas",
+        ),
+        (by_epsilon or by_rho or bool(before), "a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6"),
+    )
     name = before.name if before else name
     if by_epsilon:
         return _by_epsilon(name, arguments, before)
-    if not by_rho and not before:
-        raise PolicyError("a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6")
     amounts = {part: arguments.read(part, float) for part in _ROUNDED}
     if not before and None in amounts.values():
         raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
@@ -259,15 +263,14 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
 def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[TableSchema, tuple[str, ...]]:
     """The parent and its key, as they are named or as they are declared."""
     arguments.require_kept("parent")
-    keys = arguments.names_of("parent")
     if before and not arguments.has("parent"):
         known = engine.find(before.parent)
         if not known:
             raise PolicyError(f"the table {before.parent!r} that leads to the privacy unit is gone")
         return known, before.parent_columns
-    if not keys:
+    places = [split_name(key) for key in arguments.names_of("parent")]
+    if not places:
         raise PolicyError("dp_link needs parent := 'table.column', or a list of such for a key of several columns")
-    places = [split_name(key) for key in keys]
     tables = {tuple(parts[:-1]) for parts in places}
     if len(tables) != 1 or not all(tables):
         raise PolicyError("parent takes columns of one table, as in parent := ['visits.city', 'visits.number']")
