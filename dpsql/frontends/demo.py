@@ -343,6 +343,5 @@ def _bars(answer: Result, column: str) -> str:
 
 def receipt_of(answer: Result) -> Receipt:
     """The receipt of a private answer, which has one."""
-    if answer.receipt is None:
-        raise AssertionError("a private answer has a receipt")
+    assert answer.receipt is not None  # noqa: S101 — it is one
     return answer.receipt

@@ -107,10 +107,9 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
 
 def _name_along(axes: Axes, places: npt.NDArray[np.intp], names: Sequence[str]) -> None:
     step = max(1, -(-len(names) // _MOST_NAMES))
-    axes.set_xticks(places[::step], names[::step], parse_math=False)
-    if any(len(name) > 4 for name in names[::step]):
-        for label in axes.get_xticklabels():
-            label.set(rotation=60, ha="right", rotation_mode="anchor")
+    are_long = any(len(name) > 4 for name in names[::step])
+    turned: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if are_long else {}
+    axes.set_xticks(places[::step], names[::step], parse_math=False, **turned)
 
 
 def _draw_threshold(axes: Axes, threshold: float, *, along: bool) -> None:
