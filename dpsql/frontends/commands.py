@@ -88,8 +88,11 @@ def budget(arguments: argparse.Namespace) -> None:
     """Show budgets."""
     unit = {} if arguments.unit is None else {"unit": arguments.unit}
     with _writable(arguments), _books(arguments) as session:
-        answer = _reader(session, arguments).sql(f"FROM dp_budget({'$unit' if unit else ''})", unit)
-        show(answer, arguments, listing=records)
+        show(
+            _reader(session, arguments).sql(f"FROM dp_budget({'$unit' if unit else ''})", unit),
+            arguments,
+            listing=records,
+        )
 
 
 def releases(arguments: argparse.Namespace) -> None:
@@ -141,8 +144,7 @@ def token(arguments: argparse.Namespace) -> None:
 
 
 def _privacy(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(arguments, name) for name in ("rho", "epsilon", "delta")}
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name in ("rho", "epsilon", "delta") if (value := getattr(arguments, name)) is not None}
 
 
 def _reader(session: Session, arguments: argparse.Namespace) -> Session | Analyst:

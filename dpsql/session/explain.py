@@ -155,8 +155,9 @@ def _not_chosen(query: FrameQuery) -> Iterator[tuple[str, str]]:
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
         numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
         if query.total is not None:
-            levels = calibration.levels
-            noise = {level.statistic: noise_sigma(level.statistic, level.sigma, histogram) for level in levels}
+            noise = {
+                level.statistic: noise_sigma(level.statistic, level.sigma, histogram) for level in calibration.levels
+            }
             columns = [column for column in column_receipts(other, histogram, noise) if column.sigma is not None]
             numbers = "; ".join(f"sigma of {column.name} = {column.sigma:.9g}" for column in columns)
         if calibration.cut.tau is not None:

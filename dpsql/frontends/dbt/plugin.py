@@ -273,8 +273,11 @@ def _version(session: Session, name: str) -> str | None:
 
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a model, of all that its config holds."""
-    given = {name: config[name] for name in OPTION_NAMES if config.get(name) is not None}
-    return {name: value if name in _TEXT_OPTIONS else number(value) for name, value in given.items()}
+    return {
+        name: value if name in _TEXT_OPTIONS else number(value)
+        for name in OPTION_NAMES
+        if (value := config.get(name)) is not None
+    }
 
 
 def _receipt_path(unique_id: str) -> Path:

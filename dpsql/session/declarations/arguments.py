@@ -128,9 +128,11 @@ class Arguments:
         """
         if not before:
             return {}
-        gone = {name for name, other in instead.items() if self.has(other)}
-        stays = (field for name, field in fields.items() if name not in gone and not self.names_any(name))
-        return {field: getattr(before, field) for field in stays}
+        return {
+            field: getattr(before, field)
+            for name, field in fields.items()
+            if not (self.names_any(name) or (name in instead and self.has(instead[name])))
+        }
 
     def version(self) -> str:
         """The version that the declaration names; empty where it leaves the version as it is."""
