@@ -195,8 +195,7 @@ def _existing_state(arguments: argparse.Namespace) -> Path:
 def _existing_database(arguments: argparse.Namespace) -> Path:
     database: Path = arguments.database
     if not database.is_file():
-        found = "is not a file" if database.exists() else "does not exist"
-        raise CommandError(f"the database {database} {found}")
+        raise CommandError(f"the database {database} {'is not a file' if database.exists() else 'does not exist'}")
     with database.open("rb") as content:
         # asked before DuckDB is, which for some other formats would fetch an extension from the network
         if content.read(12)[8:] != b"DUCK":

@@ -155,8 +155,10 @@ class Plugin(BasePlugin):
         receipt = json.loads(path.read_text(encoding="utf-8"))["receipt"]
         half_widths = {one["name"]: one["half_width_95"] for one in receipt["columns"]}
         if column not in half_widths:
-            listed = ", ".join(half_widths) or "none"
-            raise NoReceiptError(f"model {name!r} has no column {column!r} that is one aggregate; it has {listed}")
+            raise NoReceiptError(
+                f"model {name!r} has no column {column!r} that is one aggregate; it has "
+                f"{', '.join(half_widths) or 'none'}"
+            )
         if half_widths[column] is None:
             raise NoReceiptError(
                 f"the error of {column!r} differs by row; have dp_interval_low({column}) and "

@@ -250,10 +250,10 @@ def _require_agreement(unit: PrivacyUnit, source: SourcePolicy, owner: str) -> N
 def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: StateAccess) -> None:
     """Declare the unit, where it is new, and the source, of which only names and types of columns are looked at."""
     if unit.state is not None and unit.column is None:
-        names = ", ".join(repr(one.table) for one in source.policy.tables) or "none"
         raise PolicyError(
-            f"{source.name!r} is not protected in {str(unit.state)!r} (protected: {names}); to protect it, say whose "
-            f"rows they are: dpsql.unit({unit.name!r}, column='patient_id', …)"
+            f"{source.name!r} is not protected in {str(unit.state)!r} (protected: "
+            f"{', '.join(repr(one.table) for one in source.policy.tables) or 'none'}); to protect it, say whose rows "
+            f"they are: dpsql.unit({unit.name!r}, column='patient_id', …)"
         )
     column = require_column(frame, unit.column or unit.name, "the unit column")
     with contextlib.closing(open_database()) as connection:

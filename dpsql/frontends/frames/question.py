@@ -127,9 +127,12 @@ class Question:
         }
         private = [key for key, known in domains.items() if known is None or not (known.keys or known.keys_from)]
         if self.listed is None and not self.observed and private:
-            message = f"observed=False shows every value of {', '.join(private)}, and categories come from the data."
-            hint = "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out."
-            raise UnsupportedQueryError([Refusal("public_keys_missing", message, hint)])
+            refusal = Refusal(
+                "public_keys_missing",
+                f"observed=False shows every value of {', '.join(private)}, and categories come from the data.",
+                "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out.",
+            )
+            raise UnsupportedQueryError([refusal])
         for key, known in domains.items():
             if known is not None and known.keys_from is not None and not private:
                 raise PolicyError(

@@ -231,10 +231,10 @@ class ShellConnection:
             raise duckdb.Error(BodyReader(body).text())
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class _ShellCursor:
-    def __init__(self, connection: ShellConnection) -> None:
-        self._connection = connection
-        self._offered: list[str] = []
+    _connection: ShellConnection
+    _offered: list[str] = field(default_factory=list)
 
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         # without parameters a question mark is part of a name

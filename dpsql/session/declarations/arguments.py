@@ -198,8 +198,9 @@ def column_of(schema: TableSchema, name: str) -> Column:
     """
     column = schema.column(name)
     if not column:
-        names = ", ".join(c.name for c in schema.columns)
-        raise PolicyError(f"table {schema.canonical!r} has no column {name!r}; it has {names}")
+        raise PolicyError(
+            f"table {schema.canonical!r} has no column {name!r}; it has {', '.join(one.name for one in schema.columns)}"
+        )
     return column
 
 
