@@ -57,10 +57,11 @@ class DpsqlError(Exception):
     """Base of all errors of this package; can be pickled, so that it crosses process pools whole."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (type(self), self.args, self.__dict__)
+        return rebuilt, (type(self), self.args, self.__dict__)
 
 
-def _rebuilt(kind: type[DpsqlError], arguments: tuple[object, ...], attributes: dict[str, object]) -> DpsqlError:
+def rebuilt(kind: type[DpsqlError], arguments: tuple[object, ...], attributes: dict[str, object]) -> DpsqlError:
+    """The error of this type with these arguments and attributes, however its type is made otherwise."""
     error = kind.__new__(kind)
     error.args = arguments
     error.__dict__.update(attributes)

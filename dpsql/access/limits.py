@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpsql.errors import PolicyError
+from dpsql.session import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,12 @@ class Limits:
     grace_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("workers", "at_once", "waiting"):
-            if getattr(self, name) < 1:
-                raise PolicyError(f"{name.replace('_', '-')} takes a number from 1 up")
-        if not 0 < self.timeout_seconds < 1e6:
-            raise PolicyError("timeout takes a positive number of seconds")
-        if not 0 <= self.first_answer_seconds < 1e6:
-            raise PolicyError("first-answer takes a number of seconds from 0 up")
+        counts = {"workers": self.workers, "at-once": self.at_once, "waiting": self.waiting}
+        require(
+            *((count >= 1, f"{name} takes a number from 1 up") for name, count in counts.items()),
+            (0 < self.timeout_seconds < 1e6, "timeout takes a positive number of seconds"),
+            (0 <= self.first_answer_seconds < 1e6, "first-answer takes a number of seconds from 0 up"),
+        )
 
     def answer_time(self, elapsed: float) -> float:
         """The first time at which answers are shown that is not before this one; any time where there are none."""

@@ -46,9 +46,9 @@ _TOLD = (Result, QueryError, PolicyError, CalibrationError, AccessError, BudgetE
 logger = logging.getLogger("dpsql.server")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Question:
-    """One statement as ``Analyst.sql`` takes it; its text shows nothing, since it may hold literals."""
+    """One statement as ``Analyst.sql`` takes it; without a text of its own, since it may hold literals."""
 
     sql: str
     params: Any
@@ -60,9 +60,6 @@ class Question:
         """The same for the same question."""
         content = json.dumps([self.sql, repr(self.params), sorted((name, repr(v)) for name, v in self.options.items())])
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-
-    def __repr__(self) -> str:
-        return "Question(…)"
 
 
 @dataclass(slots=True, eq=False)

@@ -230,8 +230,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             return _complain("interrupted; a charge that was made stays and pays for asking the same again", 130)
-        except commands.CommandError as error:
-            return _complain(str(error), error.exit_code)
         except DpsqlError as error:
             return _complain(str(error), next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
         except duckdb.Error:
@@ -264,15 +262,13 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def _logging_to_stderr(verbose: bool, *, times: bool) -> Iterator[None]:
-    if not verbose:
-        yield
-        return
     logger = logging.getLogger("dpsql")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"{'%(asctime)s ' * times}%(name)s: %(message)s"))
     level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    if verbose:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from dpsql.access.tokens import add_token
-from dpsql.errors import PolicyError
+from dpsql.errors import DpsqlError, PolicyError
 from dpsql.frontends.dbt.project import write_project_files
 from dpsql.frontends.demo import run_demo
 from dpsql.frontends.outputs import progress, records, sections, short_hashes, show
@@ -25,12 +25,8 @@ from dpsql.frontends.shell.launch import install_extension, run_shell
 from dpsql.session import Analyst, Session, connect, state_beside
 
 
-class CommandError(Exception):
+class CommandError(DpsqlError):
     """What stands between a command and its session: no such file, a locked database."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def shell(arguments: argparse.Namespace) -> None:
@@ -63,7 +59,7 @@ def demo(arguments: argparse.Namespace) -> None:
     page: Path | None = arguments.html
     if page is None and arguments.open:
         page = Path(tempfile.mkdtemp(prefix="dpsql-demo-"), "demo.html")
-    run_demo(sys.stdout, page)
+    run_demo(page)
     if page is not None:
         shown = arguments.open and webbrowser.open(page.resolve().as_uri())
         print(f"\nThe pictures are {'shown, and ' if shown else ''}in {page}")
@@ -92,8 +88,11 @@ def budget(arguments: argparse.Namespace) -> None:
     """Show budgets."""
     unit = {} if arguments.unit is None else {"unit": arguments.unit}
     with _writable(arguments), _books(arguments) as session:
-        answer = _reader(session, arguments).sql(f"FROM dp_budget({'$unit' if unit else ''})", unit)
-        show(answer, arguments, listing=records)
+        show(
+            _reader(session, arguments).sql(f"FROM dp_budget({'$unit' if unit else ''})", unit),
+            arguments,
+            listing=records,
+        )
 
 
 def releases(arguments: argparse.Namespace) -> None:
@@ -145,8 +144,7 @@ def token(arguments: argparse.Namespace) -> None:
 
 
 def _privacy(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(arguments, name) for name in ("rho", "epsilon", "delta")}
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name in ("rho", "epsilon", "delta") if (value := getattr(arguments, name)) is not None}
 
 
 def _reader(session: Session, arguments: argparse.Namespace) -> Session | Analyst:
@@ -197,8 +195,7 @@ def _existing_state(arguments: argparse.Namespace) -> Path:
 def _existing_database(arguments: argparse.Namespace) -> Path:
     database: Path = arguments.database
     if not database.is_file():
-        found = "is not a file" if database.exists() else "does not exist"
-        raise CommandError(f"the database {database} {found}")
+        raise CommandError(f"the database {database} {'is not a file' if database.exists() else 'does not exist'}")
     with database.open("rb") as content:
         # asked before DuckDB is, which for some other formats would fetch an extension from the network
         if content.read(12)[8:] != b"DUCK":
@@ -217,7 +214,7 @@ def _writable(arguments: argparse.Namespace) -> Iterator[None]:
     if existed and any(
         path.exists() and output.samefile(path) for path in (arguments.database, _state_path(arguments))
     ):
-        raise CommandError(f"--output {output} would overwrite the database or its state", 2)
+        raise PolicyError(f"--output {output} would overwrite the database or its state")
     output.open("ab").close()
     try:
         yield

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from dpsql.assets import asset
 from dpsql.errors import BudgetError, QueryError
@@ -71,11 +71,10 @@ def bounded_counts(table: str, key: str, unit: str, max_groups: int, max_rows: i
         ) GROUP BY {key}"""
 
 
-def run_demo(out: TextIO, page: Path | None = None) -> None:
+def run_demo(page: Path | None = None) -> None:
     """Take the tour, in a temporary folder that is removed at its end.
 
     Args:
-        out: where it is told.
         page: a file that gets its pictures as one page of HTML.
 
     Raises:
@@ -87,20 +86,19 @@ def run_demo(out: TextIO, page: Path | None = None) -> None:
         # found out now, and not at the end of the tour
         page.touch()
     with tempfile.TemporaryDirectory(prefix="dpsql-demo-") as folder, connect(Path(folder, "demo.duckdb")) as curator:
-        tour = _Tour(curator, out)
+        tour = _Tour(curator)
         tour.run()
         if page is not None:
             page.write_text(tour.page(), encoding="utf-8")
 
 
 class _Tour:
-    """The steps of the tour and where they are written."""
+    """The steps of the tour."""
 
-    def __init__(self, curator: Session, out: TextIO) -> None:
+    def __init__(self, curator: Session) -> None:
         self._curator = curator
         self._ana = curator.as_analyst("ana")
         self._ben = curator.as_analyst("ben")
-        self._out = out
 
     def run(self) -> None:
         """All steps in order."""
@@ -109,8 +107,8 @@ class _Tour:
         self._visits = self._ask_for_visits()
         self._ask_again(self._flights)
         self._be_refused()
-        self._title("Where to go from here")
-        self._say(
+        _title("Where to go from here")
+        _say(
             'With your own data: dpsql query DB "CALL dp_unit(…)" and dp_protect as above; dpsql explain DB '
             '"SELECT …" shows noise and price and spends nothing; dpsql budget DB shows what is left; dpsql --help '
             "lists the rest. In Python: dpsql.connect('my.duckdb').sql('SELECT …')."
@@ -170,74 +168,76 @@ class _Tour:
         )
 
     def _protect(self) -> None:
-        self._title("1. The curator protects two tables")
+        _title("1. The curator protects two tables")
         for table, parts in TABLES.items():
             self._curator.connection.execute(f"CREATE TABLE {table} AS FROM read_parquet(?)", [str(asset(*parts))])
-        self._say(
+        _say(
             "flights is real: every departure from New York in 2013, where an aircraft that comes back again and "
             "again stands in for a person. visits is an invented clinic. The curator declares who is protected, how "
             "much one of them may count, and how much may ever be learned about one of them: the privacy budget."
         )
         for declaration in DECLARATIONS:
             self._curator.sql(declaration)
-            self._code(declaration)
-        self._say(
+            _code(declaration)
+        _say(
             "From now on every answer is such that it would hardly change if all rows of any one aircraft (or any one "
             "patient) were taken away. Ana and Ben are analysts: they get such answers and nothing else."
         )
 
     def _ask_for_flights(self) -> Result:
-        self._title("2. Ana asks: how many flights, and how many aircraft, per destination?")
-        self._code(FLIGHTS)
+        _title("2. Ana asks: how many flights, and how many aircraft, per destination?")
+        _code(FLIGHTS)
         answer = self._ana.sql(FLIGHTS, epsilon=EPSILON, delta=DELTA)
         rows = answer.fetchall()
         true = self._exact("SELECT dest, count(*), count(DISTINCT tailnum) FROM flights GROUP BY dest")
         bounded = self._exact(bounded_counts("flights", "dest", "tailnum", DESTINATIONS, FLIGHTS_EACH))
-        self._say(
+        _say(
             f"With epsilon = {EPSILON:g} and delta = {DELTA:g}, here are the {ROWS_SHOWN} largest, one from the middle "
             "and the last. TRUE, and bounded (about what bounding leaves of it), stand there for comparison: only the "
             "curator may see them."
         )
-        self._table(
+        print(
             "        flights                                     │ aircraft                        │",
             "  dest  private      95 % interval  bounded     TRUE │  private    95 % interval  TRUE │",
+            sep="\n",
         )
         for row in [*rows[:ROWS_SHOWN], rows[len(rows) // 2], rows[-1]]:
             dest, flights, low, high, aircraft, aircraft_low, aircraft_high = row
-            self._table(
+            print(
                 f"  {dest:<4} {flights:>8,} {_range(low, high):>18} {bounded[dest][0]:>8,.0f} {true[dest][0]:>8,} │"
                 f" {aircraft:>8,} {_range(aircraft_low, aircraft_high):>16} {true[dest][1]:>5,} │"
             )
-        self._table()
+        print()
         self._explain_bounding(
             "flights", true, bounded,
             f"an aircraft counts in at most {DESTINATIONS} destinations with at most {FLIGHTS_EACH} flights each",
         )  # fmt: skip
-        self._say(
+        _say(
             "count(DISTINCT tailnum) counts every aircraft once, needs far less noise for that, and lands close to the "
             "truth. Small counts drown in noise, and their intervals say so; one below 0 stays as it is, because "
             "cutting it off would bias every total."
         )
-        self._say(
+        _say(
             f"{len(rows)} of {len(true)} destinations are shown. Ana does not know the list beforehand, so a name "
             f"appears only where the noisy number of aircraft exceeds {receipt_of(answer).threshold}: LEX, to which a "
             "single aircraft flew once, would appear with a chance below delta."
         )
         self._price(answer, "aircraft")
-        self._say("(Budgets are kept in rho, because rho simply adds up from query to query, and epsilon does not.)")
+        _say("(Budgets are kept in rho, because rho simply adds up from query to query, and epsilon does not.)")
         return answer
 
     def _ask_for_visits(self) -> Result:
-        self._title("3. Ana asks: how many visits per diagnosis, and what did they cost?")
-        self._code(VISITS)
+        _title("3. Ana asks: how many visits per diagnosis, and what did they cost?")
+        _code(VISITS)
         answer = self._ana.sql(VISITS, epsilon=EPSILON, delta=DELTA)
         rows = answer.fetchall()
         true = self._exact("SELECT diagnosis, count(*), sum(cost), avg(cost) FROM visits GROUP BY diagnosis")
         bounded = self._exact(bounded_counts("visits", "diagnosis", "patient_id", DIAGNOSES, VISITS_EACH))
         widths = {column.name: column.half_width_95 or 0.0 for column in receipt_of(answer).columns}
-        self._table(
+        print(
             "             visits                          │ cost in thousands      │ average cost",
             "  diagnosis  private         bounded    TRUE │ private           TRUE │ private 95 % interval  TRUE",
+            sep="\n",
         )
         for row in rows[:ROWS_SHOWN]:
             diagnosis, visits, total, mean, low, high = row
@@ -245,15 +245,15 @@ class _Tour:
             count_text = f"{visits:>8,} ± {widths['visits']:<3.0f} {bounded[diagnosis][0]:>9,.0f} {true_visits:>7,}"
             total_text = f"{total / 1000:>7,.0f} ± {widths['total'] / 1000:<3.0f} {true_total / 1000:>7,.0f}"
             mean_text = f"{mean:>7.0f} {_range(low, high):>13} {true_mean:>5.0f}"
-            self._table(f"  {diagnosis or 'NULL':<9} {count_text} │ {total_text} │ {mean_text}")
-        self._table()
-        self._say("(± is half of the 95 % interval, which is equally wide for every count and every sum.)")
+            print(f"  {diagnosis or 'NULL':<9} {count_text} │ {total_text} │ {mean_text}")
+        print()
+        _say("(± is half of the 95 % interval, which is equally wide for every count and every sum.)")
         self._explain_bounding(
             "visits", true, bounded,
             f"a patient counts in at most {DIAGNOSES} diagnoses with at most {VISITS_EACH} visits each, and in this "
             "clinic one patient in a hundred makes a quarter of all visits",
         )  # fmt: skip
-        self._say(
+        _say(
             "An average is a noisy sum over a noisy count. Bounding lowers both, so averages stay close to the truth, "
             "except where many costs lie above 500, which is where they are cut off. "
             f"{len(rows)} of {len(true):,} diagnoses are shown; the rare ones, which would point at somebody, are not."
@@ -263,7 +263,7 @@ class _Tour:
 
     def _explain_bounding(self, noun: str, true: Rows, bounded: Rows, limits: str) -> None:
         kept = sum(row[0] for row in bounded.values()) / sum(row[0] for row in true.values())
-        self._say(
+        _say(
             f"Before noise comes bounding: {limits}. That keeps {kept:.0%} of all {noun}, which is why private counts "
             "lie below true ones. An interval is about the noise alone: 95 in 100 cover the bounded count. Looser "
             "limits lose less and need more noise."
@@ -272,7 +272,7 @@ class _Tour:
     def _price(self, answer: Result, unit: str) -> None:
         receipt = receipt_of(answer)
         (budget,) = self._ana.sql(f"FROM dp_budget('{unit}')").arrow().to_pylist()
-        self._say(
+        _say(
             f"Price: rho = {receipt.charged_rho:.4f}, delta = {receipt.charged_delta:.2g}. Left for {unit} queries: "
             f"rho = {budget['rho_left']:.4f} of {budget['rho_budget']:.4f}. This answer alone: epsilon = "
             f"{receipt.epsilon:.3g} at delta = {receipt.delta:.2g}; all answers so far: epsilon = "
@@ -280,50 +280,47 @@ class _Tour:
         )
 
     def _ask_again(self, answer: Result) -> None:
-        self._title("4. Ben asks Ana's first question")
+        _title("4. Ben asks Ana's first question")
         again = self._ben.sql(FLIGHTS, epsilon=EPSILON, delta=DELTA)
         identical = "yes" if again.fetchall() == answer.fetchall() else "NO"
         receipt = receipt_of(again)
-        self._say(
+        _say(
             f"Identical numbers: {identical}. Price: rho = {receipt.charged_rho:g}, delta = "
             f"{receipt.charged_delta:g}. What was released once is stored and served again for free, so nobody can "
             "average the noise away, and Ana and Ben together know no more than Ana."
         )
 
     def _be_refused(self) -> None:
-        self._title("5. What is refused")
-        self._say("A question without a private answer is refused before anything is read, with what to write instead:")
-        self._code(NEVER_PRIVATE)
+        _title("5. What is refused")
+        _say("A question without a private answer is refused before anything is read, with what to write instead:")
+        _code(NEVER_PRIVATE)
+        self._quote_refusal(NEVER_PRIVATE, EPSILON)
+        print()
+        _say("So is a sharper answer than the budget pays for, here to the first question at epsilon = 5:")
+        self._quote_refusal(FLIGHTS, 5)
+
+    def _quote_refusal(self, sql: str, epsilon: float) -> None:
         try:
-            self._ana.sql(NEVER_PRIVATE, epsilon=EPSILON, delta=DELTA)
-        except QueryError as error:
-            self._quote(error)
-        self._table()
-        self._say("So is a sharper answer than the budget pays for, here to the first question at epsilon = 5:")
-        try:
-            self._ana.sql(FLIGHTS, epsilon=5, delta=DELTA)
-        except BudgetError as error:
-            self._quote(error)
+            self._ana.sql(sql, epsilon=epsilon, delta=DELTA)
+        except (QueryError, BudgetError) as error:
+            for line in str(error).splitlines():
+                print(textwrap.fill(line, WIDTH, initial_indent="  │ ", subsequent_indent="  │   "))
 
     def _exact(self, sql: str) -> Rows:
         """Exact values by group key, which only the curator can ask for."""
         return {row[0]: row[1:] for row in self._curator.connection.execute(sql).fetchall()}
 
-    def _title(self, text: str) -> None:
-        print(f"\n── {text} {'─' * (WIDTH - len(text) - 4)}", file=self._out)
 
-    def _say(self, text: str) -> None:
-        print(textwrap.fill(text, WIDTH), file=self._out)
+def _title(text: str) -> None:
+    print(f"\n── {text} {'─' * (WIDTH - len(text) - 4)}")
 
-    def _code(self, text: str) -> None:
-        print(textwrap.indent(text, "    "), file=self._out)
 
-    def _table(self, *lines: str) -> None:
-        print("\n".join(lines), file=self._out)
+def _say(text: str) -> None:
+    print(textwrap.fill(text, WIDTH))
 
-    def _quote(self, error: Exception) -> None:
-        for line in str(error).splitlines():
-            print(textwrap.fill(line, WIDTH, initial_indent="  │ ", subsequent_indent="  │   "), file=self._out)
+
+def _code(text: str) -> None:
+    print(textwrap.indent(text, "    "))
 
 
 def _range(low: float, high: float) -> str:
@@ -346,6 +343,5 @@ def _bars(answer: Result, column: str) -> str:
 
 def receipt_of(answer: Result) -> Receipt:
     """The receipt of a private answer, which has one."""
-    if answer.receipt is None:
-        raise AssertionError("a private answer has a receipt")
+    assert answer.receipt is not None  # noqa: S101 — it is one
     return answer.receipt

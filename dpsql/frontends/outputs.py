@@ -28,15 +28,11 @@ _TICK_SECONDS = 1.0
 
 def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] = str) -> None:
     """Print or write a result; what is not a box keeps its receipt apart, on stderr."""
-    output: Path | None = arguments.output
-    if output is not None and arguments.format == "parquet":
-        result.to_parquet(output)
+    content = listing(result).encode() if arguments.format == "box" else copied(result, arguments.format)
+    if arguments.output is None:
+        sys.stdout.write(content.decode())
     else:
-        text = listing(result) if arguments.format == "box" else copied(result, arguments.format).decode()
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            output.write_text(text, encoding="utf-8", newline="")
+        arguments.output.write_bytes(content)
     if arguments.format != "box" and result.receipt is not None:
         print(result.receipt, file=sys.stderr)
 

@@ -30,7 +30,7 @@ from dpsql.frontends.frames.shape import (
     typed_keys,
     typed_values,
 )
-from dpsql.session import Result
+from dpsql.session import Result, require
 
 if TYPE_CHECKING:
     import polars as pl
@@ -133,13 +133,10 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         assert isinstance(empty, pd.DataFrame)  # noqa: S101 — as the frame is
         rows = result.df()
         keys = typed_keys(rows, empty, asked.keys, asked.listed)
-        values: dict[str, pd.Series[Any]] = {}
-        place = len(asked.keys)
-        for measure in measures:
-            name, *ends = asked.names(measure)
-            values[name] = typed_values(rows.iloc[:, place], measure, empty, asked.keys)
-            values |= {end: rows.iloc[:, place + i] for i, end in enumerate(ends, start=1)}
-            place += 1 + len(ends)
+        values = {
+            name: typed_values(rows.iloc[:, place], measure, empty, asked.keys) if measure else rows.iloc[:, place]
+            for place, (name, measure) in enumerate(asked.columns(measures), start=len(asked.keys))
+        }
         order = rows_to_show(keys, asked.listed, asked.form)
         keys, shown = keys.iloc[order], pd.DataFrame(values).iloc[order]
         if asked.form.as_index:
@@ -160,12 +157,9 @@ class TableGroupBy(FrameGroupBy[AnswerT]):
     def _answer(self, measures: Sequence[Measure]) -> AnswerT:
         asked = self._question
         result, measures = asked.ask(measures)
-        names, columns = list(asked.keys), []
-        for measure in measures:
-            own = asked.names(measure)
-            names += own
-            columns += [measure, *(None for _ in own[1:])]
-        table = table_of(result.arrow(), arrow_schema(asked.frame), asked.keys, columns).rename_columns(names)
+        columns = asked.columns(measures)
+        table = table_of(result.arrow(), arrow_schema(asked.frame), asked.keys, [measure for _, measure in columns])
+        table = table.rename_columns([*asked.keys, *(name for name, _ in columns)])
         keys = ordered_keys(table.select(list(asked.keys)))
         return self._like(table.take(rows_to_show(keys, asked.listed, asked.form)))
 
@@ -340,9 +334,7 @@ def _unit(unit: PrivacyUnit | str) -> PrivacyUnit:
 
 def _options(further: dict[str, object], **named: object) -> dict[str, object]:
     """The options of a question: those that groupby names, and further ones of ``Session.sql``."""
-    for name, instead in _ELSEWHERE.items():
-        if name in further:
-            raise PolicyError(f"groupby has no {name}=; {instead}")
+    require(*((name not in further, f"groupby has no {name}=; {instead}") for name, instead in _ELSEWHERE.items()))
     return {**named, **further}
 
 

@@ -5,6 +5,7 @@ matplotlib is imported when the first picture is asked for, and all share one lo
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import re
@@ -12,7 +13,7 @@ import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -75,20 +76,21 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
     known = np.isfinite(bars.values)
     given = known & np.isfinite(bars.low) & np.isfinite(bars.high)
     names = [name_of(name) for name in bars.names]
+    draw_values, draw_intervals, draw_zero, set_label, axis = (
+        (axes.bar, axes.vlines, axes.axhline, axes.set_ylabel, axes.yaxis)
+        if bars.is_along
+        else (axes.barh, axes.hlines, axes.axvline, axes.set_xlabel, axes.xaxis)
+    )
+    draw_values(places[known], bars.values[known], 0.8 if bars.is_along else 0.7, color=BAR)
+    draw_intervals(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
+    draw_zero(0, color=EDGE, lw=0.8)
+    set_label(bars.value_name, color=INK, parse_math=False)
+    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if bars.is_along:
-        axes.bar(places[known], bars.values[known], width=0.8, color=BAR)
-        axes.vlines(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
-        axes.axhline(0, color=EDGE, lw=0.8)
         _name_along(axes, places, names)
-        axes.set_ylabel(bars.value_name, color=INK, parse_math=False)
     else:
-        axes.barh(places[known], bars.values[known], height=0.7, color=BAR)
-        axes.hlines(places[given], bars.low[given], bars.high[given], color=INK, lw=1.3)
-        axes.axvline(0, color=EDGE, lw=0.8)
         axes.set_yticks(places, names, parse_math=False)
         axes.set_ylim(max(count, 1) - 0.4, -0.6)
-        axes.set_xlabel(bars.value_name, color=INK, parse_math=False)
-    (axes.yaxis if bars.is_along else axes.xaxis).set_major_formatter(lambda value, _: f"{value:,.10g}")
     sentences = ["Lines are 95 % intervals of the noise."] if given.any() else []
     if bars.threshold is not None:
         _draw_threshold(axes, bars.threshold, along=bars.is_along)
@@ -105,10 +107,9 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
 
 def _name_along(axes: Axes, places: npt.NDArray[np.intp], names: Sequence[str]) -> None:
     step = max(1, -(-len(names) // _MOST_NAMES))
-    axes.set_xticks(places[::step], names[::step], parse_math=False)
-    if any(len(name) > 4 for name in names[::step]):
-        for label in axes.get_xticklabels():
-            label.set(rotation=60, ha="right", rotation_mode="anchor")
+    are_long = any(len(name) > 4 for name in names[::step])
+    turned: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if are_long else {}
+    axes.set_xticks(places[::step], names[::step], parse_math=False, **turned)
 
 
 def _draw_threshold(axes: Axes, threshold: float, *, along: bool) -> None:
@@ -188,11 +189,10 @@ def draw_cascade(
         above, below = figure.subplots(2, 1, height_ratios=[1, 0.5])
         _draw_points(above, stored)
         above.set_title(title, loc="left", size=11, color=INK)
-        _draw_prices(below, prices)
     else:
         below = figure.subplots()
-        _draw_prices(below, prices)
         figure.suptitle(title, x=0.01, ha="left", size=11, color=INK)
+    _draw_prices(below, prices)
     return figure
 
 
@@ -264,24 +264,20 @@ def matplotlib_module(name: str) -> Any:
         MissingPackageError: matplotlib is not installed.
 
     """
-    try:
+    with contextlib.suppress(ImportError):
         return importlib.import_module(name)
-    except ImportError:
-        pass
     # outside the handler: what an import complains of is no part of our sentence
     raise MissingPackageError("matplotlib", "plot")
 
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure of this size in inches, which notebooks show."""
-    figure: Figure = matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained")
-    return figure
+    return cast("Figure", matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained"))
 
 
 def own_figure(width: float, height: float) -> Figure:
     """A figure that no window and no notebook knows of, to be written to a file."""
-    figure: Figure = matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    return figure
+    return cast("Figure", matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained"))
 
 
 def tidy(axes: Axes) -> None:

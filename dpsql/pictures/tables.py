@@ -69,9 +69,7 @@ def _written(value: object, digits: int | None) -> str:
             return "NULL"
         case bytes():
             return "".join(f"\\x{byte:02X}" for byte in value)
-        case bool() | str():
-            return str(value)
-        case int():
+        case int() if not isinstance(value, bool):
             return f"{value:,}"
         case float():
             return f"{value:.10g}" if digits is None else f"{value:,.{digits}f}"

@@ -113,9 +113,6 @@ class Transport:
         finally:
             connection.close()
 
-    def __repr__(self) -> str:
-        return f"Transport({self._host}:{self._port})"
-
 
 def is_loopback(host: str) -> bool:
     """Whether an address never leaves the machine."""

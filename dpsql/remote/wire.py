@@ -6,6 +6,7 @@ received is ever executed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import json
@@ -19,7 +20,7 @@ import pyarrow as pa
 from dpsql import errors
 from dpsql.answer.layout import Layout
 from dpsql.answer.result import SetReceipt
-from dpsql.errors import DpsqlError, Refusal, RemoteError, Span
+from dpsql.errors import DpsqlError, Refusal, RemoteError, Span, rebuilt
 from dpsql.session import ColumnReceipt, Receipt, Result
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -177,16 +178,11 @@ def error_of(data: Mapping[str, Any]) -> DpsqlError:
     """The error that `error_to_json` made an object of; a RemoteError where its type is not known here."""
     kind = getattr(errors, str(data.get("error")), None)
     message = str(data.get("detail") or "the server refused")
-    if not (isinstance(kind, type) and issubclass(kind, DpsqlError)):
-        return RemoteError(message)
-    try:
-        attributes = {name: _attribute(name, data[name]) for name in _ATTRIBUTES if name in data}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return RemoteError(message)
-    error = kind.__new__(kind)
-    error.args = (message,)
-    error.__dict__.update(attributes)
-    return error
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+        if isinstance(kind, type) and issubclass(kind, DpsqlError):
+            attributes = {name: _attribute(name, data[name]) for name in _ATTRIBUTES if name in data}
+            return rebuilt(kind, (message,), attributes)
+    return RemoteError(message)
 
 
 def _attribute(name: str, value: Any) -> object:

@@ -33,6 +33,7 @@ from dpsql.session.session import (
     table_identity,
 )
 from dpsql.sql.statements import DECLARATIONS
+from dpsql.state import require
 
 __all__ = [
     "CURATOR",
@@ -61,6 +62,7 @@ __all__ = [
     "plot_cascade",
     "protect_source",
     "quote",
+    "require",
     "source_identity",
     "source_place",
     "split_name",

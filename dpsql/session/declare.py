@@ -52,7 +52,7 @@ def declare(call: FunctionCall, access: StateAccess, engine: Engine) -> str:
 
 
 def _declare_analyst(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
-    name, limit = arguments.names[0].strip(), arguments.number("rho_limit")
+    name, limit = arguments.names[0].strip(), arguments.read("rho_limit", float)
     if folded(name) == CURATOR:
         raise PolicyError("the curator may be shown everything; an analyst needs a name of their own")
     before = access.read().policy().analyst(name)
@@ -69,7 +69,7 @@ def _declare_analyst(arguments: Arguments, access: StateAccess, _engine: Engine)
 
 def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
     schema = table_of(split_name(arguments.names[0]), engine)
-    version = arguments.text("version")
+    version = arguments.read("version", str)
     require_declared(schema, access)
     policy = access.read().policy()
     if policy.public_table(schema.canonical) and not engine.is_base_table(schema):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dpsql.answer.estimates import Z_95, noise_sigma
 from dpsql.answer.offer import (
     Offer,
@@ -47,8 +45,7 @@ Row = tuple[str, str, str]
 
 def describe_table(query: PrivateQuery) -> Result:
     """FROM dp_describe($$…$$): names and types of the answer's columns; reads and spends nothing."""
-    columns = {"column_name": [one.name for one in query.shown], "column_type": [one.type for one in query.shown]}
-    return Result(pa.table(columns, schema=pa.schema({name: pa.string() for name in columns})))
+    return text_table(("column_name", "column_type"), [(one.name, one.type) for one in query.shown])
 
 
 def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
@@ -158,8 +155,9 @@ def _not_chosen(query: FrameQuery) -> Iterator[tuple[str, str]]:
         sigma = count_sigma(histogram, calibration.levels[0].sigma)
         numbers = f"sigma of a count = {sigma:.9g}, 95 % half width = {Z_95 * sigma:.9g}"
         if query.total is not None:
-            levels = calibration.levels
-            noise = {level.statistic: noise_sigma(level.statistic, level.sigma, histogram) for level in levels}
+            noise = {
+                level.statistic: noise_sigma(level.statistic, level.sigma, histogram) for level in calibration.levels
+            }
             columns = [column for column in column_receipts(other, histogram, noise) if column.sigma is not None]
             numbers = "; ".join(f"sigma of {column.name} = {column.sigma:.9g}" for column in columns)
         if calibration.cut.tau is not None:
@@ -213,11 +211,11 @@ def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
         rows.append((groups, "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
     rho_nano = first.rho_nano + sum(item.rho_nano for item in items)
     price_delta = (sum(item.delta_units for item in items) + answer_delta_units(first)) / DELTA_UNITS_PER_ONE
-    price = [
+    rows += [
         ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}, or less where an answer is stored"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
     ]
-    return text_table(("section", "name", "value"), [*rows, *price])
+    return text_table(("section", "name", "value"), rows)
 
 
 def _groups_sentence(frame: Frame) -> str:

@@ -16,7 +16,6 @@ from dpsql.answer.links import link_steps, unit_column
 from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Mark, identity
-from dpsql.errors import ParseError
 from dpsql.model.environment import TableSchema
 from dpsql.session.declarations.protection import same_column
 from dpsql.session.declare import StateAccess, declare, split_name
@@ -147,7 +146,7 @@ class _FrameEngine(DuckDBEngine):
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
         """As of a table with the constraints that the view keeps by leaving rows out."""
         found = super().resolve(parts)
-        if found is None or found.canonical != self._table:
+        if not found or found.canonical != self._table:
             return found
         columns = tuple(
             dataclasses.replace(column, nullable=column.name not in self._never_null) for column in found.columns
@@ -183,8 +182,9 @@ class FrameSession:
         self, connection: duckdb.DuckDBPyConnection, access: StateAccess, terms: FrameTerms, never_null: frozenset[str],
         rows: int = 0,
     ) -> None:  # fmt: skip
-        engine = _FrameEngine(connection, terms.table, never_null, rows)
-        self._runner = StatementRunner(_StateUnderTerms(access, terms), engine)
+        self._runner = StatementRunner(
+            _StateUnderTerms(access, terms), _FrameEngine(connection, terms.table, never_null, rows)
+        )
 
     def sql(self, text: str, options: Mapping[str, object]) -> Result:
         """Run one statement, as ``Session.sql`` does."""
@@ -193,8 +193,7 @@ class FrameSession:
     def explain(self, text: str, options: Mapping[str, object]) -> Result:
         """The plan of a query, as ``FROM dp_explain(…)``; spends nothing."""
         statement = read_statement(text)
-        if not isinstance(statement, SelectStatement):
-            raise ParseError("only a SELECT has a plan")
+        assert isinstance(statement, SelectStatement)  # noqa: S101 — questions about frames are written as such
         return explain_table(*self._runner.answerable(statement, options, CURATOR))
 
     def close(self) -> None:

@@ -86,8 +86,16 @@ def _folded(name: str) -> str:
     return name.strip().translate(_ASCII_LOWER)
 
 
-def _require(*rules: tuple[bool, str]) -> None:
-    """Refuse a declaration that breaks a rule, with the message of the first one that it breaks."""
+def require(*rules: tuple[bool, str]) -> None:
+    """Refuse what breaks a rule, with the message of the first one that it breaks.
+
+    Args:
+        rules: whether each holds, and what to say where it does not.
+
+    Raises:
+        PolicyError: one does not hold.
+
+    """
     for holds, message in rules:
         if not holds:
             raise PolicyError(message)
@@ -115,7 +123,7 @@ class Unit:
     delta_conversion: float
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             (bool(self.name), "a privacy unit needs a name"),
             (
                 _is_count(self.rho_budget, least=1, most=MAX_RHO_NANO),
@@ -176,7 +184,7 @@ class ProtectedTable:
             ("min_units", self.min_units, MAX_MIN_UNITS),
             ("the rho ceiling in nano-rho", self.rho_ceiling, MAX_RHO_NANO),
         )
-        _require(
+        require(
             (bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names"),
             *(
                 (
@@ -200,7 +208,7 @@ class ProtectedTable:
         )
         if self.rho_window is not None:
             low, high = self.rho_window
-            _require(
+            require(
                 (
                     _is_count(low, least=1, most=MAX_RHO_NANO) and _is_count(high, least=low + 1, most=MAX_RHO_NANO),
                     f"the rho window of table {self.table!r} needs a lower level and a higher one",
@@ -235,7 +243,7 @@ class Link:
     parent_columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             (
                 0 < len(self.columns) == len(self.parent_columns),
                 f"a link of table {self.table!r} needs as many columns as the key of {self.parent!r}",
@@ -252,7 +260,7 @@ class ClearedAnalyst:
     rho_limit: int | None
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             (bool(self.name), "an analyst needs a name"),
             (
                 self.rho_limit is None or _is_count(self.rho_limit, least=1, most=MAX_RHO_NANO),
@@ -292,7 +300,7 @@ class PublicTable:
     decision: str | None = None
 
     def __post_init__(self) -> None:
-        _require((bool(self.table), "a public table needs a name"))
+        require((bool(self.table), "a public table needs a name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +318,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         place = f"{self.table!r}.{self.column!r}"
-        _require(
+        require(
             (bool(self.table and self.column), "a domain needs a table and a column"),
             (
                 any(known is not None for known in (self.bounds, self.keys, self.keys_from)),
@@ -319,20 +327,20 @@ class Domain:
         )
         if self.bounds is not None:
             low, high = self.bounds
-            _require(
+            require(
                 (
                     low < high and math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low),
                     f"the bounds of {place} must be finite, with the lower one below the upper one",
                 )
             )
         if self.keys is not None:
-            _require(
+            require(
                 (self.keys_from is None, f"the keys of {place} come from a list or a table, not from both"),
                 (bool(self.keys), f"the list of keys of {place} is empty"),
                 (len(set(self.keys)) == len(self.keys), f"the list of keys of {place} repeats a key"),
             )
         if self.keys_from is not None:
-            _require((all(self.keys_from), f"the keys of {place} need a table and a column"))
+            require((all(self.keys_from), f"the keys of {place} need a table and a column"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpsql.errors import PolicyError
-from dpsql.session import TABLE_RULES, quote, split_name, text_literal
+from dpsql.session import TABLE_RULES, quote, require, split_name, text_literal
 
 Node = Mapping[str, Any]
 
@@ -26,34 +25,6 @@ _DOMAIN = ("bounds", "keys", "keys_from")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _NOT_ARGUMENTS = ("units", "public", "link", "version")
 _BETWEEN = ("view", "ephemeral")
-
-
-@dataclass(frozen=True, slots=True)
-class TableDeclarations:
-    """What is declared of one table.
-
-    Attributes:
-        name: quoted, as dbt writes it.
-        call: ``CALL dp_protect(…``, ``dp_link`` or ``dp_public`` without its end; None where another one declared it.
-        version: the version that it has, None where the project does not name one.
-        domains: ``CALL dp_domain(…)`` of its columns.
-
-    """
-
-    name: str
-    call: str | None
-    version: str | None
-    domains: tuple[str, ...]
-
-    def statements(self, current: str | None) -> Iterator[str]:
-        """The statements, where ``current`` is the version that the table has now, None if it is not declared."""
-        is_declared = current is not None or self.call is None
-        if self.call is not None:
-            first = "" if is_declared or self.version is None else f", version := {literal(self.version)}"
-            yield f"{self.call}{first})"
-        if is_declared and self.version not in (None, current):
-            yield f"CALL dp_new_version({literal(self.name)}, version := {literal(self.version)})"
-        yield from self.domains
 
 
 def declarations(
@@ -74,11 +45,10 @@ def declarations(
 
     """
     nodes = {**graph["nodes"], **graph["sources"]}
-    found: dict[str, TableDeclarations] = {}
+    found: dict[str, Iterator[str]] = {}
     for unique_id in depends_on:
-        _collect(unique_id, nodes, found, ())
-    of_tables = (table.statements(version_of(table.name)) for table in found.values())
-    return itertools.chain(_units(nodes), itertools.chain.from_iterable(of_tables))
+        _collect(unique_id, nodes, found, version_of, ())
+    return itertools.chain(_units(nodes), *found.values())
 
 
 def deferred(graph: Mapping[str, Any], is_elsewhere: Callable[[str, str], bool]) -> Mapping[str, Any]:
@@ -149,9 +119,13 @@ def _units(nodes: Mapping[str, Node]) -> tuple[str, ...]:
 
 
 def _collect(
-    unique_id: str, nodes: Mapping[str, Node], found: dict[str, TableDeclarations], above: tuple[str, ...]
+    unique_id: str,
+    nodes: Mapping[str, Node],
+    found: dict[str, Iterator[str]],
+    version_of: Callable[[str], str | None],
+    above: tuple[str, ...],
 ) -> None:
-    """Add what is declared of a node after what that needs."""
+    """Add the statements of a node after those that it needs; each is made when it is asked for."""
     node = nodes.get(unique_id)
     if node is None or unique_id in found:
         return
@@ -159,12 +133,15 @@ def _collect(
         raise PolicyError(f"{node['name']}: links and lists of keys lead back to where they came from")
     above = (*above, unique_id)
     dp = {name: value for name, value in _meta(node, unique_id).items() if name != "units"}
-    columns = {name: _meta(column, f"{unique_id}.{name}") for name, column in (node.get("columns") or {}).items()}
-    columns = {name: declared for name, declared in columns.items() if declared}
+    columns = {
+        name: declared
+        for name, column in (node.get("columns") or {}).items()
+        if (declared := _meta(column, f"{unique_id}.{name}"))
+    }
     if not dp and not columns:
         if (node.get("config") or {}).get("materialized") in _BETWEEN:
             for parent in node["depends_on"]["nodes"]:
-                _collect(parent, nodes, found, above)
+                _collect(parent, nodes, found, version_of, above)
         return
     name = node.get("relation_name")
     if not name:
@@ -178,39 +155,65 @@ def _collect(
         other = _named_node(table, nodes)
         if other is None:
             return written
-        _collect(other, nodes, found, above)
+        _collect(other, nodes, found, version_of, above)
         return f"{nodes[other]['relation_name']}.{quote(column)}"
 
     call = _table_call(node, name, dp, place)
     domains = []
     for column, declared in columns.items():
-        given = dict(declared)
-        if "keys_from" in given:
-            given["keys_from"] = place(given["keys_from"], "keys_from")
+        given = {key: place(value, key) if key == "keys_from" else value for key, value in declared.items()}
         domains.append(f"CALL dp_domain({literal(name)}, {literal(column)}{_named(given)}{_removed(_DOMAIN, given)})")
-    found[unique_id] = TableDeclarations(name, call, _version(node, dp), tuple(domains))
+    found[unique_id] = _statements(name, call, _version(node, dp), domains, version_of)
+
+
+def _statements(
+    name: str, call: str | None, version: str | None, domains: Sequence[str], version_of: Callable[[str], str | None]
+) -> Iterator[str]:
+    """The statements of one table.
+
+    Args:
+        name: quoted, as dbt writes it.
+        call: ``CALL dp_protect(…``, ``dp_link`` or ``dp_public`` without its end; None where another one declared it.
+        version: the version that it has, None where the project does not name one.
+        domains: ``CALL dp_domain(…)`` of its columns.
+        version_of: the version that a table has when this is asked, None for one that is not declared.
+
+    """
+    current = version_of(name)
+    is_declared = current is not None or call is None
+    if call is not None:
+        first = "" if is_declared or version is None else f", version := {literal(version)}"
+        yield f"{call}{first})"
+    if is_declared and version not in (None, current):
+        yield f"CALL dp_new_version({literal(name)}, version := {literal(version)})"
+    yield from domains
 
 
 def _table_call(node: Node, name: str, dp: Mapping[str, Any], place: Callable[[object, str], str]) -> str | None:
     public, link = dp.get("public", False), dp.get("link")
     arguments = {key: value for key, value in dp.items() if key not in _NOT_ARGUMENTS}
-    if not isinstance(public, bool):
-        raise PolicyError(f"{node['name']}: public takes true or false")
-    if public and (link is not None or set(arguments) - {"public_by_decision"}):
-        raise PolicyError(f"{node['name']}: a public table has no unit and no rules of one")
+    require(
+        (isinstance(public, bool), f"{node['name']}: public takes true or false"),
+        (
+            not public or (link is None and set(arguments) <= {"public_by_decision"}),
+            f"{node['name']}: a public table has no unit and no rules of one",
+        ),
+    )
     if public:
         return f"CALL dp_public({literal(name)}{_named(arguments)}"
     if link is not None:
         if not isinstance(link, Mapping) or set(link) != {"columns", "parent"}:
-            raise PolicyError(f"{node['name']}: link takes columns and parent, as in {_LINK}")
+            raise PolicyError(
+                f"{node['name']}: link takes columns and parent, as in "
+                "link: {columns: visit_id, parent: visits.visit_id}"
+            )
         keys = link["parent"] if isinstance(link["parent"], list) else [link["parent"]]
         parents = [place(key, "parent of link") for key in keys]
-        place_of_rows = f"{literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}"
-        return f"CALL dp_link({place_of_rows}{_named(arguments)}{_removed(_SETTINGS, arguments)}"
+        return (
+            f"CALL dp_link({literal(name)}, {literal(link['columns'])}, parent := {literal(parents)}"
+            f"{_named(arguments)}{_removed(_SETTINGS, arguments)}"
+        )
     return f"CALL dp_protect({literal(name)}{_named(arguments)}{_removed(_SETTINGS, arguments)}" if arguments else None
-
-
-_LINK = "link: {columns: visit_id, parent: visits.visit_id}"
 
 
 def _version(node: Node, dp: Mapping[str, Any]) -> str | None:
@@ -238,8 +241,11 @@ def _named(arguments: Mapping[str, Any]) -> str:
     for name in arguments:
         if not re.fullmatch(r"[A-Za-z_]+", str(name)):
             raise PolicyError(f"meta.dp has no argument {name!r}")
-    values = {name: value if name in _TEXTS else number(value) for name, value in arguments.items()}
-    return "".join(f", {name} := {literal(value)}" for name, value in values.items() if value is not None)
+    return "".join(
+        f", {name} := {literal(value if name in _TEXTS else number(value))}"
+        for name, value in arguments.items()
+        if value is not None
+    )
 
 
 def _removed(settings: tuple[str, ...], given: Mapping[str, Any]) -> str:

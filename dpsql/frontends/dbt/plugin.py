@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import os
 import tempfile
 import threading
@@ -118,8 +117,11 @@ class Plugin(BasePlugin):
         )
         _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
-        charged = f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
-        price = "as stored, rho 0" if receipt.reused else charged
+        price = (
+            "as stored, rho 0"
+            if receipt.reused
+            else f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
+        )
         return {"sql": f"SELECT * FROM {RELEASE}", "message": f"{receipt.mechanism}, {price}"}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,8 +130,9 @@ class Plugin(BasePlugin):
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
         with self._session() as session:
-            statements = list(_declarations(session, graph, model))
-            return session.rehearse(statements, model["compiled_code"], **_options(model["config"]))
+            return session.rehearse(
+                tuple(_declarations(session, graph, model)), model["compiled_code"], **_options(model["config"])
+            )
 
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
         with self._session() as session:
@@ -152,8 +155,10 @@ class Plugin(BasePlugin):
         receipt = json.loads(path.read_text(encoding="utf-8"))["receipt"]
         half_widths = {one["name"]: one["half_width_95"] for one in receipt["columns"]}
         if column not in half_widths:
-            listed = ", ".join(half_widths) or "none"
-            raise NoReceiptError(f"model {name!r} has no column {column!r} that is one aggregate; it has {listed}")
+            raise NoReceiptError(
+                f"model {name!r} has no column {column!r} that is one aggregate; it has "
+                f"{', '.join(half_widths) or 'none'}"
+            )
         if half_widths[column] is None:
             raise NoReceiptError(
                 f"the error of {column!r} differs by row; have dp_interval_low({column}) and "
@@ -270,8 +275,11 @@ def _version(session: Session, name: str) -> str | None:
 
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a model, of all that its config holds."""
-    given = {name: config[name] for name in OPTION_NAMES if config.get(name) is not None}
-    return {name: value if name in _TEXT_OPTIONS else number(value) for name, value in given.items()}
+    return {
+        name: value if name in _TEXT_OPTIONS else number(value)
+        for name in OPTION_NAMES
+        if (value := config.get(name)) is not None
+    }
 
 
 def _receipt_path(unique_id: str) -> Path:
@@ -279,22 +287,10 @@ def _receipt_path(unique_id: str) -> Path:
 
 
 def _write(path: Path, paper: object) -> None:
-    """Write a file in one step."""
+    """Write a file in one step. JSON has no word for NaN and infinity: they are written as text."""
+    finite = json.loads(json.dumps(paper), parse_constant=lambda name: str(float(name)))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, suffix=".json")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(_finite(paper), file, indent=2, allow_nan=False)
+        json.dump(finite, file, indent=2, allow_nan=False)
     Path(unfinished).replace(path)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no word for NaN and infinity: they are written as text."""
-    match value:
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {name: _finite(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_finite(one) for one in value]
-        case _:
-            return value

@@ -29,16 +29,18 @@ from dpsql.session import (
     budgeted,
     folded,
     protect_source,
+    require,
     source_identity,
     source_place,
     split_name,
+    text_literal,
 )
 
 _PROCESS_STATE = ProcessState()
 _numbers = itertools.count(1)
-# reentrant: a frame may be collected, and forgotten, while another one is remembered
-_lock = threading.RLock()
-_own: dict[int, tuple[weakref.ref[Frame], str]] = {}
+_lock = threading.Lock()
+# frames that are a source of their own, by the source's name, as long as they live
+_own: weakref.WeakValueDictionary[str, Frame] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,12 @@ class PrivacyUnit:
     separate_people: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise PolicyError("a privacy unit needs a name, as in dpsql.unit('patient', column='patient_id')")
-        if self.state is not None and self.source is None:
-            raise PolicyError("a state file knows frames by the table they hold: add source='visits'")
-        if self.version is not None and self.source is None:
-            raise PolicyError("a version is one of a source: add source='visits'")
+        has_source = self.source is not None
+        require(
+            (bool(self.name), "a privacy unit needs a name, as in dpsql.unit('patient', column='patient_id')"),
+            (self.state is None or has_source, "a state file knows frames by the table they hold: add source='visits'"),
+            (self.version is None or has_source, "a version is one of a source: add source='visits'"),
+        )
         if self.source is not None and len(split_name(self.source)) > 2:
             raise PolicyError(f"source is 'table' or 'schema.table', not {self.source!r}")
         if self.epsilon_budget is not None or self.delta_budget is not None:
@@ -96,17 +98,19 @@ class PrivacyUnit:
 
     def budget(self) -> pd.DataFrame:
         """Budget, spent and left, as ``FROM dp_budget('…')`` tells it."""
-        return self._look(f"FROM dp_budget('{self.name.replace(chr(39), chr(39) * 2)}')").df()
+        return self._look(f"FROM dp_budget({text_literal(self.name)})").df()
 
     def releases(self) -> pd.DataFrame:
         """What was released from this ledger, at what price."""
         return self._look("FROM dp_releases()").df()
 
     def _look(self, text: str) -> Result:
-        with self.access() as access, duckdb.connect(":memory:") as connection:
-            session = FrameSession(connection, access, FrameTerms(""), frozenset())
-            with contextlib.closing(session):
-                return session.sql(text, {})
+        with (
+            self.access() as access,
+            duckdb.connect(":memory:") as connection,
+            contextlib.closing(FrameSession(connection, access, FrameTerms(""), frozenset())) as session,
+        ):
+            return session.sql(text, {})
 
     def access(self) -> contextlib.AbstractContextManager[StateAccess]:
         """The state, for one question.
@@ -175,21 +179,12 @@ def source_of(frame: Frame, unit: PrivacyUnit) -> str:
     """
     if unit.source is not None:
         return unit.source
-    place = id(frame)
     with _lock:
-        known = _own.get(place)
-        if known is None or known[0]() is not frame:
+        source = next((name for name, known in _own.items() if known is frame), None)
+        if source is None:
             source = f"frame #{next(_numbers)}"
-            known = (weakref.ref(frame, lambda _: _forget(place, source)), source)
-            _own[place] = known
-    return known[1]
-
-
-def _forget(place: int, source: str) -> None:
-    with _lock:
-        # another frame may have its place in memory by now
-        if place in _own and _own[place][1] == source:
-            del _own[place]
+            _own[source] = frame
+    return source
 
 
 def declared_policy(unit: PrivacyUnit, name: str, frame: Frame, access: StateAccess) -> SourcePolicy:
@@ -224,9 +219,8 @@ def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
             f"privacy unit {unit.name!r} has no budget yet; say what it may spend in all, as in "
             f"dpsql.unit({unit.name!r}, column={unit.column or unit.name!r}, epsilon_budget=3, delta_budget=1e-6)"
         )
-    if known is None or unit.epsilon_budget is None:
-        return
-    if known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
+    named = unit.epsilon_budget is not None
+    if known and named and known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
         raise PolicyError(
             f"privacy unit {unit.name!r} has another budget than epsilon_budget={unit.epsilon_budget!r}, "
             f"delta_budget={unit.delta_budget!r}; leave them out to use it, or change it with CALL dp_unit"
@@ -234,28 +228,32 @@ def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
 
 
 def _require_agreement(unit: PrivacyUnit, source: SourcePolicy, owner: str) -> None:
-    if source.policy.unit(unit.name) != source.policy.unit(owner):
-        raise PolicyError(
-            f"the rows of {source.name!r} belong to privacy unit {owner!r}, which never changes: write "
-            f"dpsql.unit({owner!r}, …)"
-        )
-    if source.is_linked:
-        raise PolicyError(
-            f"rows of {source.name!r} find their privacy unit through another table, which a frame is without; ask in "
-            "SQL, on the database"
-        )
     column = source.unit_column
-    if unit.column is not None and folded(unit.column) != folded(column):
-        raise PolicyError(f"the unit column of {source.name!r} is {column!r}, not {unit.column!r}; leave column out")
+    require(
+        (
+            source.policy.unit(unit.name) == source.policy.unit(owner),
+            f"the rows of {source.name!r} belong to privacy unit {owner!r}, which never changes: write "
+            f"dpsql.unit({owner!r}, …)",
+        ),
+        (
+            not source.is_linked,
+            f"rows of {source.name!r} find their privacy unit through another table, which a frame is without; ask in "
+            "SQL, on the database",
+        ),
+        (
+            unit.column is None or folded(unit.column) == folded(column),
+            f"the unit column of {source.name!r} is {column!r}, not {unit.column!r}; leave column out",
+        ),
+    )
 
 
 def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: StateAccess) -> None:
     """Declare the unit, where it is new, and the source, of which only names and types of columns are looked at."""
     if unit.state is not None and unit.column is None:
-        names = ", ".join(repr(one.table) for one in source.policy.tables) or "none"
         raise PolicyError(
-            f"{source.name!r} is not protected in {str(unit.state)!r} (protected: {names}); to protect it, say whose "
-            f"rows they are: dpsql.unit({unit.name!r}, column='patient_id', …)"
+            f"{source.name!r} is not protected in {str(unit.state)!r} (protected: "
+            f"{', '.join(repr(one.table) for one in source.policy.tables) or 'none'}); to protect it, say whose rows "
+            f"they are: dpsql.unit({unit.name!r}, column='patient_id', …)"
         )
     column = require_column(frame, unit.column or unit.name, "the unit column")
     with contextlib.closing(open_database()) as connection:

@@ -91,14 +91,13 @@ class Question:
             with contextlib.closing(session), _in_words_of_pandas():
                 return (session.explain if explain else session.sql)(text, options), measures
 
-    def names(self, measure: Measure) -> tuple[str, ...]:
-        """What the columns of a measure are called."""
+    def columns(self, measures: Sequence[Measure]) -> list[tuple[str, Measure | None]]:
+        """The columns beside the keys: each name with its measure, None for the end of an interval."""
         ends = ("_low", "_high") if self.form.intervals else ()
-        return (measure.name, *(measure.name + end for end in ends))
+        return [pair for one in measures for pair in ((one.name, one), *((one.name + end, None) for end in ends))]
 
     def _require_names(self, measures: Sequence[Measure]) -> None:
-        names = [name for measure in measures for name in self.names(measure)]
-        names += [] if self.form.as_index else self.keys
+        names = [*(name for name, _ in self.columns(measures)), *(() if self.form.as_index else self.keys)]
         doubled = [name for name in names if names.count(name) > 1]
         if doubled:
             raise PolicyError(f"the answer would have two columns {doubled[0]!r}; name one otherwise")
@@ -128,9 +127,12 @@ class Question:
         }
         private = [key for key, known in domains.items() if known is None or not (known.keys or known.keys_from)]
         if self.listed is None and not self.observed and private:
-            message = f"observed=False shows every value of {', '.join(private)}, and categories come from the data."
-            hint = "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out."
-            raise UnsupportedQueryError([Refusal("public_keys_missing", message, hint)])
+            refusal = Refusal(
+                "public_keys_missing",
+                f"observed=False shows every value of {', '.join(private)}, and categories come from the data.",
+                "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out.",
+            )
+            raise UnsupportedQueryError([refusal])
         for key, known in domains.items():
             if known is not None and known.keys_from is not None and not private:
                 raise PolicyError(

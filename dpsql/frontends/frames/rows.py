@@ -66,8 +66,8 @@ def require_column(frame: Frame, name: object, role: str) -> str:
         )
     if isinstance(frame, pd.DataFrame) and name in frame.index.names:
         raise SchemaError(f"{role} {name!r} is a level of the index.", hint="Write df.reset_index().dp.groupby(…).")
-    alike = difflib.get_close_matches(folded(name), [folded(one) for one in known], n=1)
-    near = next((one for one in known if alike and folded(one) == alike[0]), None)
+    spelled = {folded(one): one for one in known}
+    near = next((spelled[one] for one in difflib.get_close_matches(folded(name), spelled, n=1)), None)
     if near is not None and folded(near) == folded(name) and near != name:
         raise SchemaError(f"{role} {name!r} is not there.", hint=f"Write {near!r}.")
     names = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
@@ -90,10 +90,11 @@ def require_key(frame: Frame, name: object) -> str:
     key = require_column(frame, name, "the key")
     empty = without_rows(frame)
     try:
-        if isinstance(empty, pd.DataFrame):
-            kind = pa.array(empty[key], from_pandas=True).type
-        else:
-            kind = arrow_schema(empty.select([key])).field(0).type
+        kind = (
+            pa.array(empty[key], from_pandas=True).type
+            if isinstance(empty, pd.DataFrame)
+            else arrow_schema(empty.select([key])).field(0).type
+        )
     except (TypeError, ValueError, NotImplementedError):
         # without a type in Arrow; what reads it says so
         return key
@@ -286,23 +287,18 @@ def _overflows(kind: pa.DataType) -> bool:
 
 def _are_texts(values: Iterable[object]) -> bool:
     """Whether all are plain texts or None. A text with half a character is none."""
-    if not set(map(type, values)) <= {str, type(None)}:
-        return False
-    try:
-        pa.array(values, pa.large_string())
-    except (UnicodeEncodeError, pa.ArrowException):
-        return False
-    return True
+    with contextlib.suppress(UnicodeEncodeError, pa.ArrowException):
+        if set(map(type, values)) <= {str, type(None)}:
+            pa.array(values, pa.large_string())
+            return True
+    return False
 
 
 def _text(value: object) -> str | None:
     """What ``str`` says; None for what is missing, and for what has no text."""
-    if is_missing(value):
-        return None
-    try:
-        return str(value).encode().decode()
-    except Exception:
-        return None
+    with contextlib.suppress(Exception):
+        return None if is_missing(value) else str(value).encode().decode()
+    return None
 
 
 def is_missing(value: object) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -206,15 +206,7 @@ def _plain(value: object) -> object:
 
 def _literal(value: object) -> str:
     """SQL of a value; texts of everything but NULL, which are cast to the type of the key column."""
-    match value:
-        case None:
-            return "NULL"
-        case dt.datetime():
-            return text_literal(value.isoformat(sep=" "))
-        case float():
-            return text_literal(repr(value))
-        case _:
-            return text_literal(str(value))
+    return "NULL" if value is None else text_literal(str(value))
 
 
 _SIGNED = {f"uint{bits}": "int64" for bits in (8, 16, 32, 64)} | {f"UInt{bits}": "Int64" for bits in (8, 16, 32, 64)}
@@ -244,9 +236,6 @@ class ReceiptRecord(dict[str, Any]):
     def __init__(self, receipt: Receipt) -> None:
         super().__init__(dataclasses.asdict(receipt))
         self._text = str(receipt)
-
-    def __str__(self) -> str:
-        return self._text
 
     def __repr__(self) -> str:
         return self._text
@@ -364,8 +353,7 @@ def ordered_keys(keys: pa.Table) -> pd.DataFrame:
     for place, field in enumerate(keys.schema):
         if field.type == pa.time64("ns"):
             keys = keys.set_column(place, field.name, keys.column(place).cast(pa.time64("us"), safe=False))
-    ordered: pd.DataFrame = keys.to_pandas()
-    return ordered
+    return cast("pd.DataFrame", keys.to_pandas())
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -136,8 +136,9 @@ def _endpoint(route: Described, count: Count) -> Callable[[Request], Awaitable[R
             # its text may quote what was asked or found
             logger.error("%s %s failed with %s", request.method, route.path, type(error).__name__)
             response = Problem(500, EngineError("the server failed")).response()
-        analyst = getattr(request.state, "analyst", "-")
-        logger.info("%s %s %d %s", request.method, route.path, response.status_code, analyst)
+        logger.info(
+            "%s %s %d %s", request.method, route.path, response.status_code, getattr(request.state, "analyst", "-")
+        )
         count(request.method, route.path, response.status_code)
         return response
 

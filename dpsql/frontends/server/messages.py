@@ -77,13 +77,8 @@ class Problem(Exception):  # noqa: N818 — the name of RFC 9457
 
     def response(self) -> JSONResponse:
         """The body says what an error of this package says, and nothing of the server."""
-        body = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            **error_to_json(self.error),
-        }
-        return JSONResponse(body, self.status, self.headers, media_type=PROBLEM)
+        kind = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        return JSONResponse({**kind, **error_to_json(self.error)}, self.status, self.headers, media_type=PROBLEM)
 
 
 def problem_of(error: DpsqlError) -> Problem:
@@ -238,13 +233,12 @@ def format_asked(request: Request) -> str:
         Problem: Accept allows none of them (406).
 
     """
-    wanted = []
-    for place, one in enumerate(request.headers.get("accept", "*/*").split(",")):
-        kind, *parameters = (part.strip().lower() for part in one.split(";"))
-        wanted.append((-_weight(parameters), place, kind))
-    for weight, _, kind in sorted(wanted):
+    accepted = request.headers.get("accept", "*/*").lower().split(",")
+    # of one weight, what is named first
+    for one in sorted(filter(_weight, accepted), key=_weight, reverse=True):
+        kind = one.partition(";")[0].strip()
         for name, media_type in FORMATS.items():
-            if weight and kind in (media_type, "*/*", f"{media_type.partition('/')[0]}/*"):
+            if kind in (media_type, "*/*", f"{media_type.partition('/')[0]}/*"):
                 return name
     raise Problem(406, RemoteError(f"answers come as {', '.join(FORMATS.values())}"))
 
@@ -261,7 +255,8 @@ def format_named(name: str) -> str:
     return name
 
 
-def _weight(parameters: list[str]) -> float:
+def _weight(accepted: str) -> float:
+    parameters = map(str.strip, accepted.split(";")[1:])
     found = next((one[2:] for one in parameters if one.startswith("q=")), "1")
     return float(found) if re.fullmatch(r"[01](\.\d{0,3})?", found) else 0.0
 

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import h11
 import uvicorn
@@ -50,11 +49,11 @@ async def serve(
     """
     metrics, certificate = Metrics(), doors.certificate
     queries = Queries(session, settings, metrics)
-    of_analysts = AnalystRoutes(queries, doors.analysts.tokens, settings)
-    runtime = [(doors.analysts, application(of_analysts.routes, metrics.requested))]
+    of_analysts = AnalystRoutes(queries, doors.analysts.tokens, settings).routes
+    runtime = [(doors.analysts, application(of_analysts, metrics.requested))]
     if doors.curator is not None:
-        of_curator = CuratorRoutes(session, queries, metrics, doors.curator.tokens)
-        runtime.append((doors.curator, application(of_curator.routes, lambda *_: None)))
+        of_curator = CuratorRoutes(session, queries, metrics, doors.curator.tokens).routes
+        runtime.append((doors.curator, application(of_curator, lambda *_: None)))
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(_listening(door.address)) for door, _ in runtime]
         servers = [_Server(_config(app, certificate, settings.body_seconds)) for _, app in runtime]
@@ -133,10 +132,8 @@ def timed_protocol(seconds: float) -> type[H11Protocol]:
     """HTTP/1.1 for uvicorn; headers have this long to be here whole, and a body after them."""
 
     class TimedProtocol(H11Protocol):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            self._part: object = None
-            self._limit: asyncio.TimerHandle | None = None
+        _part: object = None
+        _limit: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
             super().connection_made(transport)

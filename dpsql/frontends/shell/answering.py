@@ -73,18 +73,16 @@ class Helper:
     def serve(self) -> None:
         """Answer until the shell is gone."""
         self._channel.send("V", number(PROTOCOL))
-        while True:
-            try:
+        with contextlib.suppress(EOFError):
+            while True:
                 kind, body = self._channel.receive()
-            except EOFError:
-                return
-            try:
-                self._answer(kind, BodyReader(body))
-            except DpsqlError as error:
-                self._channel.send("E", text(str(error)))
-            except Exception:
-                # its text may quote rows
-                self._channel.send("E", text(str(EngineError("a step of the answer failed"))))
+                try:
+                    self._answer(kind, BodyReader(body))
+                except DpsqlError as error:
+                    self._channel.send("E", text(str(error)))
+                except Exception:
+                    # its text may quote rows
+                    self._channel.send("E", text(str(EngineError("a step of the answer failed"))))
 
     def _answer(self, kind: str, body: BodyReader) -> None:
         if kind == "B":
@@ -129,8 +127,7 @@ class Helper:
     def _own(self) -> Callable[[str], Result]:
         """The shell's own database, with its state file."""
         named = os.environ.get(STATE_VARIABLE)
-        path = self._connection.path()
-        return sql_on(self._connection, Path(named) if named else state_beside(path or ""))
+        return sql_on(self._connection, Path(named) if named else state_beside(self._connection.path()))
 
 
 class ShellConnection:
@@ -148,10 +145,10 @@ class ShellConnection:
         ((database, schema),) = self.rows(_HOME, "SELECT current_database(), current_schema()")
         return str(database), str(schema)
 
-    def path(self) -> str | None:
-        """The file of the shell's database; None for one in memory."""
+    def path(self) -> str:
+        """The file of the shell's database; empty for one in memory."""
         ((path,),) = self.rows(_HOME, "SELECT path FROM duckdb_databases() WHERE database_name = current_database()")
-        return path or None
+        return str(path or "")
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[_ShellCursor]:
@@ -233,15 +230,11 @@ class ShellConnection:
         if kind == "X":
             raise duckdb.Error(BodyReader(body).text())
 
-    def drop(self, name: str) -> None:
-        """Drop a temporary table of the pinned connection."""
-        self.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
 
-
+@dataclass(frozen=True, eq=False, repr=False)
 class _ShellCursor:
-    def __init__(self, connection: ShellConnection) -> None:
-        self._connection = connection
-        self._offered: list[str] = []
+    _connection: ShellConnection
+    _offered: list[str] = field(default_factory=list)
 
     def rows(self, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         # without parameters a question mark is part of a name
@@ -275,7 +268,7 @@ class _ShellCursor:
 
     def close(self) -> None:
         for name in self._offered:
-            self._connection.drop(name)
+            self._connection.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
 
 
 def read_call(body: BodyReader) -> Call:

@@ -14,6 +14,7 @@ from dpsql.state import RememberedTable, State, rho_nano_down
 
 _T = TypeVar("_T")
 
+_NOUNS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "TRUE or FALSE"}
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
@@ -87,27 +88,19 @@ class Arguments:
         """Whether one of these arguments is there, with a value or as NULL."""
         return any(name in self._call.named for name in names)
 
-    def text(self, name: str) -> str | None:
-        """Text, None where there is none."""
-        return self._read(name, str, "text in quotes")
-
-    def whole(self, name: str) -> int | None:
-        """A whole number, None where there is none."""
-        return self._read(name, int, "a whole number")
-
-    def number(self, name: str) -> float | None:
-        """A number, None where there is none."""
+    def read(self, name: str, kind: type[_T]) -> _T | None:
+        """A value of this type, None where there is none; a whole number is a number, too."""
         value = self._values.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        return self._read(name, float, "a number")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if value is None or (isinstance(value, kind) and isinstance(value, bool) == (kind is bool)):
+            return value
+        raise PolicyError(f"{name} takes {_NOUNS[kind]}")
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """TRUE or FALSE, and the default where neither is said."""
-        value = self._values.get(name, default)
-        if isinstance(value, bool):
-            return value
-        raise PolicyError(f"{name} takes TRUE or FALSE")
+        said = self.read(name, bool)
+        return default if said is None else said
 
     def pair(self, name: str) -> tuple[float, float] | None:
         """Two numbers, None where there are none."""
@@ -135,13 +128,15 @@ class Arguments:
         """
         if not before:
             return {}
-        gone = {name for name, other in instead.items() if self.has(other)}
-        stays = (field for name, field in fields.items() if name not in gone and not self.names_any(name))
-        return {field: getattr(before, field) for field in stays}
+        return {
+            field: getattr(before, field)
+            for name, field in fields.items()
+            if not (self.names_any(name) or (name in instead and self.has(instead[name])))
+        }
 
     def version(self) -> str:
         """The version that the declaration names; empty where it leaves the version as it is."""
-        version = self.text("version")
+        version = self.read("version", str)
         if version == "":
             raise PolicyError("version takes a name, as in version := '2026-11'")
         return version or ""
@@ -151,14 +146,6 @@ class Arguments:
         for name in names:
             if self.removes(name):
                 raise PolicyError(f"{name} cannot be removed; leave it out to keep it as it is")
-
-    def _read(self, name: str, kind: type[_T], noun: str) -> _T | None:
-        if not self.has(name):
-            return None
-        value = self._values[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise PolicyError(f"{name} takes {noun}")
-        return value
 
 
 def rho_nano(rho: float | None) -> int | None:
@@ -211,8 +198,9 @@ def column_of(schema: TableSchema, name: str) -> Column:
     """
     column = schema.column(name)
     if not column:
-        names = ", ".join(c.name for c in schema.columns)
-        raise PolicyError(f"table {schema.canonical!r} has no column {name!r}; it has {names}")
+        raise PolicyError(
+            f"table {schema.canonical!r} has no column {name!r}; it has {', '.join(one.name for one in schema.columns)}"
+        )
     return column
 
 
@@ -236,5 +224,8 @@ def require_declared(schema: TableSchema, access: StateAccess) -> None:
 
 def remember(schema: TableSchema, state: State) -> None:
     """Keep the columns of a protected table, for plans once it is dropped."""
-    columns = tuple((column.name, column.type, column.nullable) for column in schema.columns)
-    state.remember(RememberedTable(schema.canonical, columns))
+    state.remember(
+        RememberedTable(
+            schema.canonical, tuple((column.name, column.type, column.nullable) for column in schema.columns)
+        )
+    )

@@ -22,6 +22,7 @@ protected one. A copy of a protected table under other names looks like any tabl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import glob
 import operator
 import os
@@ -61,39 +62,7 @@ def require_no_looser(noun: str, changes: Sequence[str], *, replace: bool) -> No
 
 
 # Of two values, before and after.
-_rises, _falls = operator.lt, operator.gt
-
-
-def _widens(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    return after[0] < before[0] or after[1] > before[1]
-
-
-def _differs(before: str, after: str) -> bool:
-    return folded(before) != folded(after)
-
-
-def _never(_before: object, _after: object) -> bool:
-    return False
-
-
-def _number(amount: float) -> str:
-    return f"{amount:.9g}"
-
-
-def _rho(nano: int) -> str:
-    return _number(nano / NANO_PER_RHO)
-
-
-def _delta(units: int) -> str:
-    return _number(units / DELTA_UNITS_PER_ONE)
-
-
-def _bounds(pair: tuple[float, float]) -> str:
-    return f"[{', '.join(map(_number, pair))}]"
-
-
-def _rho_window(pair: tuple[int, int]) -> str:
-    return f"[{', '.join(map(_rho, pair))}]"
+_rises = operator.lt
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,50 +72,64 @@ class Setting:
     Attributes:
         name: as the curator says it.
         field: where the declaration keeps it; None stands there where it is not declared.
-        is_looser: whether the second of two values protects less than the first.
-        text: a value as people read it.
+        is_looser: whether the second of two values protects less than the first; by default only a removal does.
+        units: how many the declaration keeps of one that the curator says.
 
     """
 
     name: str
     field: str
-    is_looser: Callable[[Any, Any], bool]
-    text: Callable[[Any], str]
+    is_looser: Callable[[Any, Any], bool] = lambda _before, _after: False
+    units: int = 1
 
     def changes(self, before: object, after: object | None) -> Iterator[str]:
         """The change, where it protects less: so does a setting that is removed, and never one that is new."""
-        old = getattr(before, self.field)
-        new = getattr(after, self.field) if after else None
-        if old is None:
-            return
-        if new is None or self.is_looser(old, new):
-            yield f"{self.name} from {self.text(old)} to {'none' if new is None else self.text(new)}"
+        old, new = getattr(before, self.field), getattr(after, self.field, None)
+        if old is not None and (new is None or self.is_looser(old, new)):
+            yield f"{self.name} from {self.text(old)} to {self.text(new)}"
+
+    def text(self, value: Any) -> str:
+        """A value as people read it."""
+        match value:
+            case None:
+                return "none"
+            case str():
+                return value
+            case tuple():
+                return f"[{', '.join(map(self.text, value))}]"
+        return f"{value / self.units:.9g}"
 
 
 # The settings of each declaration; the defaults of a table's queries stand apart.
 _SETTINGS: Mapping[type, tuple[Setting, ...]] = {
     Unit: (
-        Setting("rho_budget", "rho_budget", _rises, _rho),
-        Setting("delta_threshold", "delta_threshold", _rises, _delta),
-        Setting("delta_conversion", "delta_conversion", _rises, _number),
+        Setting("rho_budget", "rho_budget", _rises, NANO_PER_RHO),
+        Setting("delta_threshold", "delta_threshold", _rises, DELTA_UNITS_PER_ONE),
+        Setting("delta_conversion", "delta_conversion", _rises),
     ),
     ProtectedTable: (
-        Setting("privacy_unit_column", "privacy_unit_column", _differs, str),
-        Setting("max_groups_contributed", "max_groups", _never, _number),
-        Setting("max_rows_per_group", "max_rows_per_group", _never, _number),
-        Setting("min_privacy_units_per_group", "min_units", _falls, _number),
-        Setting("rho_ceiling", "rho_ceiling", _rises, _rho),
-        Setting("rho_window", "rho_window", _widens, _rho_window),
+        Setting(
+            "privacy_unit_column", "privacy_unit_column", lambda before, after: folded(before) != folded(after)
+        ),
+        Setting("max_groups_contributed", "max_groups"),
+        Setting("max_rows_per_group", "max_rows_per_group"),
+        Setting("min_privacy_units_per_group", "min_units", operator.gt),
+        Setting("rho_ceiling", "rho_ceiling", _rises, NANO_PER_RHO),
+        Setting(
+            "rho_window", "rho_window",
+            lambda before, after: after[0] < before[0] or after[1] > before[1], NANO_PER_RHO,
+        ),
     ),
-    Domain: (Setting("bounds", "bounds", _never, _bounds),),
-    ClearedAnalyst: (Setting("rho_limit", "rho_limit", _rises, _rho),),
+    Domain: (Setting("bounds", "bounds"),),
+    ClearedAnalyst: (Setting("rho_limit", "rho_limit", _rises, NANO_PER_RHO),),
     type(None): (),
-}
-# The default level of a table, which has one of them at most.
+}  # fmt: skip
+# The default level of a table, which has one of them at most, and its delta.
 _LEVELS = (
-    Setting("default_rho", "default_rho", _rises, _rho),
-    Setting("default_epsilon", "default_epsilon", _rises, _number),
+    Setting("default_rho", "default_rho", _rises, NANO_PER_RHO),
+    Setting("default_epsilon", "default_epsilon", _rises),
 )
+_DELTA = Setting("default_delta", "default_delta", _rises)
 
 _Declared = TypeVar("_Declared", Unit, ProtectedTable, Domain, ClearedAnalyst)
 
@@ -181,10 +164,8 @@ def looser_defaults(before: ProtectedTable | None, after: ProtectedTable, defaul
         elif new:
             # without a default, queries name a level themselves
             changes += level.changes(before, after)
-    before_delta, after_delta = (table.default_delta or default_delta for table in (before, after))
-    if after_delta > before_delta:
-        changes.append(f"default_delta from {_number(before_delta)} to {_number(after_delta)}")
-    return changes
+    tables = (dataclasses.replace(one, default_delta=one.default_delta or default_delta) for one in (before, after))
+    return [*changes, *_DELTA.changes(*tables)]
 
 
 _FILE_URL = re.compile(r"file:(//(localhost(?=/))?)?", re.IGNORECASE)

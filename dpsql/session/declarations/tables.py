@@ -46,6 +46,7 @@ from dpsql.state import (
     Unit,
     delta_from_units,
     delta_units_down,
+    require,
     rho_from_nano,
     rho_nano_down,
 )
@@ -91,14 +92,17 @@ def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     arguments.require_kept(*BUDGET)
     by_epsilon = arguments.has("epsilon_budget", "delta_budget")
     by_rho = arguments.has(*_ROUNDED)
-    if by_epsilon and by_rho:
-        raise PolicyError("a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas")
+    require(
+        (
+            not (by_epsilon and by_rho),
+            "a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas",
+        ),
+        (by_epsilon or by_rho or bool(before), "a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6"),
+    )
     name = before.name if before else name
     if by_epsilon:
         return _by_epsilon(name, arguments, before)
-    if not by_rho and not before:
-        raise PolicyError("a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6")
-    amounts = {part: arguments.number(part) for part in _ROUNDED}
+    amounts = {part: arguments.read(part, float) for part in _ROUNDED}
     if not before and None in amounts.values():
         raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
     said = {part: _ROUNDED[part](amount) for part, amount in amounts.items() if amount is not None}
@@ -106,7 +110,7 @@ def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
 
 
 def _by_epsilon(name: str, arguments: Arguments, before: Unit | None) -> Unit:
-    epsilon, delta = arguments.number("epsilon_budget"), arguments.number("delta_budget")
+    epsilon, delta = arguments.read("epsilon_budget", float), arguments.read("delta_budget", float)
     if not before or (epsilon is not None and delta is not None):
         return budgeted(name, epsilon, delta)
     if epsilon is not None:
@@ -133,7 +137,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
             f"dp_public('{arguments.names[0]}', public := false) comes first"
         )
     unit = _unit(arguments, folded(schema.catalog_name[2]), policy, before)
-    name = arguments.text("privacy_unit_column") or (before.privacy_unit_column if before else "")
+    name = arguments.read("privacy_unit_column", str) or (before.privacy_unit_column if before else "")
     if not name:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
     column = column_of(schema, name).name
@@ -154,7 +158,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
 
 def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: ProtectedTable | None) -> Unit:
     """The unit of a table: the one that is named, the one that it has, or one of its own with its own budget."""
-    said = arguments.text("unit")
+    said = arguments.read("unit", str)
     name = said or (before.unit if before else own_unit)
     known = policy.unit(name)
     if said is not None or name != own_unit:
@@ -175,14 +179,14 @@ def _settings(
         table=table,
         unit=unit,
         privacy_unit_column=column,
-        max_groups=arguments.whole("max_groups_contributed"),
-        max_rows_per_group=arguments.whole("max_rows_per_group"),
-        default_rho=rho_nano(arguments.number("default_rho")),
-        default_epsilon=arguments.number("default_epsilon"),
-        default_delta=arguments.number("default_delta"),
-        min_units=arguments.whole("min_privacy_units_per_group"),
+        max_groups=arguments.read("max_groups_contributed", int),
+        max_rows_per_group=arguments.read("max_rows_per_group", int),
+        default_rho=rho_nano(arguments.read("default_rho", float)),
+        default_epsilon=arguments.read("default_epsilon", float),
+        default_delta=arguments.read("default_delta", float),
+        min_units=arguments.read("min_privacy_units_per_group", int),
         rho_window=(rho_nano_down(window[0]), rho_nano_down(window[1])) if window else None,
-        rho_ceiling=rho_nano(arguments.number("rho_ceiling")),
+        rho_ceiling=rho_nano(arguments.read("rho_ceiling", float)),
         version=arguments.version(),
         separate_people=arguments.flag("separate_people"),
     )
@@ -208,8 +212,12 @@ _INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 def _require_no_looser(
     arguments: Arguments, before: ProtectedTable | None, after: ProtectedTable, policy: Policy, unit: Unit
 ) -> None:
-    changes = looser(policy.unit(unit.name), unit) + looser(before, after)
-    changes += looser_defaults(before, after, default_delta=delta_from_units(unit.delta_threshold // 100))
+    default_delta = delta_from_units(unit.delta_threshold // 100)
+    changes = [
+        *looser(policy.unit(unit.name), unit),
+        *looser(before, after),
+        *looser_defaults(before, after, default_delta),
+    ]
     require_no_looser(f"table {after.table}", changes, replace=arguments.flag("replace"))
 
 
@@ -255,15 +263,14 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
 def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[TableSchema, tuple[str, ...]]:
     """The parent and its key, as they are named or as they are declared."""
     arguments.require_kept("parent")
-    keys = arguments.names_of("parent")
     if before and not arguments.has("parent"):
         known = engine.find(before.parent)
         if not known:
             raise PolicyError(f"the table {before.parent!r} that leads to the privacy unit is gone")
         return known, before.parent_columns
-    if not keys:
+    places = [split_name(key) for key in arguments.names_of("parent")]
+    if not places:
         raise PolicyError("dp_link needs parent := 'table.column', or a list of such for a key of several columns")
-    places = [split_name(key) for key in keys]
     tables = {tuple(parts[:-1]) for parts in places}
     if len(tables) != 1 or not all(tables):
         raise PolicyError("parent takes columns of one table, as in parent := ['visits.city', 'visits.number']")
@@ -287,9 +294,8 @@ def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: En
 def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
     """What the last parent lends must have a name of its own in the table."""
     with_link = dataclasses.replace(policy, links=(*(one for one in policy.links if one.table != link.table), link))
-    if not link_steps(with_link, link.table):
-        return
-    name = unit_column(with_link, link_steps(with_link, link.table)[-1].parent)
+    steps = link_steps(with_link, link.table)
+    name = unit_column(with_link, steps[-1].parent) if steps else ""
     if child.column(name):
         raise PolicyError(
             f"table {child.canonical!r} has a column {name!r} of its own; protect it by that column with CALL "
@@ -314,7 +320,7 @@ def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) ->
             f"{schema.canonical!r} is a view; a public table must be a base table, "
             "because a view may reach a protected one"
         )
-    decision = arguments.text("public_by_decision")
+    decision = arguments.read("public_by_decision", str)
     if decision is not None and not decision.strip():
         raise PolicyError("public_by_decision takes the reason, as in public_by_decision := 'a published register'")
     if before and not arguments.names_any("public_by_decision"):
@@ -353,7 +359,7 @@ def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) ->
 
 
 def _keys_from(arguments: Arguments, engine: Engine) -> tuple[str, str] | None:
-    source = arguments.text("keys_from")
+    source = arguments.read("keys_from", str)
     if source is None:
         return None
     *parts, key_column = split_name(source)
