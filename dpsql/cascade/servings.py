@@ -73,6 +73,23 @@ class _Cascade:
         if frame.ceiling is not None:
             self._begin_at(frame.ceiling)
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
+        self._pins = self._state.history.pins(self._hash, self._reader.name)
+        asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
+        # what the reader was shown when they asked the same, if they did
+        self._asked_before = tuple(
+            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == asked
+        )
+        # the charged thresholds of stored points, and those of them at levels that the reader may see
+        self._selections = {
+            point: KeySelection(
+                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
+            )
+            for point in self._stored
+            if point.tau is not None
+        }
+        self._shown = tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
+        has_lattice = self._level.statistic == PRESENCE and not self._histogram.is_gaussian
+        self._lattice_of = self._lattice_level() if has_lattice else ()
 
     def _begin_at(self, ceiling: int) -> None:
         """The cascade has its top at the ceiling from the start, whatever is asked for first."""
@@ -111,30 +128,17 @@ class _Cascade:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)
 
-    @cached_property
-    def _lattice_of(self) -> tuple[StoredLevel, ...]:
+    def _lattice_level(self) -> tuple[StoredLevel, ...]:
         """The level whose lattice may show through: the top, or of what the reader was shown the top of that time.
 
         What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of. None
-        where nothing is stored, and under Gaussian noise.
+        where nothing is stored.
         """
-        if self._histogram.is_gaussian or self._level.statistic != PRESENCE:
-            return ()
         top = self._stored[:1]
         if not self._pinned(self._stored):
             return top
         disclosed_nano = self._state.history.releases_held(self._hash, self._reader.name).get(0, self._top_nano)
         return tuple(point for point in self._stored if point.rho_nano >= disclosed_nano)[-1:] or top
-
-    @cached_property
-    def _pins(self) -> tuple[Pin, ...]:
-        return self._state.history.pins(self._hash, self._reader.name)
-
-    @cached_property
-    def _asked_before(self) -> tuple[Pin, ...]:
-        """What the reader was shown when they asked the same, if they did."""
-        asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
-        return tuple(pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == asked)
 
     def _pinned(self, stored: Iterable[StoredLevel]) -> StoredLevel | None:
         """The point that the reader was shown, of those that they may see."""
@@ -189,11 +193,8 @@ class _Cascade:
         level = fresh = self._level
         if self._stored:
             fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
-        cut = NO_CUT
-        keys_from: tuple[KeySelection, ...] = ()
-        if self._hides:
-            cut = self._cut_for(level, paid=bool(self._window and self._stored))
-            keys_from = self._keys_with(level, cut)
+        cut = self._cut_for(level, paid=bool(self._window and self._stored)) if self._hides else NO_CUT
+        keys_from = self._keys_with(level, cut) if self._hides else ()
         return self._serving(level, (Draw(level, cut.tau, cut.delta, fresh),), cut.tau, keys_from)
 
     def _thresholds(self, level: Level) -> tuple[Cut, tuple[KeySelection, ...]]:
@@ -211,22 +212,6 @@ class _Cascade:
             self._require_few_roundings()
             cut = self._cut_for(level, paid=False)
         return cut, self._keys_with(level, cut)
-
-    @cached_property
-    def _selections(self) -> dict[StoredLevel, KeySelection]:
-        """The charged thresholds of stored points."""
-        return {
-            point: KeySelection(
-                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
-            )
-            for point in self._stored
-            if point.tau is not None
-        }
-
-    @cached_property
-    def _shown(self) -> tuple[KeySelection, ...]:
-        """Thresholds that were charged, at levels that the reader may see."""
-        return tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
 
     def _keys_with(self, level: Level, cut: Cut) -> tuple[KeySelection, ...]:
         """The thresholds by which keys are shown beside those of a point's own, highest level first."""
