@@ -29,7 +29,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import BoundedValue
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
-from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery, PrivateQuery
+from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
 
 
@@ -95,22 +95,13 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
     return tuple(offers)
 
 
-def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
-    """The query on the last generation of its frames, or on the next where a refresh is asked for.
+def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
+    """The query on the last generation of its frame, or on the next where a refresh is asked for.
+
+    Of several frames the finest comes first: units of sums are bounded by the salt of its generation.
 
     Raises:
         AccessError: a reader with a limit asks for a refresh, which adds to what they hold of the same rows.
-
-    """
-    # units of sums are bounded by the salt of the finest frame's generation, which comes first
-    return query.mapped(lambda part: current_frame(part, state, reader))
-
-
-def current_frame(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
-    """The same of the query of one frame.
-
-    Raises:
-        AccessError: as `current`.
 
     """
     refresh = query.request.refresh

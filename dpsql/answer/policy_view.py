@@ -55,9 +55,7 @@ class PolicyView:
                 default_rho=_rho(table.default_rho and int(min(table.default_rho, self.reader.most_nano))),
                 default_epsilon=table.default_epsilon,
                 default_delta=default_delta,
-                window=(rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1]))
-                if table.rho_window
-                else None,
+                window=table.rho_window and (rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1])),
                 ceiling=_rho(table.rho_ceiling),
                 limit=_rho(self.reader.rho_limit),
             ),

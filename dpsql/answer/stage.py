@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_exact
-from dpsql.answer.offer import Offer, make_receipt, offers_of
-from dpsql.answer.points import new_points
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.points import new_points, noisy_table
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
@@ -67,12 +67,16 @@ class Stage:
     receipts: tuple[Receipt, ...]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """An answer as far as it is known: the table that the finish reads, and its receipt with the price."""
+def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+    """The answer of a query of one frame: the table that the finish reads, and its receipt with the price.
 
-    table: pa.Table
-    receipt: Receipt
+    Raises:
+        DpsqlError: as `prepare_stage` and `release_stage`.
+
+    """
+    stage = prepare_stage([query], runtime, inquiry.reader)
+    charged = inquiry.auto_charge.beside(release_stage(stage, runtime, inquiry))
+    return noisy_table(stage.offers[0], runtime.state.side_table), with_price(stage.receipts[0], charged)
 
 
 def prepare_stage(
@@ -128,7 +132,7 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
 
 def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
     """Draw and make what is not stored, and store it with its release."""
-    frame, state = part.query.frame, runtime.state
+    frame, state, reader = part.query.frame, runtime.state, inquiry.reader
     exact = NOTHING_READ
     marks: tuple[TableMark, ...] = ()
     if reading:
@@ -145,7 +149,11 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         release=release,
         snapshot=exact.snapshot,
         thresholds=thresholds,
-        choices=_choices(part.query, inquiry.reader),
+        # what AUTO chose by, so that the same question at the same level stays the same for its reader
+        choices=[
+            AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, reader.rho_limit)
+            for level in part.query.auto_levels
+        ],
         marks=marks,
         lists=_new_lists(frame, runtime),
         pins=tuple(serving.pin for serving in part.servings),
@@ -168,14 +176,6 @@ def _salt(frame: Frame, runtime: Runtime) -> bytes:
         for one in filter(None, (frame, frame.bounding.finer))
     ]
     return kept[-1]
-
-
-def _choices(query: FrameQuery, reader: Reader) -> tuple[AutoChoice, ...]:
-    """What AUTO chose by, so that the same question at the same level stays the same for its reader."""
-    return tuple(
-        AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, reader.rho_limit)
-        for level in query.auto_levels
-    )
 
 
 def _new_lists(frame: Frame, runtime: Runtime) -> list[KeyList]:

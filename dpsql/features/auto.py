@@ -256,7 +256,7 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "them; name what it stands for"
         )
     listed = public_key_table(frame, runtime)
-    require_runs(frame, (question.statistic,), [question.sql(STAND_IN_SALT)], listed, runtime)
+    require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime)
     return listed
 
 

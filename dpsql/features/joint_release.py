@@ -24,7 +24,7 @@ from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.points import Agreed, noisy_table, point_values, served_point, shown_key_table
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
-from dpsql.answer.stage import Inquiry, Shown, Stage, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import AccessError
@@ -49,7 +49,9 @@ Noise = Mapping[Statistic, float]
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
-def release_sets(query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> Shown:
+def release_sets(
+    query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inquiry: Inquiry
+) -> tuple[pa.Table, Receipt]:
     """The answer of a query with several grouping sets, which is charged whole, and then released set by set.
 
     Raises:
@@ -71,7 +73,7 @@ def release_sets(query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inqu
         for part, values in zip(offers, _agreed(sets, offers, side_table), strict=True)
     ]
     table = pa.concat_tables([tables[place] for place in sets.sets], promote_options="permissive")
-    return Shown(table, replace(with_price(receipt, charged), sets=priced))
+    return table, replace(with_price(receipt, charged), sets=priced)
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -224,7 +226,7 @@ def largest_columns(parts: Sequence[tuple[ColumnReceipt, ...]]) -> tuple[ColumnR
     return tuple(max(one, key=lambda column: column.sigma or 0.0) for one in zip(*parts, strict=True))
 
 
-def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry) -> Shown:
+def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
     """The answer with the row, which is charged, drawn and stored once the groups are.
 
     Raises:
@@ -251,7 +253,7 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
         ),
     )
     side_table = runtime.state.side_table
-    return Shown(_appended(noisy_table(groups, side_table), noisy_table(outside, side_table), asked), receipt)
+    return _appended(noisy_table(groups, side_table), noisy_table(outside, side_table), asked), receipt
 
 
 def other_offer(asked: WithOtherGroup, groups: Offer, state: State, reader: Reader) -> Offer:
