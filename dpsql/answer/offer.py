@@ -90,7 +90,7 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
     for part, calibration in zip(parts, calibrations, strict=True):
         servings = servings_of(part, calibration, state, reader, asked_nano)
         guaranteed = _guarantee(part, calibration, servings)
-        items = _charge_items(part, servings)
+        items = _charge_items(servings)
         offers.append(Offer(part, calibration.histogram, servings, *guaranteed, calibration.rho_nano, items))
     return tuple(offers)
 
@@ -149,7 +149,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
 
 
-def _charge_items(query: FrameQuery, servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
+def _charge_items(servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
     """The price: each draw and its imprecision, and the thresholds that are due."""
     items = []
     for serving in servings:
@@ -158,7 +158,7 @@ def _charge_items(query: FrameQuery, servings: tuple[Serving, ...]) -> tuple[Cha
         parts = (*(draw.fresh.noise_delta for draw in serving.draws), *(step.delta for step in serving.steps))
         delta_units = sum(map(delta_units_up, parts))
         if rho_nano or delta_units:
-            items.append(ChargeItem(statistic_hash(serving.statistic, query.frame), rho_nano, delta_units))
+            items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units))
     return tuple(items)
 
 

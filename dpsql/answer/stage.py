@@ -27,7 +27,7 @@ from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine
 from dpsql.model.frame import Frame
-from dpsql.model.identity import base_hash, frame_hash, statistic_hash
+from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import text_literal
 from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
@@ -141,7 +141,7 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
             marks = read_marks(frame.rows.table_versions, runtime.engine)
     changed = tuple(mark.table for mark in marks if state.history.differences(mark))
     release = _release(part, inquiry.auto_charge.beside(charged), changed, inquiry, runtime.asked_at)
-    points, thresholds = new_points(frame, part.histogram, part.servings, exact, state.side_table, runtime.noise_source)
+    points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
     additions = Additions(
         new_keys=exact.new_keys,
         points=points,
@@ -207,7 +207,7 @@ def _release(
         analyst=inquiry.reader.name,
         query_hash=inquiry.query_hash,
         at=asked_at,
-        statistics=(*(statistic_hash(serving.statistic, frame) for serving in part.servings), *histograms),
+        statistics=(*(serving.pin.statistic_hash for serving in part.servings), *histograms),
         levels=(
             *((serving.disclosed.rho_nano, serving.release_nano) for serving in part.servings),
             *((level, 0) for level in histograms.values()),

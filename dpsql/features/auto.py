@@ -31,7 +31,6 @@ from dpsql.features.auto_histograms import (
     chosen_groups,
     found_bounds,
     noisy_histogram,
-    noisy_units,
     questions,
 )
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
@@ -132,7 +131,7 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
         if isinstance(asked, AutoGroups) or not level.is_stored:
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
-        bounds = found_bounds(noisy_units(point), point.sigma)
+        bounds = found_bounds(point.noisy_values, point.sigma)
         if bounds is None:
             raise ReleaseError(
                 f"AUTO found no bounds for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have "
@@ -162,7 +161,7 @@ def _settled(query: FrameQuery, state: State) -> FrameQuery:
 
     public = query.frame.public_keys
     most = chosen_groups(
-        noisy_units(point),
+        point.noisy_values,
         point.sigma,
         asked.candidates,
         expected,

@@ -22,7 +22,7 @@ import pyarrow as pa
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
-from dpsql.answer.points import Agreed, noisy_table, point_values, served_point, shown_key_table
+from dpsql.answer.points import Agreed, noisy_table, served_point, shown_key_table
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
@@ -189,7 +189,7 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
     noises = _noises(sets, offers)
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
     for number, serving in enumerate(offers[0].servings):
-        noisy = [point_values(served_point(part.servings[number], part.query.frame, side_table)) for part in offers]
+        noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
         found = consistent_values(lengths, _marginals(offers, serving.statistic), noisy)
         for place, cells in enumerate(found):
             values[place][serving.statistic] = NoisyValues(cells, noises[place][serving.statistic])
