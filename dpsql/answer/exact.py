@@ -152,7 +152,9 @@ def prepare_reading(
         reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
     else:
         reading = Reading(frame, due, listed, held, is_first=False)
-    if reading.needs_data and not frame.rows_sql.relation:
+    if not reading.needs_data:
+        return reading
+    if not frame.rows_sql.relation:
         rows = frame.rows
         others = ", ".join(f"{table} @ {version}" for table, version in rows.table_versions[1:])
         beside = f" (with {others})" if others else ""
@@ -160,9 +162,8 @@ def prepare_reading(
             f"the rows of {rows.table} in version {rows.version}{beside} are gone; what was released of them can be "
             "asked for at the same or lower levels, and nothing else"
         )
-    if reading.needs_data:
-        # of the formulations one is tried: all that a text writes stands in what they share
-        require_runs(frame, due, reading.sql(STAND_IN_SALT), reading.listed, runtime)
+    # of the formulations one is tried: all that a text writes stands in what they share
+    require_runs(frame, due, reading.sql(STAND_IN_SALT), reading.listed, runtime)
     return reading
 
 
@@ -254,13 +255,13 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
     others = [statistic for statistic in reading.due if statistic != PRESENCE]
     columns = {PRESENCE: ("units",)} | {other: cell_columns(i, other) for i, other in enumerate(others, start=1)}
     order = ", ".join(f"e.{name} NULLS LAST" for name in names)
-    known = reading.known
     if not names:
         table, new_keys = exact, None
-    elif known is None:
+    elif reading.known is None:
         table = runtime.sandbox.run(f"SELECT e.* FROM exact e ORDER BY {order}", {"exact": exact})
         new_keys = table.select(names)
     else:
+        known = reading.known
         numbered = known.append_column("key_id", pa.array(np.arange(known.num_rows)))
         matches = " AND ".join(f"e.{name} IS NOT DISTINCT FROM h.{name}" for name in names)
         values = ", ".join(f"coalesce(e.{name}, 0) AS {name}" for one in columns.values() for name in one)

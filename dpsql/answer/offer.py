@@ -133,9 +133,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     disclosed, keys_from = (presence.disclosed, *levels[1:]), presence.keys_from
     if query.frame.window:
         return window_guarantee(histogram, disclosed, query.frame.window, calibration.auto_nano)
-    asked = all(
-        serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
-    )
+    asked = [level.rho_nano for level in levels] == [level.rho_nano for level in calibration.levels]
     single = all(serving.is_single_draw for serving in servings) and len(keys_from) <= 1
     if asked and single and presence.tau == calibration.cut.tau:
         return calibration.epsilon, calibration.delta
@@ -236,8 +234,7 @@ def column_receipts(
 def notes(offer: Offer) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
-    bounding = frame.bounding
-    max_groups = bounding.max_groups
+    bounding, max_groups = frame.bounding, frame.bounding.max_groups
     found = [f"rows where {frame.rows.unit_column.sql} is NULL are left out", *frame.rows_sql.cuts]
     if bounding.counted_groups:
         found.append(
@@ -262,7 +259,9 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
-    found += _level_notes(offer.presence)
+    presence = offer.presence
+    if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
+        found += _level_notes(presence)
     if bounding.sparsity:
         if query.request.min_units > 1:
             found.append(

@@ -26,7 +26,7 @@ from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine
-from dpsql.model.frame import Frame
+from dpsql.model.frame import Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import text_literal
@@ -133,10 +133,12 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
 def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
     """Draw and make what is not stored, and store it with its release."""
     frame, state, reader = part.query.frame, runtime.state, inquiry.reader
+    # with the one in whose finer groups units are bounded, where there is one
+    frames = tuple(filter(None, (frame, frame.bounding.finer)))
     exact = NOTHING_READ
     marks: tuple[TableMark, ...] = ()
     if reading:
-        exact = read_exact(reading, _salt(frame, runtime), runtime, inquiry.timeout_seconds)
+        exact = read_exact(reading, _salt(frames, runtime), runtime, inquiry.timeout_seconds)
         if reading.needs_data:
             marks = read_marks(frame.rows.table_versions, runtime.engine)
     changed = tuple(mark.table for mark in marks if state.history.differences(mark))
@@ -155,7 +157,13 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
             for level in part.query.auto_levels
         ],
         marks=marks,
-        lists=_new_lists(frame, runtime),
+        # an earlier version has the lists of its time
+        lists=[
+            new
+            for one in frames
+            if one.public_keys and one.rows_sql.relation
+            for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
+        ],
         pins=tuple(serving.pin for serving in part.servings),
     )
     state.side_table.store(frame_hash(frame), additions)
@@ -163,39 +171,28 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         log_changes(release)
 
 
-def _salt(frame: Frame, runtime: Runtime) -> bytes:
-    """The salt by which units are bounded; the frame is stored, and its finer one, if they are not yet."""
-    kept = [
-        runtime.state.side_table.frame_salt(
-            frame_hash(one),
-            one.rows.unit,
-            [name for name, _ in one.rows.table_versions],
-            base_hash(one),
-            one.generation,
+def _salt(frames: Sequence[Frame], runtime: Runtime) -> bytes:
+    """The salt by which units are bounded, which is the finest frame's; frames are stored that are not stored yet."""
+    salt = b""
+    for frame in frames:
+        tables = [name for name, _ in frame.rows.table_versions]
+        salt = runtime.state.side_table.frame_salt(
+            frame_hash(frame), frame.rows.unit, tables, base_hash(frame), frame.generation
         )
-        for one in filter(None, (frame, frame.bounding.finer))
+    return salt
+
+
+def _new_lists(public: PublicKeys, types: Sequence[str], runtime: Runtime) -> list[KeyList]:
+    """The public lists of a frame's keys that are others than those that the state file know last."""
+    listed = list(zip(public.columns, types, public.list_digests, strict=True))
+    if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
+        return []
+    blobs = SchemaView(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
+    return [
+        KeyList(*column, kind, digest, blob)
+        for (column, kind, digest), blob in zip(listed, blobs, strict=True)
+        if hashlib.sha256(blob).hexdigest() == digest
     ]
-    return kept[-1]
-
-
-def _new_lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
-    """The public lists of the frame's keys that are others than those that the state file know last."""
-    found: list[KeyList] = []
-    for one in filter(None, (frame, frame.bounding.finer)):
-        # an earlier version has the lists of its time
-        if not one.public_keys or not one.rows_sql.relation:
-            continue
-        public, types = one.public_keys, [key.type for key in one.keys]
-        listed = list(zip(public.columns, types, public.list_digests, strict=True))
-        if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
-            continue
-        blobs = SchemaView(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
-        found += [
-            KeyList(*column, kind, digest, blob)
-            for (column, kind, digest), blob in zip(listed, blobs, strict=True)
-            if hashlib.sha256(blob).hexdigest() == digest
-        ]
-    return found
 
 
 def _release(

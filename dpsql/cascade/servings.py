@@ -189,9 +189,9 @@ class _Cascade:
 
     def _risen(self) -> Serving:
         """The top of the cascade at the level asked for, which is above it."""
-        self._require_room()
         level = fresh = self._level
         if self._stored:
+            self._require_room()
             fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         cut = self._cut_for(level, paid=bool(self._window and self._stored)) if self._hides else NO_CUT
         keys_from = self._keys_with(level, cut) if self._hides else ()

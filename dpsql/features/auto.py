@@ -77,10 +77,7 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
 
 def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel, ...]:
     """Where a reader stands with all that a query leaves to AUTO."""
-    first = query
-    if isinstance(query.auto[0], AutoGroups):
-        first = with_max_groups(query, query.auto[0], query.auto[0].candidates[0])
-    first = choose_frame(first)
+    first = may_come(query)[0]
     share = auto_share(first, histogram_of(first.frame))
     return tuple(auto_level(Question(asked), share, state, reader) for asked in query.auto)
 
@@ -216,7 +213,13 @@ def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: f
     options = may_come(query)
     calibrations = [calibrate(each, histogram_of(each.frame)) for each in (options[0], options[-1])]
     reader.require(asked_nano(query, calibrations[0]))
-    _require_budget(query, calibrations, runtime.state)
+    items = open_price(query)
+    if items:
+        # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
+        # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
+        rho_nano = max(calibration.rho_nano for calibration in calibrations)
+        rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
+        runtime.state.ledger.require(query.frame.rows.unit, (*items, rest))
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):
             if auto_level(question, level.share_nano, runtime.state, reader) != level:
@@ -316,16 +319,3 @@ def _point(question: Question, noisy: NoisyHistogram, rho_nano: int, source_nano
         threshold_delta_units=0,
         source_rho_nano=source_nano,
     )
-
-
-def _require_budget(query: FrameQuery, calibrations: list[Calibration], state: State) -> None:
-    """Refuse, before AUTO is paid, what could not be paid after it: no answer would come of the charge.
-
-    What was charged for a histogram and never stored is used up. Where AUTO costs nothing, the answer may not either.
-    """
-    items = open_price(query)
-    if not items:
-        return
-    rho_nano = max(calibration.rho_nano for calibration in calibrations)
-    rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
-    state.ledger.require(query.frame.rows.unit, (*items, rest))
