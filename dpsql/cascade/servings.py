@@ -100,7 +100,7 @@ class _Cascade:
             )
         if not self._stored:
             top = level_of(self._level.statistic, ceiling, self._histogram)
-            cut = self._cut_for(top, paid=False) if self._hides else NO_CUT
+            cut: Cut | KeySelection = self._due(top, paid=False) if self._hides else NO_CUT
             self._stored = (StoredLevel(top.rho_nano, top.sigma, cut.tau, delta_units_up(cut.delta), 0.0, None, 0),)
             self._first_draws = (Draw(top, cut.tau, cut.delta, top),)
 
@@ -193,43 +193,38 @@ class _Cascade:
         if self._stored:
             self._require_room()
             fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
-        cut = self._cut_for(level, paid=bool(self._window and self._stored)) if self._hides else NO_CUT
-        keys_from = self._keys_with(level, cut) if self._hides else ()
-        return self._serving(level, (Draw(level, cut.tau, cut.delta, fresh),), cut.tau, keys_from)
+        if not self._hides:
+            return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())
+        due = self._due(level, paid=bool(self._window and self._stored))
+        return self._serving(level, (Draw(level, due.tau, due.delta, fresh),), due.tau, self._keys_with(due))
 
-    def _thresholds(self, level: Level) -> tuple[Cut, tuple[KeySelection, ...]]:
+    def _thresholds(self, level: Level) -> tuple[Cut | KeySelection, tuple[KeySelection, ...]]:
         """The threshold of a point that is stored or to be made, and those by which keys are shown beside it."""
         own = [keys for keys in self._selections.values() if keys.rho_nano == level.rho_nano]
         # a threshold that others were charged for later is no part of what this reader was shown
         is_later = any(not pin.has_threshold for pin in self._asked_before)
         if own and (self._own_threshold or not is_later):
-            cut = Cut(own[0].tau, 0.0)
+            due = replace(own[0], delta=0.0)
         elif self._window:
-            cut = self._cut_for(level, paid=True)
+            due = self._due(level, paid=True)
         elif self._shown and not self._own_threshold:
             return NO_CUT, self._shown
         else:
             self._require_few_roundings()
-            cut = self._cut_for(level, paid=False)
-        return cut, self._keys_with(level, cut)
+            due = self._due(level, paid=False)
+        return due, self._keys_with(own[0] if own else due)
 
-    def _keys_with(self, level: Level, cut: Cut) -> tuple[KeySelection, ...]:
-        """The thresholds by which keys are shown beside those of a point's own, highest level first."""
-        own = self._selection_at(level, cut)
+    def _keys_with(self, own: KeySelection) -> tuple[KeySelection, ...]:
+        """The thresholds by which keys are shown beside a point's own, highest level first."""
         others = (keys for keys in self._shown if keys.rho_nano != own.rho_nano)
         return tuple(sorted((own, *others), key=lambda keys: -keys.rho_nano))
 
-    def _selection_at(self, level: Level, cut: Cut) -> KeySelection:
-        """The threshold of a level as it is stored, or will be."""
+    def _due(self, level: Level, *, paid: bool) -> KeySelection:
+        """The threshold of a level that has none stored, as it was calibrated where the level is the one asked for."""
+        cut = self._calibration.cut if level == self._level else cut_at(self._query, self._histogram, level)
         if cut.tau is None:
             raise AssertionError("a threshold is for keys that hide")
-        due = KeySelection(level.rho_nano, level.sigma, cut.tau, cut.delta)
-        return next((keys for keys in self._selections.values() if keys.rho_nano == level.rho_nano), due)
-
-    def _cut_for(self, level: Level, *, paid: bool) -> Cut:
-        """The threshold of a level, as it was calibrated where it is the one asked for."""
-        cut = self._calibration.cut if level == self._level else cut_at(self._query, self._histogram, level)
-        return replace(cut, delta=0.0) if paid else cut
+        return KeySelection(level.rho_nano, level.sigma, cut.tau, 0.0 if paid else cut.delta)
 
     def _as_stored(self, point: StoredLevel) -> Level:
         return Level(self._level.statistic, point.rho_nano, point.sigma, 0.0)
@@ -337,9 +332,9 @@ class _Cascade:
                 f"limit of {self._reader.name!r}; ask in a rho_window, where they do not"
             )
         self._require_room()
-        cut = self._cut_for(level, paid=False)
-        keys_from = self._with_held(self._selection_at(level, cut))
-        return self._serving(level, (Draw(level, cut.tau, cut.delta, level),), cut.tau, keys_from, level.rho_nano)
+        due = self._due(level, paid=False)
+        draw = Draw(level, due.tau, due.delta, level)
+        return self._serving(level, (draw,), due.tau, self._with_held(due), level.rho_nano)
 
     def _untaken_nano(self) -> int:
         """The level, or a little less where files of earlier formats have what is made of a release."""
