@@ -74,10 +74,10 @@ class _Cascade:
             self._begin_at(frame.ceiling)
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
         self._pins = self._state.history.pins(self._hash, self._reader.name)
-        asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
-        # what the reader was shown when they asked the same, if they did
+        # as it is pinned, and what the reader was shown when they asked the same, if they did
+        self._asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
         self._asked_before = tuple(
-            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == asked
+            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
         )
         # the charged thresholds of stored points, and those of them at levels that the reader may see
         self._selections = {
@@ -155,10 +155,7 @@ class _Cascade:
         place_nano: int = 0,
     ) -> Serving:
         """A serving, and that this reader is served it from now on."""
-        pin = Pin(
-            self._reader.name, self._hash, self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold,
-            level.rho_nano, place_nano, tau is not None,
-        )  # fmt: skip
+        pin = Pin(self._reader.name, self._hash, *self._asked, level.rho_nano, place_nano, tau is not None)
         single = release_nano > 0 or all(point.rho_nano == level.rho_nano for point in self._stored)
         beyond = (Level(level.statistic, one.rho_nano, one.sigma, 0.0) for one in keys_from[:1] or self._lattice_of)
         disclosed = max((level, *beyond), key=lambda one: one.rho_nano)
