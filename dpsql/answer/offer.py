@@ -68,8 +68,7 @@ class Offer:
     @property
     def noise(self) -> dict[Statistic, float]:
         """Standard deviation of each statistic's point, in the units of the aggregate."""
-        levels = (serving.level for serving in self.servings)
-        return {one.statistic: noise_sigma(one.statistic, one.sigma, self.histogram) for one in levels}
+        return {one.statistic: noise_sigma(one.statistic, one.level.sigma, self.histogram) for one in self.servings}
 
 
 def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tuple[Offer, ...]:
@@ -210,10 +209,8 @@ def column_receipts(
 ) -> tuple[ColumnReceipt, ...]:
     """The noise of every result column that is one aggregate, from that of the statistics' values."""
     found, frame = [], query.frame
-    for column in query.finish.columns:
-        if column.estimate is None:
-            continue
-        name, estimate = column.name, query.estimates[column.estimate]
+    shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
+    for name, estimate in shown:
         value = estimate.value
         statistic = value.linears[0].statistic or PRESENCE
         if isinstance(value, BoundedValue):
@@ -225,9 +222,8 @@ def column_receipts(
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
-        linf, half_width_95 = statistic.radius * frame.finer_per_group, Z_95 * sigma
-        bounds, lattice = statistic.interval, statistic.lattice
-        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, half_width_95, lattice))
+        bounds, linf = statistic.interval, statistic.radius * frame.finer_per_group
+        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
     return tuple(found)
 
 

@@ -159,8 +159,7 @@ class _Cascade:
         single = release_nano > 0 or all(point.rho_nano == level.rho_nano for point in self._stored)
         beyond = (Level(level.statistic, one.rho_nano, one.sigma, 0.0) for one in keys_from[:1] or self._lattice_of)
         disclosed = max((level, *beyond), key=lambda one: one.rho_nano)
-        steps = (*self._first_draws, *steps)
-        return Serving(level, disclosed, tau, steps, keys_from, release_nano, single, pin)
+        return Serving(level, disclosed, tau, (*self._first_draws, *steps), keys_from, release_nano, single, pin)
 
     def _served_nano(self) -> int:
         """Level of the point that serves: stored, to be made of what is stored, or above all of it.
