@@ -115,24 +115,20 @@ def linear_noise(linear: Linear, noise: Mapping[Statistic, float]) -> float:
 
 def added_up(value: Value, groups: EachKey | Buckets, of_keys: Floats) -> Floats:
     """Values of keys as the groups of an answer show them: by themselves, in running totals, or in sums of buckets."""
-    match groups, value:
-        case Buckets(ordering=ordering, places=places), _:
-            return Sequences(ordering, 0).group_sums(of_keys, places)
-        case _, RunningSum(total=total):
-            return Sequences(total.ordering, 0).totals(of_keys, total.span)
-        case _:
-            return of_keys
+    if isinstance(groups, Buckets):
+        return Sequences(groups.ordering, 0).group_sums(of_keys, groups.places)
+    if isinstance(value, RunningSum):
+        return Sequences(value.total.ordering, 0).totals(of_keys, value.total.span)
+    return of_keys
 
 
 def norms_of(value: Value, groups: EachKey | Buckets, histogram: Histogram) -> Floats:
     """Standard deviation of what `added_up` gives over that of the noise."""
-    match groups, value:
-        case Buckets(ordering=ordering, places=places), _:
-            return histogram.along(ordering).group_norms(places)
-        case _, RunningSum(total=total):
-            return histogram.along(total.ordering).total_norms(total.span)
-        case _:
-            return histogram.value_norms()
+    if isinstance(groups, Buckets):
+        return histogram.along(groups.ordering).group_norms(groups.places)
+    if isinstance(value, RunningSum):
+        return histogram.along(value.total.ordering).total_norms(value.total.span)
+    return histogram.value_norms()
 
 
 def linear_value(linear: Linear, values: Mapping[Statistic, NoisyValues]) -> Floats:
@@ -150,45 +146,34 @@ def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> Est
 
 
 def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColumn:
-    """A mean within its bounds; its two sums share the presence count, hence a known covariance."""
+    """A mean within its bounds, top / bottom, with Fieller's interval (Fieller 1954).
+
+    Its two sums share the presence count, hence a known covariance. Where the denominator is not clearly positive the
+    interval is all of [low, high]; where it is not positive the value is NaN, which is shown as NULL. Both depend on
+    noisy numbers only.
+    """
+    low, high = ratio.bounds
     norms, noise = norms_of(ratio, frame.groups, frame.histogram), frame.noise
     top, bottom = (added_up(ratio, frame.groups, linear_value(linear, frame.values)) for linear in ratio.linears)
     top_sigma, bottom_sigma = (linear_noise(linear, noise) * norms for linear in ratio.linears)
     covariance = ratio.numerator.centre * ratio.denominator.centre * (noise[PRESENCE] * norms) ** 2
-    return _ratio(top, top_sigma, bottom, bottom_sigma, covariance, *ratio.bounds)
-
-
-def _ratio(
-    top: Floats,
-    top_sigma: Floats,
-    bottom: Floats,
-    bottom_sigma: Floats,
-    covariance: Floats,
-    low: float,
-    high: float,
-) -> EstimatedColumn:
-    """Top / bottom, clamped to [low, high], with Fieller's interval (Fieller 1954).
-
-    Where the denominator is not clearly positive the interval is all of [low, high]; where it is not positive the
-    value is NaN, which is shown as NULL. Both depend on noisy numbers only.
-    """
     positive = bottom > 0.0
     safe = np.where(positive, bottom, 1.0)
-    ratio = top / safe
+    quotient = top / safe
     doubt = (Z_95 * bottom_sigma / safe) ** 2
     clear = positive & (doubt < 1.0)
     remaining = np.where(clear, 1.0 - doubt, 1.0)
     slope = covariance / np.where(bottom_sigma > 0.0, bottom_sigma, 1.0) ** 2
     spread = (
         top_sigma**2
-        - 2.0 * ratio * covariance
-        + (ratio * bottom_sigma) ** 2
+        - 2.0 * quotient * covariance
+        + (quotient * bottom_sigma) ** 2
         - doubt * (top_sigma**2 - slope * covariance)
     )
     half_width = Z_95 / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
-    centre = (ratio - doubt * slope) / remaining
+    centre = (quotient - doubt * slope) / remaining
     return EstimatedColumn(
-        value=np.where(positive, np.clip(ratio, low, high), np.nan),
+        value=np.where(positive, np.clip(quotient, low, high), np.nan),
         low=np.where(clear, np.clip(centre - half_width, low, high), low),
         high=np.where(clear, np.clip(centre + half_width, low, high), high),
     )

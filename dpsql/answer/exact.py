@@ -152,7 +152,9 @@ def prepare_reading(
         reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
     else:
         reading = Reading(frame, due, listed, held, is_first=False)
-    if reading.needs_data and not frame.rows_sql.relation:
+    if not reading.needs_data:
+        return reading
+    if not frame.rows_sql.relation:
         rows = frame.rows
         others = ", ".join(f"{table} @ {version}" for table, version in rows.table_versions[1:])
         beside = f" (with {others})" if others else ""
@@ -160,9 +162,8 @@ def prepare_reading(
             f"the rows of {rows.table} in version {rows.version}{beside} are gone; what was released of them can be "
             "asked for at the same or lower levels, and nothing else"
         )
-    if reading.needs_data:
-        # of the formulations one is tried: all that a text writes stands in what they share
-        require_runs(frame, due, [reading.sql(STAND_IN_SALT)], reading.listed, runtime)
+    # of the formulations one is tried: all that a text writes stands in what they share
+    require_runs(frame, due, reading.sql(STAND_IN_SALT), reading.listed, runtime)
     return reading
 
 
@@ -173,30 +174,27 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
         EngineError: the engine failed or ran out of time.
 
     """
-    if reading.frame.is_frozen:
-        return (_first if reading.is_first else _on_held_keys)(reading, salt, runtime, timeout_seconds)
-    exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
-    # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
-    has_all_keys = reading.is_first and not reading.frame.has_private_keys
-    return replace(exact, new_keys=reading.known) if has_all_keys else exact
-
-
-def _first(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
-    """What the subtraction of the floor leaves, to be frozen."""
+    frame = reading.frame
+    if reading.has_frozen_keys:
+        return _on_held_keys(reading, salt, runtime, timeout_seconds)
+    if not frame.is_frozen:
+        exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
+        # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
+        return replace(exact, new_keys=reading.known) if reading.is_first and not frame.has_private_keys else exact
     if PRESENCE not in reading.due:
         raise AssertionError("the first release of a frame draws its presence count")
-    sparsity = reading.frame.bounding.sparsity
+    # what the subtraction of the floor leaves is frozen
+    sparsity = frame.bounding.sparsity
     if sparsity and sparsity.kind == "sketch":
         groups, floor = _sketch(reading, sparsity, salt, runtime, timeout_seconds)
-    elif sparsity:
-        table = _aggregate(reading, salt, runtime, timeout_seconds)
-        floor = pc.max(table.column("floor")).as_py()
-        groups = table.filter(pc.is_valid(table.column("units"))).drop_columns(["floor"])
     else:
-        groups, floor = _aggregate(reading, salt, runtime, timeout_seconds), reading.frame.bounding.minimum_units - 1
+        groups, floor = _aggregate(reading, salt, runtime, timeout_seconds), frame.bounding.minimum_units - 1
+    if sparsity and sparsity.kind == "top_k":
+        floor = pc.max(groups.column("floor")).as_py()
+        groups = groups.filter(pc.is_valid(groups.column("units"))).drop_columns(["floor"])
     exact = align_groups(reading, groups, runtime)
     # at a ceiling nothing is ever drawn of it again
-    snapshot = Snapshot(exact.values[PRESENCE], floor) if reading.frame.ceiling is None else None
+    snapshot = Snapshot(exact.values[PRESENCE], floor) if frame.ceiling is None else None
     return replace(exact, floor=floor, snapshot=snapshot)
 
 
@@ -258,13 +256,13 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
     others = [statistic for statistic in reading.due if statistic != PRESENCE]
     columns = {PRESENCE: ("units",)} | {other: cell_columns(i, other) for i, other in enumerate(others, start=1)}
     order = ", ".join(f"e.{name} NULLS LAST" for name in names)
-    known = reading.known
     if not names:
         table, new_keys = exact, None
-    elif known is None:
+    elif reading.known is None:
         table = runtime.sandbox.run(f"SELECT e.* FROM exact e ORDER BY {order}", {"exact": exact})
         new_keys = table.select(names)
     else:
+        known = reading.known
         numbered = known.append_column("key_id", pa.array(np.arange(known.num_rows)))
         matches = " AND ".join(f"e.{name} IS NOT DISTINCT FROM h.{name}" for name in names)
         values = ", ".join(f"coalesce(e.{name}, 0) AS {name}" for one in columns.values() for name in one)
@@ -311,23 +309,23 @@ _OTHER_HINT = (
 
 
 def require_runs(
-    frame: Frame, statistics: Sequence[Statistic], queries: Sequence[str], listed: pa.Table | None, runtime: Runtime
+    frame: Frame, statistics: Sequence[Statistic], query: str, listed: pa.Table | None, runtime: Runtime
 ) -> None:
     """Refuse what fails on empty tables.
 
     Args:
         frame: what is grouped.
         statistics: what is measured.
-        queries: all that may run for it.
-        listed: keys that the queries are about.
-        runtime: where they will run.
+        query: what runs for it.
+        listed: keys that the query is about.
+        runtime: where it will run.
 
     Raises:
-        SchemaError: one of them fails; the error names the expression where one alone fails.
+        SchemaError: it fails; the error names the expression where one alone fails.
 
     """
     try:
-        runtime.engine.run_empty(queries, listed_keys=listed)
+        runtime.engine.run_empty([query], listed_keys=listed)
     except SchemaError as error:
         message = str(error)
     else:

@@ -29,7 +29,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import BoundedValue
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
-from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery, PrivateQuery
+from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
 
 
@@ -68,8 +68,7 @@ class Offer:
     @property
     def noise(self) -> dict[Statistic, float]:
         """Standard deviation of each statistic's point, in the units of the aggregate."""
-        levels = (serving.level for serving in self.servings)
-        return {one.statistic: noise_sigma(one.statistic, one.sigma, self.histogram) for one in levels}
+        return {one.statistic: noise_sigma(one.statistic, one.level.sigma, self.histogram) for one in self.servings}
 
 
 def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tuple[Offer, ...]:
@@ -90,27 +89,18 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
     for part, calibration in zip(parts, calibrations, strict=True):
         servings = servings_of(part, calibration, state, reader, asked_nano)
         guaranteed = _guarantee(part, calibration, servings)
-        items = _charge_items(part, servings)
+        items = _charge_items(servings)
         offers.append(Offer(part, calibration.histogram, servings, *guaranteed, calibration.rho_nano, items))
     return tuple(offers)
 
 
-def current(query: PrivateQuery, state: State, reader: Reader) -> PrivateQuery:
-    """The query on the last generation of its frames, or on the next where a refresh is asked for.
+def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
+    """The query on the last generation of its frame, or on the next where a refresh is asked for.
+
+    Of several frames the finest comes first: units of sums are bounded by the salt of its generation.
 
     Raises:
         AccessError: a reader with a limit asks for a refresh, which adds to what they hold of the same rows.
-
-    """
-    # units of sums are bounded by the salt of the finest frame's generation, which comes first
-    return query.mapped(lambda part: current_frame(part, state, reader))
-
-
-def current_frame(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
-    """The same of the query of one frame.
-
-    Raises:
-        AccessError: as `current`.
 
     """
     refresh = query.request.refresh
@@ -142,9 +132,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     disclosed, keys_from = (presence.disclosed, *levels[1:]), presence.keys_from
     if query.frame.window:
         return window_guarantee(histogram, disclosed, query.frame.window, calibration.auto_nano)
-    asked = all(
-        serving.level.rho_nano == level.rho_nano for serving, level in zip(servings, calibration.levels, strict=True)
-    )
+    asked = [level.rho_nano for level in levels] == [level.rho_nano for level in calibration.levels]
     single = all(serving.is_single_draw for serving in servings) and len(keys_from) <= 1
     if asked and single and presence.tau == calibration.cut.tau:
         return calibration.epsilon, calibration.delta
@@ -158,7 +146,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
 
 
-def _charge_items(query: FrameQuery, servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
+def _charge_items(servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
     """The price: each draw and its imprecision, and the thresholds that are due."""
     items = []
     for serving in servings:
@@ -167,7 +155,7 @@ def _charge_items(query: FrameQuery, servings: tuple[Serving, ...]) -> tuple[Cha
         parts = (*(draw.fresh.noise_delta for draw in serving.draws), *(step.delta for step in serving.steps))
         delta_units = sum(map(delta_units_up, parts))
         if rho_nano or delta_units:
-            items.append(ChargeItem(statistic_hash(serving.statistic, query.frame), rho_nano, delta_units))
+            items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units))
     return tuple(items)
 
 
@@ -221,10 +209,8 @@ def column_receipts(
 ) -> tuple[ColumnReceipt, ...]:
     """The noise of every result column that is one aggregate, from that of the statistics' values."""
     found, frame = [], query.frame
-    for column in query.finish.columns:
-        if column.estimate is None:
-            continue
-        name, estimate = column.name, query.estimates[column.estimate]
+    shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
+    for name, estimate in shown:
         value = estimate.value
         statistic = value.linears[0].statistic or PRESENCE
         if isinstance(value, BoundedValue):
@@ -236,17 +222,15 @@ def column_receipts(
             l2 = statistic.radius * math.sqrt(frame.bounding.sparsity.k)
         largest = norms_of(value, query.groups, histogram).max(initial=0.0)
         sigma = float(shown_sigma(estimate, linear_noise(value.linear, noise) * largest, roundings))
-        linf, half_width_95 = statistic.radius * frame.finer_per_group, Z_95 * sigma
-        bounds, lattice = statistic.interval, statistic.lattice
-        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, half_width_95, lattice))
+        bounds, linf = statistic.interval, statistic.radius * frame.finer_per_group
+        found.append(ColumnReceipt(name, estimate.name, bounds, linf, l2, sigma, Z_95 * sigma, statistic.lattice))
     return tuple(found)
 
 
 def notes(offer: Offer) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
-    bounding = frame.bounding
-    max_groups = bounding.max_groups
+    bounding, max_groups = frame.bounding, frame.bounding.max_groups
     found = [f"rows where {frame.rows.unit_column.sql} is NULL are left out", *frame.rows_sql.cuts]
     if bounding.counted_groups:
         found.append(
@@ -271,7 +255,9 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
     if frame.has_private_keys:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
-    found += _level_notes(offer.presence)
+    presence = offer.presence
+    if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
+        found += _level_notes(presence)
     if bounding.sparsity:
         if query.request.min_units > 1:
             found.append(

@@ -23,7 +23,7 @@ from dpsql.errors import StateError
 from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
 from dpsql.model.estimates import UNITS
 from dpsql.model.frame import PRESENCE, Frame, Statistic
-from dpsql.model.identity import frame_hash, statistic_hash
+from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import Buckets
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
@@ -35,9 +35,8 @@ from dpsql.state import Point, SideTable, Threshold, delta_units_up
 class _Cascade:
     """One statistic of a frame with what is stored of it, and the new points that are to be stored."""
 
-    frame: Frame
+    offer: Offer
     serving: Serving
-    histogram: Histogram
     exact: Exact
     side_table: SideTable
     noise_source: NoiseSource
@@ -50,7 +49,7 @@ class _Cascade:
             StateError: it is of another grid.
 
         """
-        stored = self.side_table.point(statistic_hash(self.serving.statistic, self.frame), rho_nano, release_nano)
+        stored = self.side_table.point(self.serving.pin.statistic_hash, rho_nano, release_nano)
         point = next((one for one in self.new if one.rho_nano == rho_nano), stored)
         if not point or point.lattice_exponent != self.serving.statistic.noise_exponent:
             raise StateError("a stored point is not what its frame needs; declare a new version of the table")
@@ -58,19 +57,12 @@ class _Cascade:
 
 
 def new_points(
-    frame: Frame,
-    histogram: Histogram,
-    servings: tuple[Serving, ...],
-    exact: Exact,
-    side_table: SideTable,
-    noise_source: NoiseSource,
+    offer: Offer, exact: Exact, side_table: SideTable, noise_source: NoiseSource
 ) -> tuple[list[Point], list[Threshold]]:
     """Draw and make what is not stored.
 
     Args:
-        frame: what is grouped.
-        histogram: how the presence count is noised.
-        servings: how each statistic is served.
+        offer: how the query of one frame is served.
         exact: exact values of what is drawn.
         side_table: where points are stored.
         noise_source: where noise comes from.
@@ -82,12 +74,12 @@ def new_points(
     """
     points: list[Point] = []
     thresholds: list[Threshold] = []
-    for serving in servings:
-        cascade = _Cascade(frame, serving, histogram, exact, side_table, noise_source)
+    for serving in offer.servings:
+        cascade = _Cascade(offer, serving, exact, side_table, noise_source)
         for step in serving.steps:
             if isinstance(step, KeySelection):
-                hashed, paid = statistic_hash(serving.statistic, frame), delta_units_up(step.delta)
-                thresholds.append(Threshold(hashed, step.rho_nano, step.tau, paid))
+                paid = delta_units_up(step.delta)
+                thresholds.append(Threshold(serving.pin.statistic_hash, step.rho_nano, step.tau, paid))
             else:
                 cascade.new.append(_drawn(cascade, step) if isinstance(step, Draw) else _lowered(cascade, step))
         points += cascade.new
@@ -95,8 +87,8 @@ def new_points(
 
 
 def _drawn(cascade: _Cascade, draw: Draw) -> Point:
-    statistic, histogram, source = cascade.serving.statistic, cascade.histogram, cascade.noise_source
-    level, exact = draw.fresh, cascade.exact.values[cascade.serving.statistic]
+    statistic, histogram, source = cascade.serving.statistic, cascade.offer.histogram, cascade.noise_source
+    level, exact = draw.fresh, cascade.exact.values[statistic]
     if statistic == PRESENCE:
         noisy = histogram.draw(exact, cascade.exact.floor, level.sigma, source)
     else:
@@ -107,7 +99,7 @@ def _drawn(cascade: _Cascade, draw: Draw) -> Point:
 
 
 def _lowered(cascade: _Cascade, step: Lowering) -> Point:
-    noise = noise_of(cascade.serving.statistic, cascade.histogram, cascade.noise_source)
+    noise = noise_of(cascade.serving.statistic, cascade.offer.histogram, cascade.noise_source)
     high, *low = (cascade.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
     made = lowered(high, low[0] if low else None, step.level.rho_nano, noise)
     release_nano = cascade.serving.release_nano
@@ -121,12 +113,12 @@ def _point(
     source_nano: int | None = None,
     release_nano: int = 0,
 ) -> Point:
-    statistic, histogram = cascade.serving.statistic, cascade.histogram
+    statistic, histogram = cascade.serving.statistic, cascade.offer.histogram
     counts = statistic == PRESENCE
     return Point(
-        statistic_hash=statistic_hash(statistic, cascade.frame),
+        statistic_hash=cascade.serving.pin.statistic_hash,
         rho_nano=step.level.rho_nano,
-        frame_hash=frame_hash(cascade.frame),
+        frame_hash=frame_hash(cascade.offer.query.frame),
         values=noisy.values,
         lattice_exponent=statistic.noise_exponent,
         sigma=step.level.sigma,
@@ -161,26 +153,19 @@ def noisy_values(
     return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
 
 
-def shown_keys(
-    counts: npt.NDArray[np.float64], floor: float, tau: float | None, min_units: int
-) -> npt.NDArray[np.intp]:
+def shown_keys(counts: npt.NDArray[np.float64], tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
     """Ids of the keys that may be shown.
 
     Args:
-        counts: noisy presence counts less the floor.
-        floor: what was subtracted from them, as it is shown.
+        counts: noisy presence counts, less the floor; with it where the rule of the reader is applied.
         tau: threshold that was charged; None if the keys are public.
         min_units: the reader's own rule, on counts with their floor; above 1 it is post-processing of what may be
             shown anyway.
 
     """
-    if tau is None:
-        passes = counts > min_units if min_units > 1 else np.ones(len(counts), dtype=np.bool_)
-    else:
-        passes = counts > 1.0 + tau
-        if min_units > 1:
-            passes &= counts + floor > min_units + tau
-    return np.flatnonzero(passes)
+    if tau is None and min_units <= 1:
+        return np.arange(len(counts))
+    return np.flatnonzero(counts > max(1, min_units) + (tau or 0.0))
 
 
 @dataclass(frozen=True)
@@ -209,22 +194,17 @@ def noisy_table(offer: Offer, side_table: SideTable, agreed: Agreed | None = Non
 
     """
     query, histogram = offer.query, offer.histogram
-    points = {serving.statistic: served_point(serving, query.frame, side_table) for serving in offer.servings}
+    points = {serving.statistic: served_point(serving, side_table) for serving in offer.servings}
     shown = _shown(offer, points[PRESENCE], side_table)
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
     first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)
     if not agreed:
-        read = {
-            statistic: read_values(
-                statistic,
-                point_values(point).reshape(-1, statistic.cells)[first].ravel()
-                + (added if statistic == PRESENCE else 0.0),
-                noise_sigma(statistic, point.sigma, histogram),
-                histogram,
-            )
-            for statistic, point in points.items()
-        }
+        read = {}
+        for statistic, point in points.items():
+            noisy = point.noisy_values.reshape(-1, statistic.cells)[first].ravel()
+            noisy = noisy + added if statistic == PRESENCE else noisy
+            read[statistic] = read_values(statistic, noisy, noise_sigma(statistic, point.sigma, histogram), histogram)
         agreed = Agreed(read, {}, 1)
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     if query.frame.keys:
@@ -247,20 +227,15 @@ def noisy_table(offer: Offer, side_table: SideTable, agreed: Agreed | None = Non
 
 def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
-    frame = offer.query.frame
-    shown = _shown(offer, served_point(offer.presence, frame, side_table), side_table)
-    return _stored_keys(frame, side_table).take(pa.array(shown))
+    shown = _shown(offer, served_point(offer.presence, side_table), side_table)
+    return _stored_keys(offer.query.frame, side_table).take(pa.array(shown))
 
 
-def served_point(serving: Serving, frame: Frame, side_table: SideTable) -> Point:
-    """The point that a statistic of a frame is served by."""
-    return _stored_point(serving.statistic, frame, side_table, serving.level.rho_nano, serving.pin.release_rho_nano)
-
-
-def _stored_point(
-    statistic: Statistic, frame: Frame, side_table: SideTable, rho_nano: int, release_nano: int = 0
-) -> Point:
-    point = side_table.point(statistic_hash(statistic, frame), rho_nano, release_nano)
+def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | None = None) -> Point:
+    """The point that a statistic of a frame is served by, or one that shows its keys."""
+    pin = serving.pin
+    place = (keys.rho_nano, 0) if keys else (pin.rho_nano, pin.release_rho_nano)
+    point = side_table.point(pin.statistic_hash, *place)
     if not point:
         raise AssertionError("what is served is stored")
     return point
@@ -277,23 +252,17 @@ def _shown(offer: Offer, served: Point, side_table: SideTable) -> npt.NDArray[np
     """Groups that may be shown: those that charged points have shown, and that pass the reader's own rule."""
     query = offer.query
     if not query.frame.has_private_keys:
-        counts = added_up(UNITS, query.groups, offer.histogram.values(point_values(served)))
-        return shown_keys(counts, 0.0, None, query.request.min_units)
+        counts = added_up(UNITS, query.groups, offer.histogram.values(served.noisy_values))
+        return shown_keys(counts, None, query.request.min_units)
     passed = np.zeros(len(served.values), dtype=np.bool_)
     for keys in offer.presence.keys_from:
-        point = _stored_point(PRESENCE, query.frame, side_table, keys.rho_nano)
-        passed[shown_keys(point_values(point), 0.0, keys.tau, 1)] = True
+        passed[shown_keys(served_point(offer.presence, side_table, keys).noisy_values, keys.tau, 1)] = True
     if query.request.min_units > 1:
         floor, _ = _floors(query.frame, served)
         own = np.zeros(len(passed), dtype=np.bool_)
-        own[shown_keys(point_values(served) + floor, 0.0, offer.presence.tau or 0.0, query.request.min_units)] = True
+        own[shown_keys(served.noisy_values + floor, offer.presence.tau or 0.0, query.request.min_units)] = True
         passed &= own
     return np.flatnonzero(passed)
-
-
-def point_values(point: Point) -> npt.NDArray[np.float64]:
-    """What is stored, in the aggregate's units; of a presence count less the floor."""
-    return point.values.astype(np.float64) * 2.0**point.lattice_exponent
 
 
 def _floors(frame: Frame, presence: Point) -> tuple[float, float]:

@@ -45,14 +45,12 @@ class PolicyView:
             min_units=table.min_units or 1,
             version=table.version,
             levels=LevelRules(
-                default_rho=_rho(table.default_rho and int(min(table.default_rho, self.reader.most_nano))),
+                default_rho=table.default_rho and rho_from_nano(int(min(table.default_rho, self.reader.most_nano))),
                 default_epsilon=table.default_epsilon,
                 default_delta=table.default_delta or self.policy.default_delta(table.unit),
-                window=(rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1]))
-                if table.rho_window
-                else None,
-                ceiling=_rho(table.rho_ceiling),
-                limit=_rho(self.reader.rho_limit),
+                window=table.rho_window and (rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1])),
+                ceiling=table.rho_ceiling and rho_from_nano(table.rho_ceiling),
+                limit=self.reader.rho_limit and rho_from_nano(self.reader.rho_limit),
             ),
             links=link_steps(self.policy, canonical) if is_linked else (),
         )
@@ -250,11 +248,6 @@ class SchemaView:
                 f"the public table {table!r} that lists keys is gone.", hint="The curator declares it again."
             )
         return self.engine.column_values(schema, column, key_type)
-
-
-def _rho(nano: int | None) -> float | None:
-    """A level as the planner reads it; None where none is declared."""
-    return None if nano is None else rho_from_nano(nano)
 
 
 def list_blob(values: pa.Array) -> bytes:

@@ -51,17 +51,6 @@ class Sketch:
         return "Sketch(…)"
 
 
-def empty_sketch(size: int, keys: pa.Schema) -> Sketch:
-    """The sketch of no rows.
-
-    Args:
-        size: most counters that it will have.
-        keys: names and types of the keys.
-
-    """
-    return Sketch(size, keys.append(pa.field("units", pa.int64())).empty_table(), 0)
-
-
 def absorb(sketch: Sketch, exact: pa.Table, run: Run) -> Sketch:
     """Add the exact counts of units that the sketch has not met; subtract once what keeps it within its size.
 
@@ -81,21 +70,22 @@ def absorb(sketch: Sketch, exact: pa.Table, run: Run) -> Sketch:
         run: runs SQL over in-memory tables (the sandbox).
 
     """
-    return _reduced(sketch, exact, sketch.floor, run)
-
-
-def merge(a: Sketch, b: Sketch, run: Run) -> Sketch:
-    """One sketch of the units of two, which have none in common; as `absorb`, with both floors kept.
-
-    Merging in another order or tree gives another sketch, within the same bounds.
-
-    Raises:
-        ValueError: the sketches differ in size.
-
-    """
-    if a.size != b.size:
-        raise ValueError("sketches of different sizes are not merged")
-    return _reduced(a, b.counters, a.floor + b.floor, run)
+    names = _key_names(sketch.counters)
+    keys = ", ".join(names)
+    ties = "".join(f", {name} ASC NULLS LAST" for name in names)
+    each = f"SELECT {keys}, least(units, {MOST_UNITS}) AS units FROM"
+    largest = run(
+        f"SELECT {keys}, CAST(least(sum(units), {MOST_UNITS}) AS BIGINT) AS units "
+        # least() skips a NULL: a count that is none would be the largest
+        f"FROM ({each} held UNION ALL {each} added WHERE units > 0) GROUP BY {keys} "
+        f"ORDER BY units DESC NULLS LAST{ties} LIMIT {sketch.size + 1}",
+        {"held": sketch.counters, "added": exact},
+    )
+    units = largest.column("units").to_numpy()
+    subtracted = int(units[sketch.size]) if len(units) > sketch.size else 0
+    left = int(np.count_nonzero(units > subtracted))
+    counters = largest.slice(0, left).set_column(len(names), "units", pa.array(units[:left] - subtracted, pa.int64()))
+    return Sketch(sketch.size, counters, sketch.floor + subtracted)
 
 
 def sketched(size: int, pieces: Iterable[pa.Table], run: Run) -> Sketch:
@@ -115,7 +105,8 @@ def sketched(size: int, pieces: Iterable[pa.Table], run: Run) -> Sketch:
     first = next(remaining, None)
     if first is None:
         raise EngineError("the engine returned no columns to sketch", withheld=False)
-    sketch = empty_sketch(size, first.select(_key_names(first)).schema)
+    counters = first.select(_key_names(first)).schema.append(pa.field("units", pa.int64()))
+    sketch = Sketch(size, counters.empty_table(), 0)
     for shard in _shards(itertools.chain([first], remaining)):
         sketch = absorb(sketch, shard, run)
     return sketch
@@ -140,26 +131,6 @@ def _shards(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         current = int(numbers[-1]) if len(numbers) else current
     if parts:
         yield pa.concat_tables(parts)
-
-
-def _reduced(sketch: Sketch, added: pa.Table, floor: int, run: Run) -> Sketch:
-    """The counters of both, less the (size + 1)-th largest."""
-    names = _key_names(sketch.counters)
-    keys = ", ".join(names)
-    ties = "".join(f", {name} ASC NULLS LAST" for name in names)
-    each = f"SELECT {keys}, least(units, {MOST_UNITS}) AS units FROM"
-    largest = run(
-        f"SELECT {keys}, CAST(least(sum(units), {MOST_UNITS}) AS BIGINT) AS units "
-        # least() skips a NULL: a count that is none would be the largest
-        f"FROM ({each} held UNION ALL {each} added WHERE units > 0) GROUP BY {keys} "
-        f"ORDER BY units DESC NULLS LAST{ties} LIMIT {sketch.size + 1}",
-        {"held": sketch.counters, "added": added},
-    )
-    units = largest.column("units").to_numpy()
-    subtracted = int(units[sketch.size]) if len(units) > sketch.size else 0
-    left = int(np.count_nonzero(units > subtracted))
-    counters = largest.slice(0, left).set_column(len(names), "units", pa.array(units[:left] - subtracted, pa.int64()))
-    return Sketch(sketch.size, counters, floor + subtracted)
 
 
 def _key_names(table: pa.Table) -> Sequence[str]:

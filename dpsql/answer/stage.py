@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_exact
-from dpsql.answer.offer import Offer, make_receipt, offers_of
-from dpsql.answer.points import new_points
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.points import new_points, noisy_table
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine
-from dpsql.model.frame import Frame
-from dpsql.model.identity import base_hash, frame_hash, statistic_hash
+from dpsql.model.frame import Frame, PublicKeys
+from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import text_literal
 from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
@@ -67,12 +67,16 @@ class Stage:
     receipts: tuple[Receipt, ...]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """An answer as far as it is known: the table that the finish reads, and its receipt with the price."""
+def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+    """The answer of a query of one frame: the table that the finish reads, and its receipt with the price.
 
-    table: pa.Table
-    receipt: Receipt
+    Raises:
+        DpsqlError: as `prepare_stage` and `release_stage`.
+
+    """
+    stage = prepare_stage([query], runtime, inquiry.reader)
+    charged = inquiry.auto_charge.beside(release_stage(stage, runtime, inquiry))
+    return noisy_table(stage.offers[0], runtime.state.side_table), with_price(stage.receipts[0], charged)
 
 
 def prepare_stage(
@@ -128,16 +132,18 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
 
 def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
     """Draw and make what is not stored, and store it with its release."""
-    frame, state = part.query.frame, runtime.state
+    frame, state, reader = part.query.frame, runtime.state, inquiry.reader
+    # with the one in whose finer groups units are bounded, where there is one
+    frames = tuple(filter(None, (frame, frame.bounding.finer)))
     exact = NOTHING_READ
     marks: tuple[TableMark, ...] = ()
     if reading:
-        exact = read_exact(reading, _salt(frame, runtime), runtime, inquiry.timeout_seconds)
+        exact = read_exact(reading, _salt(frames, runtime), runtime, inquiry.timeout_seconds)
         if reading.needs_data:
             marks = read_marks(frame.rows.table_versions, runtime.engine)
     changed = tuple(mark.table for mark in marks if state.history.differences(mark))
     release = _release(part, inquiry.auto_charge.beside(charged), changed, inquiry, runtime.asked_at)
-    points, thresholds = new_points(frame, part.histogram, part.servings, exact, state.side_table, runtime.noise_source)
+    points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
     additions = Additions(
         new_keys=exact.new_keys,
         points=points,
@@ -145,9 +151,19 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         release=release,
         snapshot=exact.snapshot,
         thresholds=thresholds,
-        choices=_choices(part.query, inquiry.reader),
+        # what AUTO chose by, so that the same question at the same level stays the same for its reader
+        choices=[
+            AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, reader.rho_limit)
+            for level in part.query.auto_levels
+        ],
         marks=marks,
-        lists=_new_lists(frame, runtime),
+        # an earlier version has the lists of its time
+        lists=[
+            new
+            for one in frames
+            if one.public_keys and one.rows_sql.relation
+            for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
+        ],
         pins=tuple(serving.pin for serving in part.servings),
     )
     state.side_table.store(frame_hash(frame), additions)
@@ -155,47 +171,28 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         log_changes(release)
 
 
-def _salt(frame: Frame, runtime: Runtime) -> bytes:
-    """The salt by which units are bounded; the frame is stored, and its finer one, if they are not yet."""
-    kept = [
-        runtime.state.side_table.frame_salt(
-            frame_hash(one),
-            one.rows.unit,
-            [name for name, _ in one.rows.table_versions],
-            base_hash(one),
-            one.generation,
+def _salt(frames: Sequence[Frame], runtime: Runtime) -> bytes:
+    """The salt by which units are bounded, which is the finest frame's; frames are stored that are not stored yet."""
+    salt = b""
+    for frame in frames:
+        tables = [name for name, _ in frame.rows.table_versions]
+        salt = runtime.state.side_table.frame_salt(
+            frame_hash(frame), frame.rows.unit, tables, base_hash(frame), frame.generation
         )
-        for one in filter(None, (frame, frame.bounding.finer))
+    return salt
+
+
+def _new_lists(public: PublicKeys, types: Sequence[str], runtime: Runtime) -> list[KeyList]:
+    """The public lists of a frame's keys that are others than those that the state file know last."""
+    listed = list(zip(public.columns, types, public.list_digests, strict=True))
+    if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
+        return []
+    blobs = SchemaView(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
+    return [
+        KeyList(*column, kind, digest, blob)
+        for (column, kind, digest), blob in zip(listed, blobs, strict=True)
+        if hashlib.sha256(blob).hexdigest() == digest
     ]
-    return kept[-1]
-
-
-def _choices(query: FrameQuery, reader: Reader) -> tuple[AutoChoice, ...]:
-    """What AUTO chose by, so that the same question at the same level stays the same for its reader."""
-    return tuple(
-        AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, reader.rho_limit)
-        for level in query.auto_levels
-    )
-
-
-def _new_lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
-    """The public lists of the frame's keys that are others than those that the state file know last."""
-    found: list[KeyList] = []
-    for one in filter(None, (frame, frame.bounding.finer)):
-        # an earlier version has the lists of its time
-        if not one.public_keys or not one.rows_sql.relation:
-            continue
-        public, types = one.public_keys, [key.type for key in one.keys]
-        listed = list(zip(public.columns, types, public.list_digests, strict=True))
-        if all(runtime.state.history.is_last_list(*column, kind, digest) for column, kind, digest in listed):
-            continue
-        blobs = SchemaView(runtime.state.policy(), runtime.engine, runtime.sandbox).list_blobs(public.columns, types)
-        found += [
-            KeyList(*column, kind, digest, blob)
-            for (column, kind, digest), blob in zip(listed, blobs, strict=True)
-            if hashlib.sha256(blob).hexdigest() == digest
-        ]
-    return found
 
 
 def _release(
@@ -207,7 +204,7 @@ def _release(
         analyst=inquiry.reader.name,
         query_hash=inquiry.query_hash,
         at=asked_at,
-        statistics=(*(statistic_hash(serving.statistic, frame) for serving in part.servings), *histograms),
+        statistics=(*(serving.pin.statistic_hash for serving in part.servings), *histograms),
         levels=(
             *((serving.disclosed.rho_nano, serving.release_nano) for serving in part.servings),
             *((level, 0) for level in histograms.values()),

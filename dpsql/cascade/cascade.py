@@ -92,12 +92,8 @@ def lowered(high: Placed, low: Placed | None, rho_nano: int, noise: Noise) -> No
         made, base = fall(top, level), high.noisy
     # scaled from the noise that the higher level has
     own_sigma = high.sigma * math.sqrt(float(made.unit_variance * 2 * top))
-    return added(base, noise(len(base.values), own_sigma))
-
-
-def added(base: NoisyHistogram, noise: NoisyHistogram) -> NoisyHistogram:
-    """Values and floor, with noise."""
-    return NoisyHistogram(base.values + noise.values, base.floor + noise.floor)
+    own = noise(len(base.values), own_sigma)
+    return NoisyHistogram(base.values + own.values, base.floor + own.floor)
 
 
 def _level(rho_nano: int) -> Fraction:

@@ -56,7 +56,7 @@ class Reader:
 
     def may_see(self, rho_nano: int) -> bool:
         """Whether a point at this level may be shown."""
-        return rho_nano <= self.most_nano
+        return self.rho_limit is None or rho_nano <= self.rho_limit
 
     def require(self, rho_nano: int) -> None:
         """Refuse a query above the limit.

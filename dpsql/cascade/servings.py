@@ -73,6 +73,23 @@ class _Cascade:
         if frame.ceiling is not None:
             self._begin_at(frame.ceiling)
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
+        self._pins = self._state.history.pins(self._hash, self._reader.name)
+        # as it is pinned, and what the reader was shown when they asked the same, if they did
+        self._asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
+        self._asked_before = tuple(
+            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
+        )
+        # the charged thresholds of stored points, and those of them at levels that the reader may see
+        self._selections = {
+            point: KeySelection(
+                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
+            )
+            for point in self._stored
+            if point.tau is not None
+        }
+        self._shown = tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
+        has_lattice = self._level.statistic == PRESENCE and not self._histogram.is_gaussian
+        self._lattice_of = self._lattice_level() if has_lattice else ()
 
     def _begin_at(self, ceiling: int) -> None:
         """The cascade has its top at the ceiling from the start, whatever is asked for first."""
@@ -83,7 +100,7 @@ class _Cascade:
             )
         if not self._stored:
             top = level_of(self._level.statistic, ceiling, self._histogram)
-            cut = self._cut_for(top, paid=False) if self._hides else NO_CUT
+            cut: Cut | KeySelection = self._due(top, paid=False) if self._hides else NO_CUT
             self._stored = (StoredLevel(top.rho_nano, top.sigma, cut.tau, delta_units_up(cut.delta), 0.0, None, 0),)
             self._first_draws = (Draw(top, cut.tau, cut.delta, top),)
 
@@ -111,30 +128,17 @@ class _Cascade:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)
 
-    @cached_property
-    def _lattice_of(self) -> tuple[StoredLevel, ...]:
+    def _lattice_level(self) -> tuple[StoredLevel, ...]:
         """The level whose lattice may show through: the top, or of what the reader was shown the top of that time.
 
         What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of. None
-        where nothing is stored, and under Gaussian noise.
+        where nothing is stored.
         """
-        if self._histogram.is_gaussian or self._level.statistic != PRESENCE:
-            return ()
         top = self._stored[:1]
         if not self._pinned(self._stored):
             return top
         disclosed_nano = self._state.history.releases_held(self._hash, self._reader.name).get(0, self._top_nano)
         return tuple(point for point in self._stored if point.rho_nano >= disclosed_nano)[-1:] or top
-
-    @cached_property
-    def _pins(self) -> tuple[Pin, ...]:
-        return self._state.history.pins(self._hash, self._reader.name)
-
-    @cached_property
-    def _asked_before(self) -> tuple[Pin, ...]:
-        """What the reader was shown when they asked the same, if they did."""
-        asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
-        return tuple(pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == asked)
 
     def _pinned(self, stored: Iterable[StoredLevel]) -> StoredLevel | None:
         """The point that the reader was shown, of those that they may see."""
@@ -151,15 +155,11 @@ class _Cascade:
         place_nano: int = 0,
     ) -> Serving:
         """A serving, and that this reader is served it from now on."""
-        pin = Pin(
-            self._reader.name, self._hash, self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold,
-            level.rho_nano, place_nano, tau is not None,
-        )  # fmt: skip
+        pin = Pin(self._reader.name, self._hash, *self._asked, level.rho_nano, place_nano, tau is not None)
         single = release_nano > 0 or all(point.rho_nano == level.rho_nano for point in self._stored)
         beyond = (Level(level.statistic, one.rho_nano, one.sigma, 0.0) for one in keys_from[:1] or self._lattice_of)
         disclosed = max((level, *beyond), key=lambda one: one.rho_nano)
-        steps = (*self._first_draws, *steps)
-        return Serving(level, disclosed, tau, steps, keys_from, release_nano, single, pin)
+        return Serving(level, disclosed, tau, (*self._first_draws, *steps), keys_from, release_nano, single, pin)
 
     def _served_nano(self) -> int:
         """Level of the point that serves: stored, to be made of what is stored, or above all of it.
@@ -185,66 +185,42 @@ class _Cascade:
 
     def _risen(self) -> Serving:
         """The top of the cascade at the level asked for, which is above it."""
-        self._require_room()
         level = fresh = self._level
         if self._stored:
+            self._require_room()
             fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
-        cut = NO_CUT
-        keys_from: tuple[KeySelection, ...] = ()
-        if self._hides:
-            cut = self._cut_for(level, paid=bool(self._window and self._stored))
-            keys_from = self._keys_with(level, cut)
-        return self._serving(level, (Draw(level, cut.tau, cut.delta, fresh),), cut.tau, keys_from)
+        if not self._hides:
+            return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())
+        due = self._due(level, paid=bool(self._window and self._stored))
+        return self._serving(level, (Draw(level, due.tau, due.delta, fresh),), due.tau, self._keys_with(due))
 
-    def _thresholds(self, level: Level) -> tuple[Cut, tuple[KeySelection, ...]]:
+    def _thresholds(self, level: Level) -> tuple[Cut | KeySelection, tuple[KeySelection, ...]]:
         """The threshold of a point that is stored or to be made, and those by which keys are shown beside it."""
         own = [keys for keys in self._selections.values() if keys.rho_nano == level.rho_nano]
         # a threshold that others were charged for later is no part of what this reader was shown
         is_later = any(not pin.has_threshold for pin in self._asked_before)
         if own and (self._own_threshold or not is_later):
-            cut = Cut(own[0].tau, 0.0)
+            due = replace(own[0], delta=0.0)
         elif self._window:
-            cut = self._cut_for(level, paid=True)
+            due = self._due(level, paid=True)
         elif self._shown and not self._own_threshold:
             return NO_CUT, self._shown
         else:
             self._require_few_roundings()
-            cut = self._cut_for(level, paid=False)
-        return cut, self._keys_with(level, cut)
+            due = self._due(level, paid=False)
+        return due, self._keys_with(own[0] if own else due)
 
-    @cached_property
-    def _selections(self) -> dict[StoredLevel, KeySelection]:
-        """The charged thresholds of stored points."""
-        return {
-            point: KeySelection(
-                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
-            )
-            for point in self._stored
-            if point.tau is not None
-        }
-
-    @cached_property
-    def _shown(self) -> tuple[KeySelection, ...]:
-        """Thresholds that were charged, at levels that the reader may see."""
-        return tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
-
-    def _keys_with(self, level: Level, cut: Cut) -> tuple[KeySelection, ...]:
-        """The thresholds by which keys are shown beside those of a point's own, highest level first."""
-        own = self._selection_at(level, cut)
+    def _keys_with(self, own: KeySelection) -> tuple[KeySelection, ...]:
+        """The thresholds by which keys are shown beside a point's own, highest level first."""
         others = (keys for keys in self._shown if keys.rho_nano != own.rho_nano)
         return tuple(sorted((own, *others), key=lambda keys: -keys.rho_nano))
 
-    def _selection_at(self, level: Level, cut: Cut) -> KeySelection:
-        """The threshold of a level as it is stored, or will be."""
+    def _due(self, level: Level, *, paid: bool) -> KeySelection:
+        """The threshold of a level that has none stored, as it was calibrated where the level is the one asked for."""
+        cut = self._calibration.cut if level == self._level else cut_at(self._query, self._histogram, level)
         if cut.tau is None:
             raise AssertionError("a threshold is for keys that hide")
-        due = KeySelection(level.rho_nano, level.sigma, cut.tau, cut.delta)
-        return next((keys for keys in self._selections.values() if keys.rho_nano == level.rho_nano), due)
-
-    def _cut_for(self, level: Level, *, paid: bool) -> Cut:
-        """The threshold of a level, as it was calibrated where it is the one asked for."""
-        cut = self._calibration.cut if level == self._level else cut_at(self._query, self._histogram, level)
-        return replace(cut, delta=0.0) if paid else cut
+        return KeySelection(level.rho_nano, level.sigma, cut.tau, 0.0 if paid else cut.delta)
 
     def _as_stored(self, point: StoredLevel) -> Level:
         return Level(self._level.statistic, point.rho_nano, point.sigma, 0.0)
@@ -352,9 +328,9 @@ class _Cascade:
                 f"limit of {self._reader.name!r}; ask in a rho_window, where they do not"
             )
         self._require_room()
-        cut = self._cut_for(level, paid=False)
-        keys_from = self._with_held(self._selection_at(level, cut))
-        return self._serving(level, (Draw(level, cut.tau, cut.delta, level),), cut.tau, keys_from, level.rho_nano)
+        due = self._due(level, paid=False)
+        draw = Draw(level, due.tau, due.delta, level)
+        return self._serving(level, (draw,), due.tau, self._with_held(due), level.rho_nano)
 
     def _untaken_nano(self) -> int:
         """The level, or a little less where files of earlier formats have what is made of a release."""

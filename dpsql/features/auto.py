@@ -31,7 +31,6 @@ from dpsql.features.auto_histograms import (
     chosen_groups,
     found_bounds,
     noisy_histogram,
-    noisy_units,
     questions,
 )
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
@@ -78,10 +77,7 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
 
 def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel, ...]:
     """Where a reader stands with all that a query leaves to AUTO."""
-    first = query
-    if isinstance(query.auto[0], AutoGroups):
-        first = with_max_groups(query, query.auto[0], query.auto[0].candidates[0])
-    first = choose_frame(first)
+    first = may_come(query)[0]
     share = auto_share(first, histogram_of(first.frame))
     return tuple(auto_level(Question(asked), share, state, reader) for asked in query.auto)
 
@@ -132,7 +128,7 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
         if isinstance(asked, AutoGroups) or not level.is_stored:
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
-        bounds = found_bounds(noisy_units(point), point.sigma)
+        bounds = found_bounds(point.noisy_values, point.sigma)
         if bounds is None:
             raise ReleaseError(
                 f"AUTO found no bounds for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have "
@@ -162,7 +158,7 @@ def _settled(query: FrameQuery, state: State) -> FrameQuery:
 
     public = query.frame.public_keys
     most = chosen_groups(
-        noisy_units(point),
+        point.noisy_values,
         point.sigma,
         asked.candidates,
         expected,
@@ -217,7 +213,13 @@ def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: f
     options = may_come(query)
     calibrations = [calibrate(each, histogram_of(each.frame)) for each in (options[0], options[-1])]
     reader.require(asked_nano(query, calibrations[0]))
-    _require_budget(query, calibrations, runtime.state)
+    items = open_price(query)
+    if items:
+        # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
+        # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
+        rho_nano = max(calibration.rho_nano for calibration in calibrations)
+        rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
+        runtime.state.ledger.require(query.frame.rows.unit, (*items, rest))
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):
             if auto_level(question, level.share_nano, runtime.state, reader) != level:
@@ -256,7 +258,7 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "them; name what it stands for"
         )
     listed = public_key_table(frame, runtime)
-    require_runs(frame, (question.statistic,), [question.sql(STAND_IN_SALT)], listed, runtime)
+    require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime)
     return listed
 
 
@@ -317,16 +319,3 @@ def _point(question: Question, noisy: NoisyHistogram, rho_nano: int, source_nano
         threshold_delta_units=0,
         source_rho_nano=source_nano,
     )
-
-
-def _require_budget(query: FrameQuery, calibrations: list[Calibration], state: State) -> None:
-    """Refuse, before AUTO is paid, what could not be paid after it: no answer would come of the charge.
-
-    What was charged for a histogram and never stored is used up. Where AUTO costs nothing, the answer may not either.
-    """
-    items = open_price(query)
-    if not items:
-        return
-    rho_nano = max(calibration.rho_nano for calibration in calibrations)
-    rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
-    state.ledger.require(query.frame.rows.unit, (*items, rest))

@@ -108,17 +108,12 @@ class Question:
     def is_sure(self, point: Point) -> bool:
         """Whether a stored histogram says enough for a choice that later queries keep."""
         sure = sure_groups if isinstance(self.asked, AutoGroups) else sure_bounds
-        return sure(noisy_units(point), point.sigma)
+        return sure(point.noisy_values, point.sigma)
 
 
 def questions(query: FrameQuery) -> Iterator[tuple[Question, AutoLevel]]:
     """What a query leaves to AUTO, and where its reader stands with it."""
     return zip(map(Question, query.auto), query.auto_levels, strict=True)
-
-
-def noisy_units(point: Point) -> Floats:
-    """Noisy number of units in each place."""
-    return point.values.astype(np.float64) * 2.0**point.lattice_exponent
 
 
 def auto_sigma(rho_nano: int, l2: float) -> float:

@@ -22,9 +22,9 @@ import pyarrow as pa
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
-from dpsql.answer.points import Agreed, noisy_table, point_values, served_point, shown_key_table
+from dpsql.answer.points import Agreed, noisy_table, served_point, shown_key_table
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
-from dpsql.answer.stage import Inquiry, Shown, Stage, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import AccessError
@@ -49,7 +49,9 @@ Noise = Mapping[Statistic, float]
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
-def release_sets(query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> Shown:
+def release_sets(
+    query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inquiry: Inquiry
+) -> tuple[pa.Table, Receipt]:
     """The answer of a query with several grouping sets, which is charged whole, and then released set by set.
 
     Raises:
@@ -71,7 +73,7 @@ def release_sets(query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inqu
         for part, values in zip(offers, _agreed(sets, offers, side_table), strict=True)
     ]
     table = pa.concat_tables([tables[place] for place in sets.sets], promote_options="permissive")
-    return Shown(table, replace(with_price(receipt, charged), sets=priced))
+    return table, replace(with_price(receipt, charged), sets=priced)
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -187,7 +189,7 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
     noises = _noises(sets, offers)
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
     for number, serving in enumerate(offers[0].servings):
-        noisy = [point_values(served_point(part.servings[number], part.query.frame, side_table)) for part in offers]
+        noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
         found = consistent_values(lengths, _marginals(offers, serving.statistic), noisy)
         for place, cells in enumerate(found):
             values[place][serving.statistic] = NoisyValues(cells, noises[place][serving.statistic])
@@ -224,7 +226,7 @@ def largest_columns(parts: Sequence[tuple[ColumnReceipt, ...]]) -> tuple[ColumnR
     return tuple(max(one, key=lambda column: column.sigma or 0.0) for one in zip(*parts, strict=True))
 
 
-def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry) -> Shown:
+def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
     """The answer with the row, which is charged, drawn and stored once the groups are.
 
     Raises:
@@ -251,7 +253,7 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
         ),
     )
     side_table = runtime.state.side_table
-    return Shown(_appended(noisy_table(groups, side_table), noisy_table(outside, side_table), asked), receipt)
+    return _appended(noisy_table(groups, side_table), noisy_table(outside, side_table), asked), receipt
 
 
 def other_offer(asked: WithOtherGroup, groups: Offer, state: State, reader: Reader) -> Offer:
@@ -268,7 +270,7 @@ def other_offer(asked: WithOtherGroup, groups: Offer, state: State, reader: Read
         CalibrationError: the level is too small for the row's noise.
 
     """
-    if reader.rho_limit is not None:
+    if reader.has_limit:
         raise AccessError(
             "each set of shown groups has an other group of its own, which adds to the others, and "
             f"{reader.name!r} has a limit; leave other_group out"

@@ -10,7 +10,6 @@ from dpsql.answer.offer import (
     Offer,
     column_receipts,
     current,
-    current_frame,
     held_histogram,
     notes,
     offers_of,
@@ -55,7 +54,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     """
     if query.first.is_open:
         return _open_table(query.first, state, reader)
-    query = current(query, state, reader)
+    query = query.mapped(lambda part: current(part, state, reader))
     offers = offers_of(query.parts, state, reader)
     items = [item for part in offers for item in part.items]
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
@@ -176,7 +175,7 @@ def _frame_rows(frame: Frame) -> list[Row]:
 
 def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
     """The plan of a query whose max_groups is yet to be chosen: what AUTO costs, and noise for some of its choices."""
-    options = [current_frame(option, state, reader) for option in may_come(query)]
+    options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     first = calibrations[0]
     items = open_price(query)

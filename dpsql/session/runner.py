@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
 from dpsql.answer.layout import laid_out
-from dpsql.answer.offer import current, offers_of, with_price
-from dpsql.answer.points import noisy_table
+from dpsql.answer.offer import current, offers_of
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
-from dpsql.answer.stage import Inquiry, Shown, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Inquiry, reading_of, release_groups
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox
 from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, ReleaseError, StateError
@@ -221,22 +220,19 @@ def answer(
     """
     auto_charge = auto_charge or Charged()
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
-        query = current(query, runtime.state, reader)
+        query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
         match query.groups:
-            case OneSet():
-                stage = prepare_stage(query.parts, runtime, reader)
-                charged = release_stage(stage, runtime, inquiry)
-                receipt = with_price(stage.receipts[0], auto_charge.beside(charged))
-                shown = Shown(noisy_table(stage.offers[0], runtime.state.side_table), receipt)
+            case OneSet(groups):
+                noisy, receipt = release_groups(groups, runtime, inquiry)
             case GroupingSets() as sets:
-                shown = release_sets(query, sets, runtime, inquiry)
+                noisy, receipt = release_sets(query, sets, runtime, inquiry)
             case WithOtherGroup() as asked:
-                shown = release_with_other(asked, runtime, inquiry)
-    table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: shown.table}))
+                noisy, receipt = release_with_other(asked, runtime, inquiry)
+    table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: noisy}))
     for step in query.after:
         table = _computed(step, table, runtime)
-    return Result(table, shown.receipt, None if query.after else layout)
+    return Result(table, receipt, None if query.after else layout)
 
 
 def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
@@ -249,7 +245,7 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     if query.first.is_open:
         prepare_histograms(query.first, runtime)
         return
-    query = current(query, runtime.state, reader)
+    query = query.mapped(lambda part: current(part, runtime.state, reader))
     offers = offers_of(query.parts, runtime.state, reader)
     for offer in offers:
         reading_of(offer, runtime)

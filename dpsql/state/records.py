@@ -73,6 +73,11 @@ class Point:
         if self.release_rho_nano and (self.tau is not None or delta or self.release_rho_nano <= self.rho_nano):
             raise ReleaseError("what is made of an independent release is below it, and has no threshold")
 
+    @property
+    def noisy_values(self) -> npt.NDArray[np.float64]:
+        """The values in units of the statistic; of a presence count less the floor."""
+        return self.values.astype(np.float64) * 2.0**self.lattice_exponent
+
 
 @dataclass(frozen=True, slots=True)
 class Level:

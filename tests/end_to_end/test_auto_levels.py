@@ -27,7 +27,7 @@ from dpsql.features.auto_histograms import EXTREMES_L2, Question, questions
 from dpsql.mechanism.window import free_level
 from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.statements import SelectStatement, read_statement
-from dpsql.state import Ledger, Point, SideTable
+from dpsql.state import Additions, Ledger, Point, SideTable
 from dpsql.state.state_file import OLD_CHOICES
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
@@ -184,7 +184,7 @@ def test_who_was_answered_before_it_was_sure_keeps_the_answer(session: dpsql.Ses
 
 
 def test_the_check_catches_a_choice_that_is_not_kept(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_choices", lambda *_: ())
+    monkeypatch.setattr(stage, "Additions", lambda **named: Additions(**(named | {"choices": ()})))
     with pytest.raises(AssertionError):
         undecided_first(session)
 

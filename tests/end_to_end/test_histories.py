@@ -30,7 +30,6 @@ from dpsql.cascade import servings as servings_module
 from dpsql.cascade.serving import KeySelection
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import AccessError, CalibrationError, EngineError
-from dpsql.mechanism.calibrate import Cut, Level
 from dpsql.state import Ledger, Pin, ReleaseHistory, SideTable
 from tests.noise_sources import seeded_noise
 
@@ -513,8 +512,8 @@ def show_own_threshold_alone(patch: pytest.MonkeyPatch) -> None:
     """A point that gets a threshold shows what this one has shown, and no others."""
     whole, pins = servings_module._Cascade._keys_with, ReleaseHistory.pins
 
-    def own_keys(cascade: servings_module._Cascade, level: Level, cut: Cut) -> tuple[KeySelection, ...]:
-        return tuple(keys for keys in whole(cascade, level, cut) if keys.rho_nano == level.rho_nano)
+    def own_keys(cascade: servings_module._Cascade, own: KeySelection) -> tuple[KeySelection, ...]:
+        return tuple(keys for keys in whole(cascade, own) if keys.rho_nano == own.rho_nano)
 
     def cut_pins(*arguments: Any) -> tuple[Pin, ...]:
         return tuple(dataclasses.replace(pin, has_threshold=True) for pin in pins(*arguments))

@@ -225,7 +225,7 @@ class Clinic:
         def formulation_of(reading: Reading, *_: object) -> Formulation:
             return formulation if chooses_groups(reading.frame.bounding.finer or reading.frame) else "groups_first"
 
-        def keys_of_units(counts: np.ndarray, floor: float, tau: float | None, _: int) -> np.ndarray:
+        def keys_of_units(counts: np.ndarray, tau: float | None, _: int) -> np.ndarray:
             return np.flatnonzero((counts >= least) | (tau is None))
 
         with (

@@ -190,7 +190,7 @@ def test_keys_of_one_unit_hide_after_top_k_with_probability_one_minus_delta(k: i
         for low in (tau - 1.0, 0.99 * tau, tau - 2.0 * TAU_LOSS):
             assert any_passes(sigma, low, k, correlation) > charged
         counts = np.array([tau, 1.0 + tau, 1.0 + tau + 2.0**-GRID_BITS])
-        assert shown_keys(counts, 5.0, tau, 1).tolist() == [2]
+        assert shown_keys(counts, tau, 1).tolist() == [2]
 
 
 def lone_units(session: dpsql.Session, tables: Iterable[int], k: int) -> tuple[int, float]:
@@ -224,9 +224,9 @@ def test_a_lone_unit_is_shown_after_top_k_as_rarely_as_was_charged(
     seen, charged = lone_units(session, range(5), 8)
     assert stats.binomtest(seen, 5 * VERSIONS, charged, alternative="greater").pvalue > ACCEPTED
 
-    def half_the_threshold(counts: Floats, floor: float, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
+    def half_the_threshold(counts: Floats, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
         assert tau is not None
-        return shown_keys(counts + 0.5 * tau, floor, tau, min_units)
+        return shown_keys(counts + 0.5 * tau, tau, min_units)
 
     monkeypatch.setattr(shown_module, "shown_keys", half_the_threshold)
     too_often, _ = lone_units(session, range(5, 7), 8)

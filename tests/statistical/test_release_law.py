@@ -310,7 +310,7 @@ def test_a_unit_alone_in_its_groups_shows_none_with_probability_one_minus_delta(
                 assert too_often > made.cut.delta * (1 + 1e-9)
                 assert request.rho is None or too_often > request.delta
             counts = np.array([tau, 1.0 + tau, 1.0 + tau + 2.0**-GRID_BITS])
-            assert shown_keys(counts, 0.0, tau, 1).tolist() == [2]
+            assert shown_keys(counts, tau, 1).tolist() == [2]
 
 
 def any_passes(sigma: float, distance: float, max_groups: int) -> float:
@@ -358,8 +358,8 @@ def test_units_alone_in_their_groups_are_shown_as_rarely_as_delta_says(
     assert too_often_p(seen, units, passing) > ACCEPTED
     assert stats.binomtest(seen, units, passing).pvalue > ACCEPTED
 
-    def a_count_low(counts: Floats, floor: float, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
-        return shown_keys(counts + 1.0, floor, tau, min_units)
+    def a_count_low(counts: Floats, tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
+        return shown_keys(counts + 1.0, tau, min_units)
 
     monkeypatch.setattr(shown_module, "shown_keys", a_count_low)
     assert too_often_p(*shown_units(max_groups, 1)) < CAUGHT

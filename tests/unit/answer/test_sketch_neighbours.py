@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.answer.sketch import MOST_UNITS, Sketch, absorb, empty_sketch, merge
+from dpsql.answer.sketch import MOST_UNITS, Sketch, absorb
 from dpsql.engine import Sandbox
 from tests.unit.answer.sketch_reference import (
     EMPTY,
@@ -35,7 +35,6 @@ from tests.unit.answer.sketch_reference import (
 
 Sketcher = Callable[[Data, Step], Plain]
 _SHORT = settings(max_examples=150, derandomize=True, database=None)
-_SCHEMA = pa.schema({"key_0": pa.string()})
 
 
 def two_shards(data: Data, step: Step) -> Plain:
@@ -49,7 +48,7 @@ def three_merged(data: Data, step: Step) -> Plain:
 
 
 class Product:
-    """absorb and merge of the product as steps of the reference's kind."""
+    """absorb of the product as steps of the reference's kind; two sketches are merged with both floors kept."""
 
     def __init__(self) -> None:
         self.sandbox = Sandbox()
@@ -59,13 +58,8 @@ class Product:
         def step(held: Plain, added: Plain) -> Plain:
             place = (size, held, added)
             if place not in self._known:
-                a = Sketch(size, _table(held), held.floor)
-                run = self.sandbox.run
-                if added.floor:
-                    found = merge(a, Sketch(size, _table(added), added.floor), run)
-                else:
-                    found = absorb(a, _table(added), run)
-                self._known[place] = _plain(found)
+                sketch = Sketch(size, _table(held), held.floor + added.floor)
+                self._known[place] = _plain(absorb(sketch, _table(added), self.sandbox.run))
             return self._known[place]
 
         return step
@@ -287,16 +281,10 @@ def test_counters_are_clamped_before_they_overflow(product: Product) -> None:
 
 
 def test_a_sketch_shows_nothing(product: Product) -> None:
-    sketch = absorb(
-        empty_sketch(1, _SCHEMA), _table(batch_of([frozenset({"canary", "b"}), frozenset({"b"})])), product.sandbox.run
-    )
+    counts = _table(batch_of([frozenset({"canary", "b"}), frozenset({"b"})]))
+    sketch = absorb(Sketch(1, _table(EMPTY), 0), counts, product.sandbox.run)
     assert sketch.floor == 1
     assert repr(sketch) == str(sketch) == "Sketch(…)"
-
-
-def test_sketches_of_different_sizes_are_not_merged(product: Product) -> None:
-    with pytest.raises(ValueError, match="sizes"):
-        merge(empty_sketch(1, _SCHEMA), empty_sketch(2, _SCHEMA), product.sandbox.run)
 
 
 @pytest.mark.parametrize(("size", "floor", "rows"), [(0, 0, 0), (1, -1, 0), (1, 0, 2)])
