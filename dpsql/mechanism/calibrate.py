@@ -236,7 +236,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     try:
         sigma = sigma_at(statistic, rho_nano, histogram)
         if statistic == PRESENCE:
-            histogram.check(sigma)
+            histogram.law(sigma)
         else:
             RoundedGaussian(sigma * 2.0**-statistic.noise_exponent)
     except CalibrationError:

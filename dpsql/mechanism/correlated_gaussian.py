@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
 
 from dpsql.accounting.correlated_histogram import CorrelatedProfile, quietest_correlation
 from dpsql.accounting.profile import Profile, smallest_sigma
@@ -14,7 +13,7 @@ from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_ALLOWANCE, effective_sigma
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedHistogram(ProfiledHistogram):
     """All keys of a public list share a common term of the noise.
 
@@ -23,16 +22,6 @@ class ListedHistogram(ProfiledHistogram):
     """
 
     k: int
-    unit_groups: int
-    correlation: float
-    name: ClassVar[str] = "correlated_gaussian"
-    hides: ClassVar[bool] = False
-    floor_correlation: ClassVar[None] = None
-
-    @property
-    def draws(self) -> int:
-        """All, as all share the common term, and that itself."""
-        return self.k + 1
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
@@ -55,7 +44,11 @@ def _correlation(k: int, unit_groups: int) -> float:
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
     k, groups = listed_keys(frame), frame.unit_groups
-    return ListedHistogram(k, groups, shape.correlation if shape else _correlation(k, groups))
+    # all counts share the common term, and that is a draw itself
+    return ListedHistogram(
+        name="correlated_gaussian", unit_groups=groups, draws=k + 1, sum_draws=groups, k=k,
+        correlation=shape.correlation if shape else _correlation(k, groups),
+    )  # fmt: skip
 
 
 def listed_keys(frame: Frame) -> int:

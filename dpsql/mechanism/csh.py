@@ -20,7 +20,7 @@ from dpsql.noise.correlated_gaussian import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubtractedHistogram(ProfiledHistogram):
     """What a floor has left: at most k keys, whatever the data are, with a common term and a noisy floor beside them.
 
@@ -30,26 +30,8 @@ class SubtractedHistogram(ProfiledHistogram):
 
     k: int
     max_groups: int | None
-    correlation: float
-    floor_correlation: float
-    hides: ClassVar[bool] = True
     # where all keys are lost the floor still moves, and that has to fit in beside them
     threshold_room: ClassVar[float] = 1.125
-
-    @property
-    def name(self) -> str:
-        """``csh`` with a common term, ``gshm`` without."""
-        return "csh" if self.correlation > 0.0 else "gshm"
-
-    @property
-    def unit_groups(self) -> int:
-        """A unit may have all keys that are left."""
-        return self.k if self.max_groups is None else min(self.max_groups, self.k)
-
-    @property
-    def draws(self) -> int:
-        """All, as one unit may move all counts, the common term and the floor."""
-        return self.k + 2
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
@@ -79,7 +61,13 @@ def subtracted(sparsity: Sparsity, max_groups: int | None, shape: Shape) -> Subt
     """The histogram of what a floor has left, with noise of a shape."""
     if shape.floor_correlation is None:
         raise AssertionError("a floor that was subtracted is shown with noise")
-    return SubtractedHistogram(sparsity.k, _groups(sparsity, max_groups), shape.correlation, shape.floor_correlation)
+    k, moved = sparsity.k, _groups(sparsity, max_groups)
+    groups = k if moved is None else min(moved, k)
+    # one unit may move all counts, the common term and the floor
+    return SubtractedHistogram(
+        name="csh" if shape.correlation > 0.0 else "gshm", unit_groups=groups, draws=k + 2, sum_draws=groups,
+        hides=True, correlation=shape.correlation, floor_correlation=shape.floor_correlation, k=k, max_groups=moved,
+    )  # fmt: skip
 
 
 def _groups(sparsity: Sparsity, max_groups: int | None) -> int | None:
