@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
@@ -90,8 +91,9 @@ class Calibration:
         return sum(level.rho_nano for level in self.levels)
 
 
+@lru_cache(maxsize=256)
 def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
-    """Levels, noise and threshold of a query.
+    """Levels, noise and threshold of a query; a function of the query alone, so what was asked before is not searched.
 
     Args:
         query: the plan.
