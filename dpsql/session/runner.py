@@ -223,16 +223,16 @@ def answer(
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = current(query, runtime.state, reader)
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
-        match query.groups:
+        match query:
             case OneSet():
                 stage = prepare_stage(query.parts, runtime, reader)
                 charged = release_stage(stage, runtime, inquiry)
                 receipt = with_price(stage.receipts[0], auto_charge.beside(charged))
                 shown = Shown(noisy_table(stage.offers[0], runtime.state.side_table), receipt)
-            case GroupingSets() as sets:
-                shown = release_sets(query, sets, runtime, inquiry)
-            case WithOtherGroup() as asked:
-                shown = release_with_other(asked, runtime, inquiry)
+            case GroupingSets():
+                shown = release_sets(query, runtime, inquiry)
+            case WithOtherGroup():
+                shown = release_with_other(query, runtime, inquiry)
     table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: shown.table}))
     for step in query.after:
         table = _computed(step, table, runtime)
@@ -253,8 +253,8 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     offers = offers_of(query.parts, runtime.state, reader)
     for offer in offers:
         reading_of(offer, runtime)
-    if isinstance(query.groups, WithOtherGroup):
-        require_other_runs(query.groups, offers[0], runtime, reader)
+    if isinstance(query, WithOtherGroup):
+        require_other_runs(query, offers[0], runtime, reader)
 
 
 def _computed(step: After, shown: pa.Table, runtime: Runtime) -> pa.Table:

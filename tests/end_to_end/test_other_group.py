@@ -251,8 +251,8 @@ def planned(session: dpsql.Session, text: str) -> WithOtherGroup:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
     query, _, _ = session._runner.plan(statement, {"other_group": "other"}, CURATOR)
-    assert isinstance(query.groups, WithOtherGroup)
-    return query.groups
+    assert isinstance(query, WithOtherGroup)
+    return query
 
 
 def moved(session: dpsql.Session, asked: WithOtherGroup) -> dict[Any, int]:
@@ -280,7 +280,7 @@ def test_a_unit_with_many_hidden_groups_moves_the_row_as_far_as_is_said_and_no_f
     assert found == {one: one.radius_steps for one in found}
     assert found[PRESENCE] == 1
     # the twin: were the row's sums noised for what a unit adds to one group, it would move them further than is said
-    narrow = {one.kind: one.radius_steps * one.lattice for one in asked.query.statistics}
+    narrow = {one.kind: one.radius_steps * one.lattice for one in asked.first.statistics}
     wide = {one.kind: found[one] * one.lattice for one in found}
     assert wide["sum"] == pytest.approx(7 * narrow["sum"])
 

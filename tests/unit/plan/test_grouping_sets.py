@@ -178,7 +178,7 @@ def test_one_unit_moves_as_far_as_that_and_further_than_a_plain_group_by(hospita
 
 
 def _parts(hospital: Hospital, max_groups: int) -> tuple[FrameQuery, ...]:
-    sets = hospital.plan(max_groups).groups
+    sets = hospital.plan(max_groups)
     assert isinstance(sets, GroupingSets)
     assert sets.adds_up
     assert len(sets.parts) == len(SETS)

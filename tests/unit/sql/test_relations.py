@@ -150,7 +150,7 @@ class Look:
         return True
 
     def _note(self, planned: Planned) -> None:
-        groups = planned.query.groups
+        groups = planned.query
         kinds = {key.type for key in groups.keys}
         self._seen.had.update(
             name
@@ -247,7 +247,7 @@ def _loss(part: Offer, statistic: Statistic, sigma: float, steps: Sequence[int])
 
 def _check_sums(plan: PrivateQuery, found: Sequence[Exact]) -> None:
     """Coarser sets are sums of the finest, where they are said to be."""
-    if not isinstance(plan.groups, GroupingSets) or not plan.groups.adds_up:
+    if not isinstance(plan, GroupingSets) or not plan.adds_up:
         return
     finest = plan.first.frame.keys
     for part, exact in zip(plan.parts, found, strict=True):
@@ -293,7 +293,7 @@ def _order(query: Query, plan: PrivateQuery, frame: Frame) -> Mapping[int, int]:
         int(column.sql.removeprefix('"key_').removesuffix('"'))
         for column in plan.first.finish.columns[: len(query.keys)]
     ]
-    places = {plan.groups.keys.index(key): i for i, key in enumerate(frame.keys)}
+    places = {plan.keys.index(key): i for i, key in enumerate(frame.keys)}
     return {text: places[key] for text, key in enumerate(shown) if key in places}
 
 
