@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.accounting import zcdp
-from dpsql.bound.aggregation import exact_sql
+from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import WithOtherGroup
@@ -258,7 +258,7 @@ def planned(session: dpsql.Session, text: str) -> WithOtherGroup:
 def moved(session: dpsql.Session, asked: WithOtherGroup) -> dict[Any, int]:
     """How far person 0 moves each exact value of the row, in lattice steps."""
     row = asked.row
-    sql = exact_sql(row.frame, row.statistics, bytes(16))
+    sql = bounded_sql(row.frame, row.statistics, bytes(16))
     names = ["units", *(f"stat_{i}" for i in range(1, len(row.statistics)))]
 
     def exact() -> dict[str, int]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dpsql.answer.offer import Offer
 from dpsql.bound import aggregation
-from dpsql.bound.aggregation import exact_sql
+from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation, chooses_groups
 from dpsql.errors import QueryError
 from dpsql.mechanism import calibrate
@@ -172,7 +172,7 @@ class Look:
         ways = self._world.formulations if chooses_groups(frame.bounding.finer or frame) else ("groups_first",)
 
         def exact(connection: duckdb.DuckDBPyConnection, formulation: Formulation) -> Exact:
-            sql = exact_sql(frame, part.query.statistics, SALT, formulation=formulation)
+            sql = bounded_sql(frame, part.query.statistics, SALT, formulation=formulation)
             self._seen.had["native"] += "dpsql_keep" in sql
             return fetched(connection, self._rewrite(sql), frame, listed)
 
@@ -186,7 +186,7 @@ class Look:
     def _check_row(self, plan: PrivateQuery, row: Offer, groups: Exact, expected: Numbers | None) -> None:
         """The row beside some shown groups, those of the removed unit among them."""
         names = ", ".join(f"key_{i}" for i in range(len(plan.first.frame.keys)))
-        sql = f"SELECT {names} FROM ({exact_sql(plan.first.frame, plan.first.statistics, SALT)})"
+        sql = f"SELECT {names} FROM ({bounded_sql(plan.first.frame, plan.first.statistics, SALT)})"
         keys = self._world.full.sql(self._rewrite(sql)).to_arrow_table()
         shown = keys.filter(pa.array([self._chance.random() < 0.5 for _ in range(keys.num_rows)], pa.bool_()))
         before, after = self._both(row, shown)
