@@ -19,7 +19,7 @@ from scipy import integrate, stats
 import dpsql
 from dpsql.answer import points as shown_module
 from dpsql.answer.points import shown_keys
-from dpsql.mechanism.correlated_gaussian import ListedHistogram
+from dpsql.mechanism.correlated_gaussian import listed_histogram
 from dpsql.mechanism.histogram import Histogram, count_sigma
 from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
@@ -103,12 +103,8 @@ def law_p(error: Floats, sigma: float, shared: float, *, rounding: float = 0.0) 
     return min(1.0, 3 * 2 * min(*one_sided, float(stats.norm.sf(centre))))
 
 
-LISTED = ListedHistogram(
-    name="correlated_gaussian", unit_groups=GROUPS, draws=GROUPS + 1, sum_draws=GROUPS, k=GROUPS,
-    correlation=GROUPS**-0.5,
-)  # fmt: skip
 SHAPES = (
-    (LISTED, GROUPS**-0.5),
+    (listed_histogram(GROUPS, GROUPS, GROUPS**-0.5), GROUPS**-0.5),
     (subtracted(GROUPS, None, correlation=0.2, floor_correlation=0.3), 0.3),
     (subtracted(GROUPS, None, correlation=0.0, floor_correlation=0.3), 0.3),
     (independent(GROUPS, hides=True), 0.0),
