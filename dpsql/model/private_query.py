@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Self
 
+from dpsql.errors import CalibrationError
 from dpsql.model.estimates import Estimate, RunningSum, RunningTotal
 from dpsql.model.frame import Frame, Key, Ordering, Places, Statistic
 
@@ -129,6 +130,18 @@ class Request:
     min_units: int = 1
     refresh: bool = False
     own_threshold: bool = False
+
+    @property
+    def asked_epsilon(self) -> float:
+        """Epsilon, where no rho is asked for.
+
+        Raises:
+            CalibrationError: neither is.
+
+        """
+        if self.epsilon is None:
+            raise CalibrationError("a query needs rho or epsilon")
+        return self.epsilon
 
     def at(self, rho: float) -> Request:
         """The same at a level of rho."""
