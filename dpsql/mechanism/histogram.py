@@ -25,7 +25,7 @@ from dpsql.accounting.profile import (
     smallest_threshold,
 )
 from dpsql.model.environment import Mechanism
-from dpsql.model.frame import Frame, Ordering, Places, Statistic
+from dpsql.model.frame import Factorised, Frame, Ordering, Places, Statistic
 from dpsql.noise.correlated_gaussian import (
     GRID_BITS,
     CorrelatedGaussian,
@@ -42,17 +42,8 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
-    """Vectors over key ids as sequences along one key, and what is noised of each sequence.
-
-    Attributes:
-        ordering: which key, and how the ids are laid out.
-        sixteenths: power of the running totals that is noised, 0 for the values themselves.
-
-    """
-
-    ordering: Ordering
-    sixteenths: int
+class Sequences(Factorised):
+    """Vectors over key ids as sequences along one key, and what is noised of each: a power of 0 is the values."""
 
     @property
     def sums(self) -> FractionalSum:
