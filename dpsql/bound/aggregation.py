@@ -214,7 +214,7 @@ def _weighted_sql(max_groups: int) -> str:
 
 def listed_sql(rows: str, frame: Frame) -> str:
     """The rows that take part: those whose keys are listed, or all where keys are private."""
-    return rows if frame.public_keys is None else f"{rows} {listed_join(rows, frame.key_columns, frame, 'SEMI')}"
+    return f"{rows} {listed_join(rows, frame.key_columns, frame, 'SEMI')}" if frame.public_keys else rows
 
 
 def listed_join(rows: str, columns: Sequence[str], frame: Frame, kind: Literal["SEMI", "ANTI"]) -> str:
