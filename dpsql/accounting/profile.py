@@ -318,10 +318,10 @@ def smallest_epsilon(profile: Profile, delta: float, tau: float) -> float:
     if lost > delta:
         raise CalibrationError(f"the threshold alone costs delta = {lost:.6g}, more than {delta:.6g}")
     cost = partial(profile.delta, tau=tau)
-    if profile.resolution is None:
-        return least_epsilon(cost, delta)
     if cost(0.0) <= delta:
         return 0.0
+    if profile.resolution is None:
+        return smallest_safe(lambda epsilon: cost(epsilon) <= delta, 1.0)
     return smallest_at_most(cost, delta, max(profile.least_epsilon(delta), profile.resolution), profile.resolution)
 
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
-from dpsql.bound.aggregation import approximate_sizes_sql, cell_columns, exact_sql, sketch_sql
+from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql, cell_columns, sketch_sql
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
@@ -125,8 +125,8 @@ class Reading:
         sparsity = self.frame.bounding.sparsity
         if sparsity and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
-        others = (statistic for statistic in self.due if statistic != PRESENCE)
-        return exact_sql(self.frame, (PRESENCE, *others), salt, held_keys=self.has_frozen_keys, formulation=formulation)
+        asked = (PRESENCE, *(statistic for statistic in self.due if statistic != PRESENCE))
+        return bounded_sql(self.frame, asked, salt, held_keys=self.has_frozen_keys, formulation=formulation)
 
 
 def prepare_reading(

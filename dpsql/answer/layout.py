@@ -69,11 +69,11 @@ def laid_out(query: PrivateQuery, finished: pa.Table) -> tuple[pa.Table, Layout]
     first = query.first
     columns = first.finish.columns
     table = finished.select(list(range(len(columns))))
-    keys = {quote(f"key_{i}") for i in range(len(query.groups.keys))}
+    keys = {quote(f"key_{i}") for i in range(len(query.keys))}
     numbered = [(column.name, column.estimate) for column in columns if column.estimate is not None]
     ends = finished.select(list(range(len(columns), finished.num_columns)))
     ends = ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")])
-    adds_up = isinstance(query.groups, GroupingSets) or isinstance(first.groups, Buckets)
+    adds_up = isinstance(query, GroupingSets) or isinstance(first.groups, Buckets)
     is_cut = not (adds_up or first.frame.bounding.sparsity)
     counts = [name for name, estimate in numbered if first.estimates[estimate].value == UNITS]
     return table, Layout(

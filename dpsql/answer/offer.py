@@ -178,7 +178,7 @@ def make_receipt(offer: Offer) -> Receipt:
         version=frame.rows.version,
         unit=frame.rows.unit,
         mechanism=offer.histogram.name,
-        rho=(offer.rho_nano + sum(query.histogram_levels.values())) / NANO_PER_RHO,
+        rho=(offer.rho_nano + sum(level.rho_nano for level in query.auto_levels)) / NANO_PER_RHO,
         epsilon=offer.epsilon,
         delta=offer.delta,
         charged_rho=0.0,

@@ -199,7 +199,8 @@ def _release(
     part: Offer, charged: Charged, changed: tuple[str, ...], inquiry: Inquiry, asked_at: dt.datetime
 ) -> Release:
     """The record of one frame's release; who is shown it is shown what AUTO chose by, too."""
-    frame, histograms = part.query.frame, part.query.histogram_levels
+    frame = part.query.frame
+    histograms = {level.statistic_hash: level.rho_nano for level in part.query.auto_levels}
     return Release(
         analyst=inquiry.reader.name,
         query_hash=inquiry.query_hash,

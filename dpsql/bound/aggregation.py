@@ -53,41 +53,6 @@ of the exact sum. At 2**33 steps or fewer for a unit, no fewer than 2**29 units 
 """
 
 
-def exact_sql(
-    frame: Frame,
-    statistics: tuple[Statistic, ...],
-    salt: bytes,
-    *,
-    held_keys: bool = False,
-    formulation: Formulation = "groups_first",
-) -> str:
-    """SQL for the exact per-group table of any frame, as `bounded_sql` has it; a finer frame bounds units, if any.
-
-    *Guarantee*: a unit moves the groups by no more than a finer frame's allow (docs/proofs/grouping-sets.md, Lemma 1).
-
-    Args:
-        frame: what is grouped.
-        statistics: the presence count first, then the others.
-        salt: the secret bits of the frame that bounds units: the finer one where there is one.
-        held_keys: as for `bounded_sql`.
-        formulation: as for `bounded_sql`, of the frame that bounds units.
-
-    """
-    finer = frame.bounding.finer
-    if not finer:
-        return bounded_sql(frame, statistics, salt, held_keys=held_keys, formulation=formulation)
-    # sums of what is given for the finer frame, so a unit moves them by no more than the sums of what it moves there;
-    # the clamp brings no two of them further apart
-    places = [finer.keys.index(key) for key in frame.keys]
-    columns = [f"key_{place} AS key_{i}" for i, place in enumerate(places)]
-    for i, statistic in enumerate(statistics):
-        name = f"stat_{i}" if i else "units"
-        columns.append(f"{_clamped(f'coalesce(sum({name}), 0)', statistic, frame)} AS {name}")
-    grouping = f" GROUP BY {', '.join(f'key_{place}' for place in places)}" if places else ""
-    finer_sql = bounded_sql(finer, statistics, salt, formulation=formulation)
-    return f"SELECT {', '.join(columns)} FROM ({finer_sql}){grouping}"
-
-
 def bounded_sql(
     frame: Frame,
     statistics: tuple[Statistic, ...],
@@ -96,12 +61,12 @@ def bounded_sql(
     held_keys: bool = False,
     formulation: Formulation = "groups_first",
 ) -> str:
-    """SQL for the exact per-group table of a frame that bounds its own groups.
+    """SQL for the exact per-group table of a frame, which bounds its own groups or adds up those of a finer one.
 
     Args:
         frame: what is grouped.
         statistics: the presence count first, then the others.
-        salt: the frame's 128 secret bits; decides which groups of a unit with too many are kept.
+        salt: 128 secret bits of the frame that bounds units; decides which groups of a unit with too many are kept.
         held_keys: the keys are those that the frame holds already, offered as ``LISTED_KEYS``; nothing is left out
             and nothing subtracted.
         formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one.
@@ -109,17 +74,25 @@ def bounded_sql(
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred; of
         a histogram stat_1_0…, one a cell) and, with top-k pre-processing, floor (BIGINT): what was subtracted from
-        units. There the row whose units are NULL is no group; it is what tells the floor where no group is left. The
-        result has no defined row order.
+        units. There the row whose units are NULL is no group; it tells the floor where no group is left. Rows have no
+        defined order.
 
     """
+    if finer := frame.bounding.finer:
+        return _added_up_sql(frame, finer, statistics, bounded_sql(finer, statistics, salt, formulation=formulation))
     keys = frame.key_columns
     others = list(enumerate(statistics))[1:]
     added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
     if formulation == "native" and not state_bytes(frame, others):
         formulation = "groups_first"
     per_row = listed_sql("rows", frame)
-    ctes = [kept_ctes(frame, added, salt, per_row, formulation)]
+    # rows are read twice in the native formulation, and not to be held for it
+    as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
+    ctes = [
+        f"source {as_read} ({source_sql(frame, others, salt)})",
+        f"rows {as_read} ({rows_sql(frame, others)})",
+        kept_ctes(frame, added, salt, per_row, formulation),
+    ]
     if frame.bounding.counted_groups:
         ctes.append(f"weighted AS ({_weighted_sql(frame.unit_groups)})")
     listed = "".join(f"{key}, " for key in keys)
@@ -137,16 +110,23 @@ def bounded_sql(
         grouped = _joined(frame, others, keys)
     else:
         grouped = f"SELECT {listed}{aggregates}{grouping}"
-    # rows are read twice in the native formulation, and not to be held for it
-    as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
-    named = ",\n".join(ctes)
-    return (
-        f"WITH source {as_read} ({source_sql(frame, others, salt)}),\n"
-        f"rows {as_read} ({rows_sql(frame, others)}),\n"
-        f"{named},\n"
-        f"grouped AS MATERIALIZED ({grouped})\n"
-        f"{_selected(frame, keys, values, held_keys=held_keys)}"
-    )
+    named = ",\n".join([*ctes, f"grouped AS MATERIALIZED ({grouped})"])
+    return f"WITH {named}\n{_selected(frame, keys, values, held_keys=held_keys)}"
+
+
+def _added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...], finer_sql: str) -> str:
+    """Sums over the groups of a finer frame, whose SQL this is.
+
+    *Guarantee*: a unit moves the groups by no more than the finer frame's allow (docs/proofs/grouping-sets.md,
+    Lemma 1): by no more than the sums of what it moves there, and the clamp brings no two of them further apart.
+    """
+    places = [finer.keys.index(key) for key in frame.keys]
+    columns = [f"key_{place} AS key_{i}" for i, place in enumerate(places)]
+    for i, statistic in enumerate(statistics):
+        name = f"stat_{i}" if i else "units"
+        columns.append(f"{_clamped(f'coalesce(sum({name}), 0)', statistic, frame)} AS {name}")
+    grouping = f" GROUP BY {', '.join(f'key_{place}' for place in places)}" if places else ""
+    return f"SELECT {', '.join(columns)} FROM ({finer_sql}){grouping}"
 
 
 def cell_columns(i: int, statistic: Statistic) -> tuple[str, ...]:
@@ -234,7 +214,7 @@ def _weighted_sql(max_groups: int) -> str:
 
 def listed_sql(rows: str, frame: Frame) -> str:
     """The rows that take part: those whose keys are listed, or all where keys are private."""
-    return rows if frame.public_keys is None else f"{rows} {listed_join(rows, frame.key_columns, frame, 'SEMI')}"
+    return f"{rows} {listed_join(rows, frame.key_columns, frame, 'SEMI')}" if frame.public_keys else rows
 
 
 def listed_join(rows: str, columns: Sequence[str], frame: Frame, kind: Literal["SEMI", "ANTI"]) -> str:

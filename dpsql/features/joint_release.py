@@ -41,7 +41,7 @@ from dpsql.mechanism.window import charged_delta
 from dpsql.model.estimates import Estimate, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.identity import query_hash
-from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery, Request, WithOtherGroup
+from dpsql.model.private_query import FrameQuery, GroupingSets, Request, WithOtherGroup
 from dpsql.plan.features.other_group import outside_of
 from dpsql.state import NANO_PER_RHO, SideTable, State
 
@@ -49,9 +49,7 @@ Noise = Mapping[Statistic, float]
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 
 
-def release_sets(
-    query: PrivateQuery, sets: GroupingSets, runtime: Runtime, inquiry: Inquiry
-) -> tuple[pa.Table, Receipt]:
+def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
     """The answer of a query with several grouping sets, which is charged whole, and then released set by set.
 
     Raises:
@@ -61,7 +59,7 @@ def release_sets(
     stage = prepare_stage(sets.parts, runtime, inquiry.reader)
     offers = stage.offers
     # all of the receipt that can fail is made before the charge
-    receipt = _joint_receipt(query, sets, stage)
+    receipt = _joint_receipt(sets, stage)
     charged = release_stage(stage, runtime, inquiry)
     priced = tuple(
         replace(one, receipt=with_price(one.receipt, charged.part(part.items)))
@@ -91,7 +89,7 @@ def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float
     return joint_guarantee(shown, request)
 
 
-def _joint_receipt(query: PrivateQuery, sets: GroupingSets, stage: Stage) -> Receipt:
+def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
     """The receipt of all sets together, before a price is known."""
     offers, receipts = stage.offers, stage.receipts
     epsilon, delta = joint_guarantee_of(sets.request, offers)
@@ -99,7 +97,7 @@ def _joint_receipt(query: PrivateQuery, sets: GroupingSets, stage: Stage) -> Rec
     own = [replace(receipt, columns=shown) for receipt, shown in zip(receipts, columns, strict=True)]
     return replace(
         receipts[0],
-        query_hash=query_hash(query),
+        query_hash=query_hash(sets),
         mechanism=", ".join(dict.fromkeys(receipt.mechanism for receipt in receipts)),
         rho=math.fsum(receipt.rho for receipt in receipts),
         epsilon=epsilon,
@@ -313,7 +311,7 @@ def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:
     return (
         f"the row {asked.name!r} is a release of its own, of the rows outside the shown groups, at the level "
         "of the groups, on top of it, and paid once for each set of shown groups",
-        f"of one unit the row holds at most {asked.query.frame.bounding.max_groups} times what it may add to one "
+        f"of one unit the row holds at most {asked.first.frame.bounding.max_groups} times what it may add to one "
         "group; groups that HAVING or LIMIT takes out are not in it",
     )
 

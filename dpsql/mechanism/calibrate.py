@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
@@ -90,8 +91,9 @@ class Calibration:
         return sum(level.rho_nano for level in self.levels)
 
 
+@lru_cache(maxsize=256)
 def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
-    """Levels, noise and threshold of a query.
+    """Levels, noise and threshold of a query; a function of the query alone, so what was asked before is not searched.
 
     Args:
         query: the plan.
@@ -109,9 +111,7 @@ def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
         )
     rho = query.request.rho
     if rho is None:
-        if query.request.epsilon is None:
-            raise CalibrationError("a query needs rho or epsilon")
-        return _at_epsilon(query, histogram, query.request.epsilon, delta)
+        return _at_epsilon(query, histogram)
     levels, auto_nano = _levels(query, histogram, rho)
     if histogram.hides and query.frame.window:
         return _in_window(histogram, levels, query.frame.window, auto_nano)
@@ -150,11 +150,9 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
         CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
 
     """
-    rho, epsilon, delta = query.request.rho, query.request.epsilon, query.request.delta
+    rho = query.request.rho
     if rho is None:
-        if epsilon is None:
-            raise CalibrationError("a query needs rho or epsilon")
-        rho = _rho_with_auto(histogram, epsilon, _after_imprecision(query, histogram, epsilon, delta))
+        rho = _rho_with_auto(histogram, query.request.asked_epsilon, _after_imprecision(query, histogram))
     return _part_for_auto(whole_nano(rho))
 
 
@@ -236,7 +234,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     try:
         sigma = sigma_at(statistic, rho_nano, histogram)
         if statistic == PRESENCE:
-            histogram.check(sigma)
+            histogram.law(sigma)
         else:
             RoundedGaussian(sigma * 2.0**-statistic.noise_exponent)
     except CalibrationError:
@@ -305,22 +303,23 @@ def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, 
     return Calibration(histogram, levels, Cut(tau, charged_delta(histogram, window)), epsilon, delta, auto_nano)
 
 
-def _at_epsilon(query: FrameQuery, histogram: Histogram, epsilon: float, delta: float) -> Calibration:
+def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
     if query.frame.window is not None:
         raise AssertionError("a window goes with rho")
-    target = _after_imprecision(query, histogram, epsilon, delta)
+    target, epsilon = _after_imprecision(query, histogram), query.request.asked_epsilon
     if query.auto:
-        return _after_auto(query, histogram, epsilon, delta, target)
+        return _after_auto(query, histogram, target)
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
     levels, _ = _levels(query, histogram, rho)
     tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
-    return Calibration(histogram, levels, Cut(tau, shown), epsilon, delta)
+    return Calibration(histogram, levels, Cut(tau, shown), epsilon, query.request.delta)
 
 
-def _after_auto(query: FrameQuery, histogram: Histogram, epsilon: float, delta: float, target: float) -> Calibration:
+def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calibration:
     """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
+    epsilon, delta = query.request.asked_epsilon, query.request.delta
     rho = _rho_with_auto(histogram, epsilon, target)
     levels, auto_nano = _levels(query, histogram, rho)
     tau = None
@@ -334,8 +333,9 @@ def _after_auto(query: FrameQuery, histogram: Histogram, epsilon: float, delta: 
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, delta, auto_nano)
 
 
-def _after_imprecision(query: FrameQuery, histogram: Histogram, epsilon: float, delta: float) -> float:
-    """What of delta is left for noise and threshold."""
+def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
+    """What of delta is left for noise and threshold, of a query by epsilon."""
+    epsilon, delta = query.request.asked_epsilon, query.request.delta
     draws = draws_of(histogram, query.statistics) + MOST_AUTO_DRAWS * bool(query.auto)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:

@@ -5,47 +5,43 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
 
-from dpsql.accounting.correlated_histogram import CorrelatedProfile, quietest_correlation
+from dpsql.accounting.correlated_histogram import CommonNoiseProfile, CorrelatedProfile, quietest_correlation
 from dpsql.accounting.profile import Profile, smallest_sigma
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, HistogramMechanism, ProfiledHistogram, Shape
 from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_ALLOWANCE, effective_sigma
 
 
-@dataclass(frozen=True, slots=True)
-class ListedHistogram(ProfiledHistogram):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedNoise(ProfiledHistogram):
+    """What holds for every mechanism in which at most k keys share a common term of the noise.
+
+    Attributes:
+        unit_profile: profile at noise of 1, with the k keys and the correlation.
+
+    """
+
+    unit_profile: CommonNoiseProfile
+
+    def sigma(self, rho: float) -> float:
+        """Own noise at a level, rounded up."""
+        return smallest_sigma(self.unit_profile, rho) * GRID_ALLOWANCE * FLOAT_SLACK
+
+    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+        """Profile at this noise, less what the grid takes of it."""
+        k, floor = self.unit_profile.k, self.floor_correlation
+        own = effective_sigma(sigma, k=k, correlation=self.correlation, floor_correlation=floor)
+        return replace(self.unit_profile, sigma=own, aggregate_precision=aggregate_precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedHistogram(SharedNoise):
     """All keys of a public list share a common term of the noise.
 
     *Guarantee*, *Source*: the correlated Gaussian mechanism (Lebeda 2024; Lemma 2.8 of Lebeda and Retschmeier 2025) at
     the exact distance, `CorrelatedProfile.rho`; every listed key is noised: nothing hides, and no delta is spent on it.
     """
-
-    k: int
-    unit_groups: int
-    correlation: float
-    name: ClassVar[str] = "correlated_gaussian"
-    hides: ClassVar[bool] = False
-    floor_correlation: ClassVar[None] = None
-
-    @property
-    def draws(self) -> int:
-        """All, as all share the common term, and that itself."""
-        return self.k + 1
-
-    def sigma(self, rho: float) -> float:
-        """Own noise at a level, rounded up."""
-        return smallest_sigma(self._unit_profile(), rho) * GRID_ALLOWANCE * FLOAT_SLACK
-
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
-        """Profile at this noise, less what the grid takes of it."""
-        own = effective_sigma(sigma, k=self.k, correlation=self.correlation)
-        return replace(self._unit_profile(), sigma=own, aggregate_precision=aggregate_precision)
-
-    def _unit_profile(self) -> CorrelatedProfile:
-        """Profile at noise of 1."""
-        return CorrelatedProfile(k=self.k, sigma=1.0, correlation=self.correlation, max_groups=self.unit_groups)
 
 
 @lru_cache(maxsize=4096)
@@ -53,9 +49,19 @@ def _correlation(k: int, unit_groups: int) -> float:
     return quietest_correlation(k, unit_groups) or 1.0 / math.sqrt(k)
 
 
+def listed_histogram(k: int, groups: int, correlation: float) -> ListedHistogram:
+    """The histogram of k listed keys, of which a unit touches so many."""
+    profile = CorrelatedProfile(k=k, sigma=1.0, correlation=correlation, max_groups=groups)
+    # all counts share the common term, and that is a draw itself
+    return ListedHistogram(
+        name="correlated_gaussian", unit_groups=groups, draws=k + 1, sum_draws=groups, correlation=correlation,
+        unit_profile=profile,
+    )  # fmt: skip
+
+
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
     k, groups = listed_keys(frame), frame.unit_groups
-    return ListedHistogram(k, groups, shape.correlation if shape else _correlation(k, groups))
+    return listed_histogram(k, groups, shape.correlation if shape else _correlation(k, groups))
 
 
 def listed_keys(frame: Frame) -> int:

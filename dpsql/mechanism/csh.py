@@ -6,80 +6,44 @@ same without a common term.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.accounting.correlated_histogram import TopKProfile, quietest_top_k_correlation
-from dpsql.accounting.profile import Profile, smallest_sigma
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, HistogramMechanism, ProfiledHistogram, Shape
+from dpsql.mechanism.correlated_gaussian import SharedNoise
+from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape
 from dpsql.model.frame import Frame, Sparsity
-from dpsql.noise.correlated_gaussian import (
-    GRID_ALLOWANCE,
-    effective_sigma,
-)
 
 
-@dataclass(frozen=True, slots=True)
-class SubtractedHistogram(ProfiledHistogram):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtractedHistogram(SharedNoise):
     """What a floor has left: at most k keys, whatever the data are, with a common term and a noisy floor beside them.
 
     *Guarantee*, *Source*: `TopKProfile`; docs/proofs/top-k.md, which also says why a sketch is as private. One unit may
     move all k counts, whatever max_groups is, and its sums on the keys that it has.
     """
 
-    k: int
-    max_groups: int | None
-    correlation: float
-    floor_correlation: float
-    hides: ClassVar[bool] = True
     # where all keys are lost the floor still moves, and that has to fit in beside them
     threshold_room: ClassVar[float] = 1.125
 
-    @property
-    def name(self) -> str:
-        """``csh`` with a common term, ``gshm`` without."""
-        return "csh" if self.correlation > 0.0 else "gshm"
-
-    @property
-    def unit_groups(self) -> int:
-        """A unit may have all keys that are left."""
-        return self.k if self.max_groups is None else min(self.max_groups, self.k)
-
-    @property
-    def draws(self) -> int:
-        """All, as one unit may move all counts, the common term and the floor."""
-        return self.k + 2
-
-    def sigma(self, rho: float) -> float:
-        """Own noise at a level, rounded up."""
-        return smallest_sigma(self._unit_profile(), rho) * GRID_ALLOWANCE * FLOAT_SLACK
-
     def threshold(self, delta: float, sigma: float) -> float | None:
         """Smallest tau whose threshold part leaves room in delta for the floor."""
-        return ProfiledHistogram.threshold(self, delta / self.threshold_room, sigma)
-
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
-        """Profile at this noise, less what the grid takes of it."""
-        own = effective_sigma(sigma, k=self.k, correlation=self.correlation, floor_correlation=self.floor_correlation)
-        return replace(self._unit_profile(), sigma=own, aggregate_precision=aggregate_precision)
-
-    def _unit_profile(self) -> TopKProfile:
-        """Profile at noise of 1."""
-        return TopKProfile(
-            k=self.k,
-            sigma=1.0,
-            correlation=self.correlation,
-            floor_correlation=self.floor_correlation,
-            max_groups=self.max_groups,
-        )
+        return SharedNoise.threshold(self, delta / self.threshold_room, sigma)
 
 
 def subtracted(sparsity: Sparsity, max_groups: int | None, shape: Shape) -> SubtractedHistogram:
     """The histogram of what a floor has left, with noise of a shape."""
-    if shape.floor_correlation is None:
+    k, own, floor = sparsity.k, shape.correlation, shape.floor_correlation
+    if floor is None:
         raise AssertionError("a floor that was subtracted is shown with noise")
-    return SubtractedHistogram(sparsity.k, _groups(sparsity, max_groups), shape.correlation, shape.floor_correlation)
+    moved = _groups(sparsity, max_groups)
+    profile = TopKProfile(k=k, sigma=1.0, correlation=own, floor_correlation=floor, max_groups=moved)
+    # one unit may move all counts, the common term and the floor, and has sums on the keys that it may have
+    return SubtractedHistogram(
+        name="csh" if own > 0.0 else "gshm", unit_groups=profile.unit_groups, draws=k + 2,
+        sum_draws=profile.unit_groups, hides=True, correlation=own, floor_correlation=floor, unit_profile=profile,
+    )  # fmt: skip
 
 
 def _groups(sparsity: Sparsity, max_groups: int | None) -> int | None:

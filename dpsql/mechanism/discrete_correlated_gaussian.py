@@ -17,9 +17,7 @@ from dpsql.mechanism.histogram import (
     HistogramMechanism,
     Integers,
     NoisyHistogram,
-    PublicHistogram,
     Shape,
-    ValuesThemselves,
 )
 from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_BITS
@@ -27,8 +25,8 @@ from dpsql.noise.discrete_gaussian import DiscreteCorrelatedGaussian, rational_v
 from dpsql.noise.entropy import NoiseSource
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteListedHistogram(ValuesThemselves, PublicHistogram):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscreteListedHistogram(Histogram):
     """All keys of a public list share a common term, in half counts: integers all the way, no imprecise draws.
 
     *Guarantee*, *Source*: Lebeda and Retschmeier 2025, Algorithm 4 and Lemma 7.5; docs/proofs/discrete-gaussian.md. All
@@ -36,19 +34,11 @@ class DiscreteListedHistogram(ValuesThemselves, PublicHistogram):
     """
 
     k: int
-    unit_groups: int
-    correlation: float
-    name: ClassVar[str] = "discrete_correlated_gaussian"
     is_gaussian: ClassVar[bool] = False
-    draws: ClassVar[int] = 0
 
     def sigma(self, rho: float) -> float:
         """Own noise at a level, rounded up."""
         return discrete_sigma(rho, k=self.k, correlation=self.correlation) * FLOAT_SLACK
-
-    def check(self, sigma: float) -> None:
-        """Refuse noise that cannot be drawn."""
-        self._noise(sigma)
 
     def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
         """Largest rho of a query: by the optimal conversion, or for counts alone by the exact lattice delta."""
@@ -71,21 +61,25 @@ class DiscreteListedHistogram(ValuesThemselves, PublicHistogram):
         sums = 0.5 * self.unit_groups * aggregate_precision
         return zcdp.epsilon(delta, (counts + sums) * FLOAT_SLACK)
 
-    def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
-        """Add own and common noise to every count."""
-        noise = source.draw(self._noise(sigma), len(exact))
-        return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
-
-    def _noise(self, sigma: float) -> DiscreteCorrelatedGaussian:
+    def law(self, sigma: float) -> DiscreteCorrelatedGaussian:
+        """The law of the noise of all counts, in half counts."""
         # the correlation is a multiple of a power of two, hence exactly this fraction
         return DiscreteCorrelatedGaussian(rational_variance(sigma), Fraction(self.correlation))
+
+    def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
+        """Add own and common noise to every count."""
+        noise = source.draw(self.law(sigma), len(exact))
+        return NoisyHistogram((2 * exact + noise.values) << (GRID_BITS - 1), floor << GRID_BITS)
 
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
     k = listed_keys(frame)
     # the paper's 1/sqrt(k), as a multiple of a power of two, which the sampler takes exactly
     correlation = shape.correlation if shape else max(1, round(2**20 / math.sqrt(k))) / 2**20
-    return DiscreteListedHistogram(k, frame.unit_groups, correlation)
+    groups = frame.unit_groups
+    return DiscreteListedHistogram(
+        name="discrete_correlated_gaussian", unit_groups=groups, draws=0, sum_draws=groups, k=k, correlation=correlation
+    )
 
 
 DISCRETE_CORRELATED_GAUSSIAN = HistogramMechanism(

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from dpsql.accounting import gaussian
 from dpsql.mechanism.histogram import (
     FLOAT_SLACK,
     Floats,
-    GaussianCounts,
     Histogram,
     HistogramMechanism,
     Integers,
-    PublicHistogram,
     Sequences,
     Shape,
 )
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import Frame, Ordering, Statistic
-from dpsql.noise.correlated_gaussian import GRID_BITS, CorrelatedGaussian
+from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.running_totals import best_power
 
 # A sum's radius is at least this many lattice steps (`plan.aggregates.sums`): what its rounding adds to l2 is
@@ -28,8 +25,8 @@ from dpsql.noise.running_totals import best_power
 _LEAST_RADIUS_BITS = 22
 
 
-@dataclass(frozen=True, slots=True)
-class FactorisedHistogram(GaussianCounts, PublicHistogram):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorisedHistogram(Histogram):
     """Every sequence of public keys is noised as a power of its running totals; values are read from under the noise.
 
     *Guarantee*, *Source*: `FractionalSum`; docs/proofs/running-totals.md. Independent noise on each entry of what is
@@ -37,27 +34,10 @@ class FactorisedHistogram(GaussianCounts, PublicHistogram):
     """
 
     sequences: Sequences
-    unit_groups: int
-    name: ClassVar[str] = "factorised_gaussian"
-    correlation: ClassVar[float] = 0.0
-
-    @property
-    def draws(self) -> int:
-        """Every entry from the first moved one on, in every sequence that the unit is in."""
-        return self.sequences.sums.touched(self.unit_groups, self.sequences.ordering.sequences)
-
-    @property
-    def sum_draws(self) -> int:
-        """The same as of the counts."""
-        return self.draws
 
     def sigma(self, rho: float) -> float:
         """Noise of every entry at a level, in counts, rounded up."""
         return self._l2(1, GRID_BITS) * 2.0**-GRID_BITS / math.sqrt(2.0 * rho) * FLOAT_SLACK
-
-    def check(self, sigma: float) -> None:
-        """Refuse noise that cannot be drawn."""
-        CorrelatedGaussian(sigma, 0.0)
 
     def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:  # noqa: ARG002 — all is Gaussian
         """Largest rho of a query, rounded down."""
@@ -99,7 +79,13 @@ class FactorisedHistogram(GaussianCounts, PublicHistogram):
 def _histogram(frame: Frame, _: Shape | None) -> Histogram:
     if frame.factorised is None:
         raise AssertionError("running totals are noised along a key")
-    return FactorisedHistogram(Sequences(frame.factorised.ordering, frame.factorised.sixteenths), frame.unit_groups)
+    ordering, groups = frame.factorised.ordering, frame.unit_groups
+    sequences = Sequences(ordering, frame.factorised.sixteenths)
+    # every entry from the first moved one on, in every sequence that the unit is in
+    touched = sequences.sums.touched(groups, ordering.sequences)
+    return FactorisedHistogram(
+        name="factorised_gaussian", unit_groups=groups, draws=touched, sum_draws=touched, sequences=sequences
+    )
 
 
 FACTORISED_GAUSSIAN = HistogramMechanism(

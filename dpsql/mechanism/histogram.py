@@ -8,9 +8,10 @@ receipt ask none about mechanisms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,15 @@ from dpsql.accounting.profile import (
     smallest_threshold,
 )
 from dpsql.model.environment import Mechanism
-from dpsql.model.frame import Frame, Ordering, Places, Statistic
+from dpsql.model.frame import Factorised, Frame, Ordering, Places, Statistic
 from dpsql.noise.correlated_gaussian import (
     GRID_BITS,
     CorrelatedGaussian,
+    CorrelatedNoise,
     effective_tau,
     threshold_to_compare,
 )
-from dpsql.noise.entropy import NoiseSource
+from dpsql.noise.entropy import Distribution, NoiseSource
 from dpsql.noise.running_totals import FractionalSum
 
 Floats = npt.NDArray[np.float64]
@@ -40,17 +42,8 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Sequences:
-    """Vectors over key ids as sequences along one key, and what is noised of each sequence.
-
-    Attributes:
-        ordering: which key, and how the ids are laid out.
-        sixteenths: power of the running totals that is noised, 0 for the values themselves.
-
-    """
-
-    ordering: Ordering
-    sixteenths: int
+class Sequences(Factorised):
+    """Vectors over key ids as sequences along one key, and what is noised of each: a power of 0 is the values."""
 
     @property
     def sums(self) -> FractionalSum:
@@ -140,86 +133,93 @@ class NoisyHistogram:
     floor: int
 
 
-class Histogram(Hashable, Protocol):
-    """A presence count's mechanism without its level.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(ABC):
+    """A presence count's mechanism without its level; equal to another one that noises alike.
 
-    Implementations are frozen, and equal where they noise alike.
+    What stands here holds for Gaussian noise on the values of the keys themselves, all of which are shown: with a
+    common term, or without. A mechanism says what is otherwise.
+
+    Attributes:
+        name: of the mechanism in receipts.
+        unit_groups: most counted groups that one unit touches.
+        draws: draws on the counts whose imprecision counts towards delta.
+        sum_draws: the same of a sum.
+        hides: whether keys pass a threshold.
+        correlation: variance of the noise that all keys share over sigma^2.
+        floor_correlation: variance of the floor's own noise over sigma^2; None where no noisy floor is shown.
+        is_gaussian: whether counts have the Gaussian law, so that points made of others have it at their level.
+        threshold_room: how many times the threshold's delta a guarantee needs at least.
+
     """
 
-    @property
-    def name(self) -> str:
-        """The mechanism's name in receipts."""
+    name: str
+    unit_groups: int
+    draws: int
+    sum_draws: int
+    hides: bool = False
+    correlation: float = 0.0
+    floor_correlation: float | None = None
+    is_gaussian: ClassVar[bool] = True
+    threshold_room: ClassVar[float] = FLOAT_SLACK
 
-    @property
-    def unit_groups(self) -> int:
-        """Most counted groups that one unit touches."""
-
-    @property
-    def hides(self) -> bool:
-        """Whether keys pass a threshold."""
-
-    @property
-    def draws(self) -> int:
-        """Draws whose imprecision counts towards delta."""
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether counts have the Gaussian law, so that points made of others have it at their level."""
-
-    @property
-    def correlation(self) -> float:
-        """Variance of the noise that all keys share over sigma^2."""
-
-    @property
-    def floor_correlation(self) -> float | None:
-        """Variance of the floor's own noise over sigma^2; None where no noisy floor is shown."""
-
-    @property
-    def threshold_room(self) -> float:
-        """How many times the threshold's delta a guarantee needs at least."""
-
+    @abstractmethod
     def sigma(self, rho: float) -> float:
         """Standard deviation of each key's own noise at a level, in units, rounded up."""
 
-    def check(self, sigma: float) -> None:
-        """Raise CalibrationError if such noise cannot be drawn."""
-
+    @abstractmethod
     def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
         """Largest rho of a query whose presence count gets this share of it, rounded down."""
 
-    def threshold(self, delta: float, sigma: float) -> float | None:
-        """Smallest tau, as it is compared with, whose threshold part is at most delta; None where no key hides."""
-
-    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
-        """Smallest tau for which the query, sums included, is (epsilon, delta)-private; None where no key hides."""
-
-    def threshold_delta(self, sigma: float, tau: float | None) -> float:
-        """What the ledger adds beside rho, rounded up; 0 where no key hides."""
-
+    @abstractmethod
     def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
         """Smallest epsilon of the query, sums included, at delta; rounded up."""
 
-    def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
-        """Noise the counts, and what was subtracted from them."""
+    def threshold(self, delta: float, sigma: float) -> float | None:  # noqa: ARG002 — of mechanisms that hide keys
+        """Smallest tau, as it is compared with, whose threshold part is at most delta; None where no key hides."""
+        return None
 
-    @property
-    def sum_draws(self) -> int:
-        """Draws on a sum whose imprecision counts towards delta."""
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:  # noqa: ARG002
+        """Smallest tau for which the query, sums included, is (epsilon, delta)-private; None where no key hides."""
+        return None
+
+    def threshold_delta(self, sigma: float, tau: float | None) -> float:  # noqa: ARG002
+        """What the ledger adds beside rho, rounded up; 0 where no key hides."""
+        return 0.0
+
+    def law(self, sigma: float) -> Distribution[CorrelatedNoise]:
+        """The law of the noise of all counts.
+
+        Raises:
+            CalibrationError: such noise cannot be drawn.
+
+        """
+        return CorrelatedGaussian(sigma, self.correlation, self.floor_correlation)
+
+    def draw(self, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
+        """Add noise to what is noised of the counts, and to the floor; without noise it is a constant of the policy."""
+        noise = source.draw(self.law(sigma), len(exact))
+        return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
 
     def sum_l2(self, statistic: Statistic) -> float:
-        """Most that one unit moves what is noised of a sum, in its units."""
+        """Most that one unit moves what is noised of a sum, in its units: as many groups, each by `unit_l2`."""
+        return unit_l2(statistic) * math.sqrt(self.unit_groups)
 
     def spread(self, exact: Integers, shift: int) -> Integers:
         """What noise is added to, in steps of 2**-shift of those of ``exact``."""
+        return exact << shift
 
     def values(self, noisy: Floats) -> Floats:
         """Values of the keys from under the noise."""
+        return noisy
 
     def along(self, ordering: Ordering) -> Sequences:
         """Public keys as sequences along one of them, with what is noised of each."""
+        return Sequences(ordering, 0)
 
     def value_norms(self) -> Floats:
         """Standard deviation of each value over that of the noise: one for each key, or one for all."""
+        return np.ones(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,90 +250,24 @@ def unit_l2(statistic: Statistic) -> float:
     return steps * 2.0**statistic.noise_exponent
 
 
-class GaussianCounts:
-    """What holds for every mechanism that adds Gaussian noise to counts, with a common term or without."""
-
-    is_gaussian: ClassVar[bool] = True
-
-    def draw(self: Histogram, exact: Integers, floor: int, sigma: float, source: NoiseSource) -> NoisyHistogram:
-        """Add noise to what is noised of the counts, and to the floor; without noise it is a constant of the policy."""
-        noise = source.draw(CorrelatedGaussian(sigma, self.correlation, self.floor_correlation), len(exact))
-        return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
-
-
-class ValuesThemselves:
-    """What holds for every mechanism that noises the values of the keys themselves."""
-
-    @property
-    def sum_draws(self: Histogram) -> int:
-        """Those on groups that the unit touches."""
-        return self.unit_groups
-
-    def sum_l2(self: Histogram, statistic: Statistic) -> float:
-        """One unit moves as many groups, each by at most `unit_l2`."""
-        return unit_l2(statistic) * math.sqrt(self.unit_groups)
-
-    def spread(self, exact: Integers, shift: int) -> Integers:
-        """The values."""
-        return exact << shift
-
-    def values(self, noisy: Floats) -> Floats:
-        """What was noised."""
-        return noisy
-
-    def along(self, ordering: Ordering) -> Sequences:
-        """The values themselves, whichever key they go along."""
-        return Sequences(ordering, 0)
-
-    def value_norms(self) -> Floats:
-        """1."""
-        return np.ones(1)
-
-
-class PublicHistogram:
-    """What holds for every mechanism under which no key hides."""
-
-    hides: ClassVar[bool] = False
-    floor_correlation: ClassVar[None] = None
-    threshold_room: ClassVar[float] = 1.0
-
-    def threshold(self, delta: float, sigma: float) -> None:  # noqa: ARG002 — the protocol's
-        """None: every key is shown."""
-        return
-
-    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> None:  # noqa: ARG002
-        """None: every key is shown."""
-        return
-
-    def threshold_delta(self, sigma: float, tau: float | None) -> float:  # noqa: ARG002
-        """Nothing is lost by showing a key."""
-        return 0.0
-
-
 def count_sigma(histogram: Histogram, sigma: float) -> float:
     """Standard deviation of a count, floor added: own noise, and what the floor leaves of the shared."""
     shared = histogram.correlation if histogram.floor_correlation is None else histogram.floor_correlation
     return sigma * math.sqrt(1.0 + shared)
 
 
-class _Profiled(Histogram, Protocol):
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile: ...
-
-
-class ProfiledHistogram(GaussianCounts, ValuesThemselves):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledHistogram(Histogram):
     """What holds for every mechanism whose cost is read off one `Profile`, with a threshold or without.
 
-    ``profile`` gives it for noise as it is drawn. Without a threshold every key is shown, and what is left is the
-    Gaussian mechanism at the profile's distance.
+    Without a threshold every key is shown, and what is left is the Gaussian mechanism at the profile's distance.
     """
 
-    threshold_room: ClassVar[float] = FLOAT_SLACK
+    @abstractmethod
+    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+        """The profile of noise as it is drawn."""
 
-    def check(self: _Profiled, sigma: float) -> None:
-        """Refuse noise that cannot be drawn."""
-        CorrelatedGaussian(sigma, max(self.correlation, self.floor_correlation or 0.0))
-
-    def query_rho(self: _Profiled, epsilon: float, delta: float, presence_share: float) -> float:
+    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
         """Largest rho of a query, rounded down: where counts and sums move together by what (epsilon, delta) allows."""
         if self.hides:
             return best_point(self.profile(1.0), epsilon, delta, presence_share).rho / FLOAT_SLACK**3
@@ -341,28 +275,24 @@ class ProfiledHistogram(GaussianCounts, ValuesThemselves):
         at_one = self.profile(self.sigma(presence_share), sums).rho
         return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / at_one / FLOAT_SLACK**3
 
-    def threshold(self: _Profiled, delta: float, sigma: float) -> float | None:
+    def threshold(self, delta: float, sigma: float) -> float | None:
         """Smallest tau whose threshold part is at most delta."""
         if not self.hides:
             return None
         return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.correlation)
 
-    def query_threshold(
-        self: _Profiled, epsilon: float, delta: float, sigma: float, aggregate_precision: float
-    ) -> float | None:
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
         """Smallest tau for which the query is (epsilon, delta)-private."""
         if not self.hides:
             return None
         profile = self.profile(sigma, aggregate_precision)
         return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.correlation)
 
-    def threshold_delta(self: _Profiled, sigma: float, tau: float | None) -> float:
+    def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
         return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.correlation))
 
-    def query_epsilon(
-        self: _Profiled, delta: float, sigma: float, tau: float | None, aggregate_precision: float
-    ) -> float:
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
         """Smallest epsilon of the query at delta."""
         profile = self.profile(sigma, aggregate_precision)
         if tau is None:

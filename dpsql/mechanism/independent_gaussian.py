@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dpsql.accounting.profile import Profile
 from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
@@ -20,44 +19,29 @@ from dpsql.mechanism.histogram import (
 from dpsql.model.frame import Frame
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnNoise(ProfiledHistogram):
     """What holds for every mechanism in which each key has Gaussian noise of its own, with a threshold or without."""
-
-    unit_groups: int
-    hides: bool
-    correlation: ClassVar[float] = 0.0
-    floor_correlation: ClassVar[None] = None
-
-    @property
-    def name(self) -> str:
-        """``gshm`` with a threshold, ``gaussian`` without."""
-        return "gshm" if self.hides else "gaussian"
 
     def sigma(self, rho: float) -> float:
         """sqrt(unit_groups / (2 rho)), rounded up."""
         return math.sqrt(self.unit_groups / (2.0 * rho)) * FLOAT_SLACK
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndependentHistogram(OwnNoise):
-    """Every key has noise of its own.
+    """Every key has noise of its own; imprecise are the draws on groups that the unit touches.
 
     *Guarantee*, *Source*: `SparseProfile` with a threshold, the Gaussian mechanism without; the rounding is
     post-processing (docs/proofs/gshm.md).
     """
-
-    @property
-    def draws(self) -> int:
-        """Only the draws on groups that the unit touches."""
-        return self.unit_groups
 
     def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
         """Profile at this noise."""
         return SparseProfile(max_groups=self.unit_groups, sigma=sigma, aggregate_precision=aggregate_precision)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedHistogram(OwnNoise):
     """The same where units in many groups count with a weight (``bounding = L2``).
 
@@ -75,17 +59,7 @@ class WeightedHistogram(OwnNoise):
 
     counted_groups: int
 
-    @property
-    def draws(self) -> int:
-        """Draws on groups that the unit touches."""
-        return self.counted_groups
-
-    @property
-    def sum_draws(self) -> int:
-        """The same of a sum."""
-        return self.counted_groups
-
-    def spread(self, exact: Integers, shift: int) -> Integers:  # noqa: ARG002 — the protocol's
+    def spread(self, exact: Integers, shift: int) -> Integers:  # noqa: ARG002 — as of every histogram
         """The values, which are in steps of the noise already."""
         return exact
 
@@ -98,13 +72,16 @@ class WeightedHistogram(OwnNoise):
 
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
-    bounding, hides = frame.bounding, frame.has_private_keys
+    bounding, hides, groups = frame.bounding, frame.has_private_keys, frame.unit_groups
     if bounding.sparsity is not None:
         quietest = Shape(0.0, 1.0 / math.sqrt(bounding.sparsity.k))
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)
-    if bounding.counted_groups is not None:
-        return WeightedHistogram(frame.unit_groups, hides=hides, counted_groups=bounding.counted_groups)
-    return IndependentHistogram(frame.unit_groups, hides=hides)
+    name = "gshm" if hides else "gaussian"
+    if counted := bounding.counted_groups:
+        return WeightedHistogram(
+            name=name, unit_groups=groups, draws=counted, sum_draws=counted, hides=hides, counted_groups=counted
+        )
+    return IndependentHistogram(name=name, unit_groups=groups, draws=groups, sum_draws=groups, hides=hides)
 
 
 GAUSSIAN = HistogramMechanism(

@@ -89,17 +89,15 @@ def shared_requests(
 
 def _rho(request: Request, histograms: Sequence[Histogram], statistics: tuple[Statistic, ...], *, hides: bool) -> float:
     """Largest rho that keeps (epsilon, delta), rounded down."""
-    if request.epsilon is None:
-        raise CalibrationError("a query needs rho or epsilon")
     draws = sum(draws_of(histogram, statistics) for histogram in histograms)
-    target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.epsilon)
+    target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.asked_epsilon)
     if target <= 0.0:
         raise CalibrationError(
             f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
         )
     if all(histogram.is_gaussian for histogram in histograms):
-        return 0.5 / gaussian.sigma(request.epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
-    return zcdp.rho(request.epsilon, target) / FLOAT_SLACK
+        return 0.5 / gaussian.sigma(request.asked_epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
+    return zcdp.rho(request.asked_epsilon, target) / FLOAT_SLACK
 
 
 def _conversion_delta(delta: float, *, hides: bool) -> float:

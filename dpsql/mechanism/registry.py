@@ -58,7 +58,7 @@ _WORTH_IT = 0.999
 def choose(query: PrivateQuery) -> PrivateQuery:
     """The query on the frames with the least noise; of several grouping sets each gets its share of the request."""
     chosen = query.mapped(choose_frame)
-    return replace(chosen, groups=_shared(chosen.groups)) if isinstance(chosen.groups, GroupingSets) else chosen
+    return _shared(chosen) if isinstance(chosen, GroupingSets) else chosen
 
 
 def choose_frame(query: FrameQuery) -> FrameQuery:

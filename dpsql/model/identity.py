@@ -87,11 +87,11 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
 
 def query_hash(query: PrivateQuery) -> str:
     """Identity of the statistics that are asked for, whatever their order, names and post-processing."""
-    match query.groups:
-        case OneSet(part):
-            return part_hash(part)
-        case WithOtherGroup(part):
-            return part_hash(part, "other group")
+    match query:
+        case OneSet():
+            return part_hash(query.first)
+        case WithOtherGroup():
+            return part_hash(query.first, "other group")
         case GroupingSets():
             return _digest(sorted(part_hash(part) for part in query.parts))
 

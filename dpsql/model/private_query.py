@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Self
 
+from dpsql.errors import CalibrationError
 from dpsql.model.estimates import Estimate, RunningSum, RunningTotal
 from dpsql.model.frame import Frame, Key, Ordering, Places, Statistic
 
@@ -130,6 +131,18 @@ class Request:
     refresh: bool = False
     own_threshold: bool = False
 
+    @property
+    def asked_epsilon(self) -> float:
+        """Epsilon, where no rho is asked for.
+
+        Raises:
+            CalibrationError: neither is.
+
+        """
+        if self.epsilon is None:
+            raise CalibrationError("a query needs rho or epsilon")
+        return self.epsilon
+
     def at(self, rho: float) -> Request:
         """The same at a level of rho."""
         return replace(self, rho=rho, epsilon=None)
@@ -233,11 +246,6 @@ class FrameQuery:
         return not all(level.is_stored for level in self.auto_levels)
 
     @property
-    def histogram_levels(self) -> dict[str, int]:
-        """Of each histogram that AUTO chose by, its hash, the level in nano-rho."""
-        return {level.statistic_hash: level.rho_nano for level in self.auto_levels}
-
-    @property
     def keys(self) -> tuple[Key, ...]:
         """The keys of the answer."""
         return self.groups.keys if isinstance(self.groups, Buckets) else self.frame.keys
@@ -255,37 +263,48 @@ ChangeFrame = Callable[[FrameQuery], FrameQuery]
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
-    """Groups of one set of keys, whatever stands beside them."""
+class _Query:
+    """What every query has that has a private answer.
 
-    query: FrameQuery
+    Attributes:
+        parts: the queries of frames that are released first: the groups.
+        after: queries over the result, one over the other.
+
+    """
+
+    parts: tuple[FrameQuery, ...]
+    after: tuple[After, ...] = field(default=(), kw_only=True)
 
     @property
-    def parts(self) -> tuple[FrameQuery, ...]:
-        """What is released first: the groups."""
-        return (self.query,)
+    def first(self) -> FrameQuery:
+        """The first of the parts: what is said of its statistics, estimates and finish holds for all."""
+        return self.parts[0]
 
     @property
     def keys(self) -> tuple[Key, ...]:
         """The keys of the groups."""
-        return self.query.keys
+        return self.first.keys
+
+    @property
+    def shown(self) -> tuple[OutputColumn, ...]:
+        """The columns of the result."""
+        return self.after[-1].columns if self.after else self.first.finish.columns
 
     def mapped(self, change: ChangeFrame) -> Self:
-        """The same of changed groups; which rows are outside them is known when they are shown."""
-        return replace(self, query=change(self.query))
+        """The query with a change of each part; which rows are outside its groups is known when they are shown."""
+        return replace(self, parts=tuple(map(change, self.parts)))
 
 
 @dataclass(frozen=True, slots=True)
-class OneSet(_Groups):
-    """The groups of an answer are those of one set of keys."""
+class OneSet(_Query):
+    """A query whose groups are those of one set of keys, its only part."""
 
 
 @dataclass(frozen=True, slots=True)
-class WithOtherGroup(_Groups):
+class WithOtherGroup(_Query):
     """One more row stands under the groups of one set of keys, for the rows of all groups that are not shown.
 
     Attributes:
-        query: the groups.
         name: what the text keys of the row read.
         row: the query of these rows, without keys; what it measures makes the same estimates.
 
@@ -296,32 +315,36 @@ class WithOtherGroup(_Groups):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupingSets:
-    """The groups of an answer are those of several sets of keys, each a query by its own keys.
+class GroupingSets(_Query):
+    """A query whose groups are those of several sets of keys, each a query by its own keys.
 
     Attributes:
-        keys: those of all sets, and the flags: columns that are 1 in the rows of sets which leave a key out, else 0.
+        parts: the queries by the keys of each distinct set with its share of the request, those with most keys first.
+        all_keys: those of all sets, and flags: columns that are 1 in the rows of sets which leave a key out, else 0.
         flagged: of each flag, which of the keys it is about.
         request: of all sets together.
-        parts: the queries by the keys of each distinct set with its share of the request, those with most keys first.
         sets: of each grouping set in the order of the text, which part it is.
         adds_up: whether the first part has all keys, all of them public, and the others are sums of its groups.
 
     """
 
-    keys: tuple[Key, ...]
+    all_keys: tuple[Key, ...]
     flagged: tuple[int, ...]
     request: Request
-    parts: tuple[FrameQuery, ...]
     sets: tuple[int, ...]
     adds_up: bool
 
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of all sets, and the flags."""
+        return self.all_keys
+
     def places(self, part: FrameQuery) -> tuple[int, ...]:
         """Of each key of a part, its place among the keys of all sets."""
-        return tuple(self.keys.index(key) for key in part.frame.keys)
+        return tuple(self.all_keys.index(key) for key in part.frame.keys)
 
-    def mapped(self, change: ChangeFrame) -> GroupingSets:
-        """The same of changed queries, the finest first; where sets add up, the others are sums of its groups."""
+    def mapped(self, change: ChangeFrame) -> Self:
+        """The query with a change of each part, the finest first; where sets add up, others are sums of its groups."""
         first, *others = self.parts
         first = change(first)
         if self.adds_up:
@@ -338,34 +361,5 @@ class GroupingSets:
         return replace(self, parts=(first, *map(change, others)))
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateQuery:
-    """A query that has a private answer.
-
-    Attributes:
-        groups: which groups it has, and the queries of frames that they are released by.
-        after: queries over the result, one over the other.
-
-    """
-
-    groups: OneSet | WithOtherGroup | GroupingSets
-    after: tuple[After, ...] = ()
-
-    @property
-    def parts(self) -> tuple[FrameQuery, ...]:
-        """The queries of frames that are released first."""
-        return self.groups.parts
-
-    @property
-    def first(self) -> FrameQuery:
-        """The first of them: what is said of its statistics, estimates and finish holds for all."""
-        return self.parts[0]
-
-    @property
-    def shown(self) -> tuple[OutputColumn, ...]:
-        """The columns of the result."""
-        return self.after[-1].columns if self.after else self.first.finish.columns
-
-    def mapped(self, change: ChangeFrame) -> PrivateQuery:
-        """The query with a change of each part."""
-        return replace(self, groups=self.groups.mapped(change))
+PrivateQuery = OneSet | WithOtherGroup | GroupingSets
+"""A query that has a private answer, by which groups that has."""

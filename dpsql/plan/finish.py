@@ -173,7 +173,7 @@ def finish_sql(query: PrivateQuery) -> str:
     After the columns stand the ends of the 95 % interval of each that is one aggregate, low before high. An expression
     that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
     """
-    finish, keys = query.first.finish, query.groups.keys
+    finish, keys = query.first.finish, query.keys
     typed = [f"CAST({_key(query.first, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(keys)]
     for i, estimate in enumerate(query.first.estimates):
         typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")

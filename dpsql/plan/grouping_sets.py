@@ -125,7 +125,7 @@ def sets_of(
         parts[1:] = [replace(query, frame=frame, alternatives=()) for frame in sums]
     by_sql = {key.sql: number for number, key in enumerate(keys)}
     grouping = GroupingSets(
-        keys=keys,
+        all_keys=keys,
         flagged=tuple(by_sql[to_sql(key)] for key in resolved.keys),
         request=query.request,
         parts=tuple(parts),

@@ -250,10 +250,8 @@ def _private_query(read: ReadQuery, source: GroupedSource) -> PrivateQuery:
         auto=tuple(auto),
     )
     if options.other_group is not None:
-        return PrivateQuery(WithOtherGroup(query, options.other_group, _outside(query, source)))
-    return PrivateQuery(
-        sets_of(query, read.by_set, text.select, shown_keys, options) if text.has_sets else OneSet(query)
-    )
+        return WithOtherGroup((query,), options.other_group, _outside(query, source))
+    return sets_of(query, read.by_set, text.select, shown_keys, options) if text.has_sets else OneSet((query,))
 
 
 def _things_asked(text: SelectText) -> frozenset[str]:

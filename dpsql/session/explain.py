@@ -59,13 +59,13 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     items = [item for part in offers for item in part.items]
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
-    if isinstance(query.groups, GroupingSets):
-        rows = _set_rows(query.groups, offers)
+    if isinstance(query, GroupingSets):
+        rows = _set_rows(query, offers)
     else:
         (only,) = offers
         rows = _explained(only, column_receipts(only.query, only.histogram, only.noise))
-    if isinstance(query.groups, WithOtherGroup):
-        rows += _other_rows(query.groups, offers[0], state, reader)
+    if isinstance(query, WithOtherGroup):
+        rows += _other_rows(query, offers[0], state, reader)
     rows += [
         ("price", "rho", f"{price_rho:.9g}"),
         ("price", "threshold delta", f"{price_delta:.6g}"),

@@ -222,13 +222,13 @@ def answer(
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
-        match query.groups:
-            case OneSet(groups):
-                noisy, receipt = release_groups(groups, runtime, inquiry)
-            case GroupingSets() as sets:
-                noisy, receipt = release_sets(query, sets, runtime, inquiry)
-            case WithOtherGroup() as asked:
-                noisy, receipt = release_with_other(asked, runtime, inquiry)
+        match query:
+            case OneSet():
+                noisy, receipt = release_groups(query.first, runtime, inquiry)
+            case GroupingSets():
+                noisy, receipt = release_sets(query, runtime, inquiry)
+            case WithOtherGroup():
+                noisy, receipt = release_with_other(query, runtime, inquiry)
     table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: noisy}))
     for step in query.after:
         table = _computed(step, table, runtime)
@@ -249,8 +249,8 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     offers = offers_of(query.parts, runtime.state, reader)
     for offer in offers:
         reading_of(offer, runtime)
-    if isinstance(query.groups, WithOtherGroup):
-        require_other_runs(query.groups, offers[0], runtime, reader)
+    if isinstance(query, WithOtherGroup):
+        require_other_runs(query, offers[0], runtime, reader)
 
 
 def _computed(step: After, shown: pa.Table, runtime: Runtime) -> pa.Table:

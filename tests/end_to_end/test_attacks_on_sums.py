@@ -94,7 +94,7 @@ def test_text_for_the_engine_is_made_before_the_charge(session: dpsql.Session, m
 
     before = books(session)
     with monkeypatch.context() as patch:
-        patch.setattr(exact_module, "exact_sql", failing)
+        patch.setattr(exact_module, "bounded_sql", failing)
         with pytest.raises(ReleaseError, match="no text"):
             session.sql(BY_CITY, rho=0.1, delta=1e-6)
     assert books(session) == before

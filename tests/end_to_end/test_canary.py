@@ -331,7 +331,7 @@ def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTab
     ("text", "place", "fault"),
     [
         (BY_THRESHOLD, "dpsql.answer.exact.align_groups", broken),
-        (BY_THRESHOLD, "dpsql.answer.exact.exact_sql", broken),
+        (BY_THRESHOLD, "dpsql.answer.exact.bounded_sql", broken),
         (BY_THRESHOLD, "dpsql.engine.DuckDBEngine.aggregate", broken),
         (BY_THRESHOLD, "dpsql.mechanism.independent_gaussian.IndependentHistogram.draw", broken),
         (BY_THRESHOLD, "dpsql.answer.points.noisy_values", broken),

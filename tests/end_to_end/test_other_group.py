@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.accounting import zcdp
-from dpsql.bound.aggregation import exact_sql
+from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import WithOtherGroup
@@ -251,14 +251,14 @@ def planned(session: dpsql.Session, text: str) -> WithOtherGroup:
     statement = read_statement(text)
     assert isinstance(statement, SelectStatement)
     query, _, _ = session._runner.plan(statement, {"other_group": "other"}, CURATOR)
-    assert isinstance(query.groups, WithOtherGroup)
-    return query.groups
+    assert isinstance(query, WithOtherGroup)
+    return query
 
 
 def moved(session: dpsql.Session, asked: WithOtherGroup) -> dict[Any, int]:
     """How far person 0 moves each exact value of the row, in lattice steps."""
     row = asked.row
-    sql = exact_sql(row.frame, row.statistics, bytes(16))
+    sql = bounded_sql(row.frame, row.statistics, bytes(16))
     names = ["units", *(f"stat_{i}" for i in range(1, len(row.statistics)))]
 
     def exact() -> dict[str, int]:
@@ -280,7 +280,7 @@ def test_a_unit_with_many_hidden_groups_moves_the_row_as_far_as_is_said_and_no_f
     assert found == {one: one.radius_steps for one in found}
     assert found[PRESENCE] == 1
     # the twin: were the row's sums noised for what a unit adds to one group, it would move them further than is said
-    narrow = {one.kind: one.radius_steps * one.lattice for one in asked.query.statistics}
+    narrow = {one.kind: one.radius_steps * one.lattice for one in asked.first.statistics}
     wide = {one.kind: found[one] * one.lattice for one in found}
     assert wide["sum"] == pytest.approx(7 * narrow["sum"])
 

@@ -220,7 +220,7 @@ class Clinic:
         return in_groups
 
     def _exact_rows(self, query: PrivateQuery, formulation: Formulation) -> tuple[str, ...]:
-        least = 2 if isinstance(query.groups, WithOtherGroup) else 1
+        least = 2 if isinstance(query, WithOtherGroup) else 1
 
         def formulation_of(reading: Reading, *_: object) -> Formulation:
             return formulation if chooses_groups(reading.frame.bounding.finer or reading.frame) else "groups_first"
@@ -256,17 +256,17 @@ def _price(session: dpsql.Session, record: Record, sql: str) -> str:
 
 
 def _plan_lines(query: PrivateQuery) -> Iterator[str]:
-    match query.groups:
+    match query:
         case GroupingSets(parts=parts, sets=sets):
             shown = [[key.sql for key in parts[place].frame.keys] for place in sets]
             yield f"sets {', '.join('(' + ', '.join(keys) + ')' for keys in shown)}"
             for part in parts:
                 yield from _frame_lines(part)
-        case WithOtherGroup(groups, name, row):
+        case WithOtherGroup((groups,), name, row):
             yield from _frame_lines(groups)
             yield f"other {name!r}"
             yield from _frame_lines(row)
-        case OneSet(part):
+        case OneSet((part,)):
             yield from _frame_lines(part)
     finish = query.first.finish
     yield from (f"shows {column.name}: {column.sql}" for column in finish.columns)

@@ -19,13 +19,12 @@ from scipy import integrate, stats
 import dpsql
 from dpsql.answer import points as shown_module
 from dpsql.answer.points import shown_keys
-from dpsql.mechanism.correlated_gaussian import ListedHistogram
-from dpsql.mechanism.csh import SubtractedHistogram
+from dpsql.mechanism.correlated_gaussian import listed_histogram
 from dpsql.mechanism.histogram import Histogram, count_sigma
-from dpsql.mechanism.independent_gaussian import IndependentHistogram
 from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
 from tests.deterministic_entropy import SeededEntropy
+from tests.histograms import independent, subtracted
 from tests.noise_sources import Fault, FaultyNoise, seeded_noise
 
 pytestmark = pytest.mark.statistical
@@ -105,10 +104,10 @@ def law_p(error: Floats, sigma: float, shared: float, *, rounding: float = 0.0) 
 
 
 SHAPES = (
-    (ListedHistogram(k=GROUPS, unit_groups=GROUPS, correlation=GROUPS**-0.5), GROUPS**-0.5),
-    (SubtractedHistogram(GROUPS, None, correlation=0.2, floor_correlation=0.3), 0.3),
-    (SubtractedHistogram(GROUPS, None, correlation=0.0, floor_correlation=0.3), 0.3),
-    (IndependentHistogram(GROUPS, hides=True), 0.0),
+    (listed_histogram(GROUPS, GROUPS, GROUPS**-0.5), GROUPS**-0.5),
+    (subtracted(GROUPS, None, correlation=0.2, floor_correlation=0.3), 0.3),
+    (subtracted(GROUPS, None, correlation=0.0, floor_correlation=0.3), 0.3),
+    (independent(GROUPS, hides=True), 0.0),
 )
 
 
@@ -178,7 +177,7 @@ def test_keys_of_one_unit_hide_after_top_k_with_probability_one_minus_delta(k: i
     `>=` for `>` is one step of the grid, which that covers: the rule itself is held to it.
     """
     correlation = k**-0.5 if correlated else 0.0
-    histogram = SubtractedHistogram(k, None, correlation, k**-0.5)
+    histogram = subtracted(k, None, correlation, k**-0.5)
     for rho, delta in ((0.001, 1e-9), (0.1, 1e-6), (2.0, 1e-12)):
         sigma = histogram.sigma(rho)
         tau = histogram.threshold(delta, sigma)
@@ -235,12 +234,10 @@ def test_a_lone_unit_is_shown_after_top_k_as_rarely_as_was_charged(
 
 def test_sums_after_top_k_move_on_the_units_keys_and_counts_on_all(session: dpsql.Session) -> None:
     """The joint epsilon of counts and sums covers the case that counts fall where the unit's sums stay."""
-    histogram = SubtractedHistogram(9, None, 0.3, 0.3)
+    histogram = subtracted(9, None, 0.3, 0.3)
     sigma, precision = histogram.sigma(0.1), 0.02
     joint = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), precision)
     counts_alone = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), 0.0)
-    added = dataclasses.replace(histogram, max_groups=1).query_epsilon(
-        1e-6, sigma, histogram.threshold(1e-7, sigma), precision
-    )
+    added = subtracted(9, 1, 0.3, 0.3).query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), precision)
     assert counts_alone < joint
     assert added < joint

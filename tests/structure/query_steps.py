@@ -69,7 +69,7 @@ STEPS = (
         "release",
         "draw noise, store points, keep keys above the threshold",
         (
-            "mechanism/histogram.py:GaussianCounts.draw",
+            "mechanism/histogram.py:Histogram.draw",
             "state/side_table.py:SideTable.store",
             "answer/points.py:noisy_table",
         ),

@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from dpsql.answer.estimates import COLUMNS, EstimatedColumn, NoisyFrame, NoisyValues, any_unit_column
-from dpsql.mechanism.independent_gaussian import IndependentHistogram
 from dpsql.model import estimates
 from dpsql.model.estimates import AnyUnit, Estimate, Linear
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import EachKey
+from tests.histograms import independent
 
 WITH_ROW = Statistic("units", 0, 2, -1, filter_sql="urgent")
 
@@ -23,7 +23,7 @@ def frame(units: list[float], presence: float = 100.0, noise: tuple[float, float
         WITH_ROW: NoisyValues(stored, noise[0]),
         PRESENCE: NoisyValues(np.full(len(units), presence), noise[1]),
     }
-    return NoisyFrame(values, IndependentHistogram(1, hides=False), EachKey())
+    return NoisyFrame(values, independent(1), EachKey())
 
 
 def bool_or(*, told: bool = True) -> Estimate:

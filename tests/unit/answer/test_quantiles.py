@@ -8,9 +8,9 @@ import pytest
 from dpsql.answer.estimates import Z_95, quantile_interval, quantile_value
 from dpsql.mechanism.calibrate import level_of
 from dpsql.mechanism.histogram import unit_l2
-from dpsql.mechanism.independent_gaussian import IndependentHistogram
 from dpsql.model.frame import Cells, Statistic
 from dpsql.noise.running_totals import FractionalSum
+from tests.histograms import independent
 
 CAP, CELLS = 5, 64
 STATISTIC = Statistic("histogram", 0, CAP * 256, -8, row_cap=CAP, histogram=Cells(CELLS, 0.0, 64.0))
@@ -41,7 +41,7 @@ def test_no_unit_moves_more_than_stated_and_one_attains_it() -> None:
 
 
 def test_noise_is_for_the_whole_vector_and_not_for_each_cell() -> None:
-    level = level_of(STATISTIC, 10**9, IndependentHistogram(4, hides=False))
+    level = level_of(STATISTIC, 10**9, independent(4))
     assert level.sigma == pytest.approx(unit_l2(STATISTIC) * 2.0 / np.sqrt(2.0), rel=1e-9)
 
 

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
-from dpsql.mechanism.csh import SubtractedHistogram
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import PRESENCE
+from tests.histograms import subtracted
 from tests.noise_sources import seeded_noise
 
-HISTOGRAM = SubtractedHistogram(3, None, correlation=0.5, floor_correlation=0.25)
+HISTOGRAM = subtracted(3, None, correlation=0.5, floor_correlation=0.25)
 STEP = 2.0**-20
 
 

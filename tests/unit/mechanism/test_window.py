@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from dpsql.mechanism.csh import SubtractedHistogram
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, window_taus
 from dpsql.model.frame import NANO, Window
+from tests.histograms import subtracted
 
 WINDOW = Window(NANO // 20, NANO // 5, 1e-6)
 
 
 @pytest.mark.parametrize("max_groups", [None, 3])
 def test_levels_with_a_common_term_are_added(max_groups: int | None) -> None:
-    histogram = SubtractedHistogram(20, max_groups, 0.4, 0.3)
+    histogram = subtracted(20, max_groups, 0.4, 0.3)
     sigmas = [histogram.sigma(rho_nano / NANO) for rho_nano in grid(WINDOW)]
     taus = window_taus(histogram, WINDOW)
     parts = [histogram.threshold_delta(sigma, tau) for sigma, tau in zip(sigmas, taus, strict=True)]

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 import dpsql
 from dpsql.answer.policy_view import SchemaView
-from dpsql.bound.aggregation import exact_sql
+from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
@@ -109,7 +109,7 @@ class Hospital:
         assert frame.public_keys is not None
         view = SchemaView(self.session._access.read().policy(), self.engine, self.session._runner.sandbox)
         listed = view.public_key_table(frame.public_keys.columns, [key.type for key in frame.keys])
-        sql = exact_sql(part.frame, part.statistics, bytes(range(16)))
+        sql = bounded_sql(part.frame, part.statistics, bytes(range(16)))
         table = self.engine.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal()
         radii = np.array([statistic.radius_steps for statistic in part.statistics])
         keys = len(part.frame.keys)
@@ -178,7 +178,7 @@ def test_one_unit_moves_as_far_as_that_and_further_than_a_plain_group_by(hospita
 
 
 def _parts(hospital: Hospital, max_groups: int) -> tuple[FrameQuery, ...]:
-    sets = hospital.plan(max_groups).groups
+    sets = hospital.plan(max_groups)
     assert isinstance(sets, GroupingSets)
     assert sets.adds_up
     assert len(sets.parts) == len(SETS)

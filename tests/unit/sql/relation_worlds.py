@@ -39,9 +39,9 @@ class Planned:
 
 
 def _row(plan: PrivateQuery, state: State, reader: Reader) -> Offer | None:
-    if not isinstance(plan.groups, WithOtherGroup):
+    if not isinstance(plan, WithOtherGroup):
         return None
-    (row,) = offers_of([replace(plan.groups.row, request=Request(0.5, None, 1e-3))], state, reader)
+    (row,) = offers_of([replace(plan.row, request=Request(0.5, None, 1e-3))], state, reader)
     return row
 
 

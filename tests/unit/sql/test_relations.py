@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dpsql.answer.offer import Offer
 from dpsql.bound import aggregation
-from dpsql.bound.aggregation import exact_sql
+from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation, chooses_groups
 from dpsql.errors import QueryError
 from dpsql.mechanism import calibrate
@@ -150,7 +150,7 @@ class Look:
         return True
 
     def _note(self, planned: Planned) -> None:
-        groups = planned.query.groups
+        groups = planned.query
         kinds = {key.type for key in groups.keys}
         self._seen.had.update(
             name
@@ -172,7 +172,7 @@ class Look:
         ways = self._world.formulations if chooses_groups(frame.bounding.finer or frame) else ("groups_first",)
 
         def exact(connection: duckdb.DuckDBPyConnection, formulation: Formulation) -> Exact:
-            sql = exact_sql(frame, part.query.statistics, SALT, formulation=formulation)
+            sql = bounded_sql(frame, part.query.statistics, SALT, formulation=formulation)
             self._seen.had["native"] += "dpsql_keep" in sql
             return fetched(connection, self._rewrite(sql), frame, listed)
 
@@ -186,7 +186,7 @@ class Look:
     def _check_row(self, plan: PrivateQuery, row: Offer, groups: Exact, expected: Numbers | None) -> None:
         """The row beside some shown groups, those of the removed unit among them."""
         names = ", ".join(f"key_{i}" for i in range(len(plan.first.frame.keys)))
-        sql = f"SELECT {names} FROM ({exact_sql(plan.first.frame, plan.first.statistics, SALT)})"
+        sql = f"SELECT {names} FROM ({bounded_sql(plan.first.frame, plan.first.statistics, SALT)})"
         keys = self._world.full.sql(self._rewrite(sql)).to_arrow_table()
         shown = keys.filter(pa.array([self._chance.random() < 0.5 for _ in range(keys.num_rows)], pa.bool_()))
         before, after = self._both(row, shown)
@@ -247,7 +247,7 @@ def _loss(part: Offer, statistic: Statistic, sigma: float, steps: Sequence[int])
 
 def _check_sums(plan: PrivateQuery, found: Sequence[Exact]) -> None:
     """Coarser sets are sums of the finest, where they are said to be."""
-    if not isinstance(plan.groups, GroupingSets) or not plan.groups.adds_up:
+    if not isinstance(plan, GroupingSets) or not plan.adds_up:
         return
     finest = plan.first.frame.keys
     for part, exact in zip(plan.parts, found, strict=True):
@@ -293,7 +293,7 @@ def _order(query: Query, plan: PrivateQuery, frame: Frame) -> Mapping[int, int]:
         int(column.sql.removeprefix('"key_').removesuffix('"'))
         for column in plan.first.finish.columns[: len(query.keys)]
     ]
-    places = {plan.groups.keys.index(key): i for i, key in enumerate(frame.keys)}
+    places = {plan.keys.index(key): i for i, key in enumerate(frame.keys)}
     return {text: places[key] for text, key in enumerate(shown) if key in places}
 
 
@@ -439,6 +439,7 @@ def _sums_bounded_as_groups(patch: pytest.MonkeyPatch) -> None:
 def _less_noise_than_is_paid_for(patch: pytest.MonkeyPatch) -> None:
     whole = calibrate.sigma_at
     patch.setattr(calibrate, "sigma_at", lambda *what: 0.9 * whole(*what))
+    calibrate.calibrate.cache_clear()
 
 
 FAULTS: tuple[Fault, ...] = (
