@@ -131,7 +131,7 @@ class _NoisyTable:
         if is_over_result(node):
             return self._window_column(node)
         name = self.names.get(to_sql(node))
-        if name is None and is_interval_call(node):
+        if not name and is_interval_call(node):
             target = interval_target(node, self.text.select)
             if target is None:
                 raise AssertionError("check_outputs refused this call before")

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from dpsql.model.environment import Unfit, things_without
 from dpsql.model.estimates import UNITS, RunningSum
 from dpsql.model.frame import (
@@ -112,39 +110,24 @@ def read_levels(text: SelectText) -> GroupedSource:
         )  # fmt: skip
     level, most = options.rho_ceiling or levels.ceiling, levels.ceiling or levels.limit
     is_above = level and most is not None and round(level * NANO) > round(most * NANO)
-    known = that_hold({
-        "epsilon": epsilon, "a lower ceiling of the policy, or limit of the reader": is_above,
-    })  # fmt: skip
+    known = that_hold({"epsilon": epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
-    request = Request(
-        rho,
-        epsilon,
-        options.delta if options.delta is not None else levels.default_delta,
-        min_units=max(options.min_privacy_units_per_group or 1, rules.min_units),
-        refresh=bool(options.refresh),
-        own_threshold=bool(options.own_threshold),
-    )
+    delta = options.delta if options.delta is not None else levels.default_delta
+    min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
+    request = Request(rho, epsilon, delta, min_units, bool(options.refresh), bool(options.own_threshold))
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 
 
-@dataclass(frozen=True, slots=True)
-class SetFrames:
-    """One set of keys as the text writes them, and the frames that can answer it; none where something was refused."""
-
-    written: tuple[exp.Expr, ...]
-    frames: tuple[Frame, ...]
-
-
-def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[str, Aggregate]) -> SetFrames:
-    """The frames by the one set of keys of a query."""
-    text, written = source.text, by.inner.keys
-    is_public = that_hold({"public keys": not written or by.public})
+def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[str, Aggregate]) -> tuple[Frame, ...]:
+    """The frames by the one set of keys of a query; none where something was refused."""
+    text = source.text
+    is_public = that_hold({"public keys": not by.inner.keys or by.public})
     refuse_combinations({"own_threshold"}, text.options.given | is_public, text.hint, text.refusals)
     frame = source.by_keys(by.inner, by.keys, by.public)
     if by.inner is not text.select:
         once = frame.bounding.max_groups == 1 and not is_left_to_auto(text.options, frame)
         check_beside_buckets(text, aggregates, source.request.min_units, once=once)
-    return SetFrames(written, candidates(frame, text, text.options, by.inner, aggregates, by.groups))
+    return candidates(frame, text, text.options, by.inner, aggregates, by.groups)
 
 
 def is_left_to_auto(options: QueryOptions, frame: Frame) -> bool:

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.model.frame import Key
+from dpsql.model.frame import Frame, Key
 from dpsql.model.private_query import EachKey, FrameQuery, GroupingSets, QueryOptions
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.plan.frames import GroupedSource, SetFrames, candidates
+from dpsql.plan.frames import GroupedSource, candidates
 from dpsql.plan.keys import read_keys, read_public_keys
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, map_tree
@@ -74,8 +74,8 @@ def distinct_sets(sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted(dict.fromkeys(sets), key=len, reverse=True)
 
 
-def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -> tuple[SetFrames, ...]:
-    """Of each distinct set, its frame by every mechanism that can answer it."""
+def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -> tuple[tuple[Frame, ...], ...]:
+    """Of each distinct set, its frame by every mechanism that can answer it; none where something was refused."""
     text, options, found = source.text, source.text.options, []
     # the query by the keys of each set; what is shown is not part of it, nor LIMIT, which is about all sets together
     selects = [
@@ -95,12 +95,12 @@ def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -
         # a mechanism of hidden keys is named for the sets whose keys hide
         is_for_others = is_hiding and not frame.has_private_keys and options.mechanism == "GSHM"
         own = replace(options, mechanism=None) if is_for_others else options
-        by_set.append(SetFrames(select.keys, candidates(frame, text, own, select, aggregates, EachKey())))
+        by_set.append(candidates(frame, text, own, select, aggregates, EachKey()))
     return tuple(by_set)
 
 
 def sets_of(
-    query: FrameQuery, by_set: Sequence[SetFrames], resolved: ResolvedSelect, keys: tuple[Key, ...],
+    query: FrameQuery, by_set: Sequence[tuple[Frame, ...]], resolved: ResolvedSelect, keys: tuple[Key, ...],
     options: QueryOptions,
 ) -> GroupingSets:  # fmt: skip
     """The query as its parts, one for each distinct set.
@@ -115,9 +115,9 @@ def sets_of(
     """
     distinct = distinct_sets(resolved.sets)
     adds_up = _adds_up(query, distinct, resolved, options)
-    parts = [replace(query, frame=one.frames[0], alternatives=one.frames[1:]) for one in by_set]
+    parts = [replace(query, frame=first, alternatives=tuple(others)) for first, *others in by_set]
     if adds_up:
-        sums = (replace(one.frames[0], mechanism="gaussian") for one in by_set[1:])
+        sums = (replace(frames[0], mechanism="gaussian") for frames in by_set[1:])
         parts[1:] = [replace(query, frame=frame, alternatives=()) for frame in sums]
     by_sql = {key.sql: number for number, key in enumerate(keys)}
     grouping = GroupingSets(

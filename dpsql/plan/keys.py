@@ -12,9 +12,9 @@ from dpsql.model.frame import Key, PublicKeys
 from dpsql.model.private_query import Buckets, EachKey
 from dpsql.model.refusals import refuse_combinations
 from dpsql.operations.dialect import to_sql, unquoted
-from dpsql.operations.row_sql import as_condition
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
 from dpsql.sql.names import ResolvedSelect
+from dpsql.sql.row_rules import checked_conditions
 from dpsql.sql.source.sources import SelectText
 
 _UNRELEASABLE = (
@@ -124,8 +124,7 @@ def _read_in_buckets(text: SelectText, parts: BucketParts) -> SelectKeys:
     public = read_public_keys(text, parts.inner.keys, keys)
     if keys and not refusals.found:
         # what does not bind is said of the text, before it is computed on the public list
-        written = [(part, as_condition(to_sql(part))) for part in parts.conditions]
-        types_of(text.environment, text.relation.schema.columns, written, refusals.text)
+        checked_conditions(parts.conditions, text.relation.schema.columns, text.environment, refusals)
         shown = read_keys(text, text.select.keys)
         ordering = bucket_ordering(parts, keys, public, text.hint, refusals)
         if ordering:

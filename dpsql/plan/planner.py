@@ -12,8 +12,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
-from dpsql.model.environment import Environment, things_without, types_of
-from dpsql.model.frame import Key
+from dpsql.model.environment import Environment, things_without
+from dpsql.model.frame import Frame, Key
 from dpsql.model.private_query import (
     AutoBounds,
     AutoQuestion,
@@ -25,14 +25,12 @@ from dpsql.model.private_query import (
 )
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.operations.dialect import TOO_DEEP, to_sql
-from dpsql.operations.row_sql import as_condition
 from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_after, read_finish, split
 from dpsql.plan.frames import (
     GroupedSource,
-    SetFrames,
     frames_by_keys,
     is_left_to_auto,
     read_levels,
@@ -41,7 +39,7 @@ from dpsql.plan.frames import (
 from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
-from dpsql.sql.row_rules import check_private_parts, check_row_expression
+from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions
 from dpsql.sql.source.sources import PrivateInside, SelectText, read_select
 from dpsql.sql.source.unit_groups import refuse_single_units
 from dpsql.sql.statements import SelectStatement, check_size, check_statistics
@@ -126,16 +124,18 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         asked_of_l2 = asked | measured_things(aggregates)
         refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
-    extremes = auto_bounds(rows, by_set[0].frames, text.clauses.select) if rows.asked else ()
-    if by_set[0].frames and (extremes or "other_group" in asked):
-        known = asked | things_of(by_set[0].frames) | that_hold({"AUTO bounds": extremes})
+    extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
+    if by_set[0] and (extremes or "other_group" in asked):
+        known = asked | things_of(by_set[0]) | that_hold({"AUTO bounds": extremes})
         refuse_combinations({"AUTO bounds", "other_group"}, known, text.clauses.select[0], refusals)
-    _check_single_units(text, by_set)
+    for frame in (frame for frames in by_set for frame in frames[:1]):
+        _check_single_units(text, frame)
     refusals.raise_if_any()
     check_private_parts(private_parts, select.calls, columns, text.environment, refusals)
     refusals.raise_if_any()
-    filters = [(part, as_condition(to_sql(part))) for part in select.filters]
-    types_of(text.environment, columns, filters, refusals.text)
+    if select.filters:
+        # what does not bind is said before anything is charged
+        checked_conditions(select.filters, columns, text.environment, refusals)
     return _private_query(source, keys, aggregates, by_set, extremes)
 
 
@@ -159,23 +159,22 @@ def _things_asked(text: SelectText) -> frozenset[str]:
     return asked - {"other_group"} if has_no_other else asked
 
 
-def _check_single_units(text: SelectText, by_set: Sequence[SetFrames]) -> None:
-    """Note a refusal where no group could be shown, and no row for the groups that are not."""
-    for one in by_set if text.options.other_group is None else ():
-        hides = one.frames and one.frames[0].has_private_keys
-        if hides and text.owner.has_single_units(map(to_sql, one.written)):
-            refuse_single_units(one.written[0], text.refusals)
+def _check_single_units(text: SelectText, frame: Frame) -> None:
+    """Note a refusal where no group of a frame could be shown, and no row for the groups that are not."""
+    keys = {key.sql for key in frame.keys}
+    if frame.has_private_keys and text.options.other_group is None and text.owner.has_single_units(keys):
+        refuse_single_units(next(key for key in text.select.keys if to_sql(key) in keys), text.refusals)
 
 
 def _private_query(
     source: GroupedSource,
     keys: SelectKeys,
     aggregates: Mapping[str, Aggregate],
-    by_set: Sequence[SetFrames],
+    by_set: Sequence[tuple[Frame, ...]],
     extremes: Sequence[AutoBounds],
 ) -> PrivateQuery:
     """The query of a SELECT in which nothing was refused."""
-    text, frames, options = source.text, by_set[0].frames, source.text.options
+    text, frames, options = source.text, by_set[0], source.text.options
     statistics, weights = statistics_of(list(aggregates.values()))
     check_statistics(statistics, text.clauses.select[0], text.refusals)
     shown_keys = (*keys.shown, *(Key(to_sql(flag), "BIGINT") for flag in text.flags))

@@ -21,7 +21,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from dpsql.model.environment import Column, Environment, types_of
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql, written
-from dpsql.operations.row_sql import columns_of, try_depth
+from dpsql.operations.row_sql import as_condition, columns_of, try_depth
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.statements import MOST_TYPED_NODES
 
@@ -271,12 +271,19 @@ def check_private_parts(
         _check_types(typed, columns, environment, refusals)
     for root in roots:
         _check_uses(root, columns, refusals)
-    for root in roots:
         if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
             refusals.add(
                 "row_syntax", root, "conditions, CASE and coalesce are nested too deeply.",
                 f"At most {MAX_TRY_DEPTH} of them may stand inside one another where a part can fail.",
             )  # fmt: skip
+
+
+def checked_conditions(
+    filters: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
+) -> tuple[str, ...]:
+    """SQL of conditions, in an order that does not depend on how they were written."""
+    types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
+    return tuple(sorted({to_sql(part) for part in filters}))
 
 
 def _check_types(

@@ -27,8 +27,8 @@ from dpsql.operations.row_sql import (
 )
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, SelectItem, map_tree
-from dpsql.sql.row_rules import check_private_parts, check_row_expression, is_scalar, uses_of
-from dpsql.sql.source.projections import checked_conditions, selected, shown_columns
+from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions, is_scalar, uses_of
+from dpsql.sql.source.projections import selected, shown_columns
 from dpsql.sql.source.relation import Relation, renamed
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
