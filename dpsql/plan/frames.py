@@ -167,11 +167,10 @@ def candidates(
         groups: which groups the answer has.
 
     """
-    values = [aggregate.estimate.value for aggregate in aggregates.values()]
-    totals = [value.total.ordering for value in values if isinstance(value, RunningSum)]
-    along = groups.ordering if isinstance(groups, Buckets) else next(iter(totals), None)
-    asked = _things(frame, options, select, along)
-    mechanisms = text.environment.mechanisms
+    values = (aggregate.estimate.value for aggregate in aggregates.values())
+    totals = (value.total.ordering for value in values if isinstance(value, RunningSum))
+    along = groups.ordering if isinstance(groups, Buckets) else next(totals, None)
+    asked, mechanisms = _things(frame, options, select, along), text.environment.mechanisms
     if along or options.given & _NOISE_OPTIONS:
         known = asked | things_without(options.mechanism, mechanisms)
         if _is_refused(frame, text, options, select, measured_things(aggregates), known):
@@ -210,8 +209,7 @@ def _things(frame: Frame, options: QueryOptions, select: ResolvedSelect, along: 
     # a key that was refused is not in the frame, and is private all the same
     keys: Unfit = "private keys" if select.keys and not frame.public_keys else "public keys"
     third: Unfit = "running totals or buckets" if along else "neither running totals nor buckets"
-    is_auto = options.max_groups_contributed == "AUTO"
-    if options.bounding == "L2" and (frame.bounding.counted_groups or is_auto):
+    if options.bounding == "L2" and (frame.bounding.counted_groups or options.max_groups_contributed == "AUTO"):
         # units in many groups count in them with a weight
         third = "bounding = L2"
     return frozenset((keys, "sketch" if options.given & _SKETCH else "no sketch", third))
@@ -258,8 +256,9 @@ def _sparsity(
     """What leaves a number of private keys that is enforced; None where all are noised."""
     if options.sketch_size or options.top_k:
         return Sparsity("sketch" if options.sketch_size else "top_k", options.sketch_size or options.top_k or 0)
-    is_needed = frame.bounding.max_groups is None or options.mechanism == "CSH"
-    rows = _wanted_rows(clauses, select, aggregates) if is_needed else None
+    if frame.bounding.max_groups is not None and options.mechanism != "CSH":
+        return None
+    rows = _wanted_rows(clauses, select, aggregates)
     return Sparsity("top_k", _HEADROOM * rows) if rows else None
 
 

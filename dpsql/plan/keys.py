@@ -44,16 +44,13 @@ def read_keys(text: SelectText, written: Sequence[exp.Expr]) -> tuple[Key, ...]:
         return ()
     parts = [(key, to_sql(key)) for key in written]
     types = types_of(text.environment, text.relation.schema.columns, parts, refusals.text)
-    keys: list[Key] = []
-    for (node, sql), key_type in zip(parts, types, strict=True):
+    for node, key_type in zip(written, types, strict=True):
         if any(part in key_type for part in _UNRELEASABLE):
             refusals.add(
-                "key_type",
-                node,
-                "a group key of this type cannot be released.",
+                "key_type", node, "a group key of this type cannot be released.",
                 "Group by a scalar or a list, or cast it to VARCHAR.",
-            )
-        keys.append(Key(sql, key_type))
+            )  # fmt: skip
+    keys = (Key(sql, key_type) for (_, sql), key_type in zip(parts, types, strict=True))
     return tuple(sorted(keys, key=lambda key: key.sql))
 
 

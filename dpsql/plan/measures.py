@@ -64,8 +64,7 @@ def statistics_of(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...
             asked[statistic] = max(asked.get(statistic, 0.0), aggregate.weight)
     # sorted, so that the order of columns changes no share, not even in its last digit
     ordered = sorted(asked, key=repr)
-    scales = [max(abs(bound) for bound in statistic.interval) for statistic in ordered]
-    relative = list(zip(ordered, scales, strict=True))
+    relative = [(statistic, max(abs(bound) for bound in statistic.interval)) for statistic in ordered]
     presence = math.sqrt(math.fsum([1.0, *((statistic.centre / scale) ** 2 for statistic, scale in relative)]))
     shares = [presence, *(asked[statistic] * statistic.radius / scale for statistic, scale in relative)]
     total = math.fsum(shares)

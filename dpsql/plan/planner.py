@@ -154,8 +154,8 @@ def _things_asked(text: SelectText) -> frozenset[str]:
     asked = text.options.given | things_without(text.options.mechanism, text.environment.mechanisms)
     asked |= that_hold({"GROUPING SETS": text.has_sets, "no GROUP BY": not text.select.keys})
     refuse_combinations({"GROUPING SETS"}, asked, text.hint, text.refusals)
-    clause = text.hint or text.clauses.select[0]
-    has_no_other = refuse_combinations({"other_group"}, asked, clause, text.refusals)
+    place = text.hint or text.clauses.select[0]
+    has_no_other = refuse_combinations({"other_group"}, asked, place, text.refusals)
     return asked - {"other_group"} if has_no_other else asked
 
 

@@ -6,6 +6,7 @@ or ordinals they were written with. ROLLUP, CUBE, GROUPING SETS and their mixtur
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ class _Resolver:
 
     Attributes:
         schema: the columns of its rows.
-        environment: the clock.
+        now: what the clock says.
         refusals: collects.
         qualifiers: what its sources are called.
         aliases: those of the select list, in small letters, with what they stand for.
@@ -126,7 +127,7 @@ class _Resolver:
     """
 
     schema: TableSchema
-    environment: Environment
+    now: dt.datetime
     refusals: Refusals
     qualifiers: set[str]
     aliases: Mapping[str, exp.Expr]
@@ -134,7 +135,6 @@ class _Resolver:
 
     def resolve(self, node: exp.Expr, *, alias_first: bool = False, seen: frozenset[str] = frozenset()) -> exp.Expr:
         """Copy of ``node`` with columns resolved; select aliases that were not seen stand for their expressions."""
-        now = self.environment.now
 
         def visit(part: exp.Expr) -> exp.Expr | None:
             if is_interval_call(part):
@@ -155,9 +155,9 @@ class _Resolver:
                 return self._column(part, alias_first=alias_first, seen=seen)
             called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
             if isinstance(part, exp.CurrentDate) or called == "today":
-                return exp.cast(exp.Literal.string(now.date().isoformat()), "DATE", dialect="duckdb")
+                return exp.cast(exp.Literal.string(self.now.date().isoformat()), "DATE", dialect="duckdb")
             if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
-                return exp.cast(exp.Literal.string(now.isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
+                return exp.cast(exp.Literal.string(self.now.isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
             return part
 
         return map_tree(node.copy(), visit)
@@ -262,7 +262,7 @@ def resolve_names(
     """
     qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
     aliases = {item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)}
-    resolver = _Resolver(schema, environment, refusals, qualifiers, aliases)
+    resolver = _Resolver(schema, environment.now, refusals, qualifiers, aliases)
     select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]
     # DuckDB ends a name at the character NUL
     written = [_column_name(item).replace("\0", "") for item in select]

@@ -116,8 +116,8 @@ class _Reader:
         return self._with_merged(step, right, len(pairs))
 
     def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
-        before = {folded(seen.declared) for seen in self.columns if seen.shown and not seen.hidden}
-        names = [seen.declared for seen in right if seen.shown and not seen.hidden and folded(seen.declared) in before]
+        visible = [seen.declared for seen in right if seen.shown and not seen.hidden]
+        names = [name for name in visible if columns_named(self.columns, name)]
         if not names:
             self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Write JOIN … ON.")
         return names

@@ -139,7 +139,7 @@ def read_select(
     clauses, hint = read_clauses(tree, refusals), tree.args.get("hint")
     options = read_options(hint, keywords, [mechanism.word for mechanism in environment.mechanisms], refusals)
     if options.as_of is None:
-        tables = CurrentTables(environment, refusals.text)
+        tables = CurrentTables(environment, Refusals(refusals.text))
     else:
         tables = EarlierTables(options, tree, environment, refusals.text)
     relation, where = _SourceReader(tables, refusals).read_from(tree, clauses, _Scope({}, 0))
