@@ -175,7 +175,6 @@ def candidates(
         known = asked | things_without(options.mechanism, mechanisms)
         if _is_refused(frame, text, options, select, measured_things(aggregates), known):
             return ()
-    sparsity = None
     if "private keys" in asked:
         sparsity = _sparsity(frame, text.clauses, options, select, aggregates)
         if not sparsity and (frame.bounding.max_groups is None or options.mechanism == "CSH"):
@@ -187,14 +186,14 @@ def candidates(
             )  # fmt: skip
             return ()
         asked = asked if sparsity else asked | {"all private keys"}
+        frame = replace(frame, bounding=replace(frame.bounding, sparsity=sparsity))
     # beside weights of one group, which are asked for in vain, a noise that they do not go with is no refusal
     word = options.mechanism if select.keys or "bounding = L2" not in asked else None
     named = [one for one in mechanisms if (one.word == word if word else one.is_offered)]
     fitting = [one for one in named if one.without.isdisjoint(asked)]
     if "private keys" in asked:
-        bounded = replace(frame, bounding=replace(frame.bounding, sparsity=sparsity))
         # the common term first: near a tie of noise the first candidate stays
-        return tuple(replace(bounded, mechanism=one.name) for one in reversed(fitting))
+        return tuple(replace(frame, mechanism=one.name) for one in reversed(fitting))
     # which power of the totals is noised depends on its noise, and is chosen with it
     factorised = Factorised(along, 0) if along else None
     return tuple(

@@ -29,7 +29,6 @@ def read_aggregates(
     resolved: ResolvedSelect, source: AggregateSource, keys: Sequence[Key], public: PublicKeys | None
 ) -> dict[str, Aggregate]:
     """Aggregates by their normalised text, in the order of their first use."""
-    refusals = source.refusals
     aggregates: dict[str, Aggregate] = {}
     calls: dict[str, exp.Expr] = {}
     for node in resolved.calls:
@@ -41,9 +40,11 @@ def read_aggregates(
             else:
                 aggregates[text] = read_aggregate(source, node)
     if resolved.having is not None:
-        refuse_combinations({"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, refusals)
+        refuse_combinations(
+            {"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, source.refusals
+        )
     if not calls and not any(is_interval_call(node) for root in resolved.outputs for node in root.walk()):
-        refusals.add(
+        source.refusals.add(
             "no_aggregate", resolved.outputs[0], "a query without an aggregate would release rows or keys as they are.",
             "Add count(*), sum(…) or avg(…).",
         )  # fmt: skip

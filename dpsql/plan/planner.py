@@ -117,7 +117,6 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     source = read_levels(text)
     asked = _things_asked(text)
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
-    columns = text.relation.schema.columns
     rows = AggregateSource(text.relation.schema, text.owner, text.environment, refusals, found_bounds)
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if options.bounding == "L2":
@@ -131,11 +130,11 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     for frame in (frame for frames in by_set for frame in frames[:1]):
         _check_single_units(text, frame)
     refusals.raise_if_any()
-    check_private_parts(private_parts, select.calls, columns, text.environment, refusals)
+    check_private_parts(private_parts, select.calls, text.relation.schema.columns, text.environment, refusals)
     refusals.raise_if_any()
     if select.filters:
         # what does not bind is said before anything is charged
-        checked_conditions(select.filters, columns, text.environment, refusals)
+        checked_conditions(select.filters, text.relation.schema.columns, text.environment, refusals)
     return _private_query(source, keys, aggregates, by_set, extremes)
 
 
@@ -154,9 +153,9 @@ def _things_asked(text: SelectText) -> frozenset[str]:
     asked = text.options.given | things_without(text.options.mechanism, text.environment.mechanisms)
     asked |= that_hold({"GROUPING SETS": text.has_sets, "no GROUP BY": not text.select.keys})
     refuse_combinations({"GROUPING SETS"}, asked, text.hint, text.refusals)
-    place = text.hint or text.clauses.select[0]
-    has_no_other = refuse_combinations({"other_group"}, asked, place, text.refusals)
-    return asked - {"other_group"} if has_no_other else asked
+    if refuse_combinations({"other_group"}, asked, text.hint or text.clauses.select[0], text.refusals):
+        return asked - {"other_group"}
+    return asked
 
 
 def _check_single_units(text: SelectText, frame: Frame) -> None:

@@ -148,9 +148,8 @@ def read_select(
     refusals.found.extend(tables.unmet.found)
     if relation.owner is None:
         raise tables.not_protected(clauses.source)
-    environment = tables.environment
-    select = resolve_names(replace(clauses, where=tuple(where)), relation.schema, environment, refusals)
-    return SelectText(clauses, options, hint, relation, relation.owner, environment, select, refusals)
+    select = resolve_names(replace(clauses, where=tuple(where)), relation.schema, tables.environment, refusals)
+    return SelectText(clauses, options, hint, relation, relation.owner, tables.environment, select, refusals)
 
 
 @dataclass(slots=True)
