@@ -9,6 +9,7 @@ and windows from the lists; it never sees a table. `split` takes the two apart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -20,11 +21,10 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.plan.select_text import SelectText
-from dpsql.sql.clauses import OVER_RESULT, is_aggregate_call, is_interval_call, is_over_result, is_plain_table
-from dpsql.sql.names import ResolvedSelect
-from dpsql.sql.row_rules import check_grouped, check_node
-from dpsql.sql.source.sources import PrivateInside
+from dpsql.sql.clauses import is_aggregate_call, is_interval_call, is_over_result, is_plain_table
+from dpsql.sql.names import ResolvedSelect, map_tree
+from dpsql.sql.row_rules import check_node, check_row_expression
+from dpsql.sql.source.sources import PrivateInside, SelectText
 from dpsql.sql.windows import RESULT_FUNCTIONS, parts_of, range_terms, window_sql
 
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
@@ -32,25 +32,22 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "
 
 def check_outputs(text: SelectText) -> None:
     """Note a refusal for every part that is neither a key nor an aggregate nor computed from them."""
-    resolved, refusals = text.outer, text.refusals
-    keys = {to_sql(key) for key in resolved.keys}
+    keys = {to_sql(key) for key in (*text.select.keys, *text.flags)}
 
     def answered(node: exp.Expr) -> bool:
         return is_aggregate_call(node) or is_interval_call(node) or is_over_result(node) or to_sql(node) in keys
 
-    def check(root: exp.Expr) -> None:
-        for node in check_grouped(root, refusals, answered):
+    roots = list(text.select.outputs)
+    for root in roots:
+        for node in check_row_expression(root, text.refusals, answered):
             if is_over_result(node):
-                for part in parts_of(node):
-                    check(part)
-            elif is_interval_call(node) and interval_target(node, resolved) is None:
-                refusals.add(
+                # a window computes with groups too
+                roots += parts_of(node)
+            elif is_interval_call(node) and interval_target(node, text.select) is None:
+                text.refusals.add(
                     "interval_argument", node, f"{written(node)} takes the alias of one aggregate.",
                     "Write count(*) AS n, dp_interval_low(n).",
                 )  # fmt: skip
-
-    for root in resolved.outputs:
-        check(root)
 
 
 def interval_target(node: exp.Expr, resolved: ResolvedSelect) -> exp.Expr | None:
@@ -62,96 +59,98 @@ def interval_target(node: exp.Expr, resolved: ResolvedSelect) -> exp.Expr | None
     return named[0] if named and is_aggregate_call(named[0]) else None
 
 
-class Finisher:
-    """Rewrites the select list, HAVING and ORDER BY into SQL over the noisy table."""
+def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, Aggregate]) -> Finish:
+    """The SQL of every output over the noisy table, with its type.
 
-    def __init__(self, text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, Aggregate]) -> None:
-        self._text, self._resolved = text, text.outer
-        self._aggregates = {sql: index for index, sql in enumerate(aggregates)}
-        by_sql = {key.sql: index for index, key in enumerate(keys)}
-        self._keys = {sql: by_sql[sql] for sql in map(to_sql, text.outer.keys)}
-        self._windows: dict[str, exp.Expr] = {}
-        self._noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
-        for i, aggregate in enumerate(aggregates.values()):
-            self._noisy.append(Column(f"agg_{i}", aggregate.estimate.type, True))
-            self._noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in ("low", "high")]
+    Args:
+        text: the query.
+        keys: those of the answer.
+        aggregates: by their texts.
 
-    def _types(self, columns: Sequence[Column], parts: Sequence[tuple[exp.Expr, str]]) -> list[str]:
-        return types_of(self._text.environment, columns, parts, self._text.refusals.text)
+    Raises:
+        SchemaError: an output does not bind.
 
-    def finish(self) -> Finish:
-        """The SQL of every output, with its type.
+    """
+    select, numbers = text.select, {sql: index for index, sql in enumerate(aggregates)}
+    places = {key.sql: index for index, key in enumerate(keys)}
+    shown_keys = {to_sql(key): f"key_{places[to_sql(key)]}" for key in (*select.keys, *text.flags)}
+    noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
+    for i, aggregate in enumerate(aggregates.values()):
+        noisy.append(Column(f"agg_{i}", aggregate.estimate.type, True))
+        noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in ("low", "high")]
+    table = _NoisyTable(text, len(keys), noisy, {sql: f"agg_{i}" for sql, i in numbers.items()} | shown_keys)
+    shown = [(item.expression, table.sql(item.expression)) for item in select.items]
+    having, qualify = (
+        [] if node is None else [(node, as_condition(table.sql(node)))] for node in (select.having, select.qualify)
+    )
+    # a constant orders nothing, and written out it would be read as a position
+    ordering = [term for term in select.order if any(map(_varies, term.walk()))]
+    terms = [(term, table.sql(term.this)) for term in ordering]
+    windows = tuple(table.windows)
+    if windows:
+        kinds = types_of(text.environment, noisy, [(table.windows[sql], sql) for sql in windows], text.refusals.text)
+        noisy += [Column(f"window_{i}", kind, True) for i, kind in enumerate(kinds)]
+    # what does not bind is refused now, before anything is charged
+    types = types_of(text.environment, noisy, [*shown, *having, *qualify, *terms], text.refusals.text)
+    columns = tuple(
+        OutputColumn(item.name, sql, kind, numbers.get(to_sql(item.expression)))
+        for item, (_, sql), kind in zip(select.items, shown, types, strict=False)
+    )
+    # ties are broken by the keys, which tell rows apart, so that the order never depends on anything else
+    order = [f"{guarded(sql)} {_direction(term)}" for term, sql in terms]
+    order += [f"{quote(name)} ASC NULLS LAST" for name in shown_keys.values()]
+    conditions = [part[0][1] if part else "" for part in (having, qualify)]
+    return Finish(columns, conditions[0], windows, conditions[1], tuple(order), text.clauses.limit, text.clauses.offset)
 
-        Raises:
-            SchemaError: an output does not bind.
 
-        """
-        texts = [self._rewrite(item.expression) for item in self._resolved.items]
-        having, qualify = (self._condition(node) for node in (self._resolved.having, self._resolved.qualify))
-        # a constant orders nothing, and written out it would be read as a position
-        ordering = [term for term in self._resolved.order if any(map(_varies, term.walk()))]
-        terms = [(term, self._rewrite(term.this)) for term in ordering]
-        shown = [(item.expression, text) for item, text in zip(self._resolved.items, texts, strict=True)]
-        windows = list(self._windows)
-        kinds = self._types(self._noisy, [(self._windows[sql], sql) for sql in windows])
-        noisy = [*self._noisy, *(Column(f"window_{i}", kind, True) for i, kind in enumerate(kinds))]
-        types = self._types(noisy, shown)
-        # what does not bind is refused now, before anything is charged
-        self._types(noisy, [*having, *qualify, *terms])
-        columns = tuple(
-            OutputColumn(item.name, text, kind, self._aggregates.get(to_sql(item.expression)))
-            for item, text, kind in zip(self._resolved.items, texts, types, strict=True)
-        )
-        # ties are broken by the keys, which tell rows apart, so that the order never depends on anything else
-        order = [f"{guarded(text)} {_direction(term)}" for term, text in terms]
-        order += [f"{quote(f'key_{index}')} ASC NULLS LAST" for index in self._keys.values()]
-        conditions = [part[0][1] if part else "" for part in (having, qualify)]
-        limits = self._text.clauses.limit, self._text.clauses.offset
-        return Finish(columns, conditions[0], tuple(windows), conditions[1], tuple(order), *limits)
+@dataclass(frozen=True, slots=True)
+class _NoisyTable:
+    """Rewrites what is computed of groups into SQL over the noisy table.
 
-    def _condition(self, node: exp.Expr | None) -> list[tuple[exp.Expr, str]]:
-        return [] if node is None else [(node, as_condition(self._rewrite(node)))]
+    Attributes:
+        text: the query.
+        keys: how many keys it has.
+        columns: keys first, then aggregates with their intervals.
+        names: of keys and aggregates by their texts, which column is each.
+        windows: by their SQL; grows while expressions are rewritten.
 
-    def _rewrite(self, root: exp.Expr) -> str:
-        copied = exp.Paren(this=root.copy())
-        self._replace(copied)
-        return to_sql(copied.this)
+    """
 
-    def _replace(self, parent: exp.Expr) -> None:
-        for child in list(parent.iter_expressions()):
-            # the function of a window may read as an aggregate does
-            replacement = None if child.meta.get(OVER_RESULT) else self._noisy_column(child)
-            if replacement is not None:
-                child.replace(replacement)
-                continue
-            self._replace(child)
-            if isinstance(child, exp.Window):
-                child.replace(self._window_column(child))
+    text: SelectText
+    keys: int
+    columns: Sequence[Column]
+    names: Mapping[str, str]
+    windows: dict[str, exp.Expr] = field(default_factory=dict)
+
+    def sql(self, root: exp.Expr) -> str:
+        """An expression over the table."""
+        return to_sql(map_tree(root.copy(), self._column))
+
+    def _column(self, node: exp.Expr) -> exp.Expr:
+        """The column that a node stands for; the node itself where it is none."""
+        if is_over_result(node):
+            return self._window_column(node)
+        name = self.names.get(to_sql(node))
+        if not name and is_interval_call(node):
+            target = interval_target(node, self.text.select)
+            if target is None:
+                raise AssertionError("check_outputs refused this call before")
+            name = f"{self.names[to_sql(target)]}_{node.name.lower().removeprefix('dp_interval_')}"
+        return exp.column(exp.to_identifier(name, quoted=True)) if name else node
 
     def _window_column(self, node: exp.Window) -> exp.Expr:
+        # its function is not looked up, which may read as an aggregate does
+        for part in parts_of(node):
+            part.replace(map_tree(part.copy(), self._column))
         for term in range_terms(node):
             # in the type of a whole number the ends of a range may lie beyond it, which fails aloud
-            (kind,) = self._types(self._noisy, [(term.this, to_sql(term.this))])
+            environment, parts = self.text.environment, [(term.this, to_sql(term.this))]
+            (kind,) = types_of(environment, self.columns, parts, self.text.refusals.text)
             if kind in _WHOLE:
                 term.set("this", exp.cast(term.this.copy(), "HUGEINT", dialect="duckdb"))
-        sql = window_sql(node, [f"key_{index}" for index in sorted(self._keys.values())])
-        self._windows.setdefault(sql, node)
-        place = list(self._windows).index(sql)
-        return exp.column(exp.to_identifier(f"window_{place}", quoted=True))
-
-    def _noisy_column(self, node: exp.Expr) -> exp.Expr | None:
-        text = to_sql(node)
-        if text in self._keys:
-            return exp.column(exp.to_identifier(f"key_{self._keys[text]}", quoted=True))
-        if text in self._aggregates:
-            return exp.column(exp.to_identifier(f"agg_{self._aggregates[text]}", quoted=True))
-        if not is_interval_call(node):
-            return None
-        target = interval_target(node, self._resolved)
-        if target is None:
-            raise AssertionError("check_outputs refused this call before")
-        end = node.name.lower().removeprefix("dp_interval_")
-        return exp.column(exp.to_identifier(f"agg_{self._aggregates[to_sql(target)]}_{end}", quoted=True))
+        sql = window_sql(node, [f"key_{i}" for i in range(self.keys)])
+        self.windows.setdefault(sql, node)
+        return exp.column(exp.to_identifier(f"window_{list(self.windows).index(sql)}", quoted=True))
 
 
 def _varies(node: exp.Expr) -> bool:

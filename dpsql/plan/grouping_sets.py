@@ -7,34 +7,32 @@ every set is the plain GROUP BY of its own keys, and is stored and found again a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.model.frame import Key
+from dpsql.model.frame import Frame, Key
 from dpsql.model.private_query import EachKey, FrameQuery, GroupingSets, QueryOptions
-from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
+from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.plan.frames import GroupedSource, SetFrames, candidates
-from dpsql.plan.select_text import read_keys, read_public_keys
+from dpsql.plan.frames import GroupedSource, candidates
+from dpsql.plan.keys import read_keys, read_public_keys
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, map_tree
+from dpsql.sql.source.sources import SelectText
 
-_FLAGS = "dpsql"
-"""Qualifier of the columns that say which keys a row's set leaves out; resolved columns of a query have none."""
 _OF_SUMS = (None, "GAUSSIAN")
 """Mechanisms beside which coarser sets may be sums: these are noised by independent noise."""
 
 
-def read_grouping(resolved: ResolvedSelect, refusals: Refusals) -> tuple[ResolvedSelect, tuple[exp.Expr, ...]]:
-    """Replace GROUPING() in what is shown by flags, which are returned beside it; where there is one set, by 0."""
+def read_grouping(text: SelectText) -> SelectText:
+    """Replace GROUPING() in what is shown by the flags; where there is one set, by 0."""
+    resolved, refusals, flags = text.select, text.refusals, text.flags
     keys = {to_sql(key): place for place, key in enumerate(resolved.keys)}
-    flags: tuple[exp.Expr, ...] = ()
-    if len(resolved.sets) > 1:
-        flags = tuple(exp.column(f"left_out_{place}", table=_FLAGS, quoted=True) for place in range(len(keys)))
-    elif resolved.sets != (tuple(range(len(keys))),):
+    if not text.has_sets and resolved.sets != (tuple(range(len(keys))),):
         raise AssertionError("a GROUP BY without grouping sets is one set of all its keys")
 
     def computed(call: exp.Expr) -> exp.Expr:
@@ -49,24 +47,26 @@ def read_grouping(resolved: ResolvedSelect, refusals: Refusals) -> tuple[Resolve
         found = [place for place in places if place is not None]
         bits = [flags[place].copy() if flags else exp.Literal.number(0) for place in found]
         weights = [exp.Literal.number(2**power) for power in reversed(range(len(bits)))]
-        terms = (exp.Mul(this=bit, expression=weight) for bit, weight in zip(bits, weights, strict=True))
-        total: exp.Expr | None = None
-        for term in terms:
-            total = term if total is None else exp.Add(this=total, expression=term)
-        return exp.cast(exp.paren(total or exp.Literal.number(0)), "BIGINT", dialect="duckdb")
+        terms: list[exp.Expr] = [
+            exp.Mul(this=bit, expression=weight) for bit, weight in zip(bits, weights, strict=True)
+        ]
+        total = functools.reduce(lambda a, b: exp.Add(this=a, expression=b), terms or [exp.Literal.number(0)])
+        return exp.cast(exp.paren(total), "BIGINT", dialect="duckdb")
 
-    def visit(node: exp.Expr) -> exp.Expr:
-        return computed(node) if isinstance(node, exp.Grouping | exp.GroupingId) else node
+    def visit(node: exp.Expr) -> exp.Expr | None:
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return computed(node)
+        # inside of aggregates GROUPING() is refused as an aggregate
+        return None if is_aggregate_call(node) else node
 
     def replaced(root: exp.Expr) -> exp.Expr:
-        # inside of aggregates GROUPING() is refused as an aggregate
-        return map_tree(root.copy(), visit, is_aggregate_call)
+        return map_tree(root.copy(), visit)
 
     having = None if resolved.having is None else replaced(resolved.having)
     qualify = None if resolved.qualify is None else replaced(resolved.qualify)
     items = tuple(replace(item, expression=replaced(item.expression)) for item in resolved.items)
     order = tuple(map(replaced, resolved.order))
-    return replace(resolved, items=items, having=having, qualify=qualify, order=order), flags
+    return replace(text, select=replace(resolved, items=items, having=having, qualify=qualify, order=order))
 
 
 def distinct_sets(sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -74,37 +74,33 @@ def distinct_sets(sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return sorted(dict.fromkeys(sets), key=len, reverse=True)
 
 
-def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -> tuple[SetFrames, ...]:
-    """Of each distinct set, its frame by every mechanism that can answer it."""
-    text, refusals, found = source.text, source.text.refusals, []
-    # the query by the keys of each set; what is shown is not part of it
+def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -> tuple[tuple[Frame, ...], ...]:
+    """Of each distinct set, its frame by every mechanism that can answer it; none where something was refused."""
+    text, options, found = source.text, source.text.options, []
+    # the query by the keys of each set; what is shown is not part of it, nor LIMIT, which is about all sets together
     selects = [
         replace(text.select, keys=tuple(text.select.keys[i] for i in places), order=(), having=None, qualify=None)
         for places in distinct_sets(text.select.sets)
     ]
     for select in selects:
         keys = read_keys(text, select.keys)
-        found.append(source.by_keys(select.keys, keys, read_public_keys(text, select.keys, keys)))
+        found.append(source.by_keys(select, keys, read_public_keys(text, select.keys, keys)))
     # a key that was refused is not in the frame, and is private all the same
     hides = any(select.keys and not frame.public_keys for select, frame in zip(selects, found, strict=True))
-    known = text.clauses.options.given | that_hold({"public keys": not hides})
-    refuse_combinations({"own_threshold"}, known, text.hint, refusals)
+    known = options.given | that_hold({"public keys": not hides})
+    refuse_combinations({"own_threshold"}, known, text.hint, text.refusals)
     is_hiding = any(frame.has_private_keys for frame in found)
     by_set = []
     for frame, select in zip(found, selects, strict=True):
-        options = text.clauses.options
-        if is_hiding and not frame.has_private_keys and options.mechanism == "GSHM":
-            # it is named for the sets whose keys hide
-            options = replace(options, mechanism=None)
-        # LIMIT is about all sets together
-        own = replace(text.clauses, options=options, limit=None, offset=None)
-        frames = candidates(frame, text.environment.mechanisms, own, select, aggregates, EachKey(), refusals)
-        by_set.append(SetFrames(select.keys, frames))
+        # a mechanism of hidden keys is named for the sets whose keys hide
+        is_for_others = is_hiding and not frame.has_private_keys and options.mechanism == "GSHM"
+        own = replace(options, mechanism=None) if is_for_others else options
+        by_set.append(candidates(frame, text, own, select, aggregates, EachKey()))
     return tuple(by_set)
 
 
 def sets_of(
-    query: FrameQuery, by_set: Sequence[SetFrames], resolved: ResolvedSelect, keys: tuple[Key, ...],
+    query: FrameQuery, by_set: Sequence[tuple[Frame, ...]], resolved: ResolvedSelect, keys: tuple[Key, ...],
     options: QueryOptions,
 ) -> GroupingSets:  # fmt: skip
     """The query as its parts, one for each distinct set.
@@ -119,9 +115,9 @@ def sets_of(
     """
     distinct = distinct_sets(resolved.sets)
     adds_up = _adds_up(query, distinct, resolved, options)
-    parts = [replace(query, frame=one.frames[0], alternatives=one.frames[1:]) for one in by_set]
+    parts = [replace(query, frame=first, alternatives=tuple(others)) for first, *others in by_set]
     if adds_up:
-        sums = (replace(one.frames[0], mechanism="gaussian") for one in by_set[1:])
+        sums = (replace(frames[0], mechanism="gaussian") for frames in by_set[1:])
         parts[1:] = [replace(query, frame=frame, alternatives=()) for frame in sums]
     by_sql = {key.sql: number for number, key in enumerate(keys)}
     grouping = GroupingSets(

@@ -10,15 +10,16 @@ from sqlglot import exp
 
 from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import PRESENCE, Frame, Key, PublicKeys, Statistic
-from dpsql.model.private_query import NO_BOUNDS, AutoBounds, FoundBounds
-from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
+from dpsql.model.private_query import NO_BOUNDS, AutoBounds
+from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError
 from dpsql.plan.aggregates.registry import read_aggregate
 from dpsql.plan.aggregates.running_totals import read_total
 from dpsql.plan.features.auto import asked_frame
-from dpsql.sql.clauses import Clauses, is_aggregate_call, is_interval_call
+from dpsql.sql.clauses import is_interval_call
 from dpsql.sql.names import ResolvedSelect
+from dpsql.sql.source.sources import SelectText
 
 _MOST_EXTREMES = 7
 """Sums whose bounds AUTO finds in one query: with max_groups they are what `calibrate.MOST_AUTO_DRAWS` draws cover."""
@@ -28,24 +29,23 @@ def read_aggregates(
     resolved: ResolvedSelect, source: AggregateSource, keys: Sequence[Key], public: PublicKeys | None
 ) -> dict[str, Aggregate]:
     """Aggregates by their normalised text, in the order of their first use."""
-    roots, refusals = resolved.outputs, source.refusals
     aggregates: dict[str, Aggregate] = {}
-    seen: set[str] = set()
-    for root in roots:
-        for node in root.walk(prune=is_aggregate_call):
-            if not is_aggregate_call(node) or to_sql(node) in seen:
-                continue
-            seen.add(to_sql(node))
-            with suppress(RefusedCallError):
-                if isinstance(node, exp.Window):
-                    aggregates[to_sql(node)] = read_total(source, node, keys, public, aggregates.values())
-                else:
-                    aggregates[to_sql(node)] = read_aggregate(source, node)
+    calls: dict[str, exp.Expr] = {}
+    for node in resolved.calls:
+        calls.setdefault(to_sql(node), node)
+    for text, node in calls.items():
+        with suppress(RefusedCallError):
+            if isinstance(node, exp.Window):
+                aggregates[text] = read_total(source, node, keys, public, aggregates.values())
+            else:
+                aggregates[text] = read_aggregate(source, node)
     if resolved.having is not None:
-        refuse_combinations({"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, refusals)
-    if not seen and not any(is_interval_call(node) for root in roots for node in root.walk()):
-        refusals.add(
-            "no_aggregate", roots[0], "a query without an aggregate would release rows or keys as they are.",
+        refuse_combinations(
+            {"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, source.refusals
+        )
+    if not calls and not any(is_interval_call(node) for root in resolved.outputs for node in root.walk()):
+        source.refusals.add(
+            "no_aggregate", resolved.outputs[0], "a query without an aggregate would release rows or keys as they are.",
             "Add count(*), sum(…) or avg(…).",
         )  # fmt: skip
     return aggregates
@@ -65,8 +65,7 @@ def statistics_of(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...
             asked[statistic] = max(asked.get(statistic, 0.0), aggregate.weight)
     # sorted, so that the order of columns changes no share, not even in its last digit
     ordered = sorted(asked, key=repr)
-    scales = [max(abs(bound) for bound in statistic.interval) for statistic in ordered]
-    relative = list(zip(ordered, scales, strict=True))
+    relative = [(statistic, max(abs(bound) for bound in statistic.interval)) for statistic in ordered]
     presence = math.sqrt(math.fsum([1.0, *((statistic.centre / scale) ** 2 for statistic, scale in relative)]))
     shares = [presence, *(asked[statistic] * statistic.radius / scale for statistic, scale in relative)]
     total = math.fsum(shares)
@@ -74,22 +73,19 @@ def statistics_of(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...
 
 
 def auto_bounds(
-    asked: Mapping[Statistic, str],
-    frames: tuple[Frame, ...],
-    found_bounds: FoundBounds,
-    clauses: Clauses,
-    refusals: Refusals,
+    source: AggregateSource, frames: tuple[Frame, ...], select: Sequence[exp.Expr]
 ) -> tuple[AutoBounds, ...]:
     """What AUTO is asked of the sums whose bounds are left to it, and what it found for them before."""
     if not frames:
         return ()
     frame = asked_frame(frames[0])
     found = tuple(
-        AutoBounds(name, statistic, frame, found_bounds.get(statistic, NO_BOUNDS)) for statistic, name in asked.items()
+        AutoBounds(name, statistic, frame, source.found_bounds.get(statistic, NO_BOUNDS))
+        for statistic, name in source.asked.items()
     )
     if len(found) > _MOST_EXTREMES:
-        refusals.add(
-            "bounds_invalid", clauses.select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
+        source.refusals.add(
+            "bounds_invalid", select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
             "Ask them apart, or name bounds.",
         )  # fmt: skip
     return found
@@ -106,18 +102,10 @@ def measured_things(aggregates: Mapping[str, Aggregate]) -> frozenset[str]:
     })  # fmt: skip
 
 
-def check_beside_buckets(
-    resolved: ResolvedSelect,
-    aggregates: Mapping[str, Aggregate],
-    min_units: int,
-    hint: exp.Expr | None,
-    *,
-    once: bool,
-    refusals: Refusals,
-) -> None:
+def check_beside_buckets(text: SelectText, aggregates: Mapping[str, Aggregate], min_units: int, *, once: bool) -> None:
     """Note a refusal for what buckets do not add up to: distinct units, unless each is in one bucket."""
     found = that_hold({"min_privacy_units_per_group, units in several groups": min_units > 1 and not once})
-    refuse_combinations({"buckets"}, {"buckets"} | measured_things(aggregates) | found, hint, refusals)
-    for call in [] if once else [call for root in resolved.outputs for call in root.find_all(exp.Distinct)]:
+    refuse_combinations({"buckets"}, {"buckets"} | measured_things(aggregates) | found, text.hint, text.refusals)
+    for call in [] if once else [call for root in text.select.outputs for call in root.find_all(exp.Distinct)]:
         known = {"buckets", "count(DISTINCT unit), units in several groups"}
-        refuse_combinations({"buckets"}, known, call.parent, refusals)
+        refuse_combinations({"buckets"}, known, call.parent, text.refusals)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from sqlglot import exp
@@ -61,9 +61,7 @@ def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
     return f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
 
 
-_SHARED = {"expressions", "from_", "where", "group", "having", "order", "joins", "with_"}
-_ANSWERED = _SHARED | {"limit", "offset", "hint", "qualify"}
-_ANSWERED_INSIDE = _SHARED | {"distinct"}
+_READ = {"expressions", "from_", "where", "group", "having", "order", "joins", "with_"}
 _CLAUSE_NAMES = {
     "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
     "windows": "WINDOW", "sample": "USING SAMPLE", "pivots": "PIVOT",
@@ -71,82 +69,30 @@ _CLAUSE_NAMES = {
 }  # fmt: skip
 GROUPING_SETS = (exp.GroupingSets, exp.Cube, exp.Rollup)
 """Terms of GROUP BY that stand for sets of keys (`names`)."""
-GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
-BOUNDINGS = ("L0", "L2")
-_WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
-MAX_GROUPS_LIMIT = 100_000
-_LARGEST_LEVEL = 1e6
-_SMALLEST_WINDOW = 1e-6
 _LARGEST_LIMIT = 2.0**63
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-
-
-def _is_window(value: Any) -> bool:
-    two = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
-    return two and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-_Values = tuple[Callable[[Any], bool], str]
-"""Which values an option takes, as a test and as words."""
-
-_LEVEL: _Values = (
-    lambda value: _is_number(value) and 0 < value <= _LARGEST_LEVEL,
-    "a positive number, at most a million",
-)
-_SIZE: _Values = (lambda value: _is_whole(value, MAX_GROUPS_LIMIT), f"a whole number from 1 to {MAX_GROUPS_LIMIT}")
-_FLAG: _Values = (lambda value: isinstance(value, bool), "TRUE or FALSE")
-_VALUES: dict[str, _Values] = {
-    "epsilon": _LEVEL,
-    "rho": _LEVEL,
-    "rho_ceiling": _LEVEL,
-    "delta": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1"),
-    "max_groups_contributed": (
-        lambda value: _is_whole(value, MAX_GROUPS_LIMIT) or (isinstance(value, str) and value.upper() == "AUTO"),
-        f"a whole number from 1 to {MAX_GROUPS_LIMIT}, or AUTO",
-    ),
-    "top_k": _SIZE,
-    "sketch_size": _SIZE,
-    "min_privacy_units_per_group": (lambda value: _is_whole(value, 10**12), "a whole number of at least 1"),
-    "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
-    "own_threshold": _FLAG,
-    "refresh": _FLAG,
-    "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
-    "buckets": (_is_text, "the name of a column with a public list of keys"),
-    "other_group": (_is_text, "what the row of all other groups is called, in quotes"),
-    "privacy_unit_column": (_is_text, "the column that the policy names"),
-}
-"""Options that take no word of a list (``_WORDS``)."""
-
-
 @dataclass(frozen=True, slots=True)
-class SelectClauses:
-    """The parts of any SELECT that are read.
+class Clauses:
+    """The parts of a SELECT that are read.
 
     Attributes:
         sources: what stands in FROM, each with how it is joined to those before.
         where: what has to hold all together.
+        inside: whether it is a subquery, whose rows are a source.
 
     """
 
     sources: tuple[tuple[exp.Expr, exp.Join | None], ...]
     select: tuple[exp.Expr, ...] = ()
-    ctes: tuple[exp.CTE, ...] = ()
     where: tuple[exp.Expr, ...] = ()
     group: exp.Group | None = None
     having: exp.Expr | None = None
     qualify: exp.Expr | None = None
     order: tuple[exp.Expr, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    inside: bool = False
 
     @property
     def source(self) -> exp.Expr:
@@ -160,75 +106,34 @@ class SelectClauses:
         return any(isinstance(part, GROUPING_SETS) for part in terms)
 
 
-@dataclass(frozen=True, slots=True)
-class Clauses(SelectClauses):
-    """The parts of a private query."""
-
-    limit: int | None = None
-    offset: int | None = None
-    options: QueryOptions = field(default_factory=QueryOptions)
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueryClauses(SelectClauses):
-    """The parts of a subquery, whose rows are a source."""
-
-    distinct: bool = False
-
-
-def read_clauses(
-    tree: exp.Select, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
-) -> Clauses:
+def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) -> Clauses:
     """Split a SELECT into its clauses; everything that has no private form becomes a refusal.
 
     Args:
         tree: the SELECT.
-        keywords: options given outside the text (``sql(…, rho=0.1)``).
-        mechanisms: the words that the option ``mechanism`` takes.
         refusals: collects.
+        inside: whether it is a subquery.
 
     Raises:
-        UnsupportedQueryError: there is no FROM clause, so nothing more can be said.
-
-    """
-    cure = "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT."
-    return Clauses(
-        **_shared(tree, _ANSWERED, "yet", cure, refusals),
-        **_row_counts(tree, refusals),
-        options=_options(tree.args.get("hint"), keywords, mechanisms, refusals),
-    )
-
-
-def read_subquery(tree: exp.Select, refusals: Refusals) -> SubqueryClauses:
-    """Split a SELECT whose rows are a source into its clauses.
-
-    Raises:
-        UnsupportedQueryError: a part has no private form, or there is no FROM clause.
+        UnsupportedQueryError: there is no FROM clause, so nothing more can be said; or a part of a subquery has no
+            private form.
 
     """
     before = len(refusals.found)
-    cure = "Use SELECT, FROM, WHERE, GROUP BY and HAVING there."
-    shared = _shared(tree, _ANSWERED_INSIDE, "in a subquery", cure, refusals)
-    distinct = tree.args.get("distinct")
-    if distinct and distinct.args.get("on"):
-        refusals.add("clause", distinct, "DISTINCT ON has no private form.", "Group by the unit and aggregate.")
-    # what cannot stand there is read too, as it may be wrong in itself
-    _row_counts(tree, refusals)
-    refusals.raise_if_any(before)
-    return SubqueryClauses(**shared, distinct=bool(distinct))
-
-
-def _shared(
-    tree: exp.Select, answered: Collection[str], where_not: str, cure: str, refusals: Refusals
-) -> dict[str, Any]:
-    """The fields of `SelectClauses`; of clauses that are not answered a refusal says where they have no form."""
+    answered = _READ | ({"distinct"} if inside else {"limit", "offset", "hint", "qualify"})
     for name, value in tree.args.items():
         if value and name not in answered:
             clause = _CLAUSE_NAMES.get(name, name.strip("_").upper())
             node = value[0] if isinstance(value, list) else value
             place = node if isinstance(node, exp.Expr) else tree
-            refusals.add("clause", place, f"{clause} has no private form {where_not}.", cure)
-    ctes, source = named_queries(tree, refusals), tree.args.get("from_")
+            refusals.add(
+                "clause", place, f"{clause} has no private form {'in a subquery' if inside else 'yet'}.",
+                "Use SELECT, FROM, WHERE, GROUP BY and HAVING there." if inside
+                else "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT.",
+            )  # fmt: skip
+    source, order = tree.args.get("from_"), tree.args.get("order")
+    if tree.args.get("with_"):
+        named_queries(tree, refusals)
     if not source:
         refusals.refuse(
             "source", tree, "a query without FROM reads nothing.",
@@ -237,17 +142,27 @@ def _shared(
     where, having, qualify = (
         part.this if part else None for part in map(tree.args.get, ("where", "having", "qualify"))
     )
-    order = tree.args.get("order")
-    return {
-        "sources": ((source.this, None), *((join.this, join) for join in tree.args.get("joins") or ())),
-        "select": tuple(tree.expressions),
-        "ctes": ctes,
-        "where": tuple(conjuncts(where)) if where else (),
-        "group": tree.args.get("group"),
-        "having": having,
-        "qualify": qualify,
-        "order": tuple(order.expressions) if order else (),
-    }
+    distinct = tree.args.get("distinct")
+    if inside and distinct and distinct.args.get("on"):
+        refusals.add("clause", distinct, "DISTINCT ON has no private form.", "Group by the unit and aggregate.")
+    # what cannot stand in a subquery is read too, as it may be wrong in itself
+    limit, offset = (
+        _whole_number(node, refusals) if node else None for node in map(tree.args.get, ("limit", "offset"))
+    )
+    if inside:
+        refusals.raise_if_any(before)
+    return Clauses(
+        sources=((source.this, None), *((join.this, join) for join in tree.args.get("joins") or ())),
+        select=tuple(tree.expressions),
+        where=tuple(conjuncts(where)) if where else (),
+        group=tree.args.get("group"),
+        having=having,
+        qualify=qualify,
+        order=tuple(order.expressions) if order else (),
+        limit=limit,
+        offset=offset,
+        inside=inside,
+    )
 
 
 def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:
@@ -282,11 +197,6 @@ def qualifier_of(source: exp.Expr) -> str:
     return str(source.alias_or_name if isinstance(source, exp.Table) else source.alias).lower()
 
 
-def _row_counts(tree: exp.Select, refusals: Refusals) -> dict[str, Any]:
-    """LIMIT and OFFSET, where they stand there."""
-    return {name: _whole_number(tree.args[name], refusals) for name in ("limit", "offset") if tree.args.get(name)}
-
-
 def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:
     """The number of LIMIT or OFFSET; None of ALL."""
     value, others = node.expression, [name for name, part in node.args.items() if part and name != "expression"]
@@ -299,11 +209,83 @@ def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:
     return None
 
 
-def _options(
+GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
+BOUNDINGS = ("L0", "L2")
+_WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
+MAX_GROUPS_LIMIT = 100_000
+_LARGEST_LEVEL = 1e6
+_SMALLEST_WINDOW = 1e-6
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_window(value: Any) -> bool:
+    two = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+    return two and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_Values = tuple[Callable[[Any], bool], str]
+"""Which values an option takes, as a test and as words."""
+
+
+def _one_of(words: Sequence[str]) -> _Values:
+    return lambda value: isinstance(value, str) and value.upper() in words, " or ".join(words)
+
+
+_LEVEL: _Values = (
+    lambda value: _is_number(value) and 0 < value <= _LARGEST_LEVEL,
+    "a positive number, at most a million",
+)
+_SIZE: _Values = (lambda value: _is_whole(value, MAX_GROUPS_LIMIT), f"a whole number from 1 to {MAX_GROUPS_LIMIT}")
+_FLAG: _Values = (lambda value: isinstance(value, bool), "TRUE or FALSE")
+_VALUES: dict[str, _Values] = {
+    "epsilon": _LEVEL,
+    "rho": _LEVEL,
+    "rho_ceiling": _LEVEL,
+    "delta": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1"),
+    "max_groups_contributed": (
+        lambda value: _is_whole(value, MAX_GROUPS_LIMIT) or (isinstance(value, str) and value.upper() == "AUTO"),
+        f"a whole number from 1 to {MAX_GROUPS_LIMIT}, or AUTO",
+    ),
+    "top_k": _SIZE,
+    "sketch_size": _SIZE,
+    "min_privacy_units_per_group": (lambda value: _is_whole(value, 10**12), "a whole number of at least 1"),
+    "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
+    "own_threshold": _FLAG,
+    "refresh": _FLAG,
+    "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
+    "buckets": (_is_text, "the name of a column with a public list of keys"),
+    "other_group": (_is_text, "what the row of all other groups is called, in quotes"),
+    "privacy_unit_column": (_is_text, "the column that the policy names"),
+    **{name: _one_of(words) for name, words in _WORDS.items()},
+}
+"""Of every option but the mechanism, whose words are those of the environment."""
+_WORDED = {*_WORDS, "mechanism", "max_groups_contributed"}
+"""Options of which a word may be written in small letters."""
+
+
+def read_options(
     hint: exp.Expr | None, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
 ) -> QueryOptions:
-    """What is asked for beside the SELECT; every value that an option cannot take becomes a refusal."""
-    words = {**_WORDS, "mechanism": mechanisms}
+    """What is asked for beside the SELECT; every value that an option cannot take becomes a refusal.
+
+    Args:
+        hint: the options as they stand in the text.
+        keywords: options given outside it (``sql(…, rho=0.1)``).
+        mechanisms: the words that the option ``mechanism`` takes.
+        refusals: collects.
+
+    """
     given: dict[str, Any] = {}
     wrong: set[str] = set()
     for option in hint.expressions if isinstance(hint, DifferentialPrivacy) else ():
@@ -317,44 +299,36 @@ def _options(
             given[name] = literal_value(option.expression, refusals.text)
         except ParseError:
             refusals.add(
-                "option",
-                option,
-                f"option {name} takes a literal.",
-                "Write a number or a word; bind parameters.",
+                "option", option, f"option {name} takes a literal.", "Write a number or a word; bind parameters."
             )
             continue
-        if not _check_option(name, given[name], words, option, refusals):
+        if not _check_option(name, given[name], mechanisms, option, refusals):
             wrong.add(name)
     for name, value in keywords.items():
         if value is None:
             continue
-        if name in given and given[name] != value:
+        if given.get(name, value) != value:
             refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
         given[name] = value
-        if not _check_option(name, value, words, None, refusals):
+        if not _check_option(name, value, mechanisms, None, refusals):
             wrong.add(name)
     refuse_combinations({"rho"}, {name for name, value in given.items() if value is not None}, hint, refusals)
     known = {name: value for name, value in given.items() if name not in wrong}
-    known.update({name: known[name].upper() for name in words if name in known})
-    if isinstance(known.get("max_groups_contributed"), str):
-        known["max_groups_contributed"] = "AUTO"
+    known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
     if "rho_window" in known:
         known["rho_window"] = tuple(known["rho_window"])
     return QueryOptions(**known)
 
 
 def _check_option(
-    name: str, value: object, words: Mapping[str, Sequence[str]], node: exp.Expr | None, refusals: Refusals
+    name: str, value: object, mechanisms: Sequence[str], node: exp.Expr | None, refusals: Refusals
 ) -> bool:
     """Whether an option can take a value; else a refusal is noted."""
-    if name in words:
-        valid, wanted = isinstance(value, str) and value.upper() in words[name], " or ".join(words[name])
-    elif name in _VALUES:
-        accepts, wanted = _VALUES[name]
-        valid = accepts(value)
-    else:
+    if name not in OPTION_NAMES:
         refusals.add("option", node, f"there is no option {name}.", f"Options are {', '.join(OPTION_NAMES)}.")
         return False
+    accepts, wanted = _one_of(mechanisms) if name == "mechanism" else _VALUES[name]
+    valid = accepts(value)
     if not valid:
         refusals.add("option", node, f"option {name} has a value that it cannot take.", f"Give {wanted}.")
     return valid

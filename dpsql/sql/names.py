@@ -6,8 +6,9 @@ or ordinals they were written with. ROLLUP, CUBE, GROUPING SETS and their mixtur
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -19,8 +20,7 @@ from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.sql.clauses import (
     GROUPING_SETS,
     NAMED_ARGUMENTS,
-    SelectClauses,
-    SubqueryClauses,
+    Clauses,
     conjuncts,
     is_aggregate_call,
     is_interval_call,
@@ -55,11 +55,11 @@ def _sets_of(term: exp.Expr) -> Iterator[Written]:
     match term:
         case exp.Rollup():
             parts = _parts(term.expressions)
-            yield from (_joined(parts[:count]) for count in range(len(parts), -1, -1))
+            yield from (tuple(itertools.chain(*parts[:count])) for count in range(len(parts), -1, -1))
         case exp.Cube():
             parts = _parts(term.expressions)
             choices = itertools.product((True, False), repeat=len(parts))
-            yield from (_joined(itertools.compress(parts, choice)) for choice in choices)
+            yield from (tuple(itertools.chain(*itertools.compress(parts, choice))) for choice in choices)
         case exp.GroupingSets():
             yield from itertools.chain.from_iterable(map(_sets_of, term.expressions))
         case _:
@@ -69,10 +69,6 @@ def _sets_of(term: exp.Expr) -> Iterator[Written]:
 def _parts(expressions: Sequence[exp.Expr]) -> list[Written]:
     """Each element of a list as the expressions that go together in it."""
     return [tuple(part.expressions) if isinstance(part, exp.Tuple) else (part.unnest(),) for part in expressions]
-
-
-def _joined(parts: Iterable[Written]) -> Written:
-    return tuple(itertools.chain.from_iterable(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +84,7 @@ class ResolvedSelect:
     """Clauses whose columns are resolved.
 
     Attributes:
+        filters: what rows have to fulfil all together.
         keys: the grouping expressions as written, those of all sets.
         sets: of each grouping set, in the order of the text, which of the keys it has; without GROUPING SETS, ROLLUP
             or CUBE one set of all keys.
@@ -108,27 +105,43 @@ class ResolvedSelect:
         conditions = filter(None, (self.having, self.qualify))
         return (*(item.expression for item in self.items), *conditions, *(term.this for term in self.order))
 
+    @property
+    def calls(self) -> list[exp.Expr]:
+        """The calls of aggregates in it, each as often as it stands there."""
+        nodes = (node for root in self.outputs for node in root.walk(prune=is_aggregate_call))
+        return [node for node in nodes if is_aggregate_call(node)]
 
+
+@dataclass(slots=True)
 class _Resolver:
-    def __init__(self, clauses: SelectClauses, schema: TableSchema, environment: Environment, refusals: Refusals):
-        self._schema = schema
-        self._environment = environment
-        self._refusals = refusals
-        self._unfolded = 0
-        self._qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
-        self._aliases: dict[str, exp.Expr] = {
-            item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)
-        }
+    """Resolves the expressions of one query.
+
+    Attributes:
+        schema: the columns of its rows.
+        clock: the moment of the question.
+        refusals: collects.
+        qualifiers: what its sources are called.
+        aliases: those of the select list, in small letters, with what they stand for.
+        unfolded: nodes that aliases have put in their places so far.
+
+    """
+
+    schema: TableSchema
+    clock: Callable[[], dt.datetime]
+    refusals: Refusals
+    qualifiers: set[str]
+    aliases: Mapping[str, exp.Expr]
+    unfolded: int = 0
 
     def resolve(self, node: exp.Expr, *, alias_first: bool = False, seen: frozenset[str] = frozenset()) -> exp.Expr:
         """Copy of ``node`` with columns resolved; select aliases that were not seen stand for their expressions."""
 
-        def visit(part: exp.Expr) -> exp.Expr:
+        def visit(part: exp.Expr) -> exp.Expr | None:
             if is_interval_call(part):
-                return part
+                return None
             compared = part.args.get("query") or part.this if isinstance(part, exp.In | exp.Any | exp.All) else None
             if isinstance(part, exp.Query | exp.Exists) or isinstance(compared, exp.Query):
-                self._refusals.add(
+                self.refusals.add(
                     "row_syntax", part, "a subquery has no private form here.",
                     "In WHERE, one condition by itself may be [NOT] EXISTS or [NOT] IN; else write values out, as in "
                     "x IN (1, 2).",
@@ -136,22 +149,18 @@ class _Resolver:
                 return exp.null()
             star = part.this if isinstance(part, exp.Column) else part
             if isinstance(star, exp.Star) and (star is not part or not is_aggregate_call(part.parent or part)):
-                self._refusals.add("star", part, "a star would release rows.", "Name keys and aggregates.")
+                self.refusals.add("star", part, "a star would release rows.", "Name keys and aggregates.")
                 return exp.null()
             if isinstance(part, exp.Column):
                 return self._column(part, alias_first=alias_first, seen=seen)
             called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
             if isinstance(part, exp.CurrentDate) or called == "today":
-                return exp.cast(
-                    exp.Literal.string(self._environment.clock().date().isoformat()), "DATE", dialect="duckdb"
-                )
+                return exp.cast(exp.Literal.string(self.clock().date().isoformat()), "DATE", dialect="duckdb")
             if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
-                return exp.cast(
-                    exp.Literal.string(self._environment.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb"
-                )
+                return exp.cast(exp.Literal.string(self.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
             return part
 
-        return map_tree(node.copy(), visit, is_interval_call)
+        return map_tree(node.copy(), visit)
 
     def unstarred(self, item: exp.Expr) -> list[exp.Expr]:
         """The columns that a star of the select list stands for; any other item as it is."""
@@ -159,12 +168,12 @@ class _Resolver:
         if not isinstance(star, exp.Star):
             return [item]
         if star.args.get("replace") or star.args.get("rename"):
-            self._refusals.add("star", item, "this star has no private form.", "Name columns, or write * EXCLUDE (x).")
+            self.refusals.add("star", item, "this star has no private form.", "Name columns, or write * EXCLUDE (x).")
         qualifier = item.table.lower() if isinstance(item, exp.Column) else ""
         left_out = {folded(column.name) for column in star.args.get("except_") or ()}
         columns: list[exp.Expr] = []
-        for one in self._schema.visible:
-            named = qualifier in ("", one.qualifier, *(self._qualifiers if not self._schema.names else ()))
+        for one in self.schema.visible:
+            named = qualifier in ("", one.qualifier, *(self.qualifiers if not self.schema.names else ()))
             if named and not (one.hidden and not qualifier) and folded(one.declared) not in left_out:
                 column = exp.column(
                     exp.to_identifier(one.declared, quoted=True),
@@ -173,13 +182,13 @@ class _Resolver:
                 column.this.update_positions(item if "end" in item.meta else star)
                 columns.append(column)
         if not columns:
-            self._refusals.add("star", item, "this star stands for no column.", "Name columns.")
+            self.refusals.add("star", item, "this star stands for no column.", "Name columns.")
         return columns
 
     def _unfold(self, alias: exp.Expr, *, seen: frozenset[str]) -> exp.Expr:
         # aliases of aliases double at every step
-        self._unfolded += sum(1 for _ in alias.walk())
-        if self._unfolded > MAX_NODES:
+        self.unfolded += sum(1 for _ in alias.walk())
+        if self.unfolded > MAX_NODES:
             raise ParseError("the aliases of the select list unfold to too long a query")
         unfolded = self.resolve(alias, seen=seen)
         # an operator that takes an alias's place must not be torn apart by its neighbours
@@ -193,23 +202,23 @@ class _Resolver:
             SchemaError: no column has this name, or several have it.
 
         """
-        found, lower, text = named_columns(self._schema, node.name, node.table), node.name.lower(), self._refusals.text
+        found, lower, text = named_columns(self.schema, node.name, node.table), node.name.lower(), self.refusals.text
         if len(found) > 1:
             tables = ", ".join(f"{one.qualifier}.{one.declared}".removeprefix(".") for one in found)
             raise SchemaError(
                 f"column {node.name!r} is there more than once.", hint=f"Columns are {tables}.",
                 span=span_of(node, text),
             )  # fmt: skip
-        if not node.table and lower not in seen and lower in self._aliases and (alias_first or not found):
-            return self._unfold(self._aliases[lower], seen=seen | {lower})
-        if node.table and (node.args.get("db") or node.table.lower() not in self._qualifiers):
+        if not node.table and lower not in seen and lower in self.aliases and (alias_first or not found):
+            return self._unfold(self.aliases[lower], seen=seen | {lower})
+        if node.table and (node.args.get("db") or node.table.lower() not in self.qualifiers):
             raise SchemaError(
                 f"there is no table {node.table!r} in this query.",
-                hint=f"Its tables are called {', '.join(map(repr, sorted(self._qualifiers)))}.",
+                hint=f"Its tables are called {', '.join(map(repr, sorted(self.qualifiers)))}.",
                 span=span_of(node, text),
             )
         if not found:
-            columns = ", ".join(dict.fromkeys(one.declared for one in self._schema.visible))
+            columns = ", ".join(dict.fromkeys(one.declared for one in self.schema.visible))
             bounds = f"Bounds read {node.name} => (0, 500), with an arrow. " if lower in NAMED_ARGUMENTS else ""
             raise SchemaError(
                 f"there is no column {node.name!r}.", hint=f"{bounds}Columns are {columns}.", span=span_of(node, text)
@@ -228,41 +237,44 @@ def named_columns(schema: TableSchema, name: str, qualifier: str) -> list[Joined
     return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
 
 
-def map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr], is_whole: Callable[[exp.Expr], bool]) -> exp.Expr:
-    """Replace nodes from the root down; neither what ``visit`` put in a node's place nor a whole is gone into."""
+def map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
+    """Replace nodes from the root down.
+
+    ``visit`` says what stands in a node's place: another one, which is not gone into; None for the node as it is; or
+    the node itself, of which the parts are replaced in turn.
+    """
     replaced = visit(root)
     if replaced is not root:
-        return replaced
-    if is_whole(root):
-        return root
+        return replaced or root
     for child in list(root.iter_expressions()):
-        mapped = map_tree(child, visit, is_whole)
+        mapped = map_tree(child, visit)
         if mapped is not child:
             child.replace(mapped)
     return root
 
 
 def resolve_names(
-    clauses: SelectClauses, schema: TableSchema, environment: Environment, refusals: Refusals
+    clauses: Clauses, schema: TableSchema, environment: Environment, refusals: Refusals
 ) -> ResolvedSelect:
     """Resolve every name of the query against the source's schema and the select list's aliases.
 
     In a subquery a star stands for all columns, and two columns may have one name.
     """
-    inside = isinstance(clauses, SubqueryClauses)
-    resolver = _Resolver(clauses, schema, environment, refusals)
-    select = [one for item in clauses.select for one in (resolver.unstarred(item) if inside else [item])]
+    qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
+    aliases = {item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)}
+    resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases)
+    select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]
     # DuckDB ends a name at the character NUL
     written = [_column_name(item).replace("\0", "") for item in select]
     if "" in written:
         raise ParseError("an alias cannot be empty", span_of(select[written.index("")], refusals.text))
-    names = written if inside else _distinct_names(written)
+    names = written if clauses.inside else _distinct_names(written)
     items = tuple(
         SelectItem(name, resolver.resolve(item.unalias() if isinstance(item, exp.Alias) else item))
         for name, item in zip(names, select, strict=True)
     )
     filters = tuple(part for condition in clauses.where for part in conjuncts(resolver.resolve(condition)))
-    keys, sets = _grouping(clauses, items, resolver, refusals, inside=inside)
+    keys, sets = _grouping(clauses, items, resolver)
     return ResolvedSelect(
         items=items,
         filters=filters,
@@ -270,7 +282,7 @@ def resolve_names(
         sets=sets,
         having=resolver.resolve(clauses.having) if clauses.having else None,
         qualify=resolver.resolve(clauses.qualify) if clauses.qualify else None,
-        order=_order(clauses, items, resolver, refusals) if clauses.order else (),
+        order=_order(clauses, items, resolver) if clauses.order else (),
     )
 
 
@@ -294,10 +306,10 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
 
 
 def _grouping(
-    clauses: SelectClauses, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals, *, inside: bool
+    clauses: Clauses, items: Sequence[SelectItem], resolver: _Resolver
 ) -> tuple[tuple[exp.Expr, ...], tuple[tuple[int, ...], ...]]:
     """The grouping expressions, and which of them each grouping set has."""
-    group = clauses.group
+    group, refusals, inside = clauses.group, resolver.refusals, clauses.inside
     if not group:
         return (), ((),)
     for name, value in group.args.items():
@@ -312,33 +324,30 @@ def _grouping(
     if sets is None:
         terms = (part.expressions if isinstance(part, exp.Tuple) else [part] for part in group.expressions)
         sets = [tuple(itertools.chain.from_iterable(terms))]
-    nodes = {id(node): node for one in sets for node in one}
-    found = {
-        place: key
-        for place, node in nodes.items()
-        if (key := _group_key(node, items, resolver, refusals, inside=inside))
-    }
-    for key in found.values():
-        if _has_aggregate(key):
+    keys: dict[str, exp.Expr] = {}
+    texts: dict[int, str] = {}
+    # a term that stands in several sets is read once
+    for place, node in {id(node): node for one in sets for node in one}.items():
+        key = _group_key(node, items, resolver, inside=inside)
+        if key and _has_aggregate(key):
             refusals.add("group_by_form", key, "a group key cannot hold an aggregate.", "Group by row values.")
-    texts = {place: to_sql(key) for place, key in found.items() if not _has_aggregate(key)}
-    # of keys that are alike the first one says where, and the last one which
-    keys = {text: found[place] for place, text in texts.items()}
+        elif key:
+            # of keys that are alike the first one says where, and the last one which
+            texts[place] = to_sql(key)
+            keys[texts[place]] = key
     places = {text: place for place, text in enumerate(keys)}
     held = ({places[texts[id(node)]] for node in one if id(node) in texts} for one in sets)
     return tuple(keys.values()), tuple(tuple(sorted(one)) for one in held)
 
 
-def _group_key(
-    written: exp.Expr, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals, *, inside: bool
-) -> exp.Expr | None:
+def _group_key(written: exp.Expr, items: Sequence[SelectItem], resolver: _Resolver, *, inside: bool) -> exp.Expr | None:
     """What a term of GROUP BY stands for; None of what is refused."""
     if isinstance(written, GROUPING_SETS):
-        _refuse_group_form(written, refusals, inside=inside)
+        _refuse_group_form(written, resolver.refusals, inside=inside)
         return None
     ordinal = _ordinal(written, items)
     if not ordinal and isinstance(written, exp.Literal) and not written.is_string:
-        refusals.add(
+        resolver.refusals.add(
             "group_by_form", written, f"position {written.name} is not in the select list.",
             f"Positions go from 1 to {len(items)}.",
         )  # fmt: skip
@@ -366,31 +375,23 @@ def _has_aggregate(node: exp.Expr) -> bool:
     return any(is_aggregate_call(part) or is_interval_call(part) for part in node.walk())
 
 
-def _order(
-    clauses: SelectClauses, items: Sequence[SelectItem], resolver: _Resolver, refusals: Refusals
-) -> tuple[exp.Expr, ...]:
+def _order(clauses: Clauses, items: Sequence[SelectItem], resolver: _Resolver) -> tuple[exp.Expr, ...]:
     resolved: list[exp.Expr] = []
     for term in clauses.order:
+        target, found, refusals = term.this, list[exp.Expr](), resolver.refusals
+        constant = target.this if isinstance(target, exp.Neg) else target
         if not isinstance(term, exp.Ordered) or term.args.get("with_fill"):
             refusals.add("order_by_form", term, "this form of ORDER BY has no private form.", "Write ORDER BY expr.")
-            continue
-        target = term.this
-        if isinstance(target, exp.Var) and target.name.upper() == "ALL":
-            resolved.extend(_ordered(term, item.expression.copy()) for item in items)
-            continue
-        ordinal = _ordinal(target, items)
-        constant = target.this if isinstance(target, exp.Neg) else target
-        if ordinal:
-            resolved.append(_ordered(term, ordinal.expression.copy()))
+        elif isinstance(target, exp.Var) and target.name.upper() == "ALL":
+            found = [item.expression.copy() for item in items]
+        elif ordinal := _ordinal(target, items):
+            found = [ordinal.expression.copy()]
         elif isinstance(constant, exp.Literal):
             refusals.add(
                 "order_by_form", term, f"{to_sql(target)} is no position in the select list.",
                 f"Positions go from 1 to {len(items)}.",
             )  # fmt: skip
         else:
-            resolved.append(_ordered(term, resolver.resolve(target, alias_first=True)))
+            found = [resolver.resolve(target, alias_first=True)]
+        resolved += [exp.Ordered(**{**term.args, "this": expression}) for expression in found]
     return tuple(resolved)
-
-
-def _ordered(term: exp.Ordered, expression: exp.Expr) -> exp.Expr:
-    return exp.Ordered(this=expression, desc=term.args.get("desc"), nulls_first=term.args.get("nulls_first"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
@@ -20,7 +21,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from dpsql.model.environment import Column, Environment, types_of
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql, written
-from dpsql.operations.row_sql import columns_of, try_depth
+from dpsql.operations.row_sql import as_condition, columns_of, try_depth
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.statements import MOST_TYPED_NODES
 
@@ -83,37 +84,34 @@ _ALLOWED = "Allowed are total functions with a cost that does not depend on the 
 
 
 def check_row_expression(
-    root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Expr], bool] = lambda _: False
-) -> set[int]:
+    root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Expr], bool] | None = None
+) -> list[exp.Expr]:
     """Note a refusal for every node of ``root`` that is not on the allow-list; what a refused node holds is its own.
 
-    ``answered`` says which nodes stand for something that is checked elsewhere. Returns the ids of refused nodes.
+    Args:
+        root: an expression over rows, or over groups.
+        refusals: collects.
+        answered: of an expression over groups, which nodes are keys, aggregates, or something else that a group has
+            one of; a column elsewhere is refused. None of an expression over rows.
+
+    Returns:
+        The nodes that are answered: what they hold is checked elsewhere.
+
     """
-    refused: set[int] = set()
-    for node in root.walk(prune=lambda node: id(node) in refused or answered(node)):
-        if answered(node):
-            continue
+    # where the keys themselves were refused, every column would seem ungrouped
+    is_grouped = answered and all(refusal.code != "group_by_form" for refusal in refusals.found)
+    found: list[exp.Expr] = []
+    left: set[int] = set()
+    for node in root.walk(prune=lambda node: id(node) in left):
         before = len(refusals.found)
+        if answered and answered(node):
+            found.append(node)
+            left.add(id(node))
+            continue
         check_node(node, refusals)
         if len(refusals.found) > before:
-            refused.add(id(node))
-    return refused
-
-
-def check_grouped(root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
-    """Note a refusal for every part of ``root`` that is not computed of groups, by what is on the allow-list.
-
-    ``answered`` says which nodes are keys, aggregates, or something else that a group has one of. Returns these nodes:
-    what they hold is checked elsewhere.
-    """
-    refused = check_row_expression(root, refusals, answered)
-    # where the keys themselves were refused, every column would seem ungrouped
-    has_keys = all(refusal.code != "group_by_form" for refusal in refusals.found)
-    found = []
-    for node in root.walk(prune=lambda node: answered(node) or id(node) in refused):
-        if answered(node):
-            found.append(node)
-        elif has_keys and isinstance(node, exp.Column):
+            left.add(id(node))
+        elif is_grouped and isinstance(node, exp.Column):
             refusals.add(
                 "not_grouped", node, f"column {node.name} is neither grouped nor aggregated.",
                 "Add it to GROUP BY, or aggregate it.",
@@ -123,7 +121,9 @@ def check_grouped(root: exp.Expr, refusals: Refusals, answered: Callable[[exp.Ex
 
 def check_node(node: exp.Expr, refusals: Refusals) -> None:
     """Note a refusal if a node by itself is not on the allow-list."""
-    check_literals(node, refusals)
+    for kinds, holds, message, hint in _LITERALS:
+        if isinstance(node, kinds) and not holds(node):
+            refusals.add("row_syntax", node, message.format(written(node)), hint)
     if isinstance(node, exp.In) and (node.args.get("unnest") or node.args.get("field")):
         refusals.add("row_syntax", node, "IN takes a list of values here.", "Write the values out, as in x IN (1, 2).")
     elif type(node) in _STRUCTURE:
@@ -183,41 +183,8 @@ def is_scalar(kind: str) -> bool:
     return _SCALAR.fullmatch(kind) is not None
 
 
-def check_literals(node: exp.Expr, refusals: Refusals) -> None:
-    """Note a refusal where a part of an expression must be a literal of a known kind and is not."""
-    match node:
-        case exp.TimestampTrunc() | exp.DateDiff():
-            _check_part(node, node.args.get("unit"), refusals)
-        case exp.Extract():
-            _check_part(node, node.this, refusals)
-        case exp.Anonymous() if node.name.lower() in ("date_part", "date_sub"):
-            _check_part(node, node.expressions[0] if node.expressions else None, refusals)
-        case exp.TimeToStr() if not (_is_text(node.args.get("format")) and _FORMAT.fullmatch(node.args["format"].name)):
-            refusals.add(
-                "row_syntax", node, "the format of strftime is not one that is known to be safe.",
-                "Use a literal of %Y %m %d %H %M %S %j %y %b %B %a %A %p.",
-            )  # fmt: skip
-        case exp.Like() | exp.ILike() if not _is_text(node.expression):
-            refusals.add("row_syntax", node, "the pattern of LIKE must be a text literal.", "Write s LIKE 'a%'.")
-        case exp.Interval() if not _is_plain_interval(node):
-            refusals.add(
-                "row_syntax", node, "an interval must be a literal that is added to a date.",
-                "Write d + INTERVAL 1 DAY.",
-            )  # fmt: skip
-        case exp.Concat() | exp.DPipe() if _joined_columns(node) > MAX_JOINED_COLUMNS:
-            refusals.add(
-                "row_syntax", node, f"more than {MAX_JOINED_COLUMNS} columns are joined into one text.",
-                "Join fewer: a text that grows with a row takes time that tells of it.",
-            )  # fmt: skip
-
-
-def _check_part(node: exp.Expr, part: exp.Expr | None, refusals: Refusals) -> None:
-    if isinstance(part, exp.Var | exp.Literal) and part.name.lower() in DATE_PARTS:
-        return
-    refusals.add(
-        "row_syntax", node, f"{written(node)} takes a known unit as a literal here.",
-        f"Units are {', '.join(sorted(DATE_PARTS))}.",
-    )  # fmt: skip
+def _is_part(part: exp.Expr | None) -> bool:
+    return isinstance(part, exp.Var | exp.Literal) and part.name.lower() in DATE_PARTS
 
 
 def _is_text(node: exp.Expr | None) -> bool:
@@ -235,9 +202,46 @@ def _joined_columns(node: exp.Expr) -> int:
     return sum(1 for _ in node.find_all(exp.Column))
 
 
+_PART = ("{} takes a known unit as a literal here.", f"Units are {', '.join(sorted(DATE_PARTS))}.")
+_LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, str], ...] = (
+    ((exp.TimestampTrunc, exp.DateDiff), lambda node: _is_part(node.args.get("unit")), *_PART),
+    ((exp.Extract,), lambda node: _is_part(node.this), *_PART),
+    (
+        (exp.Anonymous,),
+        lambda node: node.name.lower() not in ("date_part", "date_sub") or any(map(_is_part, node.expressions[:1])),
+        *_PART,
+    ),
+    (
+        (exp.TimeToStr,),
+        lambda node: _is_text(node.args.get("format")) and _FORMAT.fullmatch(node.args["format"].name) is not None,
+        "the format of strftime is not one that is known to be safe.",
+        "Use a literal of %Y %m %d %H %M %S %j %y %b %B %a %A %p.",
+    ),
+    (
+        (exp.Like, exp.ILike),
+        lambda node: _is_text(node.expression),
+        "the pattern of LIKE must be a text literal.",
+        "Write s LIKE 'a%'.",
+    ),
+    (
+        (exp.Interval,),
+        _is_plain_interval,
+        "an interval must be a literal that is added to a date.",
+        "Write d + INTERVAL 1 DAY.",
+    ),
+    (
+        (exp.Concat, exp.DPipe),
+        lambda node: _joined_columns(node) <= MAX_JOINED_COLUMNS,
+        f"more than {MAX_JOINED_COLUMNS} columns are joined into one text.",
+        "Join fewer: a text that grows with a row takes time that tells of it.",
+    ),
+)
+"""Nodes of which a part must be a literal of a known kind: whether it is, and the refusal where it is not."""
+
+
 def check_private_parts(
     conditions: Sequence[exp.Expr],
-    outputs: Iterable[exp.Expr],
+    calls: Iterable[exp.Expr],
     columns: Sequence[Column],
     environment: Environment,
     refusals: Refusals,
@@ -249,7 +253,7 @@ def check_private_parts(
 
     Args:
         conditions: filters and keys.
-        outputs: select list, HAVING and ORDER BY, whose aggregate calls hold private expressions.
+        calls: of aggregates, which hold private expressions.
         columns: the columns of the source.
         environment: binds types.
         refusals: collects.
@@ -258,7 +262,6 @@ def check_private_parts(
         SchemaError: a part does not bind.
 
     """
-    calls = [node for output in outputs for node in output.walk(prune=is_aggregate_call) if is_aggregate_call(node)]
     roots = [*conditions, *(argument for call in calls for argument in _arguments(call))]
     # a column alone may be of any type, and nothing is computed of it here
     long = {column.name for column in columns if column.uses > MAX_USES}
@@ -268,12 +271,19 @@ def check_private_parts(
         _check_types(typed, columns, environment, refusals)
     for root in roots:
         _check_uses(root, columns, refusals)
-    for root in roots:
         if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
             refusals.add(
                 "row_syntax", root, "conditions, CASE and coalesce are nested too deeply.",
                 f"At most {MAX_TRY_DEPTH} of them may stand inside one another where a part can fail.",
             )  # fmt: skip
+
+
+def checked_conditions(
+    filters: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
+) -> tuple[str, ...]:
+    """SQL of conditions, in an order that does not depend on how they were written."""
+    types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
+    return tuple(sorted({to_sql(part) for part in filters}))
 
 
 def _check_types(

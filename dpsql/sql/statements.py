@@ -70,7 +70,9 @@ def read_statement(
 
     """
     tree = parse_statement(text)
-    given = _bind_parameters(tree, parameters, text)
+    given: dict[str, Scalar] = {}
+    if parameters is not None or tree.find(exp.Placeholder, exp.Parameter):
+        given = _bind_parameters(tree, parameters, text)
     if isinstance(tree, Call):
         return _function_call(tree.this, text, DECLARATIONS + TABLE_FUNCTIONS)
     if isinstance(tree, exp.Subquery) and all(name == "this" for name, value in tree.args.items() if value):

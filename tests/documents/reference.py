@@ -12,7 +12,7 @@ from dpsql.model.private_query import OPTION_NAMES
 from dpsql.model.refusals import CODES, COMBINATIONS, Refusals
 from dpsql.plan.aggregates.registry import AGGREGATES
 from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
-from dpsql.sql.clauses import _WORDS, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, _check_option
+from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, _check_option
 from dpsql.sql.row_rules import _CAST_TARGETS, FUNCTION_EXAMPLES
 from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.sql.windows import RESULT_FUNCTIONS
@@ -88,8 +88,7 @@ def _options() -> list[str]:
 def _wanted(option: str) -> str:
     """What the check of an option says that it takes, when it is given something that nothing takes."""
     refusals = Refusals("")
-    words = {**_WORDS, "mechanism": [one.word for one in MECHANISMS]}
-    assert not _check_option(option, object(), words, None, refusals)
+    assert not _check_option(option, object(), [one.word for one in MECHANISMS], None, refusals)
     (refusal,) = refusals.found
     return refusal.hint.removeprefix("Give ").removesuffix(".")
 

@@ -305,11 +305,10 @@ def _split(call: exp.Expr, source: AggregateSource) -> tuple[list[exp.Expr], dic
     positional: list[exp.Expr] = []
     named: dict[str, exp.Expr] = {}
     for argument in [*listed, *call.expressions]:
-        if not isinstance(argument, exp.Kwarg | exp.PropertyEQ):
+        name = argument.this.name.lower() if isinstance(argument, exp.Kwarg | exp.PropertyEQ) else ""
+        if not name:
             positional.append(argument)
-            continue
-        name = argument.this.name.lower()
-        if name not in NAMED_ARGUMENTS or name in named:
+        elif name not in NAMED_ARGUMENTS or name in named:
             source.refusals.add(
                 _ARGUMENT,
                 argument,

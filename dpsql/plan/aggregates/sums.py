@@ -44,7 +44,7 @@ CELLS = 64
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
     """The sum of rows that are clamped, one by one or a unit's together."""
-    statistic = _sum_statistic(source, call, _checked_bounds(source, call))
+    statistic = _value_statistic(source, call, _checked_bounds(source, call))
     output = re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", call.value_type)
     return sum_of(call, statistic, output if output.startswith("DECIMAL") else "DOUBLE")
 
@@ -90,7 +90,7 @@ def _average(source: AggregateSource, call: Call) -> Ratio:
     """Sum of the clamped rows by their number."""
     bounds, _ = _row_bounds(source, call)
     counted = read_count(source, replace(call, bounds=CallBounds()))
-    statistic = _sum_statistic(source, call, CallBounds(per_row=bounds))
+    statistic = _value_statistic(source, call, CallBounds(per_row=bounds))
     return Ratio(bounds, Linear(statistic, statistic.centre), *counted.estimate.value.linears)
 
 
@@ -205,8 +205,24 @@ def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
     )  # fmt: skip
 
 
-def _sum_statistic(source: AggregateSource, call: Call, bounds: CallBounds) -> Statistic:
+def _value_statistic(source: AggregateSource, call: Call, bounds: CallBounds) -> Statistic:
+    """The sum of the clamped values."""
     missing = bool(call.filters) or source.may_be_missing(call.value, call.value_type)
+    return _sum_statistic(source, call, finite_sql(to_sql(call.value), call.value_type), bounds, missing=missing)
+
+
+def _squares(source: AggregateSource, call: Call, bounds: Bounds, middle: float, most: float) -> Statistic:
+    """The sum of squared distances of the clamped rows to the middle."""
+    number = f"cast({to_sql(call.value)} as double)"
+    clamped = f"greatest(least({number}, {bounds[1]!r}), {bounds[0]!r})"
+    # least and greatest skip NULLs, so a row without a value is left out first
+    value_sql = f"case when isfinite({number}) then power({clamped} - {middle!r}, 2) end"
+    return _sum_statistic(source, call, value_sql, CallBounds(per_row=(0.0, most)), missing=True)
+
+
+def _sum_statistic(
+    source: AggregateSource, call: Call, value_sql: str, bounds: CallBounds, *, missing: bool
+) -> Statistic:
     cap = None if bounds.per_group else source.owner.rules.max_rows_per_group
     steps = sum_steps(bounds.per_group, bounds.per_row, cap, missing=missing)
     return Statistic(
@@ -214,29 +230,10 @@ def _sum_statistic(source: AggregateSource, call: Call, bounds: CallBounds) -> S
         low_steps=steps.low,
         high_steps=steps.high,
         lattice_exponent=steps.exponent,
-        value_sql=finite_sql(to_sql(call.value), call.value_type),
+        value_sql=value_sql,
         filter_sql=call.filter_sql,
         row_bounds_steps=steps.row,
         group_bounds_steps=steps.group,
-        row_cap=cap,
-    )
-
-
-def _squares(source: AggregateSource, call: Call, bounds: Bounds, middle: float, most: float) -> Statistic:
-    """The sum of squared distances of the clamped rows to the middle."""
-    number = f"cast({to_sql(call.value)} as double)"
-    clamped = f"greatest(least({number}, {bounds[1]!r}), {bounds[0]!r})"
-    cap = source.owner.rules.max_rows_per_group
-    steps = sum_steps(None, (0.0, most), cap, missing=True)
-    return Statistic(
-        kind="sum",
-        low_steps=steps.low,
-        high_steps=steps.high,
-        lattice_exponent=steps.exponent,
-        # least and greatest skip NULLs, so a row without a value is left out first
-        value_sql=f"case when isfinite({number}) then power({clamped} - {middle!r}, 2) end",
-        filter_sql=call.filter_sql,
-        row_bounds_steps=steps.row,
         row_cap=cap,
     )
 

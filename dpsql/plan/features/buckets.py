@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.model.environment import Environment, TableSchema
 from dpsql.model.frame import Key, Ordering, PublicKeys
-from dpsql.model.private_query import Buckets, QueryOptions
+from dpsql.model.private_query import Buckets
 from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.operations.dialect import to_sql, written
 from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
 from dpsql.sql.names import ResolvedSelect
+from dpsql.sql.source.sources import SelectText
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,14 @@ class BucketParts:
     coarse: frozenset[str]
 
 
-def take_apart(
-    options: QueryOptions, resolved: ResolvedSelect, schema: TableSchema, hint: exp.Expr | None, refusals: Refusals
-) -> BucketParts | None:
+def take_apart(text: SelectText) -> BucketParts | None:
     """The query along its bucket column; None after noting why it cannot be taken apart."""
-    declared = schema.column(options.buckets or "")
+    resolved, refusals = text.select, text.refusals
+    declared = text.relation.schema.column(text.options.buckets or "")
     if not declared:
-        refusals.add("buckets", hint, "there is no column of this name.", "Name a column with a public list of keys.")
+        refusals.add(
+            "buckets", text.hint, "there is no column of this name.", "Name a column with a public list of keys."
+        )
         return None
     column = exp.column(exp.to_identifier(declared.name, quoted=True))
     for part in (*resolved.filters, *resolved.keys):
@@ -83,12 +84,7 @@ def bucket_ordering(
 
 
 def bucket_groups(
-    parts: BucketParts,
-    ordering: Ordering,
-    keys: Sequence[Key],
-    shown: Sequence[Key],
-    schema: TableSchema,
-    environment: Environment,
+    parts: BucketParts, ordering: Ordering, keys: Sequence[Key], shown: Sequence[Key], text: SelectText
 ) -> Buckets:
     """The groups that the buckets are added up in.
 
@@ -97,15 +93,14 @@ def bucket_groups(
         ordering: the frame's keys along that column.
         keys: those of the frame.
         shown: those of the answer.
-        schema: the source.
-        environment: evaluates expressions over the public list.
+        text: the query, over whose public list expressions are evaluated.
 
     """
     column = keys[ordering.axis]
     by_sql = {key.sql: place for place, key in enumerate(keys)}
     sources = tuple(None if key.sql in parts.coarse else by_sql[key.sql] for key in shown)
-    places = environment.schemas.bucket_groups(
-        schema.origin(parts.column.name), parts.column.name, column.type,
+    places = text.environment.schemas.bucket_groups(
+        text.relation.schema.origin(parts.column.name), parts.column.name, column.type,
         [key.sql for key in shown if key.sql in parts.coarse],
         [to_sql(condition) for condition in parts.conditions],
     )  # fmt: skip

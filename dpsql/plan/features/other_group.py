@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpsql.bound.aggregation import listed_join
-from dpsql.model.frame import Frame
+from dpsql.model.frame import Bounding, Frame
 from dpsql.model.identity import frame_hash
 from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import one_spelling, shielded, without_statistics
@@ -26,19 +26,11 @@ def over_groups(owner: Owner, max_groups: int) -> Owner:
     return replace(owner, rules=replace(owner.rules, max_rows_per_group=most and most * max_groups))
 
 
-def outside_frame(base: Frame, grouped: Frame) -> Frame:
-    """The frame of the rows outside the shown groups of another one, with nothing said yet of which these are.
-
-    Args:
-        base: what that one groups, without its keys.
-        grouped: it.
-
-    """
-    return replace(
-        base,
-        rows=replace(base.rows, outside=_NOT_KNOWN),
-        rows_sql=replace(base.rows_sql, relation=_rows_outside(grouped)),
-    )
+def outside_frame(grouped: Frame) -> Frame:
+    """The frame of the rows outside the shown groups of another one, with nothing said yet of which these are."""
+    rows = replace(grouped.rows, outside=_NOT_KNOWN)
+    rows_sql = replace(grouped.rows_sql, relation=_rows_outside(grouped))
+    return Frame(rows, rows_sql, Bounding(max_groups=1), ceiling=grouped.ceiling)
 
 
 def outside_of(frame: Frame, grouped: Frame, shown: str) -> Frame:

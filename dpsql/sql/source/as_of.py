@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
 from dpsql.model.environment import DeclaredVersion, Environment, TableSchema, folded
 from dpsql.model.private_query import QueryOptions
-from dpsql.model.refusals import refuse_combinations
+from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.sql.source.relation import CurrentTables, query_of_view
 
 MOST_DEPTH = 8
@@ -25,78 +25,15 @@ MOST_DEPTH = 8
 _INSTANT = dt.timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """Which versions are asked for.
-
-    Attributes:
-        text: as it was written.
-        listed: versions of tables, where the text names them one by one.
-        moment: the time that is meant, of lists the last at which all of it held; None where nothing is meant.
-
-    """
-
-    text: str
-    listed: Mapping[str, str]
-    moment: dt.datetime | None
-
-    def version(self, table: str, versions: Sequence[DeclaredVersion], *, is_named: bool) -> str | None:
-        """The version of one table; None where it had none of this name, or none yet.
-
-        Args:
-            table: its canonical name.
-            versions: all versions of it, oldest first.
-            is_named: whether the query names it, and it is protected; a parent or a public table follows the others.
-
-        """
-        if is_named and self.text in {one.name for one in versions}:
-            return self.text
-        if self.listed or self.moment is None:
-            return self.listed.get(table)
-        found = next((one.name for one in reversed(versions) if one.since <= self.moment), None)
-        # what was not declared yet was read by nothing
-        return versions[0].name if found is None and not is_named else found
-
-
-def read_as_of(text: str, query: exp.Expr, environment: Environment) -> AsOf:
-    """What a text means for one query.
-
-    Args:
-        text: the option.
-        query: the SELECT.
-        environment: policy and schemas.
-
-    """
-    tables = declared_tables(query, environment)
-    versions = {table: environment.policy.versions(table) for table in tables}
-    called = {
-        table: text for table, is_named in tables.items() if is_named and text in {one.name for one in versions[table]}
-    }
-    if called:
-        return AsOf(text, {}, _last_moment(called, versions))
-    listed = {
-        table: max(names, key=len)
-        for table in tables
-        if (names := [one.name for one in versions[table] if f", {table} @ {one.name}, " in f", {text}, "])
-    }
-    if listed:
-        return AsOf(text, listed, _last_moment(listed, versions))
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return AsOf(text, {}, None)
-    return AsOf(text, {}, moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment)
-
-
 class EarlierTables(CurrentTables):
     """The tables that a statement reads, each in the version of one moment, with the public lists of then."""
 
     def __init__(self, options: QueryOptions, statement: exp.Expr, environment: Environment, text: str) -> None:
-        self._as_of = read_as_of(options.as_of or "", statement, environment)
-        moment = self._as_of.moment
-        if moment and moment < environment.clock():
-            environment = replace(environment, schemas=environment.schemas.lists_at(moment))
-        super().__init__(environment, text)
+        self._text = options.as_of or ""
+        self._listed, self._moment = read_as_of(self._text, statement, environment)
+        if self._moment and self._moment < environment.clock():
+            environment = replace(environment, schemas=environment.schemas.lists_at(self._moment))
+        super().__init__(environment, Refusals(text))
         self._hint = statement.args.get("hint")
         self._given = options.given
 
@@ -115,7 +52,7 @@ class EarlierTables(CurrentTables):
     def version(self, table: str, *, is_named: bool) -> str:
         """The version in which a table is read; the current one where none is meant, which is refused."""
         current = super().version(table, is_named=is_named)
-        version = self._as_of.version(table, self.environment.policy.versions(table), is_named=is_named)
+        version = self._version(table, self.environment.policy.versions(table), is_named=is_named)
         if not version:
             self.unmet.add(
                 "option", self._hint, f"as_of names no version of {table}, and no time at which it had one.",
@@ -124,6 +61,53 @@ class EarlierTables(CurrentTables):
         elif version != current:
             refuse_combinations({"refresh"}, self._given | {"as_of an earlier version"}, self._hint, self.unmet)
         return version or current
+
+    def _version(self, table: str, versions: Sequence[DeclaredVersion], *, is_named: bool) -> str | None:
+        """The version that is meant of a table; None where it had none of this name, or none yet.
+
+        A table that the query does not name, or that is public, follows the others.
+        """
+        if is_named and self._text in {one.name for one in versions}:
+            return self._text
+        if self._listed or self._moment is None:
+            return self._listed.get(table)
+        found = next((one.name for one in reversed(versions) if one.since <= self._moment), None)
+        # what was not declared yet was read by nothing
+        return versions[0].name if found is None and not is_named else found
+
+
+def read_as_of(text: str, query: exp.Expr, environment: Environment) -> tuple[Mapping[str, str], dt.datetime | None]:
+    """What a text means for one query.
+
+    Args:
+        text: the option.
+        query: the SELECT.
+        environment: policy and schemas.
+
+    Returns:
+        Versions of tables, where the text names them one by one; and the time that is meant, of lists the last at which
+        all of it held. Neither where nothing is meant.
+
+    """
+    tables = declared_tables(query, environment)
+    versions = {table: environment.policy.versions(table) for table in tables}
+    called = {
+        table: text for table, is_named in tables.items() if is_named and text in {one.name for one in versions[table]}
+    }
+    if called:
+        return {}, _last_moment(called, versions)
+    listed = {
+        table: max(names, key=len)
+        for table in tables
+        if (names := [one.name for one in versions[table] if f", {table} @ {one.name}, " in f", {text}, "])
+    }
+    if listed:
+        return listed, _last_moment(listed, versions)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return {}, None
+    return {}, moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
 
 
 def _last_moment(held: Mapping[str, str], versions: Mapping[str, Sequence[DeclaredVersion]]) -> dt.datetime:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from dpsql.model.environment import Column, Environment, JoinedName, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote
-from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Part, SeenColumn, Step
+from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Step
 from dpsql.sql.source.relation import (
     HIDDEN_UNIT,
     Owner,
@@ -50,13 +50,17 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
 
     """
     before = len(refusals.found)
-    owner = _owner_of(joins.parts[0], joins.columns, 0)
-    unique = unique_of(joins.parts[0], joins.columns, 0)
+    owner = _owner_of(joins, 0)
+    unique = unique_of(joins, 0)
     extra: list[tuple[str, str, str]] = []
     for place in range(1, len(joins.parts)):
         left, (owner, unit) = owner, _step_owner(place, owner, joins, extra, refusals)
         extra += [unit] if unit else []
-        unique = _step_unique(place, unique, left, joins)
+        if joins.steps[place].kind not in FILTERING:
+            right = joins.parts[place].relation.owner
+            # where rows of both are one unit's, both hold it
+            known = (left.always, right.always) if left and right else ((), ())
+            unique = unique_after(joins, place, unique, known)
     refusals.raise_if_any(before)
     joins, ties = _without_growth(joins, refusals)
     parts = joins.parts
@@ -91,16 +95,6 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         unique=unique,
         cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.cuts)),
     )
-
-
-def _step_unique(
-    place: int, unique: frozenset[frozenset[str]], left: Owner | None, joins: Joins
-) -> frozenset[frozenset[str]]:
-    step, part = joins.steps[place], joins.parts[place]
-    right = part.relation.owner
-    # where rows of both are one unit's, both hold it
-    known = (left.always, right.always) if left and right else ((), ())
-    return unique if step.kind in FILTERING else unique_after(step, part, unique, known, joins.columns, place)
 
 
 def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, list[str]]]:
@@ -152,14 +146,15 @@ def bytewise(sql: str, kind: str) -> str:
     return f'{sql} COLLATE "binary"' if kind == "VARCHAR" else sql
 
 
-def _owner_of(part: Part, columns: Iterable[SeenColumn], place: int) -> Owner | None:
-    owner = part.relation.owner
+def _owner_of(joins: Joins, place: int) -> Owner | None:
+    relation = joins.parts[place].relation
+    owner = relation.owner
     if not owner:
         return None
-    outputs = {seen.name: (seen.output.name,) for seen in columns if seen.place == place}
+    outputs = {seen.name: (seen.output.name,) for seen in joins.columns if seen.place == place}
     if owner.unit not in outputs:
         # the rows of a semi-join are not there, but what leads to their unit is compared
-        outputs = {column.name: (column.name,) for column in part.relation.schema.columns}
+        outputs = {column.name: (column.name,) for column in relation.schema.columns}
     return renamed(owner, outputs, outputs[owner.unit][0])
 
 
@@ -169,7 +164,7 @@ def _step_owner(
     """Whose the rows are after a step; and, after FULL JOIN, the unit as one more column: its name, type and SQL."""
     part, step = joins.parts[place], joins.steps[place]
     filtering = step.kind in FILTERING
-    right = part.relation.owner if filtering else _owner_of(part, joins.columns, place)
+    right = part.relation.owner if filtering else _owner_of(joins, place)
     equal = {(one.output.name, other.name if filtering else other.output.name) for one, other in step.equal}
     if not right or not left:
         if filtering and right:

@@ -116,17 +116,14 @@ class _Reader:
         return self._with_merged(step, right, len(pairs))
 
     def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
-        before = {folded(seen.declared) for seen in self.columns if seen.shown and not seen.hidden}
-        names = [seen.declared for seen in right if seen.shown and not seen.hidden and folded(seen.declared) in before]
+        visible = [seen.declared for seen in right if seen.shown and not seen.hidden]
+        names = [name for name in visible if columns_named(self.columns, name)]
         if not names:
             self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Write JOIN … ON.")
         return names
 
     def _used(self, name: str, right: Sequence[SeenColumn], join: exp.Join) -> tuple[SeenColumn, SeenColumn]:
-        ends = [
-            [seen for seen in side if seen.shown and not seen.hidden and folded(seen.declared) == folded(name)]
-            for side in (self.columns, right)
-        ]
+        ends = [columns_named(side, name) for side in (self.columns, right)]
         if any(len(end) != 1 for end in ends):
             node = next((one for one in join.args.get("using") or [] if one.name == name), join)
             raise SchemaError(
@@ -219,18 +216,13 @@ class _Reader:
         return found[0]
 
     def _candidates(self, node: exp.Column, place: int) -> list[SeenColumn]:
-        return columns_named((*self.columns, *self._own[place]), node)
+        return columns_named((*self.columns, *self._own[place]), node.name, node.table)
 
 
-def columns_named(columns: Iterable[SeenColumn], node: exp.Column) -> list[SeenColumn]:
+def columns_named(columns: Iterable[SeenColumn], name: str, qualifier: str = "") -> list[SeenColumn]:
     """The columns that a name with or without its table can mean."""
-    qualifier = node.table.lower()
-    return [
-        seen
-        for seen in columns
-        if seen.shown and folded(seen.declared) == folded(node.name)
-        if (seen.qualifier == qualifier if qualifier else not seen.hidden)
-    ]
+    alike = [seen for seen in columns if seen.shown and folded(seen.declared) == folded(name)]
+    return [seen for seen in alike if (seen.qualifier == qualifier.lower() if qualifier else not seen.hidden)]
 
 
 def is_apart(join: exp.Join | None) -> bool:

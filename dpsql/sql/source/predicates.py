@@ -23,10 +23,8 @@ from dpsql.sql.source.relation import Relation, are_one_unit, together
 from dpsql.sql.source.row_cut import cut
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
-_TURNED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
-_ENDS: dict[type[exp.Expr], tuple[str, ...]] = {
-    exp.GT: ("least",), exp.GTE: ("least",), exp.LT: ("most",), exp.LTE: ("most",),
-}  # fmt: skip
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_ENDS = {">": ("least",), ">=": ("least",), "<": ("most",), "<=": ("most",)}
 """Of the values that a row is compared with, those that decide; of any other comparison both may."""
 
 _SEVERAL = 2
@@ -49,7 +47,7 @@ class Comparison:
 
     outer: Column
     inner: Column
-    operator: type[exp.Expr]
+    sign: str
 
 
 def take_predicates(where: Sequence[exp.Expr]) -> tuple[list[Predicate], list[exp.Expr]]:
@@ -99,17 +97,16 @@ def split_conditions(
 
 
 def _comparison(condition: exp.Expr, inner: TableSchema, outer: TableSchema) -> Comparison | None:
-    if not isinstance(condition, exp.Binary) or type(condition) not in _SIGNS:
+    sign = _SIGNS.get(type(condition))
+    if not isinstance(condition, exp.Binary) or not sign:
         return None
     left, right = condition.left.unnest(), condition.right.unnest()
     if not (isinstance(left, exp.Column) and isinstance(right, exp.Column)):
         return None
-    operator: type[exp.Expr] = type(condition)
     if named_columns(inner, left.name, left.table):
-        left, right = right, left
-        operator = _TURNED.get(operator, operator)
+        left, right, sign = right, left, _TURNED.get(sign, sign)
     one, other = _one(outer, left), _one(inner, right)
-    return Comparison(one, other, operator) if one and other and one.type == other.type else None
+    return Comparison(one, other, sign) if one and other and one.type == other.type else None
 
 
 def _one(schema: TableSchema, node: exp.Column) -> Column | None:
@@ -137,7 +134,7 @@ def compared_columns(
     for node, column in zip(predicate.compared, inner, strict=True):
         other = _one(outer, node) if isinstance(node, exp.Column) else None
         if other and other.type == column.type:
-            found.append(Comparison(other, column, exp.EQ))
+            found.append(Comparison(other, column, "="))
             continue
         refusals.add(
             "row_syntax", node,
@@ -187,7 +184,7 @@ def _check(
 ) -> None:  # fmt: skip
     """Refuse a predicate that depends on rows of other units, or takes time that tells."""
     before = len(refusals.found)
-    equal = {(one.outer.name, one.inner.name) for one in compared if one.operator is exp.EQ}
+    equal = {(one.outer.name, one.inner.name) for one in compared if one.sign == "="}
     if not equal:
         refusals.add(
             "source", predicate.node, "a subquery in WHERE has to compare a column with =.",
@@ -225,7 +222,7 @@ def _rows(outer: Relation, inner: Relation, compared: Sequence[Comparison], pred
     columns = tuple(one.outer for one in compared[: len(predicate.compared)]) if known else ()
     conditions = sorted({
         comparison(
-            f"decided.{quote(one.outer.name)}", _SIGNS[one.operator], f"deciding.{quote(one.inner.name)}",
+            f"decided.{quote(one.outer.name)}", one.sign, f"deciding.{quote(one.inner.name)}",
             one.outer.type,
         )
         for one in compared
@@ -252,12 +249,12 @@ def _of_few_rows(inner: Relation, compared: Sequence[Comparison]) -> Relation:
     """So few rows of a unit that each of its rows is compared with few, where more than their extremes decide."""
     if len(_unequal(compared)) < _SEVERAL or inner.owner is None:
         return inner
-    equal = {one.inner.name for one in compared if one.operator is exp.EQ}
+    equal = {one.inner.name for one in compared if one.sign == "="}
     return cut(inner, _SEVERAL, sorted(equal - inner.owner.names_unit))
 
 
 def _unequal(compared: Sequence[Comparison]) -> list[Comparison]:
-    return [one for one in compared if one.operator is not exp.EQ]
+    return [one for one in compared if one.sign != "="]
 
 
 def _by_extremes(inner: str, compared: Sequence[Comparison]) -> tuple[str, list[str]] | None:
@@ -270,14 +267,14 @@ def _by_extremes(inner: str, compared: Sequence[Comparison]) -> tuple[str, list[
     if len(others) != 1:
         return None
     (other,) = others
-    equal = sorted({(one.outer.name, one.inner.name, one.inner.type) for one in compared if one.operator is exp.EQ})
+    equal = sorted({(one.outer.name, one.inner.name, one.inner.type) for one in compared if one.sign == "="})
     keys = [bytewise(quote(name), kind) for _, name, kind in equal]
     value = bytewise(quote(other.inner.name), other.inner.type)
     listed = [f"{key} AS key_{i}" for i, key in enumerate(keys)] + [f"min({value}) AS least", f"max({value}) AS most"]
     grouped = f"(SELECT {', '.join(listed)} FROM {inner} GROUP BY {', '.join(dict.fromkeys(keys))})"
     meets = [
-        comparison(f"decided.{quote(other.outer.name)}", _SIGNS[other.operator], f"deciding.{end}", other.outer.type)
-        for end in _ENDS.get(other.operator, ("least", "most"))
+        comparison(f"decided.{quote(other.outer.name)}", other.sign, f"deciding.{end}", other.outer.type)
+        for end in _ENDS.get(other.sign, ("least", "most"))
     ]
     agree = [
         comparison(f"decided.{quote(name)}", "=", f"deciding.key_{i}", kind) for i, (name, _, kind) in enumerate(equal)

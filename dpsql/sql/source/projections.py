@@ -17,10 +17,10 @@ from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment, JoinedName, KeyPath, TableSchema, bounds_of, types_of
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
-from dpsql.operations.row_sql import as_condition, is_plain, shielded, total_condition_sql, without_statistics
+from dpsql.operations.row_sql import is_plain, shielded, total_condition_sql, without_statistics
 from dpsql.sql.intervals import Columns, interval_of
 from dpsql.sql.names import SelectItem
-from dpsql.sql.row_rules import check_private_parts, check_row_expression, uses_of
+from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions, uses_of
 from dpsql.sql.source.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
 
 _MOST_NAMES = 8
@@ -91,14 +91,6 @@ def check_expressions(
     refusals.raise_if_any(before)
     check_private_parts(roots, (), columns, environment, refusals)
     refusals.raise_if_any(before)
-
-
-def checked_conditions(
-    filters: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
-) -> tuple[str, ...]:
-    """SQL of conditions, in an order that does not depend on how they were written."""
-    types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
-    return tuple(sorted({to_sql(part) for part in filters}))
 
 
 def shown_columns(

@@ -9,7 +9,7 @@ relations: a protected table with what leads to its unit, or a public one; a vie
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -188,6 +188,7 @@ def fresh(name: str, taken: Collection[str]) -> str:
     return name
 
 
+@dataclass
 class CurrentTables:
     """The tables that a statement reads, each in its current version.
 
@@ -197,10 +198,9 @@ class CurrentTables:
 
     """
 
-    def __init__(self, environment: Environment, text: str) -> None:
-        self.environment = environment
-        self.unmet = Refusals(text)
-        self._constraints: dict[str, tuple[tuple[str, ...], ...]] = {}
+    environment: Environment
+    unmet: Refusals
+    _constraints: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
     def schema(self, parts: Sequence[str]) -> TableSchema | None:
         """What a name means; without rows where these are gone."""

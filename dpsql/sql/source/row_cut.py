@@ -142,6 +142,6 @@ def _only_place(condition: exp.Expr, joins: Joins) -> int:
     """The one side whose columns a condition names; -1 where it names others, or asks a subquery."""
     places = {-1} if condition.find(exp.Query) else set[int]()
     for column in own_columns(condition):
-        found = {seen.place for seen in columns_named(joins.columns, column)}
+        found = {seen.place for seen in columns_named(joins.columns, column.name, column.table)}
         places |= found if len(found) == 1 and not column.args.get("db") else {-1}
     return places.pop() if len(places) == 1 else -1

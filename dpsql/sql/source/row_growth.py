@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Part, SeenColumn, Step
+from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, SeenColumn
 from dpsql.sql.source.relation import Owner, Relation, are_one_unit
 
 _MOST_SETS = 16
@@ -258,37 +258,29 @@ def _classes(
     return [frozenset(known) for known in found]
 
 
-def unique_of(part: Part, columns: Iterable[SeenColumn], place: int) -> frozenset[frozenset[str]]:
+def unique_of(joins: Joins, place: int) -> frozenset[frozenset[str]]:
     """Sets of columns that are unique in the rows of one side, under their names in joined rows."""
-    outputs = {seen.name: seen.output.name for seen in columns if seen.place == place}
-    return frozenset(
-        frozenset(outputs[name] for name in names) for names in part.relation.unique if names <= set(outputs)
-    )
+    outputs = {seen.name: seen.output.name for seen in joins.columns if seen.place == place}
+    unique = joins.parts[place].relation.unique
+    return frozenset(frozenset(outputs[name] for name in names) for names in unique if names <= set(outputs))
 
 
 def unique_after(
-    step: Step,
-    part: Part,
-    left: frozenset[frozenset[str]],
-    known: tuple[Collection[str], Collection[str]],
-    columns: Sequence[SeenColumn],
-    place: int,
+    joins: Joins, place: int, left: frozenset[frozenset[str]], known: tuple[Collection[str], Collection[str]]
 ) -> frozenset[frozenset[str]]:
     """Sets of columns that are unique in joined rows.
 
     Args:
-        step: the join.
-        part: its right side.
+        joins: the sides, and how they are joined.
+        place: of the side that is joined.
         left: what is unique in the rows before.
         known: columns of either side that are equal besides those that are compared, as both hold the unit.
-        columns: of the joined rows.
-        place: of the right side.
 
     """
-    right = unique_of(part, columns, place)
+    step, right = joins.steps[place], unique_of(joins, place)
     by_side = [{seen.output.name for seen in side} for side in zip(*step.equal, strict=True)] or [set(), set()]
     one_left = any(names <= {*by_side[0], *known[0]} for names in left)
-    one_right = is_unique(part.relation, {seen.name for _, seen in step.equal} | set(known[1]))
+    one_right = is_unique(joins.parts[place].relation, {seen.name for _, seen in step.equal} | set(known[1]))
     found = (left if one_right else frozenset()) | (right if one_left else frozenset())
     if not found:
         found = frozenset(one | other for one in left for other in right)

@@ -13,19 +13,19 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
+from dpsql.model.private_query import QueryOptions
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
 from dpsql.sql.clauses import (
     Clauses,
-    SelectClauses,
-    SubqueryClauses,
     is_aggregate_call,
     is_plain_table,
     named_queries,
     qualifier_of,
-    read_subquery,
+    read_clauses,
+    read_options,
 )  # fmt: skip
-from dpsql.sql.names import resolve_names
+from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
 from dpsql.sql.source.join_rows import joined
 from dpsql.sql.source.joins import MOST_TABLES, Joins, Part, read_joins
@@ -46,6 +46,8 @@ Conditions = Sequence[exp.Expr]
 """What has to hold all together."""
 
 _MOST_SOURCES = 32
+_FLAGS = "dpsql"
+"""Qualifier of the columns that say which keys a row's set leaves out; resolved columns of a query have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +70,40 @@ class _Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What a statement reads.
+class SelectText:
+    """A private SELECT as its text says it: its rows, its options, and its clauses with their names resolved.
 
     Attributes:
-        clauses: what is left of its own.
+        clauses: its clauses as they are written.
+        options: what it asks for beside them.
+        hint: the options as they stand in the text, where refusals of them point to.
         relation: the rows.
         owner: whose they are.
         environment: that of the moment which ``as_of`` asks for.
+        select: the clauses with their names resolved.
+        refusals: collects.
 
     """
 
     clauses: Clauses
+    options: QueryOptions
+    hint: exp.Expr | None
     relation: Relation
     owner: Owner
     environment: Environment
+    select: ResolvedSelect
+    refusals: Refusals
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether it groups by several sets of keys."""
+        return len(self.select.sets) > 1
+
+    @property
+    def flags(self) -> tuple[exp.Column, ...]:
+        """Of each key, the column that is 1 in rows of a set without it, else 0; none where there is one set."""
+        keys = self.select.keys if self.has_sets else ()
+        return tuple(exp.column(f"left_out_{place}", table=_FLAGS, quoted=True) for place in range(len(keys)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,42 +120,52 @@ class PrivateInside:
     queries: Mapping[str, exp.CTE]
 
 
-def read_sources(
-    statement: exp.Expr, clauses: Clauses, environment: Environment, refusals: Refusals
-) -> Sources | PrivateInside:
-    """What a statement reads; or the private query inside it, of whose answer all the rest is then computed.
+def read_select(
+    tree: exp.Select, keywords: Mapping[str, object], environment: Environment, refusals: Refusals
+) -> SelectText | PrivateInside:
+    """Read a SELECT up to its names; or the private query inside it, of whose answer all the rest is then computed.
+
+    Args:
+        tree: the SELECT.
+        keywords: options given outside the text.
+        environment: policy, schemas, settings and clock.
+        refusals: collects.
 
     Raises:
         SchemaError: a table or a column is not there for this reader, or nothing of it is protected.
         UnsupportedQueryError: a source has no private form; nothing more can be said then.
 
     """
-    if clauses.options.as_of is None:
-        tables = CurrentTables(environment, refusals.text)
+    clauses, hint = read_clauses(tree, refusals), tree.args.get("hint")
+    options = read_options(hint, keywords, [mechanism.word for mechanism in environment.mechanisms], refusals)
+    if options.as_of is None:
+        tables = CurrentTables(environment, Refusals(refusals.text))
     else:
-        tables = EarlierTables(clauses.options, statement, environment, refusals.text)
-    relation, where = _SourceReader(tables, refusals).read_from(clauses, _Scope({}, 0))
+        tables = EarlierTables(options, tree, environment, refusals.text)
+    relation, where = _SourceReader(tables, refusals).read_from(tree, clauses, _Scope({}, 0))
     if isinstance(relation, PrivateInside):
         return relation
     refusals.found.extend(tables.unmet.found)
     if relation.owner is None:
         raise tables.not_protected(clauses.source)
-    return Sources(replace(clauses, where=tuple(where)), relation, relation.owner, tables.environment)
+    select = resolve_names(replace(clauses, where=tuple(where)), relation.schema, tables.environment, refusals)
+    return SelectText(clauses, options, hint, relation, relation.owner, tables.environment, select, refusals)
 
 
+@dataclass(slots=True)
 class _SourceReader:
     """Reads the sources of one statement; where one of them is a private query, this query is what is read of all."""
 
-    def __init__(self, tables: CurrentTables, refusals: Refusals) -> None:
-        self._tables = tables
-        self._environment = tables.environment
-        self._refusals = refusals
-        self._read = 0
+    tables: CurrentTables
+    refusals: Refusals
+    read: int = 0
 
-    def read_from(self, clauses: SelectClauses, scope: _Scope) -> tuple[Relation | PrivateInside, Conditions]:
+    def read_from(
+        self, tree: exp.Select, clauses: Clauses, scope: _Scope
+    ) -> tuple[Relation | PrivateInside, Conditions]:
         """The rows that a FROM clause reads, without those that subqueries in WHERE drop; and what is left of WHERE."""
-        if clauses.ctes:
-            scope = scope.naming(clauses.ctes)
+        if tree.args.get("with_"):
+            scope = scope.naming(tree.args["with_"].expressions)
         parts = self._parts(clauses, scope)
         if isinstance(parts, PrivateInside):
             return parts, ()
@@ -149,10 +180,10 @@ class _SourceReader:
         return relation, where
 
     def _joined(self, parts: Sequence[Part], where: Conditions) -> tuple[Relation, Conditions]:
-        where, joins = read_joins(where, parts, self._refusals)
+        where, joins = read_joins(where, parts, self.refusals)
         joins = self._with_own_rows(joins, dict(enumerate(step.own for step in joins.steps)))
         where, early = early_filters(where, joins, growth(joins).places)
-        return joined(self._with_own_rows(joins, early), self._environment, self._refusals), where
+        return joined(self._with_own_rows(joins, early), self.tables.environment, self.refusals), where
 
     def _with_own_rows(self, joins: Joins, conditions: Mapping[int, Conditions]) -> Joins:
         """The joins with those rows of their sides that pass conditions of these sides alone."""
@@ -161,31 +192,31 @@ class _SourceReader:
             if own:
                 part = parts[place]
                 # they are resolved as those of a query over this part alone
-                clauses = SubqueryClauses(((part.node, None),), where=tuple(own))
+                clauses = Clauses(((part.node, None),), where=tuple(own), inside=True)
                 schema = _named(part.relation.schema, part.qualifier)
-                filters = resolve_names(clauses, schema, self._environment, self._refusals).filters
-                rows = filtered(part.relation, filters, self._environment, self._refusals)
+                filters = resolve_names(clauses, schema, self.tables.environment, self.refusals).filters
+                rows = filtered(part.relation, filters, self.tables.environment, self.refusals)
                 parts[place] = replace(part, relation=rows)
         return replace(joins, parts=tuple(parts))
 
-    def _parts(self, clauses: SelectClauses, scope: _Scope) -> list[Part] | PrivateInside:
+    def _parts(self, clauses: Clauses, scope: _Scope) -> list[Part] | PrivateInside:
         parts: list[Part] = []
         alone = len(clauses.sources) == 1 and not scope.depth
         for node, join in clauses.sources:
             if len(parts) == MOST_TABLES:
-                self._refusals.refuse(
+                self.refusals.refuse(
                     "source", node, f"a query joins at most {MOST_TABLES} tables.",
                     "Let the curator put public ones together.",
                 )  # fmt: skip
             qualifier = qualifier_of(node)
             if qualifier and qualifier in {part.qualifier for part in parts}:
-                self._refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
+                self.refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
             relation = self._relation(node, scope, alone=alone)
             if isinstance(relation, PrivateInside):
                 return relation
             names = node.args["alias"].args.get("columns") if node.args.get("alias") else None
             if names or relation.schema.names:
-                relation = called(relation, qualifier, names or (), self._refusals.text)
+                relation = called(relation, qualifier, names or (), self.refusals.text)
             parts.append(Part(node, qualifier, relation, join))
         return parts
 
@@ -193,12 +224,12 @@ class _SourceReader:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
             return self._query(node.this, scope.deeper())
         if not is_plain_table(node) or not isinstance(node, exp.Table):
-            self._refusals.refuse(
+            self.refusals.refuse(
                 "source", node, "a source is a table, a view, or a subquery.", "Write FROM t JOIN u ON t.x = u.y.",
             )  # fmt: skip
-        self._read += 1
-        if self._read > _MOST_SOURCES:
-            self._refusals.refuse(
+        self.read += 1
+        if self.read > _MOST_SOURCES:
+            self.refusals.refuse(
                 "source", node, f"a query reads at most {_MOST_SOURCES} sources, each as often as it is named.",
                 "Let the curator put public ones together.",
             )  # fmt: skip
@@ -208,8 +239,8 @@ class _SourceReader:
             inner = self._query(cte.this, _Scope(outer.queries, scope.depth + 1))
             if isinstance(inner, PrivateInside):
                 return inner
-            return called(inner, "", cte.args["alias"].args.get("columns") or (), self._refusals.text)
-        tables, policy = self._tables, self._environment.policy
+            return called(inner, "", cte.args["alias"].args.get("columns") or (), self.refusals.text)
+        tables, policy = self.tables, self.tables.environment.policy
         schema = tables.schema([part.name for part in node.parts])
         if not schema:
             raise tables.not_protected(node)
@@ -224,38 +255,38 @@ class _SourceReader:
 
     def _view(self, schema: TableSchema, node: exp.Table, scope: _Scope) -> Relation | PrivateInside:
         """A view as the subquery that it is; refusals speak of the place where it is named."""
-        view = query_of_view(schema, self._environment)
+        view = query_of_view(schema, self.tables.environment)
         if not view:
-            raise self._tables.not_protected(node)
+            raise self.tables.not_protected(node)
         query, names = view
         for part in query.walk():
             part.meta.clear()
             if next(part.iter_expressions(), None) is None:
                 part.update_positions(node.this)
-        earlier = list(self._refusals.found)
+        earlier = list(self.refusals.found)
         try:
             relation = self._query(query, _Scope({}, scope.depth + 1))
         except UnsupportedQueryError:
             # nor is the view's own text, which may quote values
-            codes = dict.fromkeys(refusal.code for refusal in self._refusals.found if refusal not in earlier)
-            self._refusals.found = earlier
+            codes = dict.fromkeys(refusal.code for refusal in self.refusals.found if refusal not in earlier)
+            self.refusals.found = earlier
             for code in codes:
-                self._refusals.add(
+                self.refusals.add(
                     code, node, "this view reads its tables in a way that has no private form.",
                     "The curator sees why by asking its text as a subquery.",
                 )  # fmt: skip
-            self._refusals.raise_if_any()
+            self.refusals.raise_if_any()
             raise
         except SchemaError:
             # names of tables that nobody declared are not told
-            raise self._tables.not_protected(node) from None
+            raise self.tables.not_protected(node) from None
         if isinstance(relation, PrivateInside):
             return relation
-        return called(relation, qualifier_of(node), names, self._refusals.text)
+        return called(relation, qualifier_of(node), names, self.refusals.text)
 
     def _query(self, query: exp.Query, scope: _Scope) -> Relation | PrivateInside:
         if scope.depth > MOST_DEPTH:
-            self._refusals.refuse(
+            self.refusals.refuse(
                 "source", query, f"subqueries and views are nested at most {MOST_DEPTH} deep.",
                 "Let the curator put some of them into a table.",
             )  # fmt: skip
@@ -266,46 +297,45 @@ class _SourceReader:
         if not isinstance(query, exp.Union) or any(
             value for name, value in query.args.items() if name not in ("this", "expression", "distinct", "with_")
         ):
-            self._refusals.refuse(
+            self.refusals.refuse(
                 "source", query, "this kind of subquery has no private form.",
                 "Use SELECT, and UNION ALL between them.",
             )  # fmt: skip
-        before = len(self._refusals.found)
-        inner = scope.naming(named_queries(query, self._refusals)).deeper()
-        self._refusals.raise_if_any(before)
+        before = len(self.refusals.found)
+        inner = scope.naming(named_queries(query, self.refusals)).deeper()
+        self.refusals.raise_if_any(before)
         sides = []
         for side in (query.left, query.right):
             rows = self._query(side, inner)
             if isinstance(rows, PrivateInside):
                 return rows
             sides.append(rows)
-        relation = stacked(sides, query, self._refusals)
-        return distinct(relation, query, self._refusals) if query.args.get("distinct") else relation
+        relation = stacked(sides, query, self.refusals)
+        return distinct(relation, query, self.refusals) if query.args.get("distinct") else relation
 
     def _select(self, tree: exp.Select, scope: _Scope) -> Relation | PrivateInside:
         private = PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
         if tree.args.get("hint") is not None:
             return private
-        before = len(self._refusals.found)
-        clauses = read_subquery(tree, self._refusals)
-        relation, where = self.read_from(clauses, scope)
+        before = len(self.refusals.found)
+        clauses = read_clauses(tree, self.refusals, inside=True)
+        relation, where = self.read_from(tree, clauses, scope)
         if isinstance(relation, PrivateInside):
             return relation
         owner = relation.owner
         if owner and clauses.has_sets:
             return private
         resolved = resolve_names(
-            replace(clauses, where=tuple(where)), relation.schema, self._environment, self._refusals
+            replace(clauses, where=tuple(where)), relation.schema, self.tables.environment, self.refusals
         )
-        self._refusals.raise_if_any(before)
-        has_groups = clauses.group or resolved.having
-        if has_groups or any(is_aggregate_call(node) for root in resolved.outputs for node in root.walk()):
+        self.refusals.raise_if_any(before)
+        if clauses.group or resolved.having or resolved.calls:
             if owner and not owner.has_single_units(map(to_sql, resolved.keys)):
                 return private
-            relation = grouped(resolved, relation, self._environment, self._refusals)
+            relation = grouped(resolved, relation, self.tables.environment, self.refusals)
         else:
-            relation = projected(resolved.items, resolved.filters, relation, self._environment, self._refusals)
-        return distinct(relation, tree, self._refusals) if clauses.distinct else relation
+            relation = projected(resolved.items, resolved.filters, relation, self.tables.environment, self.refusals)
+        return distinct(relation, tree, self.refusals) if tree.args.get("distinct") else relation
 
     def _restricted(
         self, outer: Relation, predicate: Predicate, qualifier: str, scope: _Scope
@@ -315,7 +345,7 @@ class _SourceReader:
             query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "offset")
         )
         if has_groups and not predicate.compared:
-            self._refusals.refuse(
+            self.refusals.refuse(
                 "source", query, "EXISTS takes a subquery of rows, without groups or LIMIT.", "Leave them out.",
             )  # fmt: skip
         has_groups |= any(is_aggregate_call(node) for item in query.expressions for node in item.walk())
@@ -324,34 +354,34 @@ class _SourceReader:
         inner = self._query(query, scope.deeper())
         if isinstance(inner, PrivateInside):
             return inner
-        compared = compared_columns(predicate, inner.shown, named, self._refusals)
-        return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
+        compared = compared_columns(predicate, inner.shown, named, self.refusals)
+        return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 
     def _correlated(
         self, outer: Relation, named: TableSchema, predicate: Predicate, query: exp.Select, scope: _Scope
     ) -> Relation | PrivateInside:
         """A predicate over rows, whose WHERE may compare them with the row outside."""
-        clauses = read_subquery(query, self._refusals)
-        inner, where = self.read_from(clauses, scope.deeper())
+        clauses = read_clauses(query, self.refusals, inside=True)
+        inner, where = self.read_from(query, clauses, scope.deeper())
         if isinstance(inner, PrivateInside):
             return inner
         # only now does the subquery's own FROM say which names are its own
         schema = _named(inner.schema, qualifier_of(clauses.source))
-        own, compared = split_conditions(where, schema, named, self._refusals)
+        own, compared = split_conditions(where, schema, named, self.refusals)
         select = clauses.select if predicate.compared else ()
         clauses = replace(clauses, where=own, select=select, order=())
-        resolved = resolve_names(clauses, schema, self._environment, self._refusals)
-        inner = filtered(inner, resolved.filters, self._environment, self._refusals)
+        resolved = resolve_names(clauses, schema, self.tables.environment, self.refusals)
+        inner = filtered(inner, resolved.filters, self.tables.environment, self.refusals)
         if predicate.compared:
             names = [item.expression.name for item in resolved.items if isinstance(item.expression, exp.Column)]
             known = [column for column in map(schema.column, names) if column]
             if len(known) != len(resolved.items):
-                self._refusals.refuse(
+                self.refusals.refuse(
                     "row_syntax", predicate.node, "IN takes columns of the subquery here.",
                     "Compute them in a subquery of its FROM.",
                 )  # fmt: skip
-            compared = (*compared_columns(predicate, known, named, self._refusals), *compared)
-        return restricted(outer, inner, compared, predicate, self._environment, self._refusals)
+            compared = (*compared_columns(predicate, known, named, self.refusals), *compared)
+        return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 
 
 def _named(schema: TableSchema, qualifier: str) -> TableSchema:

@@ -27,8 +27,8 @@ from dpsql.operations.row_sql import (
 )
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, SelectItem, map_tree
-from dpsql.sql.row_rules import check_grouped, check_private_parts, check_row_expression, is_scalar, uses_of
-from dpsql.sql.source.projections import checked_conditions, selected, shown_columns
+from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions, is_scalar, uses_of
+from dpsql.sql.source.projections import selected, shown_columns
 from dpsql.sql.source.relation import Relation, renamed
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
@@ -67,14 +67,14 @@ def grouped(resolved: ResolvedSelect, relation: Relation, environment: Environme
         return is_aggregate_call(node) or to_sql(node) in keys
 
     for root in resolved.outputs:
-        check_grouped(root, refusals, answered)
+        check_row_expression(root, refusals, answered)
     for part in (*resolved.filters, *resolved.keys):
         check_row_expression(part, refusals)
     refusals.raise_if_any(before)
     columns = relation.schema.columns
     calls = _calls(resolved, relation, environment, refusals)
     refusals.raise_if_any(before)
-    check_private_parts((*resolved.filters, *resolved.keys), resolved.outputs, columns, environment, refusals)
+    check_private_parts((*resolved.filters, *resolved.keys), resolved.calls, columns, environment, refusals)
     conditions = checked_conditions(resolved.filters, columns, environment, refusals)
     kinds = types_of(environment, columns, [(node, text) for text, node in keys.items()], refusals.text)
     for node, kind in zip(keys.values(), kinds, strict=True):
@@ -147,11 +147,10 @@ def _calls(
 ) -> dict[str, _Call]:
     """The aggregates by their normalised text."""
     found: dict[str, _Call] = {}
-    for root in resolved.outputs:
-        for node in root.walk(prune=is_aggregate_call):
-            if is_aggregate_call(node) and to_sql(node) not in found:
-                call = _call(node, relation, environment, refusals)
-                found |= {to_sql(node): call} if call else {}
+    for node in resolved.calls:
+        if to_sql(node) not in found:
+            call = _call(node, relation, environment, refusals)
+            found |= {to_sql(node): call} if call else {}
     return found
 
 
@@ -235,7 +234,7 @@ class _GroupedRows:
             column.this.meta.update(next((part.meta for part in node.walk() if part.meta.get("end")), {}))
             return column
 
-        return map_tree(root.copy(), visit, lambda _: False)
+        return map_tree(root.copy(), visit)
 
     def schema_after(self, results: Sequence[str]) -> Relation:
         """The groups as a relation: their keys, what is computed of them, and their unit."""

@@ -1,7 +1,4 @@
-"""What a SELECT says before its aggregates are read: its text with names resolved, and what it groups by.
-
-Group keys have types that can be released; public lists may say which keys there are.
-"""
+"""What a SELECT groups by: keys of types that can be released, and the public lists that may say which there are."""
 
 from __future__ import annotations
 
@@ -10,16 +7,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from dpsql.model.environment import Environment, TableSchema, types_of
+from dpsql.model.environment import types_of
 from dpsql.model.frame import Key, PublicKeys
-from dpsql.model.private_query import Buckets, EachKey, QueryOptions
-from dpsql.model.refusals import Refusals, refuse_combinations
+from dpsql.model.private_query import Buckets, EachKey
+from dpsql.model.refusals import refuse_combinations
 from dpsql.operations.dialect import to_sql, unquoted
-from dpsql.operations.row_sql import as_condition
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
-from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import ResolvedSelect
-from dpsql.sql.source.relation import Owner, Relation
+from dpsql.sql.row_rules import checked_conditions
+from dpsql.sql.source.sources import SelectText
 
 _UNRELEASABLE = (
     "MAP(",
@@ -48,27 +44,22 @@ def read_keys(text: SelectText, written: Sequence[exp.Expr]) -> tuple[Key, ...]:
         return ()
     parts = [(key, to_sql(key)) for key in written]
     types = types_of(text.environment, text.relation.schema.columns, parts, refusals.text)
-    keys: list[Key] = []
-    for (node, sql), key_type in zip(parts, types, strict=True):
+    for node, key_type in zip(written, types, strict=True):
         if any(part in key_type for part in _UNRELEASABLE):
             refusals.add(
-                "key_type",
-                node,
-                "a group key of this type cannot be released.",
+                "key_type", node, "a group key of this type cannot be released.",
                 "Group by a scalar or a list, or cast it to VARCHAR.",
-            )
-        keys.append(Key(sql, key_type))
+            )  # fmt: skip
+    keys = (Key(sql, key_type) for (_, sql), key_type in zip(parts, types, strict=True))
     return tuple(sorted(keys, key=lambda key: key.sql))
 
 
-def unlisted_keys(
-    options: QueryOptions, written: Sequence[exp.Expr], schema: TableSchema, environment: Environment
-) -> list[exp.Expr]:
+def unlisted_keys(text: SelectText, written: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Keys that are not taken from a public list; all of them where a threshold is asked for."""
-    if options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
+    if text.options.group_selection_strategy == "GAUSSIAN_THRESHOLD":
         return list(written)
-    has_list = environment.policy.has_public_keys
-    return [key for key in written if not (isinstance(key, exp.Column) and has_list(*schema.origin(key.name)))]
+    has_list, origin = text.environment.policy.has_public_keys, text.relation.schema.origin
+    return [key for key in written if not (isinstance(key, exp.Column) and has_list(*origin(key.name)))]
 
 
 def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequence[Key]) -> PublicKeys | None:
@@ -82,46 +73,14 @@ def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequen
     """
     if not keys:
         return None
-    options, schema, environment = text.clauses.options, text.relation.schema, text.environment
-    unlisted = unlisted_keys(options, written, schema, environment)
+    unlisted = unlisted_keys(text, written)
     if not unlisted:
-        origins = {to_sql(node): schema.origin(node.name) for node in written}
-        return environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
+        origins = {to_sql(node): text.relation.schema.origin(node.name) for node in written}
+        return text.environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
     asked = "group_selection_strategy = PUBLIC_GROUPS"
-    for node in unlisted if asked in options.given else ():
+    for node in unlisted if asked in text.options.given else ():
         refuse_combinations({asked}, {asked, "private keys"}, node, text.refusals, key=unquoted(node))
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class SelectText:
-    """A SELECT whose names are resolved.
-
-    Attributes:
-        clauses: those beside FROM and WHERE, and the options.
-        relation: the rows.
-        owner: whose they are.
-        environment: that of the moment which the text asks for.
-        select: the query, without GROUPING().
-        flags: of each key, the column that is 1 in the rows of a set that leaves it out, else 0; none where there is
-            one set only.
-        outer: the query by keys and flags: what select list, HAVING and ORDER BY are computed from.
-        has_sets: whether it groups by several sets of keys.
-        hint: the options as they stand in the text, where refusals of them point to.
-        refusals: collects.
-
-    """
-
-    clauses: Clauses
-    relation: Relation
-    owner: Owner
-    environment: Environment
-    select: ResolvedSelect
-    flags: tuple[exp.Expr, ...]
-    outer: ResolvedSelect
-    has_sets: bool
-    hint: exp.Expr | None
-    refusals: Refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +107,7 @@ def read_select_keys(text: SelectText, *, in_buckets: bool) -> SelectKeys:
     """Read the keys of a SELECT; of its frame by finer ones where it asks for buckets."""
     select = text.select
     if in_buckets:
-        parts = take_apart(text.clauses.options, select, text.relation.schema, text.hint, text.refusals)
+        parts = take_apart(text)
         if parts:
             return _read_in_buckets(text, parts)
     keys = read_keys(text, select.keys)
@@ -157,16 +116,15 @@ def read_select_keys(text: SelectText, *, in_buckets: bool) -> SelectKeys:
 
 
 def _read_in_buckets(text: SelectText, parts: BucketParts) -> SelectKeys:
-    schema, environment, refusals = text.relation.schema, text.environment, text.refusals
+    refusals = text.refusals
     keys = read_keys(text, parts.inner.keys)
     public = read_public_keys(text, parts.inner.keys, keys)
     if keys and not refusals.found:
         # what does not bind is said of the text, before it is computed on the public list
-        written = [(part, as_condition(to_sql(part))) for part in parts.conditions]
-        types_of(environment, schema.columns, written, refusals.text)
+        checked_conditions(parts.conditions, text.relation.schema.columns, text.environment, refusals)
         shown = read_keys(text, text.select.keys)
         ordering = bucket_ordering(parts, keys, public, text.hint, refusals)
         if ordering:
-            groups = bucket_groups(parts, ordering, keys, shown, schema, environment)
+            groups = bucket_groups(parts, ordering, keys, shown, text)
             return SelectKeys(parts.inner, keys, public, groups, shown)
     return SelectKeys(parts.inner, keys, public, EachKey(), keys)
