@@ -23,7 +23,7 @@ from dpsql.assets import native_library
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine
+from dpsql.engine.connection import LocalConnection
 from dpsql.sql.statements import SelectStatement, read_statement
 
 SALT = bytes(range(16))
@@ -109,7 +109,7 @@ def run(path: Path, sql: str, threads: int, memory_limit: str) -> Run:
     }  # fmt: skip
     with duckdb.connect(path, read_only=True, config=config) as connection:
         connection.execute(f"SET temp_directory = '{path.parent}'; SET enable_progress_bar = false")
-        DuckDBEngine(connection, native_library()).has_native()
+        LocalConnection(connection, native_library()).load_native()
         began = time.process_time()
         table = connection.sql(sql).to_arrow_table()
         seconds = time.process_time() - began

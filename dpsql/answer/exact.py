@@ -233,7 +233,7 @@ def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | 
     if not chooses_groups(frame) or frame.rows_sql.cuts:
         return "groups_first"
     others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
-    has_native = runtime.engine.has_native()
+    has_native = runtime.engine.has_native
     with contextlib.suppress(EngineError):
         for most_rows in (_FIRST_ROWS, None):
             sql = approximate_sizes_sql(frame, salt, most_rows)

@@ -140,7 +140,7 @@ class SchemaView:
 
     def bind_after(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
         """Names and types of a query over an empty answer with these columns."""
-        return self.sandbox.bind(name, columns, sql)
+        return list(self.sandbox.bind(name, tuple(columns), sql))
 
     def is_base_table(self, schema: TableSchema) -> bool:
         """Whether a resolved name is a base table and not a view."""

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -195,6 +196,17 @@ class Catalog:
         named = [*_COLLATED.findall(definitions[0][0]), dict(self.settings())["default_collation"]]
         return next((name for name in named if folded(name) not in BYTEWISE), None)
 
+    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
+        """Marks of tables and views as they are now, by their canonical names: for the curator alone.
+
+        Those that are not there, or cannot be read, have none.
+        """
+        with contextlib.suppress(duckdb.Error):
+            home, _ = self._connection.home()
+            with self._connection.pinned() as cursor:
+                return _read_marks(cursor, tables, self.prefixes_of(cursor, home))
+        return {}
+
 
 def _readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
     """Text that reads a table without what must not be computed with, and the columns as they then are.
@@ -236,27 +248,23 @@ _MOST_DEPTH = 8
 _Place = tuple[str, str, str]
 
 
-def read_marks(cursor: Cursor, tables: Sequence[str], prefixes: dict[str, str]) -> dict[str, Mark]:
-    """The marks of tables and views, by their canonical names; those that are not there have none.
-
-    Args:
-        cursor: with pinned settings.
-        tables: canonical names.
-        prefixes: what stands for each database in them.
-
-    """
+def _read_marks(cursor: Cursor, tables: Sequence[str], prefixes: dict[str, str]) -> dict[str, Mark]:
+    """The marks of tables and views, by their canonical names, which have these prefixes for their databases."""
     places: dict[_Place, str | None] = {}
     by_name: dict[str, _Place] = {}
     # the list of views takes longer, and is seldom needed
     for listed in (TABLES, VIEWS):
         if not set(tables) <= set(by_name):
-            places |= {(str(row[0]), str(row[1]), str(row[2])): row[3] for row in cursor.rows(listed)}
+            places |= {row[:3]: row[3] for row in cursor.rows(listed)}
             by_name = {canonical_name(place, prefixes): place for place in places if place[0] in prefixes}
     marks: dict[str, Mark] = {}
     for table in (name for name in tables if name in by_name):
-        parts: dict[str, list[str]] = {}
-        for name, value in _parts(cursor, by_name[table], places, 0):
-            parts.setdefault(name, []).append(value)
+        parts = defaultdict[str, list[str]](list)
+        for name, of, sql in _mark_queries(by_name[table], places, 0):
+            # a part that DuckDB cannot tell is not there
+            with contextlib.suppress(duckdb.Error):
+                value = repr((of, sorted(map(repr, cursor.rows(sql)))))
+                parts[name].append(value)
         # one part of each name; what stands in it is nobody's to read
         marks[table] = {
             name: hashlib.sha256("\n".join(sorted(values)).encode()).hexdigest() for name, values in parts.items()
@@ -264,26 +272,20 @@ def read_marks(cursor: Cursor, tables: Sequence[str], prefixes: dict[str, str]) 
     return marks
 
 
-def _parts(cursor: Cursor, place: _Place, places: Mapping[_Place, str | None], depth: int) -> Iterator[tuple[str, str]]:
-    """Name and text of each part of the mark of a table or view, and of what a view reads."""
+def _mark_queries(place: _Place, places: Mapping[_Place, str | None], depth: int) -> Iterator[tuple[str, str, str]]:
+    """Each part of the mark of a table or view, and of what a view reads: its name, of what it is, and a query."""
     view, name = places[place], ".".join(map(quote, place))
-    yield from _read(cursor, "columns", f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {name})")
+    yield "columns", "", f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {name})"
     if view is None:
-        yield from _read(cursor, "number of rows", f"SELECT count(*) FROM {name}", of=place[2])
+        yield "number of rows", place[2], f"SELECT count(*) FROM {name}"
     elif depth < _MOST_DEPTH:
         for source in view_sources(view):
             if inner := _named(source.names, place, places):
-                yield from _parts(cursor, inner, places, depth + 1)
+                yield from _mark_queries(inner, places, depth + 1)
                 continue
             for pattern in source.texts:
                 files = f"SELECT filename, size, last_modified FROM read_blob({text_literal(pattern)})"
-                yield from _read(cursor, "files", files)
-
-
-def _read(cursor: Cursor, name: str, sql: str, of: str = "") -> Iterator[tuple[str, str]]:
-    """One part, if DuckDB can tell it."""
-    with contextlib.suppress(duckdb.Error):
-        yield name, repr((of, sorted(map(repr, cursor.rows(sql)))))
+                yield "files", "", files
 
 
 def _named(names: tuple[str, ...], view: _Place, places: Mapping[_Place, str | None]) -> _Place | None:

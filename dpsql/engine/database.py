@@ -12,6 +12,7 @@ itself, so that the database that will run the query tries it: its version, its 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
-from dpsql.engine.catalog import PLACE, Catalog, Mark, read_marks
+from dpsql.engine.catalog import PLACE, Catalog
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
 from dpsql.errors import EngineError, SchemaError
 from dpsql.model.environment import TableSchema
@@ -56,7 +57,6 @@ class DuckDBEngine(Catalog):
         if isinstance(connection, duckdb.DuckDBPyConnection):
             connection = LocalConnection(connection, native_library)
         super().__init__(connection)
-        self._has_native: bool | None = None
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
 
@@ -139,30 +139,17 @@ class DuckDBEngine(Catalog):
         (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds)
         return row
 
-    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
-        """Marks of tables and views as they are now, by their canonical names: for the curator alone.
-
-        Those that are not there, or cannot be read, have none.
-        """
-        with contextlib.suppress(duckdb.Error):
-            home, _ = self._connection.home()
-            with self._connection.pinned() as cursor:
-                return read_marks(cursor, tables, self.prefixes_of(cursor, home))
-        return {}
-
+    @functools.cached_property
     def has_native(self) -> bool:
         """Whether the native aggregate can be called; loads the library where this is the first time it is asked.
 
         A library that does not answer the probe, of another version say, is as good as none.
         """
-        if self._has_native is None:
-            probe, expected = NATIVE_PROBE
-            found = None
-            self._connection.load_native()
-            with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
-                found = cursor.rows(probe)
-            self._has_native = found == [expected]
-        return self._has_native
+        probe, expected = NATIVE_PROBE
+        self._connection.load_native()
+        with contextlib.suppress(duckdb.Error), self._connection.pinned() as cursor:
+            return cursor.rows(probe) == [expected]
+        return False
 
     def progress(self) -> float | None:
         """How much of the reading that began last is done, 0 to 1; from another thread.
@@ -235,8 +222,7 @@ def _failure(expired: threading.Event) -> EngineError:
 
 
 _NAME = r'"(?:[^"]|"")*"'
-_PART = re.compile(_NAME)
-_PARTS_OF_A_PLACE = 3
+_PLACE = re.compile(rf"{_NAME}\.{_NAME}\.({_NAME})")
 """Database, schema and table."""
 _TOKEN = re.compile(rf"'(?:[^']|'')*'|{_NAME}(?:\.{_NAME})*")
 """A text, or a name of quoted parts: all that can hold a quotation mark in what is rendered."""
@@ -274,24 +260,19 @@ def _places(cursor: Cursor, queries: Sequence[str]) -> tuple[list[str], list[str
     CREATE TABLE AS takes types and collations of a table over, and its LIMIT leaves nothing to compute. What a view
     computes may be folded by the rows below it before the LIMIT is seen: of that, only names and types are asked.
     """
-    named = {place for sql in queries for place in map(_parts, _TOKEN.findall(sql)) if len(place) == _PARTS_OF_A_PLACE}
+    found = [place for sql in queries for place in map(_PLACE.fullmatch, _TOKEN.findall(sql)) if place]
+    named = {place[0]: place[1][1:-1].replace('""', '"') for place in found}
     plain: list[str] = []
     computed: list[str] = []
     # views are listed only where a name is no table's
     for kind in ("table", "view"):
-        left = {place[-1] for place in named}
-        if left:
-            found = cursor.rows(
+        if named:
+            rows = cursor.rows(
                 f"SELECT database_name, schema_name, {kind}_name, sql ILIKE '%generated%' FROM duckdb_{kind}s() "
-                f"WHERE {kind}_name IN ({', '.join(map(text_literal, sorted(left)))})"
+                f"WHERE {kind}_name IN ({', '.join(map(text_literal, sorted(set(named.values()))))})"
             )
-            for *place, is_computed in found:
-                if tuple(place) in named:
-                    named.remove(tuple(place))
-                    (computed if is_computed or kind == "view" else plain).append(".".join(map(quote, place)))
+            for *parts, is_computed in rows:
+                place = ".".join(map(quote, parts))
+                if named.pop(place, None) is not None:
+                    (computed if is_computed or kind == "view" else plain).append(place)
     return sorted(plain), sorted(computed)
-
-
-def _parts(token: str) -> tuple[str, ...]:
-    """The parts of a name; none of a text."""
-    return () if token.startswith("'") else tuple(part[1:-1].replace('""', '"') for part in _PART.findall(token))

@@ -55,10 +55,10 @@ class Sandbox:
         # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
         self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
-        self._bound = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
+        self.bind = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
         self.has_cast = functools.lru_cache(maxsize=_MOST_BOUND)(self._has_cast)
         # every plan reads the public lists of keys, and each may be long
-        self._listed = functools.lru_cache(maxsize=_MOST_LISTED)(self._list)
+        self.literals = functools.lru_cache(maxsize=_MOST_LISTED)(self._literals)
 
     def close(self) -> None:
         """Close the in-memory database."""
@@ -76,10 +76,10 @@ class Sandbox:
             return []
         listed = ", ".join(f"({expression})" for expression in expressions)
         # a table has a column
-        columns = columns or (Column("nothing", "INTEGER", True),)
-        return [kind for _, kind in self.bind("bound_against", columns, f"SELECT {listed} FROM bound_against")]
+        against = tuple(columns) or (Column("nothing", "INTEGER", True),)
+        return [kind for _, kind in self.bind("bound_against", against, f"SELECT {listed} FROM bound_against")]
 
-    def bind(self, name: str, columns: Sequence[Column], sql: str) -> list[tuple[str, str]]:
+    def _bind(self, name: str, columns: tuple[Column, ...], sql: str) -> tuple[tuple[str, str], ...]:
         """Names and types of a query that reads an empty table of this name and these columns.
 
         Raises:
@@ -87,9 +87,6 @@ class Sandbox:
 
         """
         declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
-        return list(self._bound(name, declared, sql))
-
-    def _bind(self, name: str, declared: str, sql: str) -> tuple[tuple[str, str], ...]:
         with self._lock:
             try:
                 self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {quote(name)} ({declared})")
@@ -114,16 +111,13 @@ class Sandbox:
                 break
         return True
 
-    def literals(self, texts: Sequence[str], key_type: str) -> pa.Array:
+    def _literals(self, texts: tuple[str, ...], key_type: str) -> pa.Array:
         """Distinct values of SQL literals as ``key_type``, in the order given.
 
         Raises:
             SchemaError: a literal cannot be cast to the type.
 
         """
-        return self._listed(tuple(texts), key_type)
-
-    def _list(self, texts: tuple[str, ...], key_type: str) -> pa.Array:
         listed = ", ".join(f"CAST({text} AS {key_type})" for text in texts)
         with self._lock:
             try:

@@ -259,7 +259,7 @@ def test_a_mark_that_cannot_be_read_stops_nothing(monkeypatch: pytest.MonkeyPatc
     def fails(*_: object) -> None:
         raise duckdb.InterruptException("planted")
 
-    monkeypatch.setattr("dpsql.engine.database.read_marks", fails)
+    monkeypatch.setattr("dpsql.engine.catalog._read_marks", fails)
     with open_shop() as session:
         assert receipt_of(session.sql(COUNT, rho=1)).charged_rho == 1
         assert session.warnings == ()

@@ -82,7 +82,7 @@ class Laboratory:
     def _open(self) -> None:
         self.session = dpsql.connect(allow_unsigned_extensions=True)
         self.engine = DuckDBEngine(self.session.connection, native_library())
-        self.has_native = self.engine.has_native()
+        self.has_native = self.engine.has_native
         self.session.sql("CALL dp_unit('u', rho_budget := 1e9, delta_threshold := 0.5, delta_conversion := 1e-6)")
 
     def close(self) -> None:

@@ -279,7 +279,7 @@ def test_threads_may_load_the_library_at_once() -> None:
     """The environment that tells it to bring its aggregate alone is one for all threads."""
     connections = [duckdb.connect(config={"allow_unsigned_extensions": True}) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda one: DuckDBEngine(one, native_library()).has_native(), connections))
+        assert all(pool.map(lambda one: DuckDBEngine(one, native_library()).has_native, connections))
     for connection in connections:
         assert not connection.execute("FROM duckdb_functions() WHERE function_name = 'dp_query'").fetchall()
         connection.close()
@@ -303,17 +303,17 @@ def test_what_is_no_library_is_as_good_as_none(tmp_path: Path) -> None:
     broken = tmp_path / "dpsql_native.duckdb_extension"
     broken.write_bytes(b"nothing")
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
-        assert not DuckDBEngine(connection, broken).has_native()
-        assert not DuckDBEngine(connection, tmp_path / "missing").has_native()
-        assert not DuckDBEngine(connection).has_native()
+        assert not DuckDBEngine(connection, broken).has_native
+        assert not DuckDBEngine(connection, tmp_path / "missing").has_native
+        assert not DuckDBEngine(connection).has_native
     with duckdb.connect() as connection:
-        assert not DuckDBEngine(connection, native_library()).has_native()
+        assert not DuckDBEngine(connection, native_library()).has_native
 
 
 @pytest.fixture
 def native() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
-        assert DuckDBEngine(connection, native_library()).has_native()
+        assert DuckDBEngine(connection, native_library()).has_native
         yield connection
 
 

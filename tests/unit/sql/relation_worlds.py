@@ -87,7 +87,7 @@ class World:
         self.full = self.session.connection
         self.neighbour, self.shuffled, self.plain = (duckdb.connect(config=unsigned) for _ in range(3))
         library = native_library()
-        loaded = [DuckDBEngine(one, library).has_native() for one in (self.full, self.neighbour, self.shuffled)]
+        loaded = [DuckDBEngine(one, library).has_native for one in (self.full, self.neighbour, self.shuffled)]
         native: tuple[Formulation, ...] = ("native",) if all(loaded) else ()
         self.formulations: tuple[Formulation, ...] = ("groups_first", "rows_first", *native)
         self.neighbour.execute("SET threads = 1")
