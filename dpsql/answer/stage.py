@@ -75,7 +75,7 @@ def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tup
 
     """
     stage = prepare_stage([query], runtime, inquiry.reader)
-    charged = inquiry.auto_charge.beside(release_stage(stage, runtime, inquiry))
+    charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
     return noisy_table(stage.offers[0], runtime.state.side_table), with_price(stage.receipts[0], charged)
 
 
@@ -142,7 +142,7 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         if reading.needs_data:
             marks = read_marks(frame.rows.table_versions, runtime.engine)
     changed = tuple(mark.table for mark in marks if state.history.differences(mark))
-    release = _release(part, inquiry.auto_charge.beside(charged), changed, inquiry, runtime.asked_at)
+    release = _release(part, inquiry.auto_charge + charged, changed, inquiry, runtime.asked_at)
     points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
     additions = Additions(
         new_keys=exact.new_keys,

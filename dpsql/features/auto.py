@@ -225,7 +225,7 @@ def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: f
             if auto_level(question, level.share_nano, runtime.state, reader) != level:
                 continue
             if level.due_nano:
-                total = total.beside(_draw(question, level, listed, runtime, reader, timeout_seconds))
+                total += _draw(question, level, listed, runtime, reader, timeout_seconds)
             else:
                 _lower(question, level.rho_nano, runtime)
     return total

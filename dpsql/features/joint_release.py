@@ -244,7 +244,7 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
     paid = release_stage(row, runtime, inquiry)
     first, own, joint = (replace(one, query_hash=inquiry.query_hash) for one in (*stage.receipts, *row.receipts, joint))
     receipt = replace(
-        with_price(joint, charged.beside(paid)),
+        with_price(joint, charged + paid),
         sets=(
             SetReceipt(tuple(key.sql for key in asked.keys), with_price(first, charged)),
             SetReceipt((), with_price(own, paid)),

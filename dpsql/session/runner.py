@@ -97,7 +97,7 @@ class StatementRunner:
         for _ in range(_MOST_PLANS):
             if not query.first.is_open:
                 break
-            auto_charge = auto_charge.beside(draw(query.first, runtime, cleared, timeout_seconds))
+            auto_charge += draw(query.first, runtime, cleared, timeout_seconds)
             query, _, cleared = self.plan(statement, options, reader)
         else:
             raise StateError("others change what AUTO chooses by at this moment; ask again")

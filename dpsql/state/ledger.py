@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 
 from dpsql.errors import BudgetError, CalibrationError, PolicyError, ReleaseError, StateError
@@ -68,24 +68,14 @@ class Charged:
     charge_ids: tuple[int, ...] = ()
     by_statistic: Mapping[str, Charged] = field(default_factory=dict, compare=False)
 
-    def beside(self, other: Charged) -> Charged:
-        """Two charges as one."""
-        return Charged(
-            self.rho_nano + other.rho_nano,
-            self.delta_units + other.delta_units,
-            (*self.charge_ids, *other.charge_ids),
-            {**self.by_statistic, **other.by_statistic},
-        )
+    def __add__(self, other: Charged) -> Charged:
+        """Two charges as one, which is no longer told apart by statistics."""
+        rho_nano, delta_units = self.rho_nano + other.rho_nano, self.delta_units + other.delta_units
+        return Charged(rho_nano, delta_units, tuple(sorted((*self.charge_ids, *other.charge_ids))))
 
     def part(self, items: Iterable[ChargeItem]) -> Charged:
         """What was charged for some of the statistics."""
-        paid = {item.statistic_hash: self.by_statistic[item.statistic_hash] for item in items}
-        return Charged(
-            sum(one.rho_nano for one in paid.values()),
-            sum(one.delta_units for one in paid.values()),
-            tuple(sorted(charge_id for one in paid.values() for charge_id in one.charge_ids)),
-            paid,
-        )
+        return sum((self.by_statistic[item.statistic_hash] for item in items), Charged())
 
 
 def read_spent(connection: sqlite3.Connection, unit: str) -> Spent:
@@ -197,7 +187,7 @@ class Ledger:
                     row = {"unit": unit, **asdict(item), "analyst": analyst, "at": at}
                     charge_ids.append(insert_row(connection, "charge", row, "RETURNING id").fetchone()[0])
                 paid[item.statistic_hash] = Charged(item.rho_nano, item.delta_units, tuple(charge_ids))
-        return Charged(by_statistic=paid).part(items)
+        return replace(sum(paid.values(), Charged()), by_statistic=paid)
 
 
 # One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
