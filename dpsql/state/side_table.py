@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -20,8 +20,9 @@ from dpsql.state.ledger import record_release
 from dpsql.state.records import Additions, Level, Point, Snapshot, Threshold
 
 Integers = npt.NDArray[np.int64]
-# Statistic, levels, and when the point was made: a file that was restored may hold another point in its place.
-VectorName = tuple[str, int, int, datetime]
+# Statistic, levels, when the point was made, and how many values it has: a file that was restored may hold another
+# point in its place, and a damaged one fewer values.
+VectorName = tuple[str, int, int, datetime, int]
 
 SALT_BYTES = 16
 _MOST_BYTES = 2**28
@@ -171,25 +172,25 @@ class Decoded:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, name: VectorName) -> Integers | None:
-        """The vector of a stored point; None where it is not at hand."""
+    def vector(self, name: VectorName, read: Callable[[], Integers]) -> Integers:
+        """The vector of a stored point, read-only.
+
+        Where it is not at hand it is read, as an array of its own, and kept; what was used longest ago is let go.
+        """
         with self._lock:
             if name in self._vectors:
                 self._vectors.move_to_end(name)
-            return self._vectors.get(name)
-
-    def put(self, name: VectorName, vector: Integers) -> None:
-        """Keep a read-only copy of what is stored, and let go of what was used longest ago."""
-        if vector.flags.writeable:
-            vector = vector.copy()
-            vector.setflags(write=False)
+                return self._vectors[name]
+        vector = read()
+        vector.setflags(write=False)
         with self._lock:
-            if name in self._vectors:
-                self._bytes -= self._vectors.pop(name).nbytes
+            # another thread may have read it meanwhile
+            if name not in self._vectors:
+                self._bytes += vector.nbytes
             self._vectors[name] = vector
-            self._bytes += vector.nbytes
             while self._bytes > _MOST_BYTES:
                 self._bytes -= self._vectors.popitem(last=False)[1].nbytes
+        return vector
 
 
 class SideTable:
@@ -280,14 +281,12 @@ class SideTable:
                 return None
             (row,) = rows
             number, count = row.pop("id"), row.pop("value_count")
+            select = f"SELECT noisy_values FROM {'lowered_point' if release_rho_nano else 'point'} WHERE id = ?"
             # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
-            name = (*place, row["created_at"])
-            values = self._decoded.get(name)
-            if values is None or len(values) != count:
-                table = "lowered_point" if release_rho_nano else "point"
-                blob = connection.execute(f"SELECT noisy_values FROM {table} WHERE id = ?", (number,)).fetchone()[0]
-                values = _values(blob, count)
-                self._decoded.put(name, values)
+            values = self._decoded.vector(
+                (*place, row["created_at"], count),
+                lambda: _values(connection.execute(select, (number,)).fetchone()[0], count),
+            )
         return Point(values=values, **row)
 
     def snapshot(self, frame_hash: str) -> Snapshot | None:
@@ -344,5 +343,5 @@ class SideTable:
                 _settle(connection, unit, additions, tops)
             record_release(connection, additions)
         for point in points:
-            name = (point.statistic_hash, point.rho_nano, point.release_rho_nano, point.created_at)
-            self._decoded.put(name, point.values)
+            place = (point.statistic_hash, point.rho_nano, point.release_rho_nano)
+            self._decoded.vector((*place, point.created_at, len(point.values)), point.values.copy)

@@ -468,14 +468,27 @@ def test_what_was_stored_a_moment_ago_is_not_read_again(state: State) -> None:
 def test_only_so_much_is_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_table, "_MOST_BYTES", 80)
     kept = side_table.Decoded()
+    read: list[int] = []
+
+    def ask(rho_nano: int, count: int = 4, at: datetime = NOW) -> bool:
+        """Whether the vector was at hand."""
+        before = len(read)
+
+        def values() -> npt.NDArray[np.int64]:
+            read.append(rho_nano)
+            return np.full(count, rho_nano, np.int64)
+
+        assert kept.vector(("a", rho_nano, 0, at, count), values).tolist() == [rho_nano] * count
+        return len(read) == before
+
     for rho_nano in (1, 2, 3):
-        kept.put(("a", rho_nano, 0, NOW), np.full(4, rho_nano, np.int64))
-        kept.get(("a", 1, 0, NOW))
-    assert kept.get(("a", 2, 0, NOW)) is None
-    assert [kept.get(("a", rho_nano, 0, NOW)) is not None for rho_nano in (1, 3)] == [True, True]
-    assert kept.get(("a", 1, 0, NOW + timedelta(1))) is None
-    kept.put(("a", 1, 0, NOW), np.zeros(10, np.int64))
-    assert kept.get(("a", 3, 0, NOW)) is None
+        ask(rho_nano)
+        ask(1)
+    assert [ask(1), ask(3)] == [True, True]
+    assert not ask(2)
+    assert not ask(2, at=NOW + timedelta(1))
+    assert not ask(1, count=10)
+    assert not ask(3)
 
 
 def test_a_file_that_was_restored_is_read_and_not_remembered(tmp_path: Path) -> None:
