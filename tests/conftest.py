@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import settings
 
 from dpsql.frontends.frames import privacy_unit
-from dpsql.mechanism.calibrate import calibrate
 from dpsql.session import ProcessState
 
 # how long an example takes is a fact about the machine
@@ -20,10 +17,3 @@ settings.load_profile("dpsql")
 def _process_state() -> None:
     """Each file has a ledger of this process of its own, whichever files ran before it in one worker."""
     privacy_unit._PROCESS_STATE = ProcessState()
-
-
-@pytest.fixture(autouse=True)
-def _calibrations() -> Iterator[None]:
-    """No test calibrates by a fault that was planted in another one."""
-    yield
-    calibrate.cache_clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
@@ -91,9 +90,8 @@ class Calibration:
         return sum(level.rho_nano for level in self.levels)
 
 
-@lru_cache(maxsize=256)
 def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
-    """Levels, noise and threshold of a query; a function of the query alone, so what was asked before is not searched.
+    """Levels, noise and threshold of a query.
 
     Args:
         query: the plan.

@@ -278,7 +278,6 @@ def test_recentring_catches_a_planted_fault(
     with_domains: dpsql.Session, monkeypatch: pytest.MonkeyPatch, module: object, function: str, fault: object
 ) -> None:
     monkeypatch.setattr(module, function, fault)
-    calibration_module.calibrate.cache_clear()
     assert recentring_p(with_domains, "nullable")[0] < CAUGHT
 
 

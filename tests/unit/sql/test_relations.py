@@ -439,7 +439,6 @@ def _sums_bounded_as_groups(patch: pytest.MonkeyPatch) -> None:
 def _less_noise_than_is_paid_for(patch: pytest.MonkeyPatch) -> None:
     whole = calibrate.sigma_at
     patch.setattr(calibrate, "sigma_at", lambda *what: 0.9 * whole(*what))
-    calibrate.calibrate.cache_clear()
 
 
 FAULTS: tuple[Fault, ...] = (
