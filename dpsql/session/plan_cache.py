@@ -2,15 +2,15 @@
 
 A plan is a function of text, options, policy, settings, schemas and the clock. Policy and settings are compared as they
 are; of the schemas a plan keeps what it asked and what was answered, and asks again. What depends on the clock, or on a
-moment in the past, is planned each time. A reader meets their own plans alone, so that no reader's time tells what
-another one asked.
+moment in the past, is planned each time. A reader meets their own plans alone, and only their own questions push these
+out, so that no reader's time tells what others asked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -24,8 +24,12 @@ from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement
 
 _MOST_PLANS = 64
+"""For each reader."""
 _LONGEST_QUESTION = 4_000
 """In letters; a plan takes some hundred times as many bytes."""
+_PLAIN = (str, int, float, bool)
+"""Types of options that are the same where they are equal: what is of a type derived from these may be anything."""
+
 _ASKED_AGAIN = frozenset(
     {"resolve", "identify", "is_base_table", "view_text", "unique_columns", "most_matches", "public_keys"}
 )
@@ -87,11 +91,20 @@ class _KeptPlan:
         return False
 
 
+def _question(statement: SelectStatement, options: Mapping[str, object]) -> tuple[object, ...] | None:
+    """What a plan is kept under; None where the text is long, or an option may not be what it looks like."""
+    texts = [statement.text, *statement.parameters, *(value for value in options.values() if isinstance(value, str))]
+    if sum(map(len, texts)) > _LONGEST_QUESTION or any(type(value) not in _PLAIN for value in options.values()):
+        return None
+    # 1 and True are equal, and are no equal options
+    return statement.text, statement.parameters, *((name, type(value), value) for name, value in options.items())
+
+
 class PlanCache:
-    """The plans that were used last. Threads may share it."""
+    """The plans that each reader used last. Threads may share it."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, _KeptPlan] = OrderedDict()
+        self._readers: defaultdict[str, OrderedDict[object, _KeptPlan]] = defaultdict(OrderedDict)
         self._lock = Lock()
 
     def plan(
@@ -103,17 +116,18 @@ class PlanCache:
             DpsqlError: as `plan_query`.
 
         """
-        question = repr((reader, statement.text, statement.parameters, sorted(options.items())))
+        question = _question(statement, options)
         with self._lock:
-            kept = self._kept.pop(question, None)
+            kept = self._readers[reader].pop(question, None)
         if kept is None or not kept.holds(outside):
             witness = _Witness(outside)
             query = plan_query(statement, witness.environment(), options)
             kept = _KeptPlan(query if query.first.auto else choose(query), outside, witness.answers)
-            if not witness.lasts or len(question) > _LONGEST_QUESTION:
+            if question is None or not witness.lasts:
                 return kept.query
         with self._lock:
-            self._kept[question] = kept
-            if len(self._kept) > _MOST_PLANS:
-                self._kept.popitem(last=False)
+            plans = self._readers[reader]
+            plans[question] = kept
+            if len(plans) > _MOST_PLANS:
+                plans.popitem(last=False)
         return kept.query

@@ -50,13 +50,13 @@ class SelectStatement:
     Attributes:
         tree: with the values of parameters put in.
         text: what its spans point into.
-        parameters: name, or place from 1, and value of each parameter.
+        parameters: SQL of these values, in the order of their places in the text.
 
     """
 
     tree: exp.Select
     text: str
-    parameters: tuple[tuple[str, Scalar], ...] = ()
+    parameters: tuple[str, ...] = ()
 
 
 def read_statement(
@@ -70,9 +70,9 @@ def read_statement(
 
     """
     tree = parse_statement(text)
-    given: dict[str, Scalar] = {}
+    values: tuple[str, ...] = ()
     if parameters is not None or tree.find(exp.Placeholder, exp.Parameter):
-        given = _bind_parameters(tree, parameters, text)
+        values = _bind_parameters(tree, parameters, text)
     if isinstance(tree, Call):
         return _function_call(tree.this, text, DECLARATIONS + TABLE_FUNCTIONS)
     if isinstance(tree, exp.Subquery) and all(name == "this" for name, value in tree.args.items() if value):
@@ -89,7 +89,7 @@ def read_statement(
             return _function_call(relation.this, text, TABLE_FUNCTIONS)
         if not tree.expressions:
             raise ParseError("SELECT has no select list", span_of(tree, text))
-        return SelectStatement(tree, text, tuple(given.items()))
+        return SelectStatement(tree, text, values)
     if isinstance(tree, exp.SetOperation):
         refusal = Refusal(
             "clause",
@@ -112,8 +112,8 @@ def _is_bare_star(tree: exp.Select) -> bool:
 
 def _bind_parameters(
     tree: exp.Expr, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None, text: str
-) -> dict[str, Scalar]:
-    """Put the values of parameters in their places; returns them by name, or by place from 1."""
+) -> tuple[str, ...]:
+    """Put the values of parameters in their places; returns them as SQL, in this order."""
     placeholders = [node for node in tree.find_all(exp.Placeholder, exp.Parameter) if node is not tree]
     # walk order is not text order, and anonymous parameters are numbered by their place in the text
     placeholders.sort(key=lambda node: ((span := span_of(node, text)) and span.start) or 0)
@@ -129,16 +129,17 @@ def _bind_parameters(
     # .name of an anonymous one would be "?"
     anonymous = map(str, itertools.count(1))
     names = [node.text("this") or next(anonymous) for node in placeholders]
+    literals: list[exp.Expr] = []
     for name, node in zip(names, placeholders, strict=True):
         if name not in given:
             raise ParseError(f"no value was given for parameter {name!r}", span_of(node, text))
-        literal = _literal(given[name])
+        literals.append(literal := _literal(given[name]))
         literal.meta.update(node.meta)
         node.replace(literal)
     unused = given.keys() - set(names)
     if unused:
         raise ParseError(f"parameters without a place in the query: {', '.join(sorted(map(str, unused)))}")
-    return given
+    return tuple(map(to_sql, literals))
 
 
 def _literal(value: Scalar) -> exp.Expr:

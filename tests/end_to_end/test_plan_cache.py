@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import dpsql
@@ -46,10 +48,16 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
-def plan(session: dpsql.Session, text: str, reader: str = CURATOR, params: list[Scalar] | None = None) -> PrivateQuery:
+def plan(
+    session: dpsql.Session, text: str, reader: str = CURATOR, params: list[Scalar] | None = None, **options: object
+) -> PrivateQuery:
     statement = read_statement(text, params)
     assert isinstance(statement, SelectStatement)
-    return session._runner.plan(statement, {}, reader)[0]
+    return session._runner.plan(statement, options, reader)[0]
+
+
+def kept(session: dpsql.Session, reader: str = CURATOR) -> list[object]:
+    return list(session._runner._plans._readers[reader])
 
 
 def plan_afresh(session: dpsql.Session, text: str) -> PrivateQuery:
@@ -139,7 +147,43 @@ def test_what_is_wrong_is_said_each_time(session: dpsql.Session) -> None:
 def test_what_reads_the_clock_is_planned_each_time(session: dpsql.Session, condition: str) -> None:
     text = f"SELECT city, count(*) FROM visits WHERE {condition} GROUP BY city"
     assert plan(session, text) is not plan(session, text)
-    assert not session._runner._plans._kept
+    assert not kept(session)
+
+
+def test_places_of_public_keys_are_not_kept(session: dpsql.Session) -> None:
+    session.sql("CALL dp_domain('visits', 'day', keys := [0, 1, 2, 3])")
+    text = "SELECT day // 2 AS pair, count(*) FROM visits GROUP BY pair"
+    first = plan(session, text, buckets="day")
+    assert plan(session, text, buckets="day") == first
+    assert not kept(session)
+
+
+def test_what_can_no_longer_be_asked_is_refused_as_it_would_be_afresh(session: dpsql.Session) -> None:
+    plan(session, COUNT)
+    session.connection.execute("DROP TABLE cities")
+    refused = outcome(plan, session, COUNT)
+    assert refused == outcome(plan_afresh, session, COUNT)
+    assert "gone" in str(refused)
+
+
+def test_after_each_of_many_changes_every_plan_is_as_afresh(session: dpsql.Session) -> None:
+    texts = [
+        COUNT, SUM, JOIN, VIEW, "SELECT count(*) FROM visits", "SELECT city, median(cost) FROM visits GROUP BY city",
+        "SELECT city, cost > 3, count(*) FROM visits GROUP BY GROUPING SETS ((city), (2))",
+        "SELECT city, count(*) FROM visits WHERE city IN (SELECT city FROM cities) GROUP BY city",
+        "SELECT max(n) FROM (SELECT city, count(*) AS n FROM visits GROUP BY city)",
+        "SELECT patient % 3 AS third, count(*) FROM visits GROUP BY third",
+    ]  # fmt: skip
+    # what takes a table away comes last, whichever way
+    changes = sorted(CHANGES, key=lambda name: name == "a table's place")
+    for name in changes:
+        carry_out(session, CHANGES[name][1])
+        # one that has planned nothing yet
+        runner = StatementRunner(session._access, session._runner.engine)
+        for text in texts:
+            with mock.patch.object(session, "_runner", runner):
+                expected = outcome(plan, session, text)
+            assert outcome(plan, session, text) == expected
 
 
 def test_what_is_asked_of_another_time_is_planned_each_time(session: dpsql.Session) -> None:
@@ -154,7 +198,63 @@ def test_values_of_parameters_are_told_apart_by_their_types(session: dpsql.Sessi
     assert [plan(session, text, params=[value]) for value in values] == plans
     for first, second in pairwise(plans):
         assert first is not second
-    assert len(session._runner._plans._kept) == len(values)
+    assert len(kept(session)) == len(values)
+
+
+class Disguised(str):
+    """A text that looks like any other of its kind."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'Lund'"
+
+
+class Zone(dt.tzinfo):
+    """A time zone that does not say how far it is from UTC."""
+
+    def __init__(self, hours: int) -> None:
+        self._hours = hours
+
+    def utcoffset(self, _: dt.datetime | None) -> dt.timedelta:
+        return dt.timedelta(hours=self._hours)
+
+    def dst(self, _: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, _: dt.datetime | None) -> None:
+        return None
+
+    def __repr__(self) -> str:
+        return "Zone()"
+
+
+@pytest.mark.parametrize(
+    ("condition", "values"),
+    [
+        ("city < ?", [Disguised("Lund"), Disguised("Malmö")]),
+        ("TIMESTAMPTZ '2020-01-01' < ?", [dt.datetime(2020, 1, 1, tzinfo=Zone(hours)) for hours in (1, 5)]),
+    ],
+)
+def test_parameters_are_what_they_become_in_sql(session: dpsql.Session, condition: str, values: list[Scalar]) -> None:
+    text = f"SELECT city, count(*) FROM visits WHERE {condition} GROUP BY city"
+    first, second = (plan(session, text, params=[value]) for value in values)
+    assert first != second
+
+
+def test_options_are_told_apart_by_their_types(session: dpsql.Session) -> None:
+    first = plan(session, COUNT, rho=1)
+    assert plan(session, COUNT, rho=1.0) is not first
+    assert plan(session, COUNT, rho=1) is first
+    for refused in (True, "1", 10**5000, Disguised("Lund")):
+        with pytest.raises(dpsql.DpsqlError):
+            plan(session, COUNT, rho=refused)
+    # of other types nothing is kept: what is equal to them need not be the same
+    assert plan(session, COUNT, rho=np.float64(1.0)) == first
+    assert plan(session, COUNT, rho_window=[0.1, 1.0], rho=0.1) is not plan(
+        session, COUNT, rho_window=[0.1, 1.0], rho=0.1
+    )
+    assert len(kept(session)) == 2
 
 
 def test_readers_do_not_share_plans(session: dpsql.Session) -> None:
@@ -173,7 +273,7 @@ def test_few_plans_of_short_texts_are_kept(session: dpsql.Session, monkeypatch: 
     texts = [COUNT.replace("count(*)", f"count(*) AS n{number}") for number in range(3)]
     first, *others = [plan(session, text) for text in texts]
     assert [plan(session, text) for text in texts[1:]] == others
-    assert len(session._runner._plans._kept) == 2
+    assert len(kept(session)) == 2
     assert plan(session, texts[0]) is not first
     long = f"{COUNT} -- {'x' * 4_000}"
     assert plan(session, long) is not plan(session, long)
