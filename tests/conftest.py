@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dpsql.frontends.frames import privacy_unit
 from dpsql.session import ProcessState
 
-# how long an example takes is a fact about the machine
-settings.register_profile("dpsql", deadline=None)
+# how long an example takes is a fact about the machine, and so is how long it takes to think of one
+settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dpsql")
 
 

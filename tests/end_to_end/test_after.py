@@ -73,4 +73,6 @@ def test_what_takes_long_is_stopped_and_others_go_on(session: dpsql.Session, mon
     )
     with pytest.raises(ReleaseError, match="took more than"):
         session.sql(cube)
+    # a busy machine may take its time over what takes no time
+    monkeypatch.undo()
     assert len(session.sql(f"SELECT n FROM {ANSWER}").fetchall()) == 5

@@ -20,6 +20,8 @@ import pytest
 
 import dpsql
 from dpsql.frontends.cli import main
+from dpsql.session import runner
+from tests.deterministic_entropy import SeededEntropy
 
 RARE = "canary-of-one-patient"
 COUNTS = "SELECT city, count(DISTINCT patient) AS patients FROM visits GROUP BY city ORDER BY city"
@@ -395,6 +397,8 @@ def test_help_and_version(command: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fits the screen, leaves nothing, asks again for free, and shows both refusals."""
     monkeypatch.chdir(tmp_path)
+    # a noisy number may be the true one by chance
+    monkeypatch.setattr(runner, "SystemEntropy", lambda: SeededEntropy(1))
     opened: list[str] = []
 
     def open_in_browser(address: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -310,12 +309,15 @@ def test_progress_is_the_curators_and_ends_with_the_reading(session: dpsql.Sessi
 
     looking = threading.Thread(target=look)
     looking.start()
-    began = time.monotonic()
-    session.sql("SELECT ward, count(DISTINCT patient) FROM stays GROUP BY ward", rho=0.001, delta=1e-9)
-    took = time.monotonic() - began
+    # a machine may be too fast, or too busy with something else, for a look at the right time
+    for ward in range(20):
+        text = f"SELECT ward, count(DISTINCT patient) FROM stays WHERE ward <> {ward} GROUP BY ward"
+        session.sql(text, rho=0.001, delta=1e-9)
+        if seen:
+            break
     done.set()
     looking.join()
-    assert seen, f"nothing was seen in {took:.2f} s"
+    assert seen, "nothing was seen in 20 questions"
     assert all(0 <= share <= 1 for share in seen)
     assert session.progress() is None
     assert not hasattr(session.as_analyst("ana"), "progress")

@@ -22,6 +22,7 @@ from dpsql.model.identity import query_hash
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Point
+from tests.noise_sources import seeded_noise
 
 PROTECT = (
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
@@ -37,6 +38,8 @@ def open_session(path: str | Path = ":memory:") -> dpsql.Session:
         "(u % 90)::DOUBLE AS cost, DATE '2026-01-01' + (u % 3)::INTEGER AS day FROM range(1200) t(u)"
     )
     declare(session)
+    # numbers are compared with exact ones and with one another
+    session._runner.noise_source = seeded_noise(6)
     return session
 
 

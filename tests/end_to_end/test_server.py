@@ -30,7 +30,7 @@ from dpsql.errors import RemoteError
 from dpsql.frontends.server.application import Described, Metrics
 from dpsql.frontends.server.messages import OF_AN_ANSWER
 from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
-from dpsql.frontends.server.settings import Certificate, Urls
+from dpsql.frontends.server.settings import Certificate, Settings, Urls
 from dpsql.remote.wire import ARROW, PARQUET
 from tests.serving import QUICK, Seen, ask, door, in_background, request, token_of
 
@@ -55,18 +55,22 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
-SETTINGS = dataclasses.replace(
-    QUICK, ask_by_get=True, waiting=3, body_bytes=4000, statement_length=1000, body_seconds=0.3
-)
+SETTINGS = dataclasses.replace(QUICK, ask_by_get=True, waiting=3, body_bytes=4000, statement_length=1000)
+
+
+@contextlib.contextmanager
+def served(session: dpsql.Session, settings: Settings) -> Iterator[Urls]:
+    """A server; whatever a test does to it, no status is seen that the description lacks."""
+    with in_background(session, door("ana", "bob", "eve"), door("curator"), settings) as urls:
+        yield urls
+        text = request(urls.curator or "", "GET", "/metrics", name="curator").body.decode()
+        assert seen_statuses(text) <= described_statuses(urls)
 
 
 @pytest.fixture
 def urls(session: dpsql.Session) -> Iterator[Urls]:
-    """A server; whatever a test does to it, no status is seen that the description lacks."""
-    with in_background(session, door("ana", "bob", "eve"), door("curator"), SETTINGS) as urls:
+    with served(session, SETTINGS) as urls:
         yield urls
-        text = request(urls.curator or "", "GET", "/metrics", name="curator").body.decode()
-        assert seen_statuses(text) <= described_statuses(urls)
 
 
 def seen_statuses(metrics: str) -> set[tuple[str, str, int]]:
@@ -382,14 +386,15 @@ def test_what_is_no_question_is_refused_and_charges_nothing(session: dpsql.Sessi
     assert len(session.sql("FROM dp_releases()")) == 0
 
 
-def test_a_question_that_does_not_arrive_is_not_waited_for(urls: Urls) -> None:
-    parts = urlsplit(urls.analysts)
-    with socket.create_connection((parts.hostname, parts.port or 0), timeout=20) as connection:
-        connection.sendall(
-            f"POST /v1/queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token_of('ana')}\r\n"
-            "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
-        )
-        assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+def test_a_question_that_does_not_arrive_is_not_waited_for(session: dpsql.Session) -> None:
+    with served(session, dataclasses.replace(SETTINGS, body_seconds=1.0)) as urls:
+        parts = urlsplit(urls.analysts)
+        with socket.create_connection((parts.hostname, parts.port or 0), timeout=20) as connection:
+            connection.sendall(
+                f"POST /v1/queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token_of('ana')}\r\n"
+                "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
+            )
+            assert connection.recv(1000).startswith(b"HTTP/1.1 408")
 
 
 @pytest.mark.parametrize(
