@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dpsql.frontends.frames import privacy_unit
-from dpsql.session import ProcessState
+from dpsql.session import ProcessState, plan_cache
 
 # how long an example takes is a fact about the machine, and so is how long it takes to think of one
 settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,3 +17,9 @@ settings.load_profile("dpsql")
 def _process_state() -> None:
     """Each file has a ledger of this process of its own, whichever files ran before it in one worker."""
     privacy_unit._PROCESS_STATE = ProcessState()
+
+
+@pytest.fixture
+def plans_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan is kept, so that a fault which is planted in planning meets every text, and none meets the next test."""
+    monkeypatch.setattr(plan_cache, "_LONGEST_QUESTION", -1)

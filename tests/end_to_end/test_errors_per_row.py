@@ -22,6 +22,9 @@ from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_bounding
 
+# faults are planted in planning, in databases that the tests of this file share
+pytestmark = pytest.mark.usefixtures("plans_each_time")
+
 TABLES = """
 CREATE TABLE t AS SELECT i AS pid, (1 + i % 4)::INTEGER AS n, (12 + i % 3)::VARCHAR AS s, 1.5::DOUBLE + i AS d,
     i::HUGEINT AS big, DATE '2026-01-01' + (i % 5)::INTEGER AS day, 1::TINYINT AS small FROM range(20) r(i);

@@ -22,6 +22,9 @@ from tests.one_person import PERSONS, Measured, Side, Size, opened
 from tests.unit.server.test_moments import ANSWER, Ending, Server
 from tests.unit.server.virtual_time import run_virtually
 
+# faults are planted in planning, in databases that the tests of this file share
+pytestmark = pytest.mark.usefixtures("plans_each_time")
+
 SMALL = Size(rows=1_000, units=200, of_the_person=200)
 CROWDED = Size(rows=1_000, units=200, of_the_person=400)
 """64 million rows of the person in a chain of three tables: some ten times what counts as slow, on any machine."""

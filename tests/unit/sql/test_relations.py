@@ -39,6 +39,9 @@ from tests.frames import with_bounding
 from tests.unit.sql.random_relations import Query, Value, Writer, database, mutated
 from tests.unit.sql.relation_worlds import Exact, Planned, World, as_value, fetched
 
+# faults are planted in planning, in databases that the tests of this file share
+pytestmark = pytest.mark.usefixtures("plans_each_time")
+
 SALT = bytes(range(16))
 _EXAMPLES = 15
 _SHORT = settings(

@@ -24,6 +24,9 @@ from dpsql.sql.source.row_cut import MOST_JOINED, most_rows
 from dpsql.sql.source.row_growth import with_derived
 from dpsql.sql.statements import SelectStatement, read_statement
 
+# faults are planted in planning, in databases that the tests of this file share
+pytestmark = pytest.mark.usefixtures("plans_each_time")
+
 SECRET = bytes(range(16))
 MANY = 1_000
 TABLES = """
