@@ -13,8 +13,8 @@ from dpsql.model.frame import PRESENCE, Frame, Key, PublicKeys, Statistic
 from dpsql.model.private_query import NO_BOUNDS, AutoBounds
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.operations.dialect import to_sql
-from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError
-from dpsql.plan.aggregates.registry import read_aggregate
+from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError, read_aggregate
+from dpsql.plan.aggregates.registry import BY_NAME
 from dpsql.plan.aggregates.running_totals import read_total
 from dpsql.plan.features.auto import asked_frame
 from dpsql.sql.clauses import is_interval_call
@@ -38,7 +38,7 @@ def read_aggregates(
             if isinstance(node, exp.Window):
                 aggregates[text] = read_total(source, node, keys, public, aggregates.values())
             else:
-                aggregates[text] = read_aggregate(source, node)
+                aggregates[text] = read_aggregate(node, BY_NAME, source)
     if resolved.having is not None:
         refuse_combinations(
             {"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, source.refusals

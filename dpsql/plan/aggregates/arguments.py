@@ -219,8 +219,8 @@ def sum_of(call: Call, statistic: Statistic, output: str) -> Aggregate:
     return Aggregate(Estimate(call.name, Sum(Linear(statistic, statistic.centre)), output), call.weight)
 
 
-def read_call(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateSource) -> Call:
-    """One call with all arguments checked.
+def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateSource) -> Aggregate:
+    """The aggregate that a call asks for, whose arguments are all checked before its own function reads them.
 
     Args:
         node: the call, with its FILTER.
@@ -251,14 +251,14 @@ def read_call(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: Aggreg
         low, high = call.bounds.per_group
         together = min(low, source.groups * low), max(high, source.groups * high)
         call = replace(call, bounds=call.bounds.with_pair("per_group", together))
-    values = kinds[call.function].values
-    if values in TYPE_HINTS:
+    kind = kinds[call.function]
+    if kind.values in TYPE_HINTS:
         value_type = source.type_of(call.value)
-        if not (is_number(value_type) if values == "numbers" else value_type == "BOOLEAN"):
-            message = f"{call.function} takes {values}, not {type_name(value_type)}."
-            source.refuse("value_type", node, message, TYPE_HINTS[values].format(call.function))
+        if not (is_number(value_type) if kind.values == "numbers" else value_type == "BOOLEAN"):
+            message = f"{call.function} takes {kind.values}, not {type_name(value_type)}."
+            source.refuse("value_type", node, message, TYPE_HINTS[kind.values].format(call.function))
         call = replace(call, value_type=value_type)
-    return call
+    return kind.read(source, call)
 
 
 def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateSource) -> Call:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlglot import exp
-
-from dpsql.plan.aggregates.arguments import Aggregate, AggregateKind, AggregateSource, read_call
+from dpsql.plan.aggregates.arguments import AggregateKind
 from dpsql.plan.aggregates.counts import read_any_unit, read_count, read_count_if
 from dpsql.plan.aggregates.sums import read_average, read_quantile, read_spread, read_sum
 
@@ -58,14 +56,3 @@ AGGREGATES = (
 )  # fmt: skip
 
 BY_NAME: Mapping[str, AggregateKind] = {name: kind for kind in AGGREGATES for name in kind.names}
-
-
-def read_aggregate(source: AggregateSource, node: exp.Expr) -> Aggregate:
-    """The aggregate that a call asks for.
-
-    Raises:
-        RefusedCallError: there is none; why is noted.
-
-    """
-    call = read_call(node, BY_NAME, source)
-    return BY_NAME[call.function].read(source, call)

@@ -16,8 +16,8 @@ from dpsql.model.estimates import RunningSum, RunningTotal, Sum
 from dpsql.model.frame import Key, Ordering, PublicKeys
 from dpsql.model.refusals import Known, refuse_combinations
 from dpsql.operations.dialect import to_sql, unquoted
-from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError
-from dpsql.plan.aggregates.registry import read_aggregate
+from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError, read_aggregate
+from dpsql.plan.aggregates.registry import BY_NAME
 
 LONGEST_SEQUENCE = 4096
 """Most values of the key along which totals run."""
@@ -39,7 +39,7 @@ def read_total(
         RefusedCallError: there is none; why is noted.
 
     """
-    aggregate = read_aggregate(source, node.this.this)
+    aggregate = read_aggregate(node.this.this, BY_NAME, source)
     if not isinstance(aggregate.estimate.value, Sum):
         _refuse_beside("averages, spreads or quantiles", node, source)
     if not public:
