@@ -21,7 +21,6 @@ from dpsql.state.policy import (
     delta_units_up,
     rho_from_nano,
     rho_nano_down,
-    rho_nano_up,
 )
 from dpsql.state.records import (
     Additions,
@@ -76,5 +75,4 @@ __all__ = [
     "require",
     "rho_from_nano",
     "rho_nano_down",
-    "rho_nano_up",
 ]

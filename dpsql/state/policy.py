@@ -24,7 +24,7 @@ MAX_RHO_NANO = 2**63 - 1
 def _units(amount: float | Decimal, noun: str, per_one: int, most: int, error: type[DpsqlError]) -> Fraction:
     """Count an amount in units, by the shortest decimal that names it: 0.3 is three tenths, not the float beside it.
 
-    A budget of 0.3 (rounded down) then pays for a query at 0.3 (rounded up).
+    A budget of 0.3 then pays for a query at 0.3.
     """
     decimal = amount if isinstance(amount, Decimal) else Decimal(repr(float(amount)))
     if not decimal.is_finite() or decimal < 0:
@@ -35,17 +35,12 @@ def _units(amount: float | Decimal, noun: str, per_one: int, most: int, error: t
     return units
 
 
-def rho_nano_up(rho: float | Decimal) -> int:
-    """Return the price of ``rho`` in nano-rho, rounded up.
-
-    >>> rho_nano_up(0.3), rho_nano_up(1e-12)
-    (300000000, 1)
-    """
-    return math.ceil(_units(rho, "rho", NANO_PER_RHO, MAX_RHO_NANO, CalibrationError))
-
-
 def rho_nano_down(rho: float | Decimal) -> int:
-    """Return the budget ``rho`` in nano-rho, rounded down."""
+    """Return the budget ``rho`` in nano-rho, rounded down.
+
+    >>> rho_nano_down(0.3), rho_nano_down(1e-12)
+    (300000000, 0)
+    """
     return math.floor(_units(rho, "rho", NANO_PER_RHO, MAX_RHO_NANO, PolicyError))
 
 
