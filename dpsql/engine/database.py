@@ -237,16 +237,16 @@ def run_empty(cursor: Cursor, queries: Sequence[str]) -> None:
     """
     cursor.rows("BEGIN TRANSACTION")
     try:
-        plain, computed = _places(cursor, queries)
-        copies = {place: f"temp.main.dpsql_empty_{i}" for i, place in enumerate((*plain, *computed))}
-        for place in plain:
-            cursor.rows(f"CREATE TEMP TABLE {copies[place]} AS SELECT * FROM {place} LIMIT 0")
-        for place in computed:
-            described = cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {place})")
-            columns = ", ".join(f"{quote(str(name))} {kind}" for name, kind in described)
-            cursor.rows(f"CREATE TEMP TABLE {copies[place]} ({columns})")
-        for sql in queries:
+        places = _places(cursor, queries)
+        copies = {place: f"temp.main.dpsql_empty_{i}" for i, place in enumerate(places)}
+        for place, computed in places.items():
+            content = f"AS SELECT * FROM {place} LIMIT 0"
             if computed:
+                described = cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {place})")
+                content = f"({', '.join(f'{quote(str(name))} {kind}' for name, kind in described)})"
+            cursor.rows(f"CREATE TEMP TABLE {copies[place]} {content}")
+        for sql in queries:
+            if any(places.values()):
                 # without the collations of what is computed; the binder, which knows of no row, has them
                 cursor.rows(f"DESCRIBE {sql}")
             cursor.rows(_TOKEN.sub(lambda token: copies.get(token[0], token[0]), sql))
@@ -254,16 +254,15 @@ def run_empty(cursor: Cursor, queries: Sequence[str]) -> None:
         cursor.rows("ROLLBACK")
 
 
-def _places(cursor: Cursor, queries: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of the tables that queries read, and of the views and of tables with columns that are computed.
+def _places(cursor: Cursor, queries: Sequence[str]) -> dict[str, bool]:
+    """Names of the tables and views that queries read, by name, and whether columns of them are computed.
 
     CREATE TABLE AS takes types and collations of a table over, and its LIMIT leaves nothing to compute. What a view
     computes may be folded by the rows below it before the LIMIT is seen: of that, only names and types are asked.
     """
     found = [place for sql in queries for place in map(_PLACE.fullmatch, _TOKEN.findall(sql)) if place]
     named = {place[0]: place[1][1:-1].replace('""', '"') for place in found}
-    plain: list[str] = []
-    computed: list[str] = []
+    computed: dict[str, bool] = {}
     # views are listed only where a name is no table's
     for kind in ("table", "view"):
         if named:
@@ -274,5 +273,5 @@ def _places(cursor: Cursor, queries: Sequence[str]) -> tuple[list[str], list[str
             for *parts, is_computed in rows:
                 place = ".".join(map(quote, parts))
                 if named.pop(place, None) is not None:
-                    (computed if is_computed or kind == "view" else plain).append(place)
-    return sorted(plain), sorted(computed)
+                    computed[place] = is_computed or kind == "view"
+    return dict(sorted(computed.items()))

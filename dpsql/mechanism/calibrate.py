@@ -114,7 +114,9 @@ def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
     if histogram.hides and query.frame.window:
         return _in_window(histogram, levels, query.frame.window, auto_nano)
     tau = _threshold(histogram, levels, rho, delta) if histogram.hides else None
-    return _guaranteed(histogram, levels, tau, delta, auto_nano)
+    epsilon, total_delta = guarantee(histogram, levels, tau, delta, auto_nano)
+    shown = histogram.threshold_delta(levels[0].sigma, tau)
+    return Calibration(histogram, levels, Cut(tau, shown), epsilon, total_delta, auto_nano)
 
 
 def cut_at(query: FrameQuery, histogram: Histogram, level: Level) -> Cut:
@@ -159,7 +161,7 @@ def _part_for_auto(total_nano: int) -> int:
 
 
 def guarantee(
-    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int = 0
+    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int
 ) -> tuple[float, float]:
     """(epsilon, delta) of one release of these levels together, by the exact joint analysis, both rounded up.
 
@@ -326,7 +328,7 @@ def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calib
         tau = histogram.threshold(shown, levels[0].sigma)
     if sum(level.rho_nano for level in levels) + auto_nano > rho * NANO:
         # what it chooses by is of a higher level than this query leaves for it
-        return _guaranteed(histogram, levels, tau, delta, auto_nano)
+        epsilon, delta = guarantee(histogram, levels, tau, delta, auto_nano)
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, delta, auto_nano)
 
@@ -355,11 +357,3 @@ def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large
             f"costs more delta; ask for less {name}"
         )
     return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
-
-
-def _guaranteed(
-    histogram: Histogram, levels: tuple[Level, ...], tau: float | None, delta: float, auto_nano: int = 0
-) -> Calibration:
-    epsilon, total_delta = guarantee(histogram, levels, tau, delta, auto_nano)
-    shown = histogram.threshold_delta(levels[0].sigma, tau)
-    return Calibration(histogram, levels, Cut(tau, shown), epsilon, total_delta, auto_nano)

@@ -36,7 +36,7 @@ from dpsql.session.declarations.tables import (
     declare_unit,
 )
 from dpsql.sql.statements import FunctionCall
-from dpsql.state import NANO_PER_RHO, ClearedAnalyst
+from dpsql.state import NANO_PER_RHO, ClearedAnalyst, checked
 
 __all__ = ["ARGUMENTS", "BUDGET", "TABLE_RULES", "StateAccess", "budgeted", "declare", "split_name"]
 
@@ -58,7 +58,7 @@ def _declare_analyst(arguments: Arguments, access: StateAccess, _engine: Engine)
     before = access.read().policy().analyst(name)
     if not before and arguments.removes("rho_limit"):
         raise PolicyError("rho_limit takes a number; leave it out for any level")
-    analyst = ClearedAnalyst(before.name if before else name, rho_nano(limit))
+    analyst = checked(ClearedAnalyst(before.name if before else name, rho_nano(limit)))
     if before and not arguments.names_any("rho_limit"):
         analyst = before
     require_no_looser(f"people from analyst {analyst.name}", looser(before, analyst), replace=arguments.flag("replace"))

@@ -23,7 +23,7 @@ from dpsql.session.explain import explain_table
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import LazyState, logger
 from dpsql.sql.statements import FunctionCall, SelectStatement, read_statement
-from dpsql.state import Domain, Policy, ProtectedTable, State
+from dpsql.state import Domain, Policy, ProtectedTable, State, checked
 
 RememberedColumn = tuple[str, str, bool]
 """Name and type of a column of a declared table, and whether it may hold NULL."""
@@ -120,11 +120,13 @@ class FrameTerms:
         """The policy with these terms in place of its own."""
         said: dict[str, Any] = {"version": self.version, "max_rows_per_group": self.max_rows_per_group}
         rules = {name: value for name, value in said.items() if value is not None}
-        tables = tuple(dataclasses.replace(one, **rules) if one.table == self.table else one for one in policy.tables)
+        tables = tuple(
+            checked(dataclasses.replace(one, **rules)) if one.table == self.table else one for one in policy.tables
+        )
         listed = {column for column, _ in self.public_keys}
         kept = tuple(one for one in policy.domains if one.table != self.table or one.column not in listed)
         bounds = {one.column: one.bounds for one in policy.domains if one.table == self.table}
-        own = (Domain(self.table, column, bounds.get(column), literals) for column, literals in self.public_keys)
+        own = (checked(Domain(self.table, column, bounds.get(column), keys)) for column, keys in self.public_keys)
         return dataclasses.replace(policy, tables=tables, domains=(*kept, *own))
 
 

@@ -19,10 +19,8 @@ from dpsql.state.policy import (
     delta_from_units,
     delta_units_down,
     delta_units_up,
-    require,
     rho_from_nano,
     rho_nano_down,
-    rho_nano_up,
 )
 from dpsql.state.records import (
     Additions,
@@ -36,6 +34,7 @@ from dpsql.state.records import (
     TableMark,
     Threshold,
 )  # fmt: skip
+from dpsql.state.rules import checked, require
 from dpsql.state.side_table import SideTable
 from dpsql.state.state import State
 
@@ -69,11 +68,11 @@ __all__ = [
     "TableVersion",
     "Threshold",
     "Unit",
+    "checked",
     "delta_from_units",
     "delta_units_down",
     "delta_units_up",
     "require",
     "rho_from_nano",
     "rho_nano_down",
-    "rho_nano_up",
 ]

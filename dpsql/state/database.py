@@ -143,7 +143,7 @@ class Database:
 
     @contextmanager
     def _lent_connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection of this process that serves nobody else meanwhile; a transaction left open in it is undone."""
+        """A connection of this process that serves nobody else meanwhile; its transaction ends with the block."""
         if self._pool.process_id != os.getpid():
             if self.path is None:
                 raise StateError("a state in memory cannot be used after a fork: its budget would be there twice")
@@ -164,18 +164,16 @@ class Database:
                 with pool.lock:
                     pool.opened.append(connection)
             try:
-                yield connection
+                # commits, or undoes what an exception left open
+                with connection:
+                    yield connection
             finally:
-                try:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                finally:
-                    with pool.lock:
-                        if self._closed or connection.in_transaction:
-                            pool.opened.remove(connection)
-                            connection.close()
-                        else:
-                            pool.idle.append(connection)
+                with pool.lock:
+                    if self._closed or connection.in_transaction:
+                        pool.opened.remove(connection)
+                        connection.close()
+                    else:
+                        pool.idle.append(connection)
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -189,7 +187,6 @@ class Database:
                         "another process upgraded it; start again with that version of dpsql"
                     )
                 yield connection
-                connection.execute("COMMIT")
         except sqlite3.Error as error:
             # SQLite's texts name tables and columns, never values
             raise StateError(f"{self._place}: {error}") from error

@@ -1,4 +1,4 @@
-"""What the curator declares, as frozen values, and the integers in which it is counted.
+"""What the curator declares, as frozen values, and the integers in which it is counted; `rules` says what it may be.
 
 rho is counted in nano-rho (1e-9), delta in multiples of 2**-100 (``delta_units``). Sums of floats drift, sums
 of integers do not: a budget can be used to its last unit, and never beyond it.
@@ -19,16 +19,12 @@ NANO_PER_RHO = 10**9
 DELTA_UNITS_PER_ONE = 2**100
 # What a signed 64-bit column of the state file holds.
 MAX_RHO_NANO = 2**63 - 1
-# What thresholds are computed for, and what keeps the sums of a billion units within 64 bits.
-MAX_GROUPS = 100_000
-MAX_ROWS_PER_GROUP = 10**9
-MAX_MIN_UNITS = 10**12
 
 
 def _units(amount: float | Decimal, noun: str, per_one: int, most: int, error: type[DpsqlError]) -> Fraction:
     """Count an amount in units, by the shortest decimal that names it: 0.3 is three tenths, not the float beside it.
 
-    A budget of 0.3 (rounded down) then pays for a query at 0.3 (rounded up).
+    A budget of 0.3 then pays for a query at 0.3.
     """
     decimal = amount if isinstance(amount, Decimal) else Decimal(repr(float(amount)))
     if not decimal.is_finite() or decimal < 0:
@@ -39,17 +35,12 @@ def _units(amount: float | Decimal, noun: str, per_one: int, most: int, error: t
     return units
 
 
-def rho_nano_up(rho: float | Decimal) -> int:
-    """Return the price of ``rho`` in nano-rho, rounded up.
-
-    >>> rho_nano_up(0.3), rho_nano_up(1e-12)
-    (300000000, 1)
-    """
-    return math.ceil(_units(rho, "rho", NANO_PER_RHO, MAX_RHO_NANO, CalibrationError))
-
-
 def rho_nano_down(rho: float | Decimal) -> int:
-    """Return the budget ``rho`` in nano-rho, rounded down."""
+    """Return the budget ``rho`` in nano-rho, rounded down.
+
+    >>> rho_nano_down(0.3), rho_nano_down(1e-12)
+    (300000000, 0)
+    """
     return math.floor(_units(rho, "rho", NANO_PER_RHO, MAX_RHO_NANO, PolicyError))
 
 
@@ -86,25 +77,6 @@ def _folded(name: str) -> str:
     return name.strip().translate(_ASCII_LOWER)
 
 
-def require(*rules: tuple[bool, str]) -> None:
-    """Refuse what breaks a rule, with the message of the first one that it breaks.
-
-    Args:
-        rules: whether each holds, and what to say where it does not.
-
-    Raises:
-        PolicyError: one does not hold.
-
-    """
-    for holds, message in rules:
-        if not holds:
-            raise PolicyError(message)
-
-
-def _is_count(value: object, *, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A privacy unit and its budget.
@@ -121,23 +93,6 @@ class Unit:
     rho_budget: int
     delta_threshold: int
     delta_conversion: float
-
-    def __post_init__(self) -> None:
-        require(
-            (bool(self.name), "a privacy unit needs a name"),
-            (
-                _is_count(self.rho_budget, least=1, most=MAX_RHO_NANO),
-                f"the rho budget of unit {self.name!r} must be at least one nano-rho",
-            ),
-            (
-                _is_count(self.delta_threshold, least=0, most=DELTA_UNITS_PER_ONE - 1),
-                f"the threshold delta of unit {self.name!r} must be in [0, 1)",
-            ),
-            (
-                0.0 < self.delta_conversion < 1.0,
-                f"the conversion delta of unit {self.name!r} must be between 0 and 1",
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,54 +131,6 @@ class ProtectedTable:
     version: str = ""
     separate_people: bool = False
 
-    def __post_init__(self) -> None:
-        counts = (
-            ("max_groups", self.max_groups, MAX_GROUPS),
-            ("max_rows_per_group", self.max_rows_per_group, MAX_ROWS_PER_GROUP),
-            ("default rho in nano-rho", self.default_rho, MAX_RHO_NANO),
-            ("min_units", self.min_units, MAX_MIN_UNITS),
-            ("the rho ceiling in nano-rho", self.rho_ceiling, MAX_RHO_NANO),
-        )
-        require(
-            (bool(self.table and self.unit and self.privacy_unit_column), "a protected table needs names"),
-            *(
-                (
-                    value is None or _is_count(value, least=1, most=most),
-                    f"{noun} of table {self.table!r} must be a whole number from 1 to {most}",
-                )
-                for noun, value, most in counts
-            ),
-            (
-                self.default_rho is None or self.default_epsilon is None,
-                f"table {self.table!r} takes a default rho or a default epsilon, not both",
-            ),
-            (
-                self.default_epsilon is None or 0.0 < self.default_epsilon < math.inf,
-                f"the default epsilon of table {self.table!r} must be positive and finite",
-            ),
-            (
-                self.default_delta is None or 0.0 < self.default_delta < 1.0,
-                f"the default delta of table {self.table!r} must be between 0 and 1",
-            ),
-        )
-        if self.rho_window is not None:
-            low, high = self.rho_window
-            require(
-                (
-                    _is_count(low, least=1, most=MAX_RHO_NANO) and _is_count(high, least=low + 1, most=MAX_RHO_NANO),
-                    f"the rho window of table {self.table!r} needs a lower level and a higher one",
-                ),
-                (
-                    self.default_epsilon is None,
-                    f"a window is a range of rho: table {self.table!r} takes a default rho with it, not a default "
-                    "epsilon",
-                ),
-                (
-                    self.rho_ceiling in (None, high),
-                    f"the rho ceiling of table {self.table!r} must be the upper end of its window",
-                ),
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -242,15 +149,6 @@ class Link:
     parent: str
     parent_columns: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        require(
-            (
-                0 < len(self.columns) == len(self.parent_columns),
-                f"a link of table {self.table!r} needs as many columns as the key of {self.parent!r}",
-            ),
-            (self.table != self.parent, f"table {self.table!r} cannot be its own parent"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ClearedAnalyst:
@@ -258,15 +156,6 @@ class ClearedAnalyst:
 
     name: str
     rho_limit: int | None
-
-    def __post_init__(self) -> None:
-        require(
-            (bool(self.name), "an analyst needs a name"),
-            (
-                self.rho_limit is None or _is_count(self.rho_limit, least=1, most=MAX_RHO_NANO),
-                f"the rho limit of analyst {self.name!r} must be at least one nano-rho",
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,48 +188,16 @@ class PublicTable:
     version: str = ""
     decision: str | None = None
 
-    def __post_init__(self) -> None:
-        require((bool(self.table), "a public table needs a name"))
-
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is publicly known of a column: its bounds, its keys, or the public column that lists them.
-
-    Equal bounds are refused: a range without width has sensitivity zero, and no release goes without noise.
-    """
+    """What is publicly known of a column: its bounds, its keys, or the public column that lists them."""
 
     table: str
     column: str
     bounds: tuple[float, float] | None = None
     keys: tuple[str, ...] | None = None
     keys_from: tuple[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        place = f"{self.table!r}.{self.column!r}"
-        require(
-            (bool(self.table and self.column), "a domain needs a table and a column"),
-            (
-                any(known is not None for known in (self.bounds, self.keys, self.keys_from)),
-                f"the domain of {place} declares neither bounds nor keys",
-            ),
-        )
-        if self.bounds is not None:
-            low, high = self.bounds
-            require(
-                (
-                    low < high and math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low),
-                    f"the bounds of {place} must be finite, with the lower one below the upper one",
-                )
-            )
-        if self.keys is not None:
-            require(
-                (self.keys_from is None, f"the keys of {place} come from a list or a table, not from both"),
-                (bool(self.keys), f"the list of keys of {place} is empty"),
-                (len(set(self.keys)) == len(self.keys), f"the list of keys of {place} repeats a key"),
-            )
-        if self.keys_from is not None:
-            require((all(self.keys_from), f"the keys of {place} need a table and a column"))
 
 
 @dataclass(frozen=True, slots=True)

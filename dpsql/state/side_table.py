@@ -330,17 +330,14 @@ class SideTable:
                     raise ReleaseError("a snapshot must have one value for each key of its frame")
                 row = {"frame_hash": frame_hash, "value_count": key_count, "floor": snapshot.floor}
                 insert_row(connection, "snapshot", {**row, "exact_values": exact_blob})
-            if points or additions.thresholds or additions.charge_ids:
-                tops = _tops(connection, points)
-                for point, blob in zip(points, blobs, strict=True):
-                    if len(point.values) != key_count * point.cells:
-                        raise ReleaseError(
-                            "a point must have one value for each key of its frame, and each of its cells"
-                        )
-                    _insert_point(connection, point, blob)
-                for threshold in additions.thresholds:
-                    _set_threshold(connection, threshold)
-                _settle(connection, unit, additions, tops)
+            tops = _tops(connection, points)
+            for point, blob in zip(points, blobs, strict=True):
+                if len(point.values) != key_count * point.cells:
+                    raise ReleaseError("a point must have one value for each key of its frame, and each of its cells")
+                _insert_point(connection, point, blob)
+            for threshold in additions.thresholds:
+                _set_threshold(connection, threshold)
+            _settle(connection, unit, additions, tops)
             record_release(connection, additions)
         for point in points:
             place = (point.statistic_hash, point.rho_nano, point.release_rho_nano)

@@ -27,9 +27,8 @@ from dpsql.state.policy import (
     TableVersion,
     Unit,
 )
+from dpsql.state.rules import Declaration, checked
 from dpsql.state.side_table import SideTable
-
-Declaration = Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link
 
 
 def _domain(low: float | None, high: float, from_table: str | None, from_column: str, **row: Any) -> Domain:
@@ -107,6 +106,7 @@ def _record(connection: sqlite3.Connection, declaration: Declaration, **more: bo
 
 
 def _declare(connection: sqlite3.Connection, table: str, row: Mapping[str, object], declaration: Declaration) -> None:
+    checked(declaration)
     _write_row(connection, table, row)
     _record(connection, declaration)
 

@@ -44,6 +44,7 @@ from dpsql.state import (
     ProtectedTable,
     PublicTable,
     Unit,
+    checked,
     delta_from_units,
     delta_units_down,
     require,
@@ -79,7 +80,7 @@ def budgeted(name: str, epsilon: float | None, delta: float | None) -> Unit:
     """
     if not (epsilon and delta and epsilon > 0 and 0 < delta < 1):
         raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
-    return Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2)
+    return checked(Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2))
 
 
 def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
@@ -106,7 +107,7 @@ def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     if not before and None in amounts.values():
         raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
     said = {part: _ROUNDED[part](amount) for part, amount in amounts.items() if amount is not None}
-    return dataclasses.replace(before, **said) if before else Unit(name, **said)
+    return checked(dataclasses.replace(before, **said) if before else Unit(name, **said))
 
 
 def _by_epsilon(name: str, arguments: Arguments, before: Unit | None) -> Unit:
@@ -116,7 +117,8 @@ def _by_epsilon(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     if epsilon is not None:
         if epsilon <= 0:
             raise PolicyError("epsilon_budget must be positive")
-        return dataclasses.replace(before, rho_budget=rho_nano_down(zcdp.rho(epsilon, before.delta_conversion)))
+        rho_budget = rho_nano_down(zcdp.rho(epsilon, before.delta_conversion))
+        return checked(dataclasses.replace(before, rho_budget=rho_budget))
     if not (delta and 0 < delta < 1):
         raise PolicyError("delta_budget must be between 0 and 1")
     if (before.delta_threshold, before.delta_conversion) == (delta_units_down(delta / 2), delta / 2):
@@ -190,7 +192,7 @@ def _settings(
         version=arguments.version(),
         separate_people=arguments.flag("separate_people"),
     )
-    return dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD))
+    return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
 
 
 # Where the policy keeps each setting of a table.
@@ -244,7 +246,7 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     for column, key in zip(columns, parent_columns, strict=False):
         require_bytewise(schema, column, engine)
         require_bytewise(parent, key, engine)
-    link = Link(schema.canonical, columns, parent.canonical, parent_columns)
+    link = checked(Link(schema.canonical, columns, parent.canonical, parent_columns))
     _require_key(link, schema, parent, engine)
     before = policy.protected_table(schema.canonical)
     protected = _settings(arguments, schema.canonical, above.unit, columns[0], before)
@@ -350,7 +352,7 @@ def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) ->
         require_no_looser(place, looser(before, None), replace=arguments.flag("replace"))
         access.write().withdraw_domain(before)
         return f"the domain of {place} is not declared any more"
-    after = Domain(schema.canonical, column.name, **parts)
+    after = checked(Domain(schema.canonical, column.name, **parts))
     if after != before:
         require_no_looser(place, looser(before, after), replace=arguments.flag("replace"))
         _require_types(after, before, column, engine)

@@ -15,7 +15,7 @@ from dpsql.errors import UnsupportedQueryError
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.plan.aggregates.arguments import Bounds
 from dpsql.plan.aggregates.sums import SumSteps, representable, representable_together, sum_steps
-from dpsql.state.policy import MAX_ROWS_PER_GROUP
+from dpsql.state.rules import MAX_ROWS_PER_GROUP
 from tests.unit.bound.exact_runs import SALT, Laboratory
 
 MOST_STEPS = 2**61 - 1
