@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
-from dpsql.answer.layout import laid_out
+from dpsql.answer.layout import layout_of
 from dpsql.answer.offer import current, offers_of
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
@@ -229,10 +230,12 @@ def answer(
                 noisy, receipt = release_sets(query, runtime, inquiry)
             case WithOtherGroup():
                 noisy, receipt = release_with_other(query, runtime, inquiry)
-    table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: noisy}))
+    finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
+    # beside the columns of the answer stand the ends of intervals
+    table = finished.select(list(range(len(query.first.finish.columns))))
     for step in query.after:
         table = _computed(step, table, runtime)
-    return Result(table, receipt, None if query.after else layout)
+    return Result(table, receipt, None if query.after else partial(layout_of, query, finished))
 
 
 def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
