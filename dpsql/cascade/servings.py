@@ -73,12 +73,8 @@ class _Cascade:
         if frame.ceiling is not None:
             self._begin_at(frame.ceiling)
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
-        self._pins = self._state.history.pins(self._hash, self._reader.name)
-        # as it is pinned, and what the reader was shown when they asked the same, if they did
+        # as it is pinned
         self._asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
-        self._asked_before = tuple(
-            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
-        )
         # the charged thresholds of stored points, and those of them at levels that the reader may see
         self._selections = {
             point: KeySelection(
@@ -88,8 +84,6 @@ class _Cascade:
             if point.tau is not None
         }
         self._shown = tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
-        has_lattice = self._level.statistic == PRESENCE and not self._histogram.is_gaussian
-        self._lattice_of = self._lattice_level() if has_lattice else ()
 
     def _begin_at(self, ceiling: int) -> None:
         """The cascade has its top at the ceiling from the start, whatever is asked for first."""
@@ -108,6 +102,9 @@ class _Cascade:
         """How the statistic is served."""
         if self._alone:
             return self._served_alone()
+        if not self._stored:
+            # nobody was shown anything of it
+            return self._risen()
         if any(not self._reader.may_see(point.rho_nano) for point in self._lattice_of):
             raise AccessError(
                 f"these counts have discrete noise and are stored at rho = {self._lattice_of[0].rho_nano / NANO:.9g}; "
@@ -128,12 +125,27 @@ class _Cascade:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)
 
-    def _lattice_level(self) -> tuple[StoredLevel, ...]:
+    @cached_property
+    def _pins(self) -> tuple[Pin, ...]:
+        """What the reader was shown of the statistic, whatever they asked."""
+        return self._state.history.pins(self._hash, self._reader.name)
+
+    @cached_property
+    def _asked_before(self) -> tuple[Pin, ...]:
+        """What the reader was shown when they asked the same, if they did."""
+        return tuple(
+            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
+        )
+
+    @cached_property
+    def _lattice_of(self) -> tuple[StoredLevel, ...]:
         """The level whose lattice may show through: the top, or of what the reader was shown the top of that time.
 
         What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of. None
-        where nothing is stored.
+        where nothing is stored, or noise is not discrete.
         """
+        if self._level.statistic != PRESENCE or self._histogram.is_gaussian:
+            return ()
         top = self._stored[:1]
         if not self._pinned(self._stored):
             return top

@@ -49,11 +49,8 @@ class _Witness:
         self.answers: list[tuple[str, tuple[object, ...], object]] = []
         self.lasts = True
 
-    def environment(self) -> Environment:
-        """What a plan depends on, by way of this witness."""
-        return replace(self._outside, schemas=cast("Schemas", self), clock=self._clock)
-
-    def _clock(self) -> dt.datetime:
+    def clock(self) -> dt.datetime:
+        """The time, on which no plan that lasts depends."""
         self.lasts = False
         return self._outside.clock()
 
@@ -108,7 +105,8 @@ class PlanCache:
             kept = self._kept.pop(question, None)
         if kept is None or not kept.holds(outside):
             witness = _Witness(outside)
-            query = plan_query(statement, witness.environment(), options)
+            witnessed = replace(outside, schemas=cast("Schemas", witness), clock=witness.clock)
+            query = plan_query(statement, witnessed, options)
             kept = _KeptPlan(query if query.first.auto else choose(query), outside, witness.answers)
             if not witness.lasts or len(question) > _LONGEST_QUESTION:
                 return kept.query
