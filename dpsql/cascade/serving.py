@@ -98,11 +98,6 @@ class Serving:
     pin: Pin
 
     @property
-    def is_lowered(self) -> bool:
-        """Whether the served point is made of its neighbours."""
-        return any(isinstance(step, Lowering) for step in self.steps)
-
-    @property
     def stands_alone(self) -> bool:
         """Whether charged points are independent releases."""
         return self.release_nano > 0

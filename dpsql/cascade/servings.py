@@ -75,15 +75,6 @@ class _Cascade:
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
         # as it is pinned
         self._asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
-        # the charged thresholds of stored points, and those of them at levels that the reader may see
-        self._selections = {
-            point: KeySelection(
-                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
-            )
-            for point in self._stored
-            if point.tau is not None
-        }
-        self._shown = tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
 
     def _begin_at(self, ceiling: int) -> None:
         """The cascade has its top at the ceiling from the start, whatever is asked for first."""
@@ -103,8 +94,7 @@ class _Cascade:
         if self._alone:
             return self._served_alone()
         if not self._stored:
-            # nobody was shown anything of it
-            return self._risen()
+            return self._first()
         if any(not self._reader.may_see(point.rho_nano) for point in self._lattice_of):
             raise AccessError(
                 f"these counts have discrete noise and are stored at rho = {self._lattice_of[0].rho_nano / NANO:.9g}; "
@@ -124,6 +114,22 @@ class _Cascade:
         elif found not in self._selections:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)
+
+    @cached_property
+    def _selections(self) -> dict[StoredLevel, KeySelection]:
+        """The charged thresholds of stored points."""
+        return {
+            point: KeySelection(
+                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
+            )
+            for point in self._stored
+            if point.tau is not None
+        }
+
+    @cached_property
+    def _shown(self) -> tuple[KeySelection, ...]:
+        """Those of them at levels that the reader may see."""
+        return tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
 
     @cached_property
     def _pins(self) -> tuple[Pin, ...]:
@@ -195,15 +201,22 @@ class _Cascade:
         )
         return next(lasting, floor)
 
+    def _first(self) -> Serving:
+        """The first point, at the level asked for: of a statistic that has none nobody was shown anything."""
+        level = self._level
+        if not self._hides:
+            return self._serving(level, (Draw(level, None, 0.0, level),), None, ())
+        due = self._due(level, paid=False)
+        return self._serving(level, (Draw(level, due.tau, due.delta, level),), due.tau, (due,))
+
     def _risen(self) -> Serving:
         """The top of the cascade at the level asked for, which is above it."""
-        level = fresh = self._level
-        if self._stored:
-            self._require_room()
-            fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
+        self._require_room()
+        level = self._level
+        fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         if not self._hides:
             return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())
-        due = self._due(level, paid=bool(self._window and self._stored))
+        due = self._due(level, paid=self._window is not None)
         return self._serving(level, (Draw(level, due.tau, due.delta, fresh),), due.tau, self._keys_with(due))
 
     def _thresholds(self, level: Level) -> tuple[Cut | KeySelection, tuple[KeySelection, ...]]:
@@ -272,7 +285,7 @@ class _Cascade:
     @cached_property
     def _held(self) -> dict[int, int]:
         """What a reader was shown of each independent release; of one without a limit, as far as it is pinned."""
-        if self._reader.has_limit:
+        if self._reader.rho_limit is not None:
             return self._state.history.releases_held(self._hash, self._reader.name)
         shown = {(pin.rho_nano, pin.release_rho_nano) for pin in self._pins}
         return {
