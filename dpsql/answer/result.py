@@ -168,11 +168,6 @@ class Result:
         # what is handed on holds the layout, and nothing of the plan that it is made of
         return self.__dict__ | {"_layout": self.layout}
 
-    @classmethod
-    def of_sentence(cls, sentence: str) -> Result:
-        """One row that says what now holds, as the answer to a declaration."""
-        return cls(pa.table({"declared": [sentence]}))
-
     @property
     def columns(self) -> list[str]:
         """Names of the columns."""

@@ -131,7 +131,8 @@ class StatementRunner:
     def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
         match call.name:
             case name if name in DECLARATIONS:
-                return Result.of_sentence(declare(call, self.access, self.engine))
+                # one row that says what now holds
+                return Result(pa.table({"declared": [declare(call, self.access, self.engine)]}))
             case "dp_query":
                 return self.answer(*_asked(call), reader, timeout_seconds)
             case "dp_explain":
@@ -199,8 +200,8 @@ def answer(
     runtime: Runtime,
     *,
     reader: Reader,
-    timeout_seconds: float | None = None,
-    auto_charge: Charged | None = None,
+    timeout_seconds: float | None,
+    auto_charge: Charged,
 ) -> Result:
     """Answer a planned query.
 
@@ -219,7 +220,6 @@ def answer(
         ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
-    auto_charge = auto_charge or Charged()
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
