@@ -114,7 +114,7 @@ class Reading:
     @property
     def needs_data(self) -> bool:
         """Whether raw rows are read at all."""
-        return self.frozen is None or any(statistic != PRESENCE for statistic in self.due)
+        return not self.frozen or any(statistic != PRESENCE for statistic in self.due)
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
@@ -122,7 +122,7 @@ class Reading:
         if sparsity and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
         asked = (PRESENCE, *(statistic for statistic in self.due if statistic != PRESENCE))
-        return bounded_sql(self.frame, asked, salt, held_keys=self.frozen is not None, formulation=formulation)
+        return bounded_sql(self.frame, asked, salt, held_keys=bool(self.frozen), formulation=formulation)
 
 
 def prepare_reading(
@@ -171,7 +171,7 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
 
     """
     frame = reading.frame
-    if reading.frozen is not None:
+    if reading.frozen:
         return _on_held_keys(reading, reading.frozen, salt, runtime, timeout_seconds)
     if not frame.is_frozen:
         exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)

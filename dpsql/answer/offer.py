@@ -105,7 +105,7 @@ def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
 
     """
     refresh = query.request.refresh
-    if refresh and reader.rho_limit is not None:
+    if refresh and reader.has_limit:
         raise AccessError(
             f"a refresh is one more release of the same rows, and {reader.name!r} has a limit; the curator can refresh"
         )

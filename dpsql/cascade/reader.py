@@ -49,6 +49,11 @@ class Reader:
         """The limit; infinite where there is none."""
         return math.inf if self.rho_limit is None else self.rho_limit
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether there are levels that they may not be shown."""
+        return self.most_nano < math.inf
+
     def may_see(self, rho_nano: int) -> bool:
         """Whether a point at this level may be shown."""
         return self.rho_limit is None or rho_nano <= self.rho_limit

@@ -216,7 +216,7 @@ class _Cascade:
         fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         if not self._hides:
             return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())
-        due = self._due(level, paid=self._window is not None)
+        due = self._due(level, paid=bool(self._window))
         return self._serving(level, (Draw(level, due.tau, due.delta, fresh),), due.tau, self._keys_with(due))
 
     def _thresholds(self, level: Level) -> tuple[Cut | KeySelection, tuple[KeySelection, ...]]:
@@ -285,7 +285,7 @@ class _Cascade:
     @cached_property
     def _held(self) -> dict[int, int]:
         """What a reader was shown of each independent release; of one without a limit, as far as it is pinned."""
-        if self._reader.rho_limit is not None:
+        if self._reader.has_limit:
             return self._state.history.releases_held(self._hash, self._reader.name)
         shown = {(pin.rho_nano, pin.release_rho_nano) for pin in self._pins}
         return {

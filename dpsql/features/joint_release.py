@@ -269,7 +269,7 @@ def other_offer(asked: WithOtherGroup, groups: Offer, state: State, reader: Read
         CalibrationError: the level is too small for the row's noise.
 
     """
-    if reader.rho_limit is not None:
+    if reader.has_limit:
         raise AccessError(
             "each set of shown groups has an other group of its own, which adds to the others, and "
             f"{reader.name!r} has a limit; leave other_group out"
