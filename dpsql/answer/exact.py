@@ -99,7 +99,8 @@ class Reading:
         listed: keys that the bounded query is about, where these are known before it.
         known: all keys that the frame holds, or is to hold whatever the rows are; None where rows tell its keys.
         is_first: whether the frame holds no keys yet.
-        frozen: the frozen presence counts and their floor; no values where there are none.
+        frozen: where the keys are those that the rows had at the frame's first release, the frozen presence counts and
+            their floor, no values where there are none; None elsewhere.
 
     """
 
@@ -108,17 +109,12 @@ class Reading:
     listed: pa.Table | None = field(repr=False)
     known: pa.Table | None = field(repr=False)
     is_first: bool = True
-    frozen: Exact = NOTHING_READ
+    frozen: Exact | None = None
 
     @property
     def needs_data(self) -> bool:
         """Whether raw rows are read at all."""
-        return not self.has_frozen_keys or any(statistic != PRESENCE for statistic in self.due)
-
-    @property
-    def has_frozen_keys(self) -> bool:
-        """Whether the keys are those that the rows had at the frame's first release."""
-        return self.frame.is_frozen and not self.is_first
+        return not self.frozen or any(statistic != PRESENCE for statistic in self.due)
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
@@ -126,7 +122,7 @@ class Reading:
         if sparsity and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
         asked = (PRESENCE, *(statistic for statistic in self.due if statistic != PRESENCE))
-        return bounded_sql(self.frame, asked, salt, held_keys=self.has_frozen_keys, formulation=formulation)
+        return bounded_sql(self.frame, asked, salt, held_keys=bool(self.frozen), formulation=formulation)
 
 
 def prepare_reading(
@@ -175,8 +171,8 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
 
     """
     frame = reading.frame
-    if reading.has_frozen_keys:
-        return _on_held_keys(reading, salt, runtime, timeout_seconds)
+    if reading.frozen:
+        return _on_held_keys(reading, reading.frozen, salt, runtime, timeout_seconds)
     if not frame.is_frozen:
         exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
         # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
@@ -210,14 +206,16 @@ def _sketch(
     return counters.filter(pc.greater(units, 0)), sketch.floor + left_out
 
 
-def _on_held_keys(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
+def _on_held_keys(
+    reading: Reading, frozen: Exact, salt: bytes, runtime: Runtime, timeout_seconds: float | None
+) -> Exact:
     """The frozen counts where they are due, and sums on the frozen keys."""
     if not reading.needs_data:
-        return reading.frozen
+        return frozen
     exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
     if exact.new_keys is not None:
         raise EngineError("the keys that a frame holds do not match themselves", withheld=False)
-    return replace(reading.frozen, values={**exact.values, **reading.frozen.values})
+    return replace(frozen, values={**exact.values, **frozen.values})
 
 
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:

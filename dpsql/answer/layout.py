@@ -64,23 +64,21 @@ class Layout:
         return self.ends.column(f"low {name}"), self.ends.column(f"high {name}")
 
 
-def laid_out(query: PrivateQuery, finished: pa.Table) -> tuple[pa.Table, Layout]:
-    """The answer, and its layout, from what `finish_sql` gave: the answer's columns, then the ends of the intervals."""
+def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
+    """The layout of an answer, from what `finish_sql` gave: the answer's columns, then the ends of the intervals."""
     first = query.first
     columns = first.finish.columns
-    table = finished.select(list(range(len(columns))))
     keys = {quote(f"key_{i}") for i in range(len(query.keys))}
     numbered = [(column.name, column.estimate) for column in columns if column.estimate is not None]
     ends = finished.select(list(range(len(columns), finished.num_columns)))
-    ends = ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")])
     adds_up = isinstance(query, GroupingSets) or isinstance(first.groups, Buckets)
     is_cut = not (adds_up or first.frame.bounding.sparsity)
     counts = [name for name, estimate in numbered if first.estimates[estimate].value == UNITS]
-    return table, Layout(
+    return Layout(
         keys=tuple(column.name for column in columns if column.sql in keys),
         is_cut=is_cut,
         units=counts[0] if is_cut and counts else None,
-        ends=ends,
+        ends=ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")]),
     )
 
 

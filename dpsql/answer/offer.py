@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from dpsql.answer.estimates import NOTES, Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.answer.result import ColumnReceipt, Receipt
 from dpsql.cascade.reader import Reader
-from dpsql.cascade.serving import Serving
+from dpsql.cascade.serving import Draw, Serving
 from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
@@ -68,7 +68,8 @@ class Offer:
     @property
     def noise(self) -> dict[Statistic, float]:
         """Standard deviation of each statistic's point, in the units of the aggregate."""
-        return {one.statistic: noise_sigma(one.statistic, one.level.sigma, self.histogram) for one in self.servings}
+        levels = (serving.level for serving in self.servings)
+        return {level.statistic: noise_sigma(level.statistic, level.sigma, self.histogram) for level in levels}
 
 
 def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tuple[Offer, ...]:
@@ -150,9 +151,10 @@ def _charge_items(servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
     """The price: each draw and its imprecision, and the thresholds that are due."""
     items = []
     for serving in servings:
-        rho_nano = sum(draw.fresh.rho_nano for draw in serving.draws)
+        drawn = [step.fresh for step in serving.steps if isinstance(step, Draw)]
+        rho_nano = sum(level.rho_nano for level in drawn)
         # each part is rounded up by itself, as it is where it is stored
-        parts = (*(draw.fresh.noise_delta for draw in serving.draws), *(step.delta for step in serving.steps))
+        parts = (*(level.noise_delta for level in drawn), *(step.delta for step in serving.steps))
         delta_units = sum(map(delta_units_up, parts))
         if rho_nano or delta_units:
             items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units))

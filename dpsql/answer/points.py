@@ -51,7 +51,7 @@ class _Cascade:
         """
         stored = self.side_table.point(self.serving.pin.statistic_hash, rho_nano, release_nano)
         point = next((one for one in self.new if one.rho_nano == rho_nano), stored)
-        if not point or point.lattice_exponent != self.serving.statistic.noise_exponent:
+        if not point or point.lattice_exponent != self.serving.level.statistic.noise_exponent:
             raise StateError("a stored point is not what its frame needs; declare a new version of the table")
         return Placed(rho_nano, point.sigma, NoisyHistogram(point.values, point.floor))
 
@@ -87,19 +87,19 @@ def new_points(
 
 
 def _drawn(cascade: _Cascade, draw: Draw) -> Point:
-    statistic, histogram, source = cascade.serving.statistic, cascade.offer.histogram, cascade.noise_source
+    statistic, histogram, source = cascade.serving.level.statistic, cascade.offer.histogram, cascade.noise_source
     level, exact = draw.fresh, cascade.exact.values[statistic]
     if statistic == PRESENCE:
         noisy = histogram.draw(exact, cascade.exact.floor, level.sigma, source)
     else:
         noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, source), 0)
-    if draw.top_nano:
-        noisy = risen(cascade.placed(draw.top_nano), Placed(level.rho_nano, level.sigma, noisy))
+    if top_nano := draw.level.rho_nano - level.rho_nano:
+        noisy = risen(cascade.placed(top_nano), Placed(level.rho_nano, level.sigma, noisy))
     return _point(cascade, draw, noisy)
 
 
 def _lowered(cascade: _Cascade, step: Lowering) -> Point:
-    noise = noise_of(cascade.serving.statistic, cascade.offer.histogram, cascade.noise_source)
+    noise = noise_of(cascade.serving.level.statistic, cascade.offer.histogram, cascade.noise_source)
     high, *low = (cascade.placed(one.rho_nano, one.release_rho_nano) for one in step.neighbours)
     made = lowered(high, low[0] if low else None, step.level.rho_nano, noise)
     release_nano = cascade.serving.release_nano
@@ -113,7 +113,7 @@ def _point(
     source_nano: int | None = None,
     release_nano: int = 0,
 ) -> Point:
-    statistic, histogram = cascade.serving.statistic, cascade.offer.histogram
+    statistic, histogram = cascade.serving.level.statistic, cascade.offer.histogram
     counts = statistic == PRESENCE
     return Point(
         statistic_hash=cascade.serving.pin.statistic_hash,
@@ -194,7 +194,7 @@ def noisy_table(offer: Offer, side_table: SideTable, agreed: Agreed | None = Non
 
     """
     query, histogram = offer.query, offer.histogram
-    points = {serving.statistic: served_point(serving, side_table) for serving in offer.servings}
+    points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
     shown = _shown(offer, points[PRESENCE], side_table)
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first

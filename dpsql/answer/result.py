@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -145,20 +145,28 @@ class Result:
 
     Attributes:
         receipt: of a private answer.
-        layout: what the columns of a private answer are; None of what is looked up, or computed around an answer.
 
     """
 
-    def __init__(self, table: pa.Table, receipt: Receipt | None = None, layout: Layout | None = None) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        receipt: Receipt | None = None,
+        layout: Layout | Callable[[], Layout] | None = None,
+    ) -> None:
         self._table = table
         self._fetched = 0
         self.receipt = receipt
-        self.layout = layout
+        self._layout = layout
 
-    @classmethod
-    def of_sentence(cls, sentence: str) -> Result:
-        """One row that says what now holds, as the answer to a declaration."""
-        return cls(pa.table({"declared": [sentence]}))
+    @cached_property
+    def layout(self) -> Layout | None:
+        """What the columns of a private answer are; None of what is looked up, or computed around an answer."""
+        return self._layout() if callable(self._layout) else self._layout
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what is handed on holds the layout, and nothing of the plan that it is made of
+        return self.__dict__ | {"_layout": self.layout}
 
     @property
     def columns(self) -> list[str]:

@@ -25,6 +25,7 @@ from dpsql.answer.points import new_points, noisy_table
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
+from dpsql.cascade.serving import Draw
 from dpsql.engine import Engine
 from dpsql.model.frame import Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
@@ -109,7 +110,9 @@ def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = Non
         ReleaseError, SchemaError: as `prepare_stage`.
 
     """
-    drawn = tuple(serving.statistic for serving in offer.servings if serving.draws)
+    drawn = tuple(
+        serving.level.statistic for serving in offer.servings if any(isinstance(step, Draw) for step in serving.steps)
+    )
     return prepare_reading(offer.query.frame, drawn, runtime, shown_keys) if drawn else None
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from dpsql.mechanism.calibrate import Level
-from dpsql.model.frame import Statistic
 from dpsql.state import Level as StoredLevel
 from dpsql.state import Pin
 
@@ -27,11 +26,6 @@ class Draw:
     tau: float | None
     delta: float
     fresh: Level
-
-    @property
-    def top_nano(self) -> int:
-        """Level of the point that it is averaged with; 0 where there is none."""
-        return self.level.rho_nano - self.fresh.rho_nano
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,7 @@ class Serving:
     """How one statistic is served.
 
     Attributes:
-        level: what is served: its level and the noise it has there.
+        level: what is served: the statistic, its level and the noise it has there.
         disclosed: the highest level that numbers and keys tell of, with its noise: the served one, that of the shown
             keys, or the one whose lattice discrete noise lets through; of independent releases that of the one which
             is served.
@@ -102,21 +96,6 @@ class Serving:
     release_nano: int
     is_single_draw: bool
     pin: Pin
-
-    @property
-    def statistic(self) -> Statistic:
-        """What is served."""
-        return self.level.statistic
-
-    @property
-    def draws(self) -> tuple[Draw, ...]:
-        """What is drawn from exact values."""
-        return tuple(step for step in self.steps if isinstance(step, Draw))
-
-    @property
-    def is_lowered(self) -> bool:
-        """Whether the served point is made of its neighbours."""
-        return any(isinstance(step, Lowering) for step in self.steps)
 
     @property
     def stands_alone(self) -> bool:

@@ -73,23 +73,8 @@ class _Cascade:
         if frame.ceiling is not None:
             self._begin_at(frame.ceiling)
         self._top_nano = self._stored[0].rho_nano if self._stored else 0
-        self._pins = self._state.history.pins(self._hash, self._reader.name)
-        # as it is pinned, and what the reader was shown when they asked the same, if they did
+        # as it is pinned
         self._asked = (self._level.rho_nano, self._asked_nano, self._alone and self._own_threshold)
-        self._asked_before = tuple(
-            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
-        )
-        # the charged thresholds of stored points, and those of them at levels that the reader may see
-        self._selections = {
-            point: KeySelection(
-                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
-            )
-            for point in self._stored
-            if point.tau is not None
-        }
-        self._shown = tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
-        has_lattice = self._level.statistic == PRESENCE and not self._histogram.is_gaussian
-        self._lattice_of = self._lattice_level() if has_lattice else ()
 
     def _begin_at(self, ceiling: int) -> None:
         """The cascade has its top at the ceiling from the start, whatever is asked for first."""
@@ -108,6 +93,8 @@ class _Cascade:
         """How the statistic is served."""
         if self._alone:
             return self._served_alone()
+        if not self._stored:
+            return self._first()
         if any(not self._reader.may_see(point.rho_nano) for point in self._lattice_of):
             raise AccessError(
                 f"these counts have discrete noise and are stored at rho = {self._lattice_of[0].rho_nano / NANO:.9g}; "
@@ -128,12 +115,43 @@ class _Cascade:
             steps = tuple(keys for keys in keys_from if keys.rho_nano == rho_nano)
         return self._serving(level, steps, cut.tau, keys_from)
 
-    def _lattice_level(self) -> tuple[StoredLevel, ...]:
+    @cached_property
+    def _selections(self) -> dict[StoredLevel, KeySelection]:
+        """The charged thresholds of stored points."""
+        return {
+            point: KeySelection(
+                point.rho_nano, point.sigma, point.tau, point.threshold_delta_units / DELTA_UNITS_PER_ONE
+            )
+            for point in self._stored
+            if point.tau is not None
+        }
+
+    @cached_property
+    def _shown(self) -> tuple[KeySelection, ...]:
+        """Those of them at levels that the reader may see."""
+        return tuple(keys for keys in self._selections.values() if self._reader.may_see(keys.rho_nano))
+
+    @cached_property
+    def _pins(self) -> tuple[Pin, ...]:
+        """What the reader was shown of the statistic, whatever they asked."""
+        return self._state.history.pins(self._hash, self._reader.name)
+
+    @cached_property
+    def _asked_before(self) -> tuple[Pin, ...]:
+        """What the reader was shown when they asked the same, if they did."""
+        return tuple(
+            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
+        )
+
+    @cached_property
+    def _lattice_of(self) -> tuple[StoredLevel, ...]:
         """The level whose lattice may show through: the top, or of what the reader was shown the top of that time.
 
         What is made of discrete noise tells more than its level says: it keeps the lattice of what it is made of. None
-        where nothing is stored.
+        where nothing is stored, or noise is not discrete.
         """
+        if self._level.statistic != PRESENCE or self._histogram.is_gaussian:
+            return ()
         top = self._stored[:1]
         if not self._pinned(self._stored):
             return top
@@ -183,15 +201,22 @@ class _Cascade:
         )
         return next(lasting, floor)
 
+    def _first(self) -> Serving:
+        """The first point, at the level asked for: of a statistic that has none nobody was shown anything."""
+        level = self._level
+        if not self._hides:
+            return self._serving(level, (Draw(level, None, 0.0, level),), None, ())
+        due = self._due(level, paid=False)
+        return self._serving(level, (Draw(level, due.tau, due.delta, level),), due.tau, (due,))
+
     def _risen(self) -> Serving:
         """The top of the cascade at the level asked for, which is above it."""
-        level = fresh = self._level
-        if self._stored:
-            self._require_room()
-            fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
+        self._require_room()
+        level = self._level
+        fresh = level_of(level.statistic, level.rho_nano - self._top_nano, self._histogram)
         if not self._hides:
             return self._serving(level, (Draw(level, None, 0.0, fresh),), None, ())
-        due = self._due(level, paid=bool(self._window and self._stored))
+        due = self._due(level, paid=bool(self._window))
         return self._serving(level, (Draw(level, due.tau, due.delta, fresh),), due.tau, self._keys_with(due))
 
     def _thresholds(self, level: Level) -> tuple[Cut | KeySelection, tuple[KeySelection, ...]]:

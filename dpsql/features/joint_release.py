@@ -26,6 +26,7 @@ from dpsql.answer.points import Agreed, noisy_table, served_point, shown_key_tab
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
+from dpsql.cascade.serving import Draw
 from dpsql.engine import digest
 from dpsql.errors import AccessError
 from dpsql.features.consistent import (
@@ -81,7 +82,7 @@ def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float
             part.histogram,
             sum(serving.guaranteed_nano for serving in part.servings),
             _threshold_delta(part),
-            tuple(serving.statistic for serving in part.servings),
+            tuple(serving.level.statistic for serving in part.servings),
             1 if all(serving.is_single_draw for serving in part.servings) else MOST_DRAWN,
         )
         for part in offers
@@ -152,7 +153,7 @@ def _marginals(offers: Sequence[Offer], statistic: Statistic) -> list[Marginal]:
     finest = offers[0].query.frame.keys
     found = []
     for part in offers:
-        sigma = next(serving.level.sigma for serving in part.servings if serving.statistic == statistic)
+        sigma = next(serving.level.sigma for serving in part.servings if serving.level.statistic == statistic)
         axes = tuple(finest.index(key) for key in part.query.frame.keys)
         shared = part.histogram.correlation * sigma**2 if statistic == PRESENCE else 0.0
         own = sigma**2 if statistic == PRESENCE else noise_sigma(statistic, sigma, part.histogram) ** 2
@@ -169,7 +170,7 @@ def _agree(sets: GroupingSets, offers: Sequence[Offer]) -> tuple[int, ...]:
 def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
     """Of each set, standard deviations of its statistics as they are shown."""
     lengths = _agree(sets, offers)
-    statistics = [serving.statistic for serving in offers[0].servings]
+    statistics = [serving.level.statistic for serving in offers[0].servings]
     if not lengths:
         return [part.noise for part in offers]
     by_statistic = {statistic: consistent_variances(lengths, _marginals(offers, statistic)) for statistic in statistics}
@@ -188,9 +189,9 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
     for number, serving in enumerate(offers[0].servings):
         noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
-        found = consistent_values(lengths, _marginals(offers, serving.statistic), noisy)
+        found = consistent_values(lengths, _marginals(offers, serving.level.statistic), noisy)
         for place, cells in enumerate(found):
-            values[place][serving.statistic] = NoisyValues(cells, noises[place][serving.statistic])
+            values[place][serving.level.statistic] = NoisyValues(cells, noises[place][serving.level.statistic])
     marginals = _marginals(offers, PRESENCE)
     whole = {
         i: whole_marginals(lengths, marginals, linear_value(estimate.value.linear, values[0]), step)
@@ -215,7 +216,7 @@ def _threshold_delta(part: Offer) -> float:
     if window is not None:
         return charged_delta(part.histogram, window)
     levels = {keys.rho_nano for keys in presence.keys_from}
-    unseen = (draw.delta for draw in presence.draws if draw.level.rho_nano not in levels)
+    unseen = (step.delta for step in presence.steps if isinstance(step, Draw) and step.level.rho_nano not in levels)
     return math.fsum([presence.keys_delta, *unseen])
 
 

@@ -17,7 +17,7 @@ from dpsql.answer.offer import (
 )
 from dpsql.answer.result import ColumnReceipt, Result
 from dpsql.cascade.reader import Reader
-from dpsql.cascade.serving import Serving
+from dpsql.cascade.serving import Draw, Lowering, Serving
 from dpsql.errors import CalibrationError
 from dpsql.features.auto import answer_delta_units, asked_nano, may_come, open_price, origin_sentence
 from dpsql.features.joint_release import (
@@ -225,8 +225,9 @@ def _groups_sentence(frame: Frame) -> str:
 
 
 def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
-    level, statistic = serving.level, serving.statistic
-    source = "to be drawn" if serving.draws else "from what is stored" if serving.is_lowered else "stored"
+    level, statistic = serving.level, serving.level.statistic
+    steps = {type(step) for step in serving.steps}
+    source = "to be drawn" if Draw in steps else "from what is stored" if Lowering in steps else "stored"
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:

@@ -53,11 +53,8 @@ class _Witness:
         self.answers: list[tuple[str, tuple[object, ...], object]] = []
         self.lasts = True
 
-    def environment(self) -> Environment:
-        """What a plan depends on, by way of this witness."""
-        return replace(self._outside, schemas=cast("Schemas", self), clock=self._clock)
-
-    def _clock(self) -> dt.datetime:
+    def clock(self) -> dt.datetime:
+        """The time, on which no plan that lasts depends."""
         self.lasts = False
         return self._outside.clock()
 
@@ -121,7 +118,8 @@ class PlanCache:
             kept = self._readers[reader].pop(question, None)
         if kept is None or not kept.holds(outside):
             witness = _Witness(outside)
-            query = plan_query(statement, witness.environment(), options)
+            witnessed = replace(outside, schemas=cast("Schemas", witness), clock=witness.clock)
+            query = plan_query(statement, witnessed, options)
             kept = _KeptPlan(query if query.first.auto else choose(query), outside, witness.answers)
             if question is None or not witness.lasts:
                 return kept.query

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
-from dpsql.answer.layout import laid_out
+from dpsql.answer.layout import layout_of
 from dpsql.answer.offer import current, offers_of
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
@@ -130,7 +131,8 @@ class StatementRunner:
     def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
         match call.name:
             case name if name in DECLARATIONS:
-                return Result.of_sentence(declare(call, self.access, self.engine))
+                # one row that says what now holds
+                return Result(pa.table({"declared": [declare(call, self.access, self.engine)]}))
             case "dp_query":
                 return self.answer(*_asked(call), reader, timeout_seconds)
             case "dp_explain":
@@ -198,8 +200,8 @@ def answer(
     runtime: Runtime,
     *,
     reader: Reader,
-    timeout_seconds: float | None = None,
-    auto_charge: Charged | None = None,
+    timeout_seconds: float | None,
+    auto_charge: Charged,
 ) -> Result:
     """Answer a planned query.
 
@@ -218,7 +220,6 @@ def answer(
         ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
-    auto_charge = auto_charge or Charged()
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
@@ -229,10 +230,12 @@ def answer(
                 noisy, receipt = release_sets(query, runtime, inquiry)
             case WithOtherGroup():
                 noisy, receipt = release_with_other(query, runtime, inquiry)
-    table, layout = laid_out(query, runtime.sandbox.run(finish_sql(query), {NOISY: noisy}))
+    finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
+    # beside the columns of the answer stand the ends of intervals
+    table = finished.select(list(range(len(query.first.finish.columns))))
     for step in query.after:
         table = _computed(step, table, runtime)
-    return Result(table, receipt, None if query.after else layout)
+    return Result(table, receipt, None if query.after else partial(layout_of, query, finished))
 
 
 def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:

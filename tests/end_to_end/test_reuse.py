@@ -394,10 +394,11 @@ def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(monkeypat
 
     def only_what_has_rows(cascade: Any, draw: Draw) -> Point:
         made = whole(cascade, draw)
-        if not draw.top_nano:
+        top_nano = draw.level.rho_nano - draw.fresh.rho_nano
+        if not top_nano:
             return made
-        gone = cascade.exact.values[cascade.serving.statistic] == 0
-        held = cascade.placed(draw.top_nano).noisy
+        gone = cascade.exact.values[cascade.serving.level.statistic] == 0
+        held = cascade.placed(top_nano).noisy
         return dataclasses.replace(made, values=np.where(gone, held.values, made.values))
 
     monkeypatch.setattr(points, "_drawn", only_what_has_rows)

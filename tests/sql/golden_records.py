@@ -48,6 +48,7 @@ from dpsql.model.private_query import Buckets, FrameQuery, GroupingSets, OneSet,
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
+from dpsql.state import Charged
 from tests.noise_sources import NoNoise
 
 FOLDER = Path(__file__).parent
@@ -237,7 +238,8 @@ class Clinic:
             mock.patch("dpsql.state.side_table.os.urandom", bytes),
         ):
             runtime = Runtime(access.read(), self.engine, self.sandbox, NoNoise())
-            return tuple(_rows(answer(query, runtime, reader=Reader(CURATOR)).arrow()))
+            shown = answer(query, runtime, reader=Reader(CURATOR), timeout_seconds=None, auto_charge=Charged())
+            return tuple(_rows(shown.arrow()))
 
 
 def _statements(text: str) -> list[str]:

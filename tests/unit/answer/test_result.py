@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -177,6 +178,16 @@ def test_keys_of_every_kind_come_back(kind: str, tmp_path: Path) -> None:
         assert result.df()["k"].isna().tolist() == [False, True]
         assert "300" in str(result) or result._repr_html_()
         result.to_parquet(tmp_path / "keys.parquet")
+
+
+def test_a_copy_of_a_result_has_its_layout_and_nothing_of_its_plan(session: dpsql.Session) -> None:
+    result = session.sql(SQL)
+    content = pickle.dumps(result)
+    copy = pickle.loads(content)  # noqa: S301 — made above
+    assert result.layout is not None
+    assert copy.layout.keys == result.layout.keys == ("city",)
+    assert copy.layout.ends.equals(result.layout.ends)
+    assert b"private_query" not in content
 
 
 def test_an_interval_key_goes_to_parquet(tmp_path: Path) -> None:

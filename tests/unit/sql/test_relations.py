@@ -226,7 +226,7 @@ def _check_sensitivity(part: Offer, before: Exact, after: Exact) -> None:
     frame, loss = part.query.frame, 0.0
     zeros = (0,) * len(part.query.statistics)
     for place, (statistic, serving) in enumerate(zip(part.query.statistics, part.servings, strict=True)):
-        assert serving.statistic == statistic
+        assert serving.level.statistic == statistic
         steps = [before.get(key, zeros)[place] - after.get(key, zeros)[place] for key in {**before, **after}]
         assert sum(step != 0 for step in steps) <= frame.unit_groups, "l0"
         radius = 1 if statistic == PRESENCE else statistic.radius_steps
