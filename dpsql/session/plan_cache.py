@@ -12,7 +12,7 @@ import contextlib
 import datetime as dt
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import cast
 
@@ -37,29 +37,33 @@ _ASKED_AGAIN = frozenset(
 _FIXED = frozenset({"describe", "bind_after", "has_cast"})
 """What follows from its arguments and DuckDB's version alone."""
 
+Answer = tuple[str, tuple[object, ...], object]
+"""A method of the schemas, what it was given, and what it returned."""
 
+
+@dataclass(slots=True)
 class _Witness:
     """Schemas and clock as they are for one plan, with what they answered.
 
     Attributes:
+        outside: what they are of.
         answers: each question that can be asked again, with its arguments, and what was answered.
         lasts: whether nothing else was asked, and nothing refused: neither the time, nor what was at another time, nor
             places of public keys, which may be many.
 
     """
 
-    def __init__(self, outside: Environment) -> None:
-        self._outside = outside
-        self.answers: list[tuple[str, tuple[object, ...], object]] = []
-        self.lasts = True
+    outside: Environment
+    answers: list[Answer] = field(default_factory=list)
+    lasts: bool = True
 
     def clock(self) -> dt.datetime:
         """The time, on which no plan that lasts depends."""
         self.lasts = False
-        return self._outside.clock()
+        return self.outside.clock()
 
     def __getattr__(self, name: str) -> Callable[..., object]:
-        method: Callable[..., object] = getattr(self._outside.schemas, name)
+        method: Callable[..., object] = getattr(self.outside.schemas, name)
 
         def ask(*arguments: object) -> object:
             lasted, self.lasts = self.lasts, False
@@ -77,7 +81,7 @@ class _KeptPlan:
 
     query: PrivateQuery
     outside: Environment
-    answers: list[tuple[str, tuple[object, ...], object]]
+    answers: list[Answer]
 
     def holds(self, outside: Environment) -> bool:
         """Whether the text would be planned so now."""
