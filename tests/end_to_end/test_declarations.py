@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.engine import DuckDBEngine, Engine
 from dpsql.errors import PolicyError
 from dpsql.session import LazyState
@@ -248,3 +249,12 @@ def test_half_of_a_budget_keeps_the_other_half(curator: Curator) -> None:
     # epsilon is not stored: what comes back of rho is no more than what was said
     assert 0 <= b.rho_budget - c.rho_budget <= 2
     assert dataclasses.replace(c, name="b", rho_budget=b.rho_budget) == b
+
+
+def test_a_default_delta_may_go_where_the_threshold_delta_has_no_hundredth() -> None:
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE v (pid INTEGER)")
+        session.sql("CALL dp_unit('p', rho_budget := 1, delta_threshold := 5e-29, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('v', unit := 'p', privacy_unit_column := 'pid', default_delta := 1e-9)")
+        session.sql("CALL dp_protect('v', default_delta := NULL)")
+        assert session._access.read().policy().tables[0].default_delta is None
