@@ -9,8 +9,16 @@ from dpsql.frontends.frames import privacy_unit
 from dpsql.session import ProcessState, plan_cache
 
 # how long an example takes is a fact about the machine, and so is how long it takes to think of one
-settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# what every change must pass has the same examples each time; new ones are searched for with the long tests
+settings.register_profile("dpsql", settings.get_profile("search"), derandomize=True, database=None)
 settings.load_profile("dpsql")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Search where long tests run too (`make audit`)."""
+    if config.option.markexpr != "not long":
+        settings.load_profile("search")
 
 
 @pytest.fixture(autouse=True, scope="module")

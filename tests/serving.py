@@ -107,7 +107,7 @@ def request(
 ) -> Seen:
     """One request with the token of a name; a body that is no bytes is sent as JSON."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=600)
     sent = dict(headers or {})
     if name is not None:
         sent.setdefault("Authorization", f"Bearer {token_of(name)}")

@@ -25,7 +25,7 @@ needs_shell = pytest.mark.skipif(
 )
 QUIET = ("-dark-mode", "-cmd", ".highlight off")
 """Arguments without which the shell asks the terminal for its colours, and waits for the answer."""
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 600.0
 _PROMPT = r"(?:\S+ D |· )"
 
 

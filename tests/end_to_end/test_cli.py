@@ -96,9 +96,9 @@ def test_a_long_query_says_how_far_it_is_to_the_curator_alone(
     monkeypatch.setattr("dpsql.frontends.outputs._TICK_SECONDS", 0.001)
     monkeypatch.setattr(dpsql.Session, "progress", lambda _: 0.5)
     _, _, shown = run("query", database, COUNTS, "--rho", "0.01")
-    assert re.search(r"answering … 0 s,  50%", shown)
+    assert re.search(r"answering … \d+ s,  50%", shown)
     _, _, shown = run("query", database, COUNTS, "--rho", "0.02", "--analyst", "ana")
-    assert "answering … 0 s" in shown
+    assert re.search(r"answering … \d+ s", shown)
     assert "%" not in shown
 
 

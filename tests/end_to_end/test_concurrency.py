@@ -97,7 +97,7 @@ def ask_in_processes(database: Path, queries: Sequence[Sequence[str]]) -> list[l
         print(json.dumps(listed), file=asker.stdin, flush=True)
     answers = []
     for asker in askers:
-        output, _ = asker.communicate(timeout=120)
+        output, _ = asker.communicate(timeout=600)
         assert asker.returncode == 0
         answers += json.loads(output)
     return answers

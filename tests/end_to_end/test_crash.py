@@ -108,7 +108,7 @@ class Asker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        assert self._process.wait(timeout=60) == 0
+        assert self._process.wait(timeout=600) == 0
         self._process.stdout.close()
 
 
@@ -268,6 +268,9 @@ def test_killed_at_random_moments_a_query_is_paid_for_once(asker: Asker, price: 
             # too late: the query had ended, so the others get less time
             seconds *= 0.9
             continue
+        if found == "nothing":
+            # too early, and on a machine that is busier than at first all of them would be
+            seconds *= 1.1
         left.append(found)
         # the moments mean something where some kills come before and some after the charge
         if len(left) >= kills and len(set(left)) >= 2:

@@ -299,6 +299,6 @@ def test_two_queries_that_share_sets_do_not_wait_for_each_other_for_good(tmp_pat
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=600)
         assert len(found) == 12
         assert sum(receipt.charged_rho for receipt in found) == pytest.approx(spent(session))

@@ -144,7 +144,8 @@ def test_a_question_without_an_answer_is_waited_for_and_is_one_error_with_one_se
 ) -> None:
     """It is there no sooner than the deadline, whichever of the two it was; and asking again pays nothing."""
     told = set()
-    for seconds in (0.0, 60.0):
+    # a busy machine may not come to the charge in the first of these times
+    for seconds, limit in ((0.0, 0.5), (60.0, 0.5), (60.0, 5.0), (60.0, 20.0)):
 
         def failing(_: DuckDBEngine, __: str, *, seconds: float = seconds, **___: object) -> None:
             stop = connection._STOP.get()
@@ -155,9 +156,11 @@ def test_a_question_without_an_answer_is_waited_for_and_is_one_error_with_one_se
         began = time.monotonic()
         monkeypatch.setattr(DuckDBEngine, "aggregate", failing)
         with pytest.raises(dpsql.EngineError) as raised:
-            ana.sql(QUERY, {"least": 5}, rho=0.1, timeout_seconds=0.5)
-        assert time.monotonic() - began >= 0.5
+            ana.sql(QUERY, {"least": 5}, rho=0.1, timeout_seconds=limit)
+        assert time.monotonic() - began >= limit
         told.add(str(raised.value))
+        if seconds and session.sql("FROM dp_budget()").df()["rho_spent"][0]:
+            break
     monkeypatch.undo()
     assert told == {str(dpsql.EngineError.unanswered())}
     answer = ana.sql(QUERY, {"least": 5}, rho=0.1)

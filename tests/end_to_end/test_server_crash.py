@@ -45,12 +45,18 @@ MOMENTS = {
 
 for line in sys.stdin:
     order = json.loads(line)
+    told, telling = os.pipe()
     child = os.fork()
     if child == 0:
+        # its number is printed before anything that it prints itself
+        os.read(told, 1)
         if order["moment"]:
             MOMENTS[order["moment"]]()
         os._exit(cli.main(["serve", *order["arguments"]]))
     print(child, flush=True)
+    os.write(telling, b".")
+    os.close(telling)
+    os.close(told)
     print(os.waitpid(child, 0)[1], flush=True)
 """
 )
@@ -94,7 +100,7 @@ class Mother:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        assert self._process.wait(timeout=60) == 0
+        assert self._process.wait(timeout=600) == 0
         self._process.stdout.close()
 
 

@@ -41,7 +41,7 @@ def test_what_one_reader_computes_keeps_nobody_waiting(sandbox: Sandbox) -> None
         first = pool.submit(endless)
         begun.wait()
         try:
-            assert pool.submit(plan_and_finish).result(timeout=10) == (["INTEGER"], [6])
+            assert pool.submit(plan_and_finish).result(timeout=120) == (["INTEGER"], [6])
             assert not first.done()
         finally:
             stop.set()

@@ -222,7 +222,7 @@ def run_chargers(path: Path, processes: int) -> list[int]:
         charger.stdin.write("\n")
         charger.stdin.flush()
     for charger in chargers:
-        output, _ = charger.communicate(timeout=120)
+        output, _ = charger.communicate(timeout=600)
         assert charger.returncode == 0
         taken.append(int(output))
     return taken
@@ -269,7 +269,7 @@ with state.locks.exclusive("frame"):
 def test_a_crash_between_charge_and_store_is_paid_for_once(tmp_path: Path) -> None:
     path = tmp_path / "s.dpsql"
     with new_state(path) as state:
-        died = subprocess.run([sys.executable, "-c", CHARGE_AND_DIE, path], cwd=ROOT, check=False, timeout=60)
+        died = subprocess.run([sys.executable, "-c", CHARGE_AND_DIE, path], cwd=ROOT, check=False, timeout=600)
         assert died.returncode == -9
         assert state.ledger.spent("patient") == Spent(150, 5)
         with state.locks.exclusive("frame"):

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from dpsql.state import Locks
 
-with Locks(Path(sys.argv[1]), timeout_seconds=5.0).exclusive("frame"):
+with Locks(Path(sys.argv[1]), timeout_seconds=60.0).exclusive("frame"):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -31,7 +31,7 @@ import sys, time
 from pathlib import Path
 from dpsql.state import Locks
 
-locks, counter = Locks(Path(sys.argv[1]), timeout_seconds=60.0), Path(sys.argv[2])
+locks, counter = Locks(Path(sys.argv[1]), timeout_seconds=600.0), Path(sys.argv[2])
 for _ in range(20):
     with locks.exclusive("frame"):
         value = int(counter.read_text())
@@ -50,7 +50,7 @@ def entered(locks: Locks, frame_hash: str) -> bool:
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_threads_take_turns(tmp_path: Path, in_memory: bool) -> None:
-    locks = Locks(None if in_memory else tmp_path / "locks", timeout_seconds=30.0)
+    locks = Locks(None if in_memory else tmp_path / "locks", timeout_seconds=300.0)
     inside = 0
     seen = []
 
@@ -107,7 +107,7 @@ def test_a_process_keeps_others_out_until_it_is_killed(tmp_path: Path) -> None:
         assert not entered(locks, "frame")
         assert entered(locks, "another frame")
         holder.kill()
-        holder.wait(timeout=30)
+        holder.wait(timeout=300)
         assert entered(locks, "frame")
 
 
@@ -117,7 +117,7 @@ def test_processes_take_turns(tmp_path: Path, processes: int) -> None:
     counter.write_text("0")
     arguments = [sys.executable, "-c", COUNT_UP, str(tmp_path / "locks"), str(counter)]
     counters = [subprocess.Popen(arguments, cwd=ROOT) for _ in range(processes)]
-    assert [process.wait(timeout=120) for process in counters] == [0] * processes
+    assert [process.wait(timeout=600) for process in counters] == [0] * processes
     assert counter.read_text() == str(20 * processes)
 
 

@@ -498,6 +498,6 @@ def test_a_forked_child_uses_nothing_that_its_parent_opened(tmp_path: Path) -> N
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert run.stdout == "ok\n", run.stderr

@@ -549,7 +549,7 @@ def test_killed_at_any_moment_a_release_is_whole_and_charged_once(tmp_path: Path
                 assert writer.stdout.readline()
                 time.sleep(float(moments.uniform(0.0, 0.05)))
                 writer.kill()
-                writer.wait(timeout=30)
+                writer.wait(timeout=300)
             releases = state.history.releases()
             number = len(releases)
             keys = state.side_table.frame_keys("frame")
