@@ -317,7 +317,15 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
 
     The state file holds true keys and hidden values: give it the same access rights and backups as the data.
 
+    Raises:
+        PolicyError: the path is something else, such as an open connection.
+
     """
+    if not isinstance(path, str | Path):
+        raise PolicyError(
+            f"connect opens a database by its path, and was given a {type(path).__name__}: close what has it open and "
+            "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
+        )
     state_path = state_beside(path) if state is None else Path(state)
     read_only = bool(duckdb_config.pop("read_only", False))
     connection = duckdb.connect(
