@@ -327,10 +327,9 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
     state_path = state_beside(path) if state is None else Path(state)
-    read_only = bool(duckdb_config.pop("read_only", False))
     connection = duckdb.connect(
         str(path),
-        read_only=read_only,
+        read_only=bool(duckdb_config.pop("read_only", False)),
         config={name: str(value) for name, value in duckdb_config.items()},
     )
     return Session(connection, state_path)
