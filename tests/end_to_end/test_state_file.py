@@ -181,9 +181,7 @@ def test_a_lost_state_file_is_a_closed_door(clinic: Path) -> None:
         session.sql(QUERY)
 
 
-def test_a_connection_is_no_path_and_makes_no_file_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_is_no_path_and_makes_no_file_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with duckdb.connect() as connection, pytest.raises(PolicyError, match="was given a DuckDBPyConnection"):
         dpsql.connect(connection)  # type: ignore[arg-type]  # the mistake
