@@ -237,7 +237,8 @@ def notes(offer: Offer) -> tuple[str, ...]:
     if bounding.counted_groups:
         found.append(
             f"a unit in n groups, more than {max_groups}, counts in each with weight sqrt({max_groups} / n)"
-            f", in at most {bounding.counted_groups} groups, so counts and sums over such units are too low"
+            f", in at most {bounding.counted_groups} groups"
+            f"{', so counts and sums over such units are too low' if query.estimates else ''}"
         )
     elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
         found.append(
@@ -255,7 +256,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append("groups are added up from a release by finer keys, and a unit counts in each of these")
     if frame.factorised:
         found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
-    if frame.has_private_keys:
+    if frame.has_private_keys and query.estimates:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
     presence = offer.presence
     if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:

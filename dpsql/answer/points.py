@@ -23,12 +23,12 @@ from dpsql.errors import StateError
 from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
 from dpsql.model.estimates import UNITS
 from dpsql.model.frame import PRESENCE, Frame, Statistic
-from dpsql.model.identity import frame_hash
+from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import Buckets
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.noise.running_totals import FractionalSum
-from dpsql.state import Point, SideTable, Threshold, delta_units_up
+from dpsql.state import Level, Point, SideTable, Threshold, delta_units_up
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,14 @@ def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
     shown = _shown(offer, served_point(offer.presence, side_table), side_table)
     return _stored_keys(offer.query.frame, side_table).take(pa.array(shown))
+
+
+def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
+    """Keys of a frame that pass the threshold of one stored point, which is its own."""
+    point = side_table.point(statistic_hash(PRESENCE, frame), stored.rho_nano, stored.release_rho_nano)
+    if not point or stored.tau is None:
+        raise AssertionError("a point that was drawn is stored with its threshold")
+    return _stored_keys(frame, side_table).take(pa.array(shown_keys(point.noisy_values, stored.tau, 1)))
 
 
 def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | None = None) -> Point:

@@ -159,8 +159,8 @@ class Rows:
         links: steps that lead to the unit.
         source: where rows do not come from one table alone, how tables and their versions make them; else empty.
         reads: every table of ``source`` with its version.
-        outside: where rows are those outside the shown groups of another frame, which frame and groups these are; else
-            empty.
+        outside: where rows are those outside some groups, which groups of which frame these are; else empty. Of the
+            first round of key selection that there are none.
 
     """
 

@@ -301,6 +301,15 @@ class OneSet(_Query):
 
 
 @dataclass(frozen=True, slots=True)
+class KeysAlone(_Query):
+    """A query for the keys of its groups and no number, which are selected in rounds.
+
+    Its only part is the first round, with the request of all rounds together. The others are of the same rows without
+    those of keys that were selected before, so that which they are is known when these are.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class WithOtherGroup(_Query):
     """One more row stands under the groups of one set of keys, for the rows of all groups that are not shown.
 
@@ -361,5 +370,5 @@ class GroupingSets(_Query):
         return replace(self, parts=(first, *map(change, others)))
 
 
-PrivateQuery = OneSet | WithOtherGroup | GroupingSets
+PrivateQuery = OneSet | KeysAlone | WithOtherGroup | GroupingSets
 """A query that has a private answer, by which groups that has."""

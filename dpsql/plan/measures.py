@@ -43,10 +43,10 @@ def read_aggregates(
         refuse_combinations(
             {"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, source.refusals
         )
-    if not calls and not any(is_interval_call(node) for root in resolved.outputs for node in root.walk()):
+    if not (calls or resolved.keys or any(is_interval_call(node) for root in resolved.outputs for node in root.walk())):
         source.refusals.add(
-            "no_aggregate", resolved.outputs[0], "a query without an aggregate would release rows or keys as they are.",
-            "Add count(*), sum(…) or avg(…).",
+            "no_aggregate", resolved.outputs[0], "a query without an aggregate would release rows as they are.",
+            "Add count(*), sum(…) or avg(…), or ask for keys alone, as in SELECT DISTINCT city.",
         )  # fmt: skip
     return aggregates
 

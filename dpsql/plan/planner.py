@@ -19,6 +19,7 @@ from dpsql.model.private_query import (
     AutoQuestion,
     FoundBounds,
     FrameQuery,
+    KeysAlone,
     OneSet,
     PrivateQuery,
     WithOtherGroup,
@@ -119,6 +120,9 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
     rows = AggregateSource(text.relation.schema, text.owner, text.environment, refusals, found_bounds)
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
+    if keys.keys and not select.calls:
+        alone = that_hold({"keys alone": True, "public keys": keys.public, "a ceiling": source.ceiling})
+        refuse_combinations({"keys alone"}, asked | alone, text.hint or text.clauses.select[0], refusals)
     if options.bounding == "L2":
         asked_of_l2 = asked | measured_things(aggregates)
         refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
@@ -193,7 +197,9 @@ def _private_query(
     )
     if options.other_group is not None:
         return WithOtherGroup((query,), options.other_group, _outside(query, text))
-    return sets_of(query, by_set, text.select, shown_keys, options) if text.has_sets else OneSet((query,))
+    if text.has_sets:
+        return sets_of(query, by_set, text.select, shown_keys, options)
+    return OneSet((query,)) if aggregates else KeysAlone((query,))
 
 
 def _outside(query: FrameQuery, text: SelectText) -> FrameQuery:

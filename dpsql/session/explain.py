@@ -28,13 +28,22 @@ from dpsql.features.joint_release import (
     other_notes,
     other_offer,
 )
+from dpsql.features.key_rounds import KeyRounds, round_offers, rounds_note
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.csh import selection_sentence
 from dpsql.mechanism.histogram import Histogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.identity import query_hash
-from dpsql.model.private_query import AutoBounds, AutoGroups, FrameQuery, GroupingSets, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import (
+    AutoBounds,
+    AutoGroups,
+    FrameQuery,
+    GroupingSets,
+    KeysAlone,
+    PrivateQuery,
+    WithOtherGroup,
+)
 from dpsql.session.lookups import text_table
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, State
 
@@ -55,12 +64,17 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     if query.first.is_open:
         return _open_table(query.first, state, reader)
     query = query.mapped(lambda part: current(part, state, reader))
-    offers = offers_of(query.parts, state, reader)
+    if isinstance(query, KeysAlone):
+        offers = round_offers(KeyRounds.of(query.first, reader).planned(state), state)
+    else:
+        offers = offers_of(query.parts, state, reader)
     items = [item for part in offers for item in part.items]
     price_rho = sum(item.rho_nano for item in items) / NANO_PER_RHO
     price_delta = sum(item.delta_units for item in items) / DELTA_UNITS_PER_ONE
     if isinstance(query, GroupingSets):
         rows = _set_rows(query, offers)
+    elif isinstance(query, KeysAlone):
+        rows = _round_rows(query, offers)
     else:
         (only,) = offers
         rows = _explained(only, column_receipts(only.query, only.histogram, only.noise))
@@ -86,6 +100,20 @@ def _set_rows(sets: GroupingSets, offers: Sequence[Offer]) -> list[Row]:
         ("all sets", "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
         ("all sets", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
         *(("all sets", "rule", note) for note in joint_notes(sets)),
+    ]
+
+
+def _round_rows(query: KeysAlone, offers: Sequence[Offer]) -> list[Row]:
+    """Each round of key selection, and what holds for all together."""
+    rows: list[Row] = []
+    for i, part in enumerate(offers, start=1):
+        rows += [("round", "number", f"{i}"), *_explained(part, ())]
+    epsilon, delta = joint_guarantee_of(query.first.request, offers)
+    return [
+        *rows,
+        ("all rounds", "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
+        ("all rounds", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
+        ("all rounds", "rule", rounds_note(offers)),
     ]
 
 

@@ -23,9 +23,10 @@ from dpsql.engine import Engine, Sandbox
 from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, ReleaseError, StateError
 from dpsql.features.auto import bound, draw, prepare_histograms
 from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
+from dpsql.features.key_rounds import KeyRounds, release_keys, require_rounds_run
 from dpsql.model.environment import folded
 from dpsql.model.identity import base_hash, query_hash
-from dpsql.model.private_query import After, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import After, GroupingSets, KeysAlone, OneSet, PrivateQuery, WithOtherGroup
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.finish import NOISY, RESULT, finish_sql
 from dpsql.plan.planner import plan_query
@@ -226,6 +227,8 @@ def answer(
         match query:
             case OneSet():
                 noisy, receipt = release_groups(query.first, runtime, inquiry)
+            case KeysAlone():
+                noisy, receipt = release_keys(query.first, runtime, inquiry)
             case GroupingSets():
                 noisy, receipt = release_sets(query, runtime, inquiry)
             case WithOtherGroup():
@@ -249,6 +252,9 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
         prepare_histograms(query.first, runtime)
         return
     query = query.mapped(lambda part: current(part, runtime.state, reader))
+    if isinstance(query, KeysAlone):
+        require_rounds_run(KeyRounds.of(query.first, reader), runtime)
+        return
     offers = offers_of(query.parts, runtime.state, reader)
     for offer in offers:
         reading_of(offer, runtime)

@@ -120,7 +120,7 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
 
     """
     before = len(refusals.found)
-    answered = _READ | ({"distinct"} if inside else {"limit", "offset", "hint", "qualify"})
+    answered = _READ | ({"distinct"} if inside else {"limit", "offset", "hint", "qualify", "distinct"})
     for name, value in tree.args.items():
         if value and name not in answered:
             clause = _CLAUSE_NAMES.get(name, name.strip("_").upper())
@@ -142,9 +142,17 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
     where, having, qualify = (
         part.this if part else None for part in map(tree.args.get, ("where", "having", "qualify"))
     )
-    distinct = tree.args.get("distinct")
-    if inside and distinct and distinct.args.get("on"):
-        refusals.add("clause", distinct, "DISTINCT ON has no private form.", "Group by the unit and aggregate.")
+    distinct, group = tree.args.get("distinct"), tree.args.get("group")
+    if distinct and distinct.args.get("on"):
+        hint = "Group by the unit and aggregate." if inside else "Name the keys, as in SELECT DISTINCT city."
+        refusals.add("clause", distinct, "DISTINCT ON has no private form.", hint)
+    elif distinct and not inside:
+        if group or any(is_aggregate_call(node) for item in tree.expressions for node in item.walk()):
+            refusals.add(
+                "clause", distinct, "DISTINCT stands beside neither GROUP BY nor aggregates: groups are distinct.",
+                "Leave DISTINCT out.",
+            )  # fmt: skip
+        group = group or exp.Group(all=True)
     # what cannot stand in a subquery is read too, as it may be wrong in itself
     limit, offset = (
         _whole_number(node, refusals) if node else None for node in map(tree.args.get, ("limit", "offset"))
@@ -155,7 +163,7 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
         sources=((source.this, None), *((join.this, join) for join in tree.args.get("joins") or ())),
         select=tuple(tree.expressions),
         where=tuple(conjuncts(where)) if where else (),
-        group=tree.args.get("group"),
+        group=group,
         having=having,
         qualify=qualify,
         order=tuple(order.expressions) if order else (),

@@ -48,6 +48,7 @@ _IN_BRIEF = {
     "mechanism": "mechanism",
     "expected error": "expected error",
     "all sets": "all sets",
+    "all rounds": "all rounds",
     "with other group": "with other group",
     "price": "price of the next run",
 }

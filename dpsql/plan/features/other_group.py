@@ -29,7 +29,7 @@ def over_groups(owner: Owner, max_groups: int) -> Owner:
 def outside_frame(grouped: Frame) -> Frame:
     """The frame of the rows outside the shown groups of another one, with nothing said yet of which these are."""
     rows = replace(grouped.rows, outside=_NOT_KNOWN)
-    rows_sql = replace(grouped.rows_sql, relation=_rows_outside(grouped))
+    rows_sql = replace(grouped.rows_sql, relation=rows_outside(grouped))
     return Frame(rows, rows_sql, Bounding(max_groups=1), ceiling=grouped.ceiling)
 
 
@@ -41,7 +41,7 @@ def outside_of(frame: Frame, grouped: Frame, shown: str) -> Frame:
     return replace(frame, rows=replace(frame.rows, outside=f"{frame_hash(grouped)} {shown}"))
 
 
-def _rows_outside(grouped: Frame) -> str:
+def rows_outside(grouped: Frame) -> str:
     """The rows whose key is not listed, read as the bounded query of the groups reads them; empty if they are gone."""
     if not grouped.rows_sql.relation:
         return ""

@@ -1,0 +1,209 @@
+"""Keys alone: their rounds, how these are priced, run and shown.
+
+The rounds of a query are a list that grows. Its first two share the level of whoever asks first. Who asks for more gets
+one round more, on the rows of all keys that are not selected yet, at the difference; who asks for less gets the rounds
+that add up to no more, and of the next one a point at what is left. So no round is drawn twice, and what a reader is
+shown adds up to the level that they asked for, whatever others asked for before. docs/proofs/key-rounds.md.
+
+Which keys were selected, and so which frame comes next, is said by the highest point of a round and its own threshold,
+which never change; that keys are shown which passed the threshold of a lower point too makes no other frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dpsql.answer.exact import Runtime
+from dpsql.answer.offer import Offer, offers_of, with_price
+from dpsql.answer.points import noisy_table, selected_keys
+from dpsql.answer.result import Receipt, SetReceipt
+from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.cascade.reader import Reader
+from dpsql.engine import digest
+from dpsql.errors import CalibrationError
+from dpsql.features.joint_release import joint_guarantee_of
+from dpsql.mechanism.calibrate import whole_nano
+from dpsql.mechanism.joint import shared_requests
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import NANO, PRESENCE, Frame
+from dpsql.model.identity import statistic_hash
+from dpsql.model.private_query import FrameQuery
+from dpsql.plan.features.key_rounds import next_round
+from dpsql.state import State
+
+_SHARES = (1.0, 9.0)
+"""Of rho for the first two rounds. The first finds the keys that nobody could miss: a twentieth does nearly as well, a
+fifth does not."""
+_LEAST_PART = 20
+"""A level that the stored rounds miss by less than one part in so many is served by these: a round at so little would
+find nothing and cost a threshold."""
+_MOST_ROUNDS = 32
+_NOT_KNOWN = "not known before the keys are selected"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round as it is to be released.
+
+    Attributes:
+        query: on its frame, at its level.
+        rho_nano: that level.
+        reader: who asks, with what earlier rounds leave of their clearance.
+        selected: keys that are left out; none in the first round.
+
+    """
+
+    query: FrameQuery
+    rho_nano: int
+    reader: Reader
+    selected: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRounds:
+    """The rounds of a query for keys alone, for one reader.
+
+    Attributes:
+        first: the query of the first round, on its current generation; its delta is what each threshold may cost.
+        first_nano, total_nano: levels of the first round where it is not drawn yet, and of all rounds together.
+        reader: who asks, with their clearance, which holds for all rounds together.
+
+    """
+
+    first: FrameQuery
+    first_nano: int
+    total_nano: int
+    reader: Reader
+
+    @classmethod
+    def of(cls, query: FrameQuery, reader: Reader) -> KeyRounds:
+        """The rounds of a query with the request of all of them together.
+
+        Raises:
+            AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
+
+        """
+        histogram = histogram_of(query.frame)
+        shares = shared_requests(query.request, [histogram] * len(_SHARES), _SHARES, query.statistics)
+        first_nano, *others = (whole_nano(share.rho or 0.0) for share in shares)
+        reader.require(first_nano + sum(others))
+        return cls(replace(query, request=shares[0]), first_nano, first_nano + sum(others), reader)
+
+    def known(self, state: State) -> Iterator[Round]:
+        """The rounds as far as they are known: up to the first that is not released.
+
+        Whoever releases each before the next one is asked for gets them all.
+
+        Raises:
+            CalibrationError: there are too many.
+
+        """
+        left, frame, selected = self.total_nano, self.first.frame, self._no_keys
+        for number in range(_MOST_ROUNDS):
+            presence = statistic_hash(PRESENCE, frame)
+            stored = state.side_table.levels(presence)
+            unstored = left if number else self.first_nano
+            level = min(left, stored[0].rho_nano) if stored else unstored
+            yield self._round(frame, level, left, selected)
+            left -= level
+            stored = state.side_table.levels(presence)
+            if not self._is_due(left) or not stored:
+                return
+            new = selected_keys(frame, stored[0], state.side_table)
+            selected = pa.concat_tables([selected, new]) if number else new
+            frame = next_round(self.first.frame, digest(selected))
+        raise CalibrationError("these keys were selected in too many rounds; declare a new version of the table")
+
+    def planned(self, state: State) -> tuple[Round, ...]:
+        """All rounds; of one that is not known, as if no keys were selected before it, which changes no price."""
+        known = tuple(self.known(state))
+        left = self.total_nano - sum(one.rho_nano for one in known)
+        if not self._is_due(left):
+            return known
+        return (*known, self._round(next_round(self.first.frame, _NOT_KNOWN), left, left, self._no_keys))
+
+    def _is_due(self, left: int) -> bool:
+        return left * _LEAST_PART >= self.total_nano
+
+    @property
+    def _no_keys(self) -> pa.Table:
+        return pa.table({name: pa.nulls(0) for name in self.first.frame.key_columns})
+
+    def _round(self, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
+        query = replace(self.first, frame=frame, request=self.first.request.at(rho_nano / NANO))
+        limit = self.reader.rho_limit
+        rest = None if limit is None else limit - (self.total_nano - left)
+        return Round(query, rho_nano, replace(self.reader, rho_limit=rest), selected)
+
+
+def round_offers(rounds: Sequence[Round], state: State) -> tuple[Offer, ...]:
+    """How rounds are served.
+
+    Raises:
+        AccessError, CalibrationError: as `offers_of`.
+
+    """
+    return tuple(offers_of([one.query], state, one.reader)[0] for one in rounds)
+
+
+def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+    """The answer of a query for keys alone: the keys of all its rounds, and its receipt.
+
+    Raises:
+        DpsqlError: as `prepare_stage` and `release_stage`; what could keep a later round from being released is found
+            before the first is charged, but for what somebody else takes of the budget meanwhile.
+
+    """
+    state, rounds = runtime.state, KeyRounds.of(query, inquiry.reader)
+    items = [item for offer in require_rounds_run(rounds, runtime) for item in offer.items]
+    state.ledger.require(query.frame.rows.unit, items)
+    stages, prices = [], []
+    for one in rounds.known(state):
+        stage = prepare_stage([one.query], runtime, one.reader, one.selected)
+        prices.append(release_stage(stage, runtime, replace(inquiry, reader=one.reader)))
+        stages.append(stage)
+    offers = [stage.offers[0] for stage in stages]
+    receipt = _joint_receipt(query, offers, [stage.receipts[0] for stage in stages], inquiry.query_hash)
+    sets = (replace(own, receipt=with_price(own.receipt, paid)) for own, paid in zip(receipt.sets, prices, strict=True))
+    receipt = replace(with_price(receipt, sum(prices, inquiry.auto_charge)), sets=tuple(sets))
+    found = pa.concat_tables([noisy_table(offer, state.side_table) for offer in offers])
+    # a key that passed the threshold of a lower point of one round may be selected by a later one too
+    return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found}), receipt
+
+
+def require_rounds_run(rounds: KeyRounds, runtime: Runtime) -> tuple[Offer, ...]:
+    """Find out that all rounds can be read where they are yet to be drawn; how they are served.
+
+    Raises:
+        AccessError, CalibrationError, ReleaseError, SchemaError: as `prepare_stage`.
+
+    """
+    planned = rounds.planned(runtime.state)
+    offers = round_offers(planned, runtime.state)
+    for one, offer in zip(planned, offers, strict=True):
+        reading_of(offer, runtime, one.selected)
+    return offers
+
+
+def rounds_note(offers: Sequence[Offer]) -> str:
+    """What the rounds of a query are."""
+    levels = " and ".join(f"{offer.rho_nano / NANO:.9g}" for offer in offers)
+    return (
+        f"keys were selected in {len(offers)} rounds, at rho = {levels}, each on the rows of keys that none before it "
+        f"had selected; in a round a unit with n keys counts in each with weight sqrt(1 / n)"
+    )
+
+
+def _joint_receipt(query: FrameQuery, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:
+    """The receipt of all rounds together, before a price is known."""
+    epsilon, delta = joint_guarantee_of(query.request, offers)
+    own = [replace(receipt, query_hash=name) for receipt in receipts]
+    notes = dict.fromkeys((*(note for receipt in own for note in receipt.notes), rounds_note(offers)))
+    return replace(
+        own[0], rho=sum(offer.rho_nano for offer in offers) / NANO, epsilon=epsilon, delta=delta, threshold=None,
+        notes=tuple(notes),
+        sets=tuple(SetReceipt((f"round {i}",), receipt) for i, receipt in enumerate(own, start=1)),
+    )  # fmt: skip

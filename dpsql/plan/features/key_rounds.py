@@ -1,0 +1,41 @@
+"""Keys alone: the frames of the rounds in which they are selected.
+
+In each round a unit spreads a weight of norm 1 over all its keys that were not selected before, and a key is selected
+where the noisy sum of weights passes a threshold. A unit whose frequent keys were selected in the first round has all
+its weight left for its rare ones in the next.
+
+*Source*: two rounds are those of Swanberg, Desfontaines and Haney 2023 ("DP-SIPS"), with weights whose l2 norm is
+bounded and rho in place of epsilon shared among the rounds; docs/proofs/key-rounds.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpsql.model.frame import Bounding, Frame
+from dpsql.model.identity import frame_hash
+from dpsql.plan.features.other_group import rows_outside
+
+COUNTED_KEYS = 64
+"""Most keys over which a unit spreads its weight; of more some are chosen by hash. Measured between 16 and 256: fewer
+lower the threshold, more lose less of units with many keys, and neither changes much."""
+_NONE_SELECTED = "key selection"
+"""In place of the selected keys, of which there are none in the first round: no other query has this frame."""
+
+
+def first_round(frame: Frame) -> Frame:
+    """The frame of the first round, from that of a query by the same keys."""
+    bounding = Bounding(1, COUNTED_KEYS, frame.bounding.minimum_units)
+    return replace(frame, rows=replace(frame.rows, outside=_NONE_SELECTED), bounding=bounding, window=None)
+
+
+def next_round(first: Frame, selected: str) -> Frame:
+    """The frame of a later round, on the rows whose key is not listed.
+
+    Args:
+        first: that of the first round, on its current generation.
+        selected: a digest of the keys that were selected before; another one makes another frame.
+
+    """
+    rows = replace(first.rows, outside=f"{_NONE_SELECTED} {frame_hash(first)} {selected}")
+    return replace(first, rows=rows, rows_sql=replace(first.rows_sql, relation=rows_outside(first)), generation=0)
