@@ -114,7 +114,7 @@ class KeyRounds:
                 return
             new = selected_keys(frame, stored[0], state.side_table)
             selected = pa.concat_tables([selected, new]) if number else new
-            frame = next_round(self.first.frame, digest(selected))
+            frame = next_round(self.first.frame, number + 1, digest(selected))
         raise CalibrationError("these keys were selected in too many rounds; declare a new version of the table")
 
     def planned(self, state: State) -> tuple[Round, ...]:
@@ -123,7 +123,7 @@ class KeyRounds:
         left = self.total_nano - sum(one.rho_nano for one in known)
         if not self._is_due(left):
             return known
-        return (*known, self._round(next_round(self.first.frame, _NOT_KNOWN), left, left, self._no_keys))
+        return (*known, self._round(next_round(self.first.frame, len(known), _NOT_KNOWN), left, left, self._no_keys))
 
     def _is_due(self, left: int) -> bool:
         return left * _LEAST_PART >= self.total_nano
@@ -135,8 +135,8 @@ class KeyRounds:
     def _round(self, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
         query = replace(self.first, frame=frame, request=self.first.request.at(rho_nano / NANO))
         limit = self.reader.rho_limit
-        rest = None if limit is None else limit - (self.total_nano - left)
-        return Round(query, rho_nano, replace(self.reader, rho_limit=rest), selected)
+        reader = replace(self.reader, rho_limit=limit and limit - (self.total_nano - left))
+        return Round(query, rho_nano, reader, selected)
 
 
 def round_offers(rounds: Sequence[Round], state: State) -> tuple[Offer, ...]:

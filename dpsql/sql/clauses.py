@@ -143,16 +143,8 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
         part.this if part else None for part in map(tree.args.get, ("where", "having", "qualify"))
     )
     distinct, group = tree.args.get("distinct"), tree.args.get("group")
-    if distinct and distinct.args.get("on"):
-        hint = "Group by the unit and aggregate." if inside else "Name the keys, as in SELECT DISTINCT city."
-        refusals.add("clause", distinct, "DISTINCT ON has no private form.", hint)
-    elif distinct and not inside:
-        if group or any(is_aggregate_call(node) for item in tree.expressions for node in item.walk()):
-            refusals.add(
-                "clause", distinct, "DISTINCT stands beside neither GROUP BY nor aggregates: groups are distinct.",
-                "Leave DISTINCT out.",
-            )  # fmt: skip
-        group = group or exp.Group(all=True)
+    if distinct:
+        group = _group_of_distinct(tree, distinct, refusals, inside=inside)
     # what cannot stand in a subquery is read too, as it may be wrong in itself
     limit, offset = (
         _whole_number(node, refusals) if node else None for node in map(tree.args.get, ("limit", "offset"))
@@ -171,6 +163,21 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
         offset=offset,
         inside=inside,
     )
+
+
+def _group_of_distinct(
+    tree: exp.Select, distinct: exp.Distinct, refusals: Refusals, *, inside: bool
+) -> exp.Group | None:
+    """What DISTINCT groups by: outside subqueries, where it asks for keys alone, all that is selected."""
+    group = tree.args.get("group")
+    if distinct.args.get("on"):
+        hint = "Group by the unit and aggregate." if inside else "Name the keys, as in SELECT DISTINCT city."
+        refusals.add("clause", distinct, "DISTINCT ON has no private form.", hint)
+    if inside:
+        return group
+    if group or any(is_aggregate_call(node) for item in tree.expressions for node in item.walk()):
+        refusals.add("clause", distinct, "DISTINCT adds nothing to GROUP BY and aggregates.", "Leave DISTINCT out.")
+    return group or exp.Group(all=True)
 
 
 def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:

@@ -8,7 +8,8 @@ Left out, because it follows noise, the clock or the data:
 - of an answer with AUTO all but its plan and the first thing that it draws, and what is asked of the same session
   afterwards: the noise of a histogram chooses the frame, and the next answers share statistics with it or do not;
 - of a text that asks for the clock, every hash: today's date is one of its constants;
-- of an answer with other_group, the hashes of points: the frame of that row holds a digest of the keys that are shown;
+- of an answer with other_group, and of keys alone, the hashes of points: the frame of that row, or of later rounds,
+  holds a digest of the keys that are shown;
 - everywhere salts, values, floors, moments, and numbers of private keys.
 """
 
@@ -116,7 +117,8 @@ class _Watched:
         if result.receipt is None or self.session is None:
             return {}
         points = _points(self.session, result.receipt.query_hash)
-        if _OTHER_GROUP.search(f"{self.text} {list(self.options)}"):
+        in_rounds = any(one.keys == ("round 1",) for one in result.receipt.sets)
+        if in_rounds or _OTHER_GROUP.search(f"{self.text} {list(self.options)}"):
             points = _without_hashes(points)
         return _priced(result.receipt) | {"points": points}
 

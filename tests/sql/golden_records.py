@@ -44,7 +44,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame
-from dpsql.model.private_query import Buckets, FrameQuery, GroupingSets, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import Buckets, FrameQuery, GroupingSets, KeysAlone, OneSet, PrivateQuery, WithOtherGroup
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
@@ -268,6 +268,9 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
             yield from _frame_lines(groups)
             yield f"other {name!r}"
             yield from _frame_lines(row)
+        case KeysAlone((part,)):
+            yield "keys alone"
+            yield from _frame_lines(part)
         case OneSet((part,)):
             yield from _frame_lines(part)
     finish = query.first.finish

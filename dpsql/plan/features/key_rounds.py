@@ -29,13 +29,14 @@ def first_round(frame: Frame) -> Frame:
     return replace(frame, rows=replace(frame.rows, outside=_NONE_SELECTED), bounding=bounding, window=None)
 
 
-def next_round(first: Frame, selected: str) -> Frame:
+def next_round(first: Frame, number: int, selected: str) -> Frame:
     """The frame of a later round, on the rows whose key is not listed.
 
     Args:
         first: that of the first round, on its current generation.
+        number: how many rounds came before; where the last of these selected no key, nothing else tells them apart.
         selected: a digest of the keys that were selected before; another one makes another frame.
 
     """
-    rows = replace(first.rows, outside=f"{_NONE_SELECTED} {frame_hash(first)} {selected}")
+    rows = replace(first.rows, outside=f"{_NONE_SELECTED} {number} {frame_hash(first)} {selected}")
     return replace(first, rows=rows, rows_sql=replace(first.rows_sql, relation=rows_outside(first)), generation=0)
