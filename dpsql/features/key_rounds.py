@@ -193,7 +193,7 @@ def rounds_note(offers: Sequence[Offer]) -> str:
     levels = " and ".join(f"{offer.rho_nano / NANO:.9g}" for offer in offers)
     return (
         f"keys were selected in {len(offers)} rounds, at rho = {levels}, each on the rows of keys that none before it "
-        f"had selected; in a round a unit with n keys counts in each with weight sqrt(1 / n)"
+        "had selected"
     )
 
 

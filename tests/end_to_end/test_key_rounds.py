@@ -1,0 +1,351 @@
+"""Keys alone, selected in rounds: which keys are shown, what they cost, and what readers, crashes and rises leave."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dpsql
+from dpsql.accounting import gaussian
+from dpsql.accounting.sparse_histogram import WeightedProfile
+from dpsql.answer import points
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.formulations import Formulation
+from dpsql.cascade.reader import CURATOR
+from dpsql.features import key_rounds
+from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame
+from dpsql.model.private_query import KeysAlone
+from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
+from dpsql.sql.statements import SelectStatement, read_statement
+from dpsql.state import ChargeItem, Ledger
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+KEYS = "SELECT DISTINCT shop FROM sales"
+BUDGET = 20.0
+DELTA = 1e-6
+
+
+def fill(session: dpsql.Session) -> None:
+    """People with a purchase in one of three shops that all go to, and in up to eight of 400 others, few in some."""
+    session.connection.execute(
+        "CREATE TABLE sales AS SELECT i % 2000 AS person, i // 2000 AS place, CASE WHEN i < 2000 THEN 'big ' || i % 3 "
+        "ELSE 'small ' || (i * 7919 % 400)**2 // 400 END AS shop, i % 97 AS cost "
+        "FROM range(18000) t(i) WHERE i // 2000 <= i % 9"
+    )
+    session.sql(
+        f"CALL dp_protect('sales', privacy_unit_column := 'person', rho_budget := {BUDGET}, delta_threshold := 1e-3, "
+        f"delta_conversion := 1e-6, default_rho := 0.1, default_delta := {DELTA})"
+    )
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect(threads=1) as session:
+        fill(session)
+        session._runner.noise_source = seeded_noise(5)
+        yield session
+
+
+def keys_of(answer: dpsql.Result) -> set[object]:
+    found = [row[0] for row in answer.fetchall()]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def spent(session: dpsql.Session) -> float:
+    return float(session.sql("FROM dp_budget()").df()["rho_spent"][0])
+
+
+def levels_of(answer: dpsql.Result) -> list[float]:
+    return [one.receipt.rho for one in receipt_of(answer).sets]
+
+
+# -- what is shown and what it costs ----------------------------------------------------------------------------------
+
+
+def test_the_first_two_rounds_share_rho_and_delta_to_the_last_nano(session: dpsql.Session) -> None:
+    answer = session.sql(KEYS, rho=0.123456789)
+    receipt = receipt_of(answer)
+    assert [round(1e9 * one.receipt.charged_rho) for one in receipt.sets] == [12345679, 111111110]
+    assert round(1e9 * receipt.charged_rho) == 123456789
+    assert receipt.rho == receipt.charged_rho == spent(session)
+    assert receipt.charged_delta == pytest.approx(DELTA / 2)
+    assert receipt.charged_delta <= DELTA / 2
+    profiles = [
+        WeightedProfile(
+            max_groups=1, counted_groups=COUNTED_KEYS, sigma=1 / math.sqrt(2 * one.receipt.rho), aggregate_precision=0.0
+        )
+        for one in receipt.sets
+    ]
+    for profile, one in zip(profiles, receipt.sets, strict=True):
+        assert one.receipt.threshold == pytest.approx(1 + profile.own_threshold(DELTA / 4), rel=1e-4)
+    # both rounds together are one Gaussian release, and what thresholds cost comes on top
+    assert receipt.epsilon == pytest.approx(gaussian.epsilon(DELTA / 2, math.sqrt(2 * receipt.rho), 1.0), rel=1e-6)
+    assert receipt.delta == pytest.approx(DELTA, rel=1e-6)
+    assert (receipt.mechanism, receipt.columns, receipt.threshold) == ("gshm", (), None)
+
+
+def test_a_query_by_epsilon_keeps_it(session: dpsql.Session) -> None:
+    receipt = receipt_of(session.sql(KEYS, epsilon=1.0, delta=1e-7))
+    assert receipt.epsilon == pytest.approx(1.0, rel=1e-5)
+    assert receipt.epsilon <= 1.0
+    assert receipt.delta <= 1e-7
+
+
+def test_frequent_keys_are_found_first_and_then_many_rare_ones(session: dpsql.Session) -> None:
+    """One weighted round at the whole level is the twin: it finds the frequent keys, and fewer of the others."""
+    answer = session.sql(KEYS, rho=2.0)
+    once = session.sql(
+        "SELECT shop, count(DISTINCT person) FROM sales GROUP BY shop", rho=2.0, max_groups_contributed=1,
+        bounding="L2",
+    )  # fmt: skip
+    shops = keys_of(answer)
+    assert {"big 0", "big 1", "big 2"} <= shops
+    assert len(shops) > 1.5 * len(once)
+    (first, second) = receipt_of(answer).sets
+    assert first.receipt.threshold is not None
+    assert second.receipt.threshold is not None
+    assert second.receipt.threshold < first.receipt.threshold
+
+
+def test_the_same_is_served_for_nothing_and_less_for_nothing_and_more_for_the_difference(
+    session: dpsql.Session,
+) -> None:
+    first = session.sql(KEYS, rho=0.5)
+    again = session.sql("SELECT shop FROM sales GROUP BY shop", rho=0.5)
+    less = session.sql(KEYS, rho=0.1)
+    assert receipt_of(again).reused
+    assert keys_of(again) == keys_of(less) == keys_of(first)
+    assert spent(session) == 0.5
+    more = session.sql(KEYS, rho=1.5)
+    assert levels_of(more) == pytest.approx([0.05, 0.45, 1.0])
+    assert spent(session) == pytest.approx(1.5)
+    assert keys_of(more) > keys_of(first)
+    # a hair more would find nothing and cost a threshold
+    assert receipt_of(session.sql(KEYS, rho=1.55)).reused
+    assert keys_of(session.sql(KEYS, rho=1.5)) == keys_of(more)
+
+
+def test_a_round_that_selects_nothing_is_followed_by_another_one(session: dpsql.Session) -> None:
+    """Same rows, same list of selected keys: the number of the round tells the frames apart, so that each is paid."""
+    for rho in (1e-6, 3e-6, 9e-6):
+        answer = session.sql(KEYS, rho=rho)
+        assert len(answer) == 0
+        assert spent(session) == pytest.approx(rho)
+    assert levels_of(answer) == pytest.approx([1e-7, 9e-7, 2e-6, 6e-6])
+
+
+def test_rounds_are_found_again_beside_other_questions(session: dpsql.Session) -> None:
+    """A query with weights and the same bounds has a frame of its own, which raises no round."""
+    before = keys_of(session.sql(KEYS, rho=0.2))
+    session.sql(
+        "SELECT shop, count(DISTINCT person) FROM sales GROUP BY shop", rho=4.0, max_groups_contributed=32,
+        bounding="L2",
+    )  # fmt: skip
+    answer = session.sql(KEYS, rho=0.2)
+    assert receipt_of(answer).reused
+    assert keys_of(answer) == before
+
+
+def test_the_plan_says_what_is_charged(session: dpsql.Session) -> None:
+    for rho in (0.5, 0.3, 2.0):
+        plan = session.sql(f"FROM dp_explain($$SELECT DISTINCT shop FROM sales$$, rho := {rho})").fetchall()
+        price = {name: float(value) for section, name, value in plan if section == "price" and name != "query hash"}
+        receipt = receipt_of(session.sql(KEYS, rho=rho))
+        assert price["rho"] == pytest.approx(receipt.charged_rho)
+        assert price["threshold delta"] == pytest.approx(receipt.charged_delta)
+        numbers = [value for section, name, value in plan if (section, name) == ("round", "number")]
+        assert numbers == [str(i) for i in range(1, len(receipt.sets) + 1)]
+
+
+def test_a_minimum_of_units_hides_keys_of_what_is_stored(session: dpsql.Session) -> None:
+    whole = keys_of(session.sql(KEYS, rho=2.0))
+    few = session.sql(KEYS, rho=2.0, min_privacy_units_per_group=100)
+    assert receipt_of(few).reused
+    assert {"big 0", "big 1", "big 2"} <= keys_of(few) < whole
+
+
+def test_a_refresh_selects_anew(session: dpsql.Session) -> None:
+    session.sql(KEYS, rho=0.5)
+    session.connection.execute("INSERT INTO sales SELECT i, 1, 'new', 1 FROM range(1000) t(i)")
+    assert "new" not in keys_of(session.sql(KEYS, rho=0.5))
+    fresh = session.sql(KEYS, rho=0.5, refresh=True)
+    assert "new" in keys_of(fresh)
+    assert spent(session) == pytest.approx(1.0)
+    assert keys_of(session.sql(KEYS, rho=0.5)) == keys_of(fresh)
+    assert spent(session) == pytest.approx(1.0)
+
+
+# -- readers, budgets, crashes ----------------------------------------------------------------------------------------
+
+
+def test_a_reader_is_shown_no_more_than_their_limit_and_pays_nothing_below_what_is_stored(
+    session: dpsql.Session,
+) -> None:
+    """Whole rounds as long as they fit, and of the next one a point at what is left."""
+    session.sql(KEYS, rho=1.0)
+    shown: dict[float, set[object]] = {}
+    for limit, expected in ((0.05, [0.05]), (0.1, [0.1]), (0.4, [0.1, 0.3]), (0.9, [0.1, 0.8])):
+        name = f"reader {limit}"
+        session.sql(f"CALL dp_analyst('{name}', rho_limit := {limit})")
+        answer = session.as_analyst(name).sql(KEYS, rho=limit)
+        assert levels_of(answer) == pytest.approx(expected)
+        assert receipt_of(answer).charged_rho == 0
+        shown[limit] = keys_of(answer)
+        # once more, and for less: nothing is added to what they hold
+        assert keys_of(session.as_analyst(name).sql(KEYS, rho=limit)) == shown[limit]
+        assert sum(levels_of(session.as_analyst(name).sql(KEYS, rho=limit / 2))) <= limit
+        with pytest.raises(dpsql.AccessError):
+            session.as_analyst(name).sql(KEYS, rho=limit * 1.01)
+    assert spent(session) == 1.0
+    assert shown[0.05] < shown[0.9]
+
+
+def test_what_a_reader_with_a_limit_asks_for_changes_no_round_of_others(session: dpsql.Session) -> None:
+    """A lower point has a threshold of its own, which may show another key; the next round stays where it was."""
+    whole = session.sql(KEYS, rho=1.0)
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.08)")
+    session.as_analyst("ana").sql(KEYS, rho=0.08)
+    again = session.sql(KEYS, rho=1.0)
+    assert receipt_of(again).charged_rho == 0
+    assert levels_of(again) == levels_of(whole)
+    assert keys_of(again) >= keys_of(whole)
+    assert spent(session) == 1.0
+
+
+def test_a_reader_with_a_limit_comes_first(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.2)")
+    first = session.as_analyst("ana").sql(KEYS, rho=0.2)
+    whole = session.sql(KEYS, rho=1.0)
+    assert levels_of(whole) == pytest.approx([0.02, 0.18, 0.8])
+    assert spent(session) == 1.0
+    assert keys_of(session.as_analyst("ana").sql(KEYS, rho=0.2)) == keys_of(first)
+
+
+def test_a_budget_without_room_for_all_rounds_is_not_touched(session: dpsql.Session) -> None:
+    with pytest.raises(dpsql.BudgetError):
+        session.sql(KEYS, rho=BUDGET * 1.05)
+    assert spent(session) == 0
+
+
+def test_a_crash_between_two_rounds_is_paid_once(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    charge = Ledger.charge
+    charged: list[object] = []
+
+    def once(self: Ledger, unit: str, items: tuple[ChargeItem, ...], analyst: str) -> object:
+        if charged:
+            raise dpsql.EngineError
+        charged.append(items)
+        return charge(self, unit, items, analyst)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", once)
+        with pytest.raises(dpsql.EngineError):
+            session.sql(KEYS, rho=0.5)
+    assert spent(session) == pytest.approx(0.05)
+    answer = session.sql(KEYS, rho=0.5)
+    assert levels_of(answer) == pytest.approx([0.05, 0.45])
+    assert receipt_of(answer).charged_rho == pytest.approx(0.45)
+    assert spent(session) == pytest.approx(0.5)
+
+
+def test_two_who_ask_at_once_pay_once(tmp_path: Path) -> None:
+    with dpsql.connect(tmp_path / "shop.duckdb") as first:
+        fill(first)
+        answers: list[set[object]] = []
+        threads = [threading.Thread(target=lambda: answers.append(keys_of(first.sql(KEYS, rho=0.5)))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert spent(first) == pytest.approx(0.5)
+    assert len(answers) == 4
+    assert all(answer == answers[0] for answer in answers)
+
+
+# -- what one unit moves ----------------------------------------------------------------------------------------------
+
+
+def later_frame(session: dpsql.Session, text: str = KEYS) -> Frame:
+    statement = read_statement(text)
+    assert isinstance(statement, SelectStatement)
+    query, _, _ = session._runner.plan(statement, {}, CURATOR)
+    assert isinstance(query, KeysAlone)
+    return next_round(query.first.frame, 1, "fixed")
+
+
+def weights(
+    session: dpsql.Session, frame: Frame, selected: pa.Table, formulation: Formulation = "groups_first"
+) -> dict[object, float]:
+    sql = bounded_sql(frame, (PRESENCE,), bytes(16), formulation=formulation)
+    table = session._runner.engine.aggregate(sql, listed_keys=selected, timeout_seconds=None).reveal()
+    units = table.column("units").to_pylist()
+    return {key: n / 2**WEIGHT_BITS for key, n in zip(table.column("key_0").to_pylist(), units, strict=True)}
+
+
+@pytest.mark.parametrize("formulation", ["groups_first", "rows_first"])
+def test_a_unit_moves_the_keys_that_are_left_by_norm_one_and_no_further(
+    session: dpsql.Session, formulation: Formulation
+) -> None:
+    """Whatever was selected before; a weight over all keys of a unit, the selected ones too, would fall short of it."""
+    random, frame = np.random.default_rng(2), later_frame(session)
+    norms = []
+    for _ in range(12):
+        mine = int(random.integers(1, 90))
+        session.connection.execute("DELETE FROM sales WHERE person = 0")
+        session.connection.execute(
+            "INSERT INTO sales SELECT 0, 0, CASE i WHEN 0 THEN NULL WHEN 1 THEN 'big 0' ELSE 'mine ' || i END, 1 "
+            "FROM range($1) t(i), range(2)",
+            [mine],
+        )
+        shops = ["big 0", "big 1", None, *(f"mine {i}" for i in range(2, 90))]
+        chosen = pa.table({"key_0": pa.array([one for one in shops if random.random() < 0.3], pa.string())})
+        with_unit = weights(session, frame, chosen, formulation)
+        session.connection.execute("DELETE FROM sales WHERE person = 0")
+        without = weights(session, frame, chosen, formulation)
+        assert not set(with_unit) & set(chosen.column("key_0").to_pylist())
+        moved = [with_unit.get(key, 0.0) - without.get(key, 0.0) for key in with_unit | without]
+        norms.append(math.sqrt(math.fsum(one**2 for one in moved)))
+    assert max(norms) <= 1.0
+    assert min(one for one in norms if one) > 0.9999
+
+
+def test_keys_of_every_spelling_are_left_out(session: dpsql.Session) -> None:
+    """What a round selected is what the next one does not see, whatever its type."""
+    session.connection.execute(
+        "CREATE TABLE odd AS SELECT i % 500 AS person, CASE i % 3 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN -0.0 ELSE 0.0 "
+        "END AS f, [i % 2, NULL] AS l, INTERVAL (30 * (i % 2)) DAY AS span, (i % 2)::HUGEINT * 10::HUGEINT^30 AS h, "
+        "TIMESTAMP '2024-01-01 00:00:00.5' + INTERVAL (i % 3) HOUR AS t, nullif('a', ['a', 'b'][1 + i % 2]) AS n, "
+        "DATE '5000-01-01' + INTERVAL (9000 * (i % 2)) YEAR AS d, (i % 2 = 0) AS b, (i % 3)::DECIMAL(20, 3) / 7 AS m "
+        "FROM range(6000) t(i)"
+    )
+    session.sql(
+        "CALL dp_protect('odd', privacy_unit_column := 'person', separate_people := true, rho_budget := 1000, "
+        "delta_threshold := 1e-2, "
+        f"delta_conversion := 1e-6, default_rho := 5, default_delta := {DELTA})"
+    )
+    found = points.selected_keys
+    for name in ("f", "l", "span", "h", "t", "n", "d", "b", "m"):
+        expected = session.connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {name} FROM odd)").fetchone()
+        selected: list[int] = []
+
+        def counted(*arguments: object, selected: list[int] = selected) -> pa.Table:
+            keys = found(*arguments)  # type: ignore[arg-type]  # as it is called
+            selected.append(keys.num_rows)
+            return keys
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(key_rounds, "selected_keys", counted)
+            session.sql(f"SELECT DISTINCT {name} FROM odd")
+            answer = session.sql(f"SELECT DISTINCT {name} FROM odd", rho=10)
+        assert expected is not None
+        assert len(answer) == expected[0]
+        # all of them in the first round, hence none in the second; a query plans its rounds before it releases them
+        assert selected == [expected[0], *2 * [expected[0], 0]]
