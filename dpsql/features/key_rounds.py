@@ -190,10 +190,12 @@ def require_rounds_run(rounds: KeyRounds, runtime: Runtime) -> tuple[Offer, ...]
 
 def rounds_note(offers: Sequence[Offer]) -> str:
     """What the rounds of a query are."""
-    levels = " and ".join(f"{offer.rho_nano / NANO:.9g}" for offer in offers)
+    levels = [f"{offer.rho_nano / NANO:.9g}" for offer in offers]
+    if len(levels) == 1:
+        return f"keys were selected in one round, at rho = {levels[0]}"
     return (
-        f"keys were selected in {len(offers)} rounds, at rho = {levels}, each on the rows of keys that none before it "
-        "had selected"
+        f"keys were selected in {len(levels)} rounds, at rho = {', '.join(levels[:-1])} and {levels[-1]}, each on the rows "
+        "of keys that none before it had selected"
     )
 
 

@@ -302,7 +302,7 @@ class OneSet(_Query):
 
 @dataclass(frozen=True, slots=True)
 class KeysAlone(_Query):
-    """A query for the keys of its groups and no number, which are selected in rounds.
+    """A query for the keys of its groups and no number, of units with several keys: they are selected in rounds.
 
     Its only part is the first round, with the request of all rounds together. The others are of the same rows without
     those of keys that were selected before, so that which they are is known when these are.

@@ -31,7 +31,7 @@ from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.operations.dialect import quote, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import counted_groups
-from dpsql.plan.features.key_rounds import first_round
+from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round
 from dpsql.plan.keys import SelectKeys
 from dpsql.plan.measures import check_beside_buckets, measured_things
 from dpsql.sql.clauses import MAX_GROUPS_LIMIT, Clauses, is_aggregate_call
@@ -125,8 +125,9 @@ def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[st
     is_public = that_hold({"public keys": not by.inner.keys or by.public})
     refuse_combinations({"own_threshold"}, text.options.given | is_public, text.hint, text.refusals)
     frame = source.by_keys(by.inner, by.keys, by.public)
-    if frame.has_private_keys and not by.inner.calls:
-        frame = first_round(frame)
+    if frame.has_private_keys and not by.inner.calls and frame.bounding.max_groups != 1:
+        most = text.options.max_groups_contributed
+        frame = first_round(frame, most if isinstance(most, int) else COUNTED_KEYS)
     if by.inner is not text.select:
         once = frame.bounding.max_groups == 1 and not is_left_to_auto(text.options, frame)
         check_beside_buckets(text, aggregates, source.request.min_units, once=once)

@@ -199,7 +199,8 @@ def _private_query(
         return WithOtherGroup((query,), options.other_group, _outside(query, text))
     if text.has_sets:
         return sets_of(query, by_set, text.select, shown_keys, options)
-    return OneSet((query,)) if aggregates else KeysAlone((query,))
+    in_rounds = not aggregates and query.frame.bounding.counted_groups
+    return KeysAlone((query,)) if in_rounds else OneSet((query,))
 
 
 def _outside(query: FrameQuery, text: SelectText) -> FrameQuery:

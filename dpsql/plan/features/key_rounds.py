@@ -17,15 +17,21 @@ from dpsql.model.identity import frame_hash
 from dpsql.plan.features.other_group import rows_outside
 
 COUNTED_KEYS = 64
-"""Most keys over which a unit spreads its weight; of more some are chosen by hash. Measured between 16 and 256: fewer
-lower the threshold, more lose less of units with many keys, and neither changes much."""
+"""Most keys over which a unit spreads its weight, where the text names no max_groups; of more some are chosen by hash.
+Between 16 and 256 it changes little: fewer lower the threshold, more lose less of units with many keys."""
 _NONE_SELECTED = "key selection"
 """In place of the selected keys, of which there are none in the first round: no other query has this frame."""
 
 
-def first_round(frame: Frame) -> Frame:
-    """The frame of the first round, from that of a query by the same keys."""
-    bounding = Bounding(1, COUNTED_KEYS, frame.bounding.minimum_units)
+def first_round(frame: Frame, most_keys: int) -> Frame:
+    """The frame of the first round, from that of a query by the same keys.
+
+    Args:
+        frame: by the bounds of policy and text.
+        most_keys: over how many keys a unit spreads its weight, at least 2.
+
+    """
+    bounding = Bounding(1, most_keys, frame.bounding.minimum_units)
     return replace(frame, rows=replace(frame.rows, outside=_NONE_SELECTED), bounding=bounding, window=None)
 
 
