@@ -86,8 +86,9 @@ class Receipt:
             private keys: exceeds the largest group left out by more than this.
         columns: the noise per column.
         notes: rules that shaped the answer, as sentences.
-        sets: of a query with several grouping sets, the receipt of each, and of one with other_group that of the groups
-            and that of the row, whose keys are (); what stands above is of all together, and of a column the largest.
+        sets: of a query with several grouping sets, the receipt of each; of one with other_group that of the groups
+            and that of the row, whose keys are (); of one for keys alone that of each round, by its number. What stands
+            above is of all together, and of a column the largest.
 
     """
 

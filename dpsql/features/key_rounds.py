@@ -194,8 +194,8 @@ def rounds_note(offers: Sequence[Offer]) -> str:
     if len(levels) == 1:
         return f"keys were selected in one round, at rho = {levels[0]}"
     return (
-        f"keys were selected in {len(levels)} rounds, at rho = {', '.join(levels[:-1])} and {levels[-1]}, each on the rows "
-        "of keys that none before it had selected"
+        f"keys were selected in {len(levels)} rounds, at rho = {', '.join(levels[:-1])} and {levels[-1]}, each on the "
+        "rows of keys that none before it had selected"
     )
 
 
