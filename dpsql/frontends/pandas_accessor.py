@@ -57,6 +57,11 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         form = dataclasses.replace(self._question.form, intervals=True)
         return type(self)(dataclasses.replace(self._question, form=form))
 
+    def groups(self) -> AnswerT:
+        """The keys of the groups alone, as columns: without numbers more of them are found."""
+        form = dataclasses.replace(self._question.form, as_index=False)
+        return type(self)(dataclasses.replace(self._question, form=form))._answer([])
+
     def size(self) -> AnswerT:
         """Rows of each group."""
         return self._single(Measure("size", None, "size"))
@@ -138,7 +143,7 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
             for place, (name, measure) in enumerate(asked.columns(measures), start=len(asked.keys))
         }
         order = rows_to_show(keys, asked.listed, asked.form)
-        keys, shown = keys.iloc[order], pd.DataFrame(values).iloc[order]
+        keys, shown = keys.iloc[order], pd.DataFrame(values, index=keys.index).iloc[order]
         if asked.form.as_index:
             shown.index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
         else:

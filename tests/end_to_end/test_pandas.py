@@ -160,3 +160,20 @@ def test_missing_keys_are_shown_without_dropna(keys: str | list[str]) -> None:
     assert shown.index.to_frame().isna().sum().to_dict() == true.index.to_frame().isna().sum().to_dict()
     # one release serves both
     assert asked(keys).size().attrs["dpsql"]["charged_rho"] == 0
+
+
+@pytest.mark.parametrize("keys", ["kind", ["city", "urgent"], ["day", "room"]], ids=str)
+def test_keys_alone_are_a_frame_of_them(keys: str | list[str]) -> None:
+    names = [keys] if isinstance(keys, str) else keys
+    true = FRAME[names].dropna().drop_duplicates()
+    shown = FRAME.dp.groupby(keys, unit=PATIENTS, rho=2).groups()
+    assert shown.dtypes.map(plain).to_dict() == true.dtypes.map(plain).to_dict()
+    assert shown.astype(object).to_numpy().tolist() == sorted(true.astype(object).to_numpy().tolist())
+    assert [one["keys"] for one in shown.attrs["dpsql"]["sets"]] == [("round 1",), ("round 2",)]
+
+
+def test_keys_alone_of_an_arrow_table_are_a_table() -> None:
+    table = pa.Table.from_pandas(FRAME[["patient_id", "city", "floor"]])
+    shown = dpsql.from_frame(table).groupby(["city", "floor"], unit=PATIENTS, rho=2).groups()
+    assert shown.column_names == ["city", "floor"]
+    assert shown.num_rows == 9
