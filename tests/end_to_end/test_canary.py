@@ -96,12 +96,16 @@ ANSWERED = (
     f"SELECT {SKETCHED} code, count(DISTINCT patient) FROM visits GROUP BY code",
     f"SELECT {SKETCHED} tags, upper(city) || patient AS who, count(DISTINCT patient) FROM visits GROUP BY ALL",
     f"SELECT {SKETCHED} CAST(digits AS INTEGER) AS d, count(DISTINCT patient) FROM visits GROUP BY d",
+    "SELECT DISTINCT city FROM visits",
+    "SELECT DISTINCT CAST(digits AS INTEGER) AS d, day, note FROM visits",
+    "SELECT tags, upper(city) || patient AS who FROM visits GROUP BY ALL",
 )
 """Queries with a private answer, among them casts, divisions and overflows that fail on the canary's row."""
 
 FAILING = (
     ("SELECT code, count(*) FROM failing GROUP BY code", EngineError),
     (f"SELECT {SKETCHED} code, count(DISTINCT patient) FROM failing GROUP BY code", EngineError),
+    ("SELECT DISTINCT code FROM failing", EngineError),
     ("SELECT ward + 1 AS w, count(*) FROM visits GROUP BY w", QueryError),
     ("SELECT sum(ward, contribution_bounds_per_group => (0, 1)) FROM visits", QueryError),
     ("SELECT abs(ward) AS w, count(*) FROM visits GROUP BY w", QueryError),
@@ -121,7 +125,7 @@ REFUSED = (
     ("FROM visits", UnsupportedQueryError),
     ("TABLE visits", QueryError),
     ("SELECT city FROM visits", UnsupportedQueryError),
-    ("SELECT DISTINCT city FROM visits", UnsupportedQueryError),
+    ("SELECT DISTINCT ON (city) city, cost FROM visits", UnsupportedQueryError),
     ("SELECT count(*) FROM visits, unprotected", SchemaError),
     ("SELECT count(*) FROM visits JOIN unprotected ON true", SchemaError),
     ("SELECT * FROM (SELECT * FROM visits)", UnsupportedQueryError),
