@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +19,16 @@ from dpsql.accounting.sparse_histogram import WeightedProfile
 from dpsql.answer import points
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
+from dpsql.cascade.cascade import lowered
 from dpsql.cascade.reader import CURATOR
 from dpsql.features import key_rounds
-from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame
+from dpsql.mechanism.histogram import NoisyHistogram
+from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
+from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import KeysAlone
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
 from dpsql.sql.statements import SelectStatement, read_statement
-from dpsql.state import ChargeItem, Ledger
+from dpsql.state import ChargeItem, Ledger, Level, SideTable
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
@@ -208,16 +213,43 @@ def test_a_reader_is_shown_no_more_than_their_limit_and_pays_nothing_below_what_
     assert shown[0.05] < shown[0.9]
 
 
-def test_what_a_reader_with_a_limit_asks_for_changes_no_round_of_others(session: dpsql.Session) -> None:
-    """A lower point has a threshold of its own, which may show another key; the next round stays where it was."""
+def asked_again_after_a_lower_point(session: dpsql.Session) -> tuple[dpsql.Result, dpsql.Result]:
+    """An answer before and after a reader with a limit is shown a lower point, whose threshold lets every key pass."""
     whole = session.sql(KEYS, rho=1.0)
     session.sql("CALL dp_analyst('ana', rho_limit := 0.08)")
-    session.as_analyst("ana").sql(KEYS, rho=0.08)
-    again = session.sql(KEYS, rho=1.0)
+
+    def raised(*of: Any) -> NoisyHistogram:
+        made = lowered(*of)
+        return replace(made, values=made.values + 2**40)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(points, "lowered", raised)
+        assert receipt_of(session.as_analyst("ana").sql(KEYS, rho=0.08)).charged_delta > 0
+    return whole, session.sql(KEYS, rho=1.0)
+
+
+def test_a_lower_point_that_shows_more_keys_changes_no_round(session: dpsql.Session) -> None:
+    whole, again = asked_again_after_a_lower_point(session)
     assert receipt_of(again).charged_rho == 0
     assert levels_of(again) == levels_of(whole)
-    assert keys_of(again) >= keys_of(whole)
+    assert keys_of(again) > keys_of(whole)
     assert spent(session) == 1.0
+
+
+def test_rounds_that_follow_from_all_keys_that_are_shown_would_be_paid_again(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin leaves out what any threshold has shown: one that is paid later makes another next round."""
+    selected = points.selected_keys
+
+    def shown_by_any(frame: Frame, level: Level, side_table: SideTable) -> pa.Table:
+        levels = side_table.levels(statistic_hash(PRESENCE, frame))
+        tables = [selected(frame, one, side_table) for one in levels if one.tau is not None]
+        return pa.concat_tables(tables).group_by(frame.key_columns).aggregate([])
+
+    monkeypatch.setattr(key_rounds, "selected_keys", shown_by_any)
+    _, again = asked_again_after_a_lower_point(session)
+    assert receipt_of(again).charged_rho > 0
 
 
 def test_a_reader_with_a_limit_comes_first(session: dpsql.Session) -> None:
@@ -268,6 +300,73 @@ def test_two_who_ask_at_once_pay_once(tmp_path: Path) -> None:
         assert spent(first) == pytest.approx(0.5)
     assert len(answers) == 4
     assert all(answer == answers[0] for answer in answers)
+
+
+# -- histories --------------------------------------------------------------------------------------------------------
+
+LIMITS = {"curator": None, "ana": 0.05, "bob": 0.3, "eve": 1.2}
+RHOS = (0.002, 0.01, 0.05, 0.1, 0.29, 0.3, 0.5, 1.0, 1.2, 1.21, 3.0)
+
+
+def stored(session: dpsql.Session, sql: str, *values: object) -> list[tuple[str, int]]:
+    rows = session._access.read().side_table._database.rows(sql, *values)
+    return [(str(row["name"]), int(row["level"])) for row in rows]
+
+
+def complaints(seed: int) -> list[str]:
+    """What is wrong after any question of a random history: with prices, tops of rounds, or what a reader holds."""
+    found: list[str] = []
+    random = np.random.default_rng(seed)
+    with dpsql.connect(threads=1) as session:
+        fill(session)
+        session._runner.noise_source = seeded_noise(seed)
+        for name, limit in LIMITS.items():
+            if limit is not None:
+                session.sql(f"CALL dp_analyst('{name}', rho_limit := {limit})")
+        tops: dict[str, int] = {}
+        most = 0.0
+        for _ in range(30):
+            name, rho = str(random.choice(list(LIMITS))), float(random.choice(RHOS))
+            limit = LIMITS[name]
+            if limit is not None and rho > limit:
+                continue
+            before, asks = spent(session), session.sql if limit is None else session.as_analyst(name).sql
+            plan = asks(f"FROM dp_explain($$SELECT DISTINCT shop FROM sales$$, rho := {rho})").fetchall()
+            (price,) = (float(value) for section, what, value in plan if (section, what) == ("price", "rho"))
+            receipt = receipt_of(asks(KEYS, rho=rho, delta=float(random.choice([1e-6, 1e-5]))))
+            if not math.isclose(price, receipt.charged_rho, abs_tol=1e-9):
+                found.append(f"{name} was told {price} and charged {receipt.charged_rho}")
+            if not math.isclose(before + receipt.charged_rho, spent(session), abs_tol=1e-9):
+                found.append(f"{name} was charged {receipt.charged_rho} of {spent(session) - before}")
+            most = max(most, rho)
+            if not most / 1.06 < spent(session) <= most + 1e-9:
+                found.append(f"{spent(session)} is spent where {most} was asked for at most")
+            points = stored(session, "SELECT statistic_hash AS name, max(rho_nano) AS level FROM point GROUP BY name")
+            found += [f"round {one} rose" for one, level in points if tops.setdefault(one, level) != level]
+            served = "SELECT statistic_hash AS name, max(served_rho) AS level FROM pin WHERE analyst = ? GROUP BY name"
+            held = stored(session, served, name)
+            if limit is not None and sum(level for _, level in held) > round(limit * 1e9):
+                found.append(f"{name} holds {sum(level for _, level in held) / 1e9} of {limit}")
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_history_costs_the_most_that_was_asked_for_and_readers_keep_to_their_limits(
+    seed: int,
+) -> None:
+    assert complaints(seed) == []
+
+
+def test_the_check_finds_rounds_that_are_each_shown_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_reader = key_rounds.KeyRounds._round
+
+    def with_whole_limit(self: key_rounds.KeyRounds, *of: Any) -> key_rounds.Round:
+        one = of_reader(self, *of)
+        query = replace(one.query, request=one.query.request.at(self.total_nano / NANO))
+        return replace(one, query=query, reader=self.reader)
+
+    monkeypatch.setattr(key_rounds.KeyRounds, "_round", with_whole_limit)
+    assert any(complaints(seed) for seed in (1, 2))
 
 
 # -- what one unit moves ----------------------------------------------------------------------------------------------
