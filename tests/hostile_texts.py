@@ -68,6 +68,8 @@ class Writer:
 
     def __init__(self, number: int, *, without: Sequence[str] = ()) -> None:
         self._chance = random.Random(number)
+        # without a draw, so that the other texts stay what they were
+        self._asks_keys_alone = number % 4 == 0
         self._without = frozenset(without)
 
     def text(self) -> Text:
@@ -339,4 +341,7 @@ class Writer:
         sql += f" WHERE {condition}" if condition else ""
         sql += f" GROUP BY {grouped}" if keys else ""
         sql += self._pick("", "", " ORDER BY x0 DESC LIMIT 5", " HAVING x0 > 3" if keys else "")
+        if self._asks_keys_alone and keys and not sets and frame_kind == "plain":
+            frame_kind, where = "keys", f" WHERE {condition}" if condition else ""
+            sql = f"SELECT DISTINCT {', '.join(shown[: len(keys)])} FROM {source.sql}{where} LIMIT 5"
         return Text(sql, options, (*kinds, frame_kind, *([sets] if sets else []), *(["wide"] if len(keys) > 3 else [])))

@@ -38,6 +38,8 @@ ANSWERED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SELECT date_trunc('month', seen) AS m, count(*) FROM visits GROUP BY m HAVING count(*) > 7", {"rho": 1}),
     ("SELECT cost / ward AS r, count(*) FROM visits GROUP BY r", {"max_groups_contributed": 9}),
     ("SELECT kind, count(*) FROM listed GROUP BY kind", {}),
+    ("SELECT DISTINCT city FROM visits", {"rho": 0.3}),
+    ("SELECT day, CAST(city AS INT) AS c FROM visits GROUP BY ALL", {"epsilon": 0.5}),
     (
         "SELECT CAST(CAST(city AS INT) + ward AS VARCHAR) AS k, cost * 10 AS c, count(*), sum(fee) FROM visits "
         "GROUP BY k, c",
