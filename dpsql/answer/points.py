@@ -235,7 +235,7 @@ def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Tabl
     """Keys of a frame that pass the threshold of one stored point, which is its own."""
     point = side_table.point(statistic_hash(PRESENCE, frame), stored.rho_nano, stored.release_rho_nano)
     if not point or stored.tau is None:
-        raise AssertionError("a point that was drawn is stored with its threshold")
+        raise StateError("a round of key selection is stored without its threshold; declare a new version of the table")
     return _stored_keys(frame, side_table).take(pa.array(shown_keys(point.noisy_values, stored.tau, 1)))
 
 

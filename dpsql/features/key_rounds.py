@@ -67,7 +67,7 @@ class KeyRounds:
     """The rounds of a query for keys alone, for one reader.
 
     Attributes:
-        first: the query of the first round, on its current generation; its delta is what each threshold may cost.
+        first: the query of the first round, on its current generation, with the request of all rounds together.
         first_nano, total_nano: levels of the first round where it is not drawn yet, and of all rounds together.
         reader: who asks, with their clearance, which holds for all rounds together.
 
@@ -90,7 +90,7 @@ class KeyRounds:
         shares = shared_requests(query.request, [histogram] * len(_SHARES), _SHARES, query.statistics)
         first_nano, *others = (whole_nano(share.rho or 0.0) for share in shares)
         reader.require(first_nano + sum(others))
-        return cls(replace(query, request=shares[0]), first_nano, first_nano + sum(others), reader)
+        return cls(query, first_nano, first_nano + sum(others), reader)
 
     def known(self, state: State) -> Iterator[Round]:
         """The rounds as far as they are known: up to the first that is not released.
@@ -107,7 +107,7 @@ class KeyRounds:
             stored = state.side_table.levels(presence)
             unstored = left if number else self.first_nano
             level = min(left, stored[0].rho_nano) if stored else unstored
-            yield self._round(frame, level, left, selected)
+            yield self._round(number, frame, level, left, selected)
             left -= level
             stored = state.side_table.levels(presence)
             if not self._is_due(left) or not stored:
@@ -123,7 +123,8 @@ class KeyRounds:
         left = self.total_nano - sum(one.rho_nano for one in known)
         if not self._is_due(left):
             return known
-        return (*known, self._round(next_round(self.first.frame, len(known), _NOT_KNOWN), left, left, self._no_keys))
+        frame = next_round(self.first.frame, len(known), _NOT_KNOWN)
+        return (*known, self._round(len(known), frame, left, left, self._no_keys))
 
     def _is_due(self, left: int) -> bool:
         return left * _LEAST_PART >= self.total_nano
@@ -132,11 +133,22 @@ class KeyRounds:
     def _no_keys(self) -> pa.Table:
         return pa.table({name: pa.nulls(0) for name in self.first.frame.key_columns})
 
-    def _round(self, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
-        query = replace(self.first, frame=frame, request=self.first.request.at(rho_nano / NANO))
+    def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
+        request = self.first.request.at(rho_nano / NANO)
+        request = replace(request, delta=request.delta * _delta_part(number))
+        query = replace(self.first, frame=frame, request=request)
         limit = self.reader.rho_limit
         reader = replace(self.reader, rho_limit=limit and limit - (self.total_nano - left))
         return Round(query, rho_nano, reader, selected)
+
+
+def _delta_part(number: int) -> float:
+    """Part of a query's delta that the threshold of a round may cost; of all rounds together half of it.
+
+    The other half is what the conversion to epsilon takes, so that a query by (epsilon, delta) keeps its delta, however
+    many rounds there are. Keys that nobody could miss pass any threshold, so that the first round gets less.
+    """
+    return 0.375 / 2**number if number else 0.125
 
 
 def round_offers(rounds: Sequence[Round], state: State) -> tuple[Offer, ...]:

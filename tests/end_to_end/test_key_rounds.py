@@ -81,27 +81,29 @@ def test_the_first_two_rounds_share_rho_and_delta_to_the_last_nano(session: dpsq
     assert [round(1e9 * one.receipt.charged_rho) for one in receipt.sets] == [12345679, 111111110]
     assert round(1e9 * receipt.charged_rho) == 123456789
     assert receipt.rho == receipt.charged_rho == spent(session)
-    assert receipt.charged_delta == pytest.approx(DELTA / 2)
-    assert receipt.charged_delta <= DELTA / 2
+    parts = [1 / 8, 3 / 16]
+    assert receipt.charged_delta == pytest.approx(DELTA * sum(parts), rel=1e-6)
     profiles = [
         WeightedProfile(
             max_groups=1, counted_groups=COUNTED_KEYS, sigma=1 / math.sqrt(2 * one.receipt.rho), aggregate_precision=0.0
         )
         for one in receipt.sets
     ]
-    for profile, one in zip(profiles, receipt.sets, strict=True):
-        assert one.receipt.threshold == pytest.approx(1 + profile.own_threshold(DELTA / 4), rel=1e-4)
+    for profile, one, part in zip(profiles, receipt.sets, parts, strict=True):
+        assert one.receipt.threshold == pytest.approx(1 + profile.own_threshold(DELTA * part), rel=1e-4)
     # both rounds together are one Gaussian release, and what thresholds cost comes on top
     assert receipt.epsilon == pytest.approx(gaussian.epsilon(DELTA / 2, math.sqrt(2 * receipt.rho), 1.0), rel=1e-6)
-    assert receipt.delta == pytest.approx(DELTA, rel=1e-6)
+    assert receipt.delta == pytest.approx(DELTA * (1 / 2 + sum(parts)), rel=1e-6)
     assert (receipt.mechanism, receipt.columns, receipt.threshold) == ("gshm", (), None)
 
 
-def test_a_query_by_epsilon_keeps_it(session: dpsql.Session) -> None:
-    receipt = receipt_of(session.sql(KEYS, epsilon=1.0, delta=1e-7))
-    assert receipt.epsilon == pytest.approx(1.0, rel=1e-5)
-    assert receipt.epsilon <= 1.0
-    assert receipt.delta <= 1e-7
+def test_a_query_by_epsilon_and_delta_keeps_both_however_many_rounds_there_are(session: dpsql.Session) -> None:
+    for rounds, epsilon in enumerate((0.1, 0.2, 0.4, 0.8, 1.6), start=2):
+        receipt = receipt_of(session.sql(KEYS, epsilon=epsilon, delta=1e-7))
+        assert len(receipt.sets) == rounds
+        assert receipt.epsilon == pytest.approx(epsilon, rel=1e-5)
+        assert receipt.epsilon <= epsilon
+        assert receipt.delta <= 1e-7
 
 
 def test_frequent_keys_are_found_first_and_then_many_rare_ones(session: dpsql.Session) -> None:
@@ -288,18 +290,24 @@ def test_a_crash_between_two_rounds_is_paid_once(session: dpsql.Session, monkeyp
     assert spent(session) == pytest.approx(0.5)
 
 
-def test_two_who_ask_at_once_pay_once(tmp_path: Path) -> None:
-    with dpsql.connect(tmp_path / "shop.duckdb") as first:
+def test_sessions_that_ask_at_once_pay_the_most_that_is_asked(tmp_path: Path) -> None:
+    """Each round is planned and drawn under one lock of the state file, so that none is drawn at two levels."""
+    with dpsql.connect(tmp_path / "shop.duckdb") as first, dpsql.connect(tmp_path / "shop.duckdb") as second:
         fill(first)
-        answers: list[set[object]] = []
-        threads = [threading.Thread(target=lambda: answers.append(keys_of(first.sql(KEYS, rho=0.5)))) for _ in range(4)]
+        asked = [(session, rho) for rho in (0.1, 0.5, 0.2) for session in (first, second)]
+        answers: list[dpsql.Result] = []
+        threads = [
+            threading.Thread(target=lambda s=session, rho=rho: answers.append(s.sql(KEYS, rho=rho)))
+            for session, rho in asked
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        assert len(answers) == len(asked)
         assert spent(first) == pytest.approx(0.5)
-    assert len(answers) == 4
-    assert all(answer == answers[0] for answer in answers)
+        tops = stored(first, "SELECT statistic_hash AS name, max(rho_nano) AS level FROM point GROUP BY name")
+        assert sum(level for _, level in tops) == 500_000_000
 
 
 # -- histories --------------------------------------------------------------------------------------------------------
