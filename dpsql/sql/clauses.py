@@ -169,11 +169,11 @@ def _group_of_distinct(
     tree: exp.Select, distinct: exp.Distinct, refusals: Refusals, *, inside: bool
 ) -> exp.Group | None:
     """What DISTINCT groups by: outside subqueries, where it asks for keys alone, all that is selected."""
-    group, aggregates = tree.args.get("group"), (one for item in tree.expressions for one in item.walk())
+    group, nodes = tree.args.get("group"), (node for item in tree.expressions for node in item.walk())
     if distinct.args.get("on"):
         hint = "Group by the unit and aggregate." if inside else "Name the keys, as in SELECT DISTINCT city."
         refusals.add("clause", distinct, "DISTINCT ON has no private form.", hint)
-    elif not inside and (group or tree.args.get("qualify") or any(map(is_aggregate_call, aggregates))):
+    elif not inside and (group or tree.args.get("qualify") or any(map(is_aggregate_call, nodes))):
         refusals.add(
             "clause", distinct, "DISTINCT asks for keys alone, without GROUP BY, aggregates, windows and QUALIFY.",
             "Leave DISTINCT out: groups of GROUP BY are distinct.",
