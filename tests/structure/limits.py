@@ -18,7 +18,7 @@ class Limit:
 
 TRACE_LIMITS = {
     "asked first": {
-        "files": Limit(55, 56), "functions": Limit(380, 380), "lines": Limit(1_978, 1_900), "types": Limit(18, 20),
+        "files": Limit(55, 56), "functions": Limit(380, 380), "lines": Limit(1_982, 1_900), "types": Limit(18, 20),
     },
     "asked again": {
         "files": Limit(38, 44), "functions": Limit(184, 260), "lines": Limit(832, 1_250), "types": Limit(11, 20),
