@@ -358,7 +358,7 @@ def complaints(seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
 def test_a_history_costs_the_most_that_was_asked_for_and_readers_keep_to_their_limits(
     seed: int,
 ) -> None:
