@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
-from dpsql.answer.offer import Offer, offers_of, with_price
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import noisy_table, selected_keys
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
@@ -170,8 +170,10 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
 
     """
     state, rounds = runtime.state, KeyRounds.of(query, inquiry.reader)
-    items = [item for offer in require_rounds_run(rounds, runtime) for item in offer.items]
-    state.ledger.require(query.frame.rows.unit, items)
+    planned = require_rounds_run(rounds, runtime)
+    # what can fail of the receipt fails before the first charge
+    _joint_receipt(query, planned, [make_receipt(offer) for offer in planned], inquiry.query_hash)
+    state.ledger.require(query.frame.rows.unit, [item for offer in planned for item in offer.items])
     stages, prices = [], []
     for one in rounds.known(state):
         stage = prepare_stage([one.query], runtime, one.reader, one.selected)

@@ -269,6 +269,16 @@ def test_a_budget_without_room_for_all_rounds_is_not_touched(session: dpsql.Sess
     assert spent(session) == 0
 
 
+def test_a_receipt_that_cannot_be_made_costs_nothing(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> tuple[float, float]:
+        raise dpsql.CalibrationError("no guarantee")
+
+    monkeypatch.setattr(key_rounds, "joint_guarantee_of", fails)
+    with pytest.raises(dpsql.CalibrationError):
+        session.sql(KEYS)
+    assert spent(session) == 0
+
+
 def test_a_crash_between_two_rounds_is_paid_once(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     charge = Ledger.charge
     charged: list[object] = []

@@ -35,7 +35,7 @@ NEVER_ENTERED = (
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(16_371, 15_900),
+    "statements": Limit(16_372, 15_900),
     "tests for None": Limit(171, 350),
     "public names without a docstring, in %": Limit(0, 8),
     "long files": Limit(0, 0),
