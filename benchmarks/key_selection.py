@@ -40,7 +40,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def home_rows(*, most_homes: int, exponent: float, seed: int, keys: int = KEYS) -> pa.Table:
-    """Rows of people and keys: columns person, key and amount."""
+    """Rows of people and keys: columns person and key."""
     generator = np.random.default_rng(seed)
     edges = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -exponent)
     homes = np.minimum(most_homes, 1 + generator.poisson(7.5, PEOPLE))
@@ -53,8 +53,7 @@ def home_rows(*, most_homes: int, exponent: float, seed: int, keys: int = KEYS) 
     )
     person = generator.integers(0, PEOPLE, ROWS)
     place = (generator.random(ROWS) * homes[person]).astype(np.int64)
-    amount = 100.0 * generator.beta(2.0, 5.0, ROWS)
-    return pa.table({"person": person, "key": of_people[starts[person] + place], "amount": amount})
+    return pa.table({"person": person, "key": of_people[starts[person] + place]})
 
 
 def main() -> None:

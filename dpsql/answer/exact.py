@@ -125,6 +125,11 @@ class Reading:
         return bounded_sql(self.frame, asked, salt, held_keys=bool(self.frozen), formulation=formulation)
 
 
+def no_keys(frame: Frame) -> pa.Table:
+    """A list of keys of a frame with none on it, for what is tried before they are known."""
+    return pa.table({name: pa.nulls(0) for name in frame.key_columns})
+
+
 def prepare_reading(
     frame: Frame, due: tuple[Statistic, ...], runtime: Runtime, shown_keys: pa.Table | None = None
 ) -> Reading:

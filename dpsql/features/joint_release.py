@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
-from dpsql.answer.exact import Runtime
+from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.points import Agreed, noisy_table, served_point, shown_key_table
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
@@ -303,8 +303,7 @@ def _require_row(asked: WithOtherGroup, stage: Stage, runtime: Runtime, reader: 
 
 
 def _require_row_runs(asked: WithOtherGroup, row: Offer, runtime: Runtime) -> None:
-    none_shown = pa.table({f"key_{i}": pa.nulls(0) for i in range(len(asked.keys))})
-    reading_of(row, runtime, none_shown)
+    reading_of(row, runtime, no_keys(asked.first.frame))
 
 
 def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpsql.answer.exact import Runtime
+from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import noisy_table, selected_keys
 from dpsql.answer.result import Receipt, SetReceipt
@@ -101,7 +101,7 @@ class KeyRounds:
             CalibrationError: there are too many.
 
         """
-        left, frame, selected = self.total_nano, self.first.frame, self._no_keys
+        left, frame, selected = self.total_nano, self.first.frame, no_keys(self.first.frame)
         for number in range(_MOST_ROUNDS):
             presence = statistic_hash(PRESENCE, frame)
             stored = state.side_table.levels(presence)
@@ -124,14 +124,10 @@ class KeyRounds:
         if not self._is_due(left):
             return known
         frame = next_round(self.first.frame, len(known), _NOT_KNOWN)
-        return (*known, self._round(len(known), frame, left, left, self._no_keys))
+        return (*known, self._round(len(known), frame, left, left, no_keys(self.first.frame)))
 
     def _is_due(self, left: int) -> bool:
         return left * _LEAST_PART >= self.total_nano
-
-    @property
-    def _no_keys(self) -> pa.Table:
-        return pa.table({name: pa.nulls(0) for name in self.first.frame.key_columns})
 
     def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
         request = self.first.request.at(rho_nano / NANO)
