@@ -29,7 +29,7 @@ from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql, cell_col
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
-from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
+from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.noise.entropy import NoiseSource
 from dpsql.operations.row_sql import STAND_IN_SALT, computed_condition, shielded, with_salt, without_statistics
@@ -97,7 +97,7 @@ class Reading:
     Attributes:
         due: statistics whose values are wanted, presence first where it is among them.
         listed: keys that the bounded query is about, where these are known before it.
-        known: all keys that the frame holds, or is to hold whatever the rows are; None where rows tell its keys.
+        known: keys that the frame holds, or is to hold whatever the rows are; None where rows alone tell its keys.
         is_first: whether the frame holds no keys yet.
         frozen: where the keys are those that the rows had at the frame's first release, the frozen presence counts and
             their floor, no values where there are none; None elsewhere.
@@ -125,6 +125,11 @@ class Reading:
         return bounded_sql(self.frame, asked, salt, held_keys=bool(self.frozen), formulation=formulation)
 
 
+def matches_of(frame: Frame, left: str, right: str) -> str:
+    """The condition under which rows of two tables have the same key."""
+    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in frame.key_columns)
+
+
 def no_keys(frame: Frame) -> pa.Table:
     """A list of keys of a frame with none on it, for what is tried before they are known."""
     return pa.table({name: pa.nulls(0) for name in frame.key_columns})
@@ -143,13 +148,15 @@ def prepare_reading(
     side_table, name = runtime.state.side_table, frame_hash(frame)
     public, held = public_key_table(frame, runtime), side_table.frame_keys(name)
     listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
-    if shown_keys is not None:
+    if frame.rows.outside and shown_keys is not None:
         listed = shown_keys
     if held is None:
-        reading = Reading(frame, due, listed, public if frame.keys else _ONE_KEY)
+        # numbers on selected keys are noised on these, whatever the rows are
+        known = shown_keys if frame.mechanism == KEYS_FIRST else public
+        reading = Reading(frame, due, listed, known if frame.keys else _ONE_KEY)
     elif frame.is_frozen:
         snapshot = side_table.snapshot(name)
-        frozen = Exact(None, {PRESENCE: snapshot.values}, snapshot.floor) if snapshot else NOTHING_READ
+        frozen = _of_snapshot(snapshot, held.num_rows) if snapshot else NOTHING_READ
         reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
     else:
         reading = Reading(frame, due, listed, held, is_first=False)
@@ -166,6 +173,12 @@ def prepare_reading(
     # of the formulations one is tried: all that a text writes stands in what they share
     require_runs(frame, due, reading.sql(STAND_IN_SALT), reading.listed, runtime)
     return reading
+
+
+def _of_snapshot(snapshot: Snapshot, keys: int) -> Exact:
+    """The frozen counts over so many keys: of those that the frame got later, nobody was counted."""
+    counts = np.pad(snapshot.values, (0, keys - len(snapshot.values)))
+    return Exact(None, {PRESENCE: counts}, snapshot.floor)
 
 
 def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
@@ -194,6 +207,9 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
         floor = pc.max(groups.column("floor")).as_py()
         groups = groups.filter(pc.is_valid(groups.column("units"))).drop_columns(["floor"])
     exact = align_groups(reading, groups, runtime)
+    if reading.known is not None:
+        rows = [] if exact.new_keys is None else [exact.new_keys]
+        exact = replace(exact, new_keys=pa.concat_tables([reading.known, *rows]))
     # at a ceiling nothing is ever drawn of it again
     snapshot = Snapshot(exact.values[PRESENCE], floor) if frame.ceiling is None else None
     return replace(exact, floor=floor, snapshot=snapshot)
@@ -267,11 +283,11 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
     else:
         known = reading.known
         numbered = known.append_column("key_id", pa.array(np.arange(known.num_rows)))
-        matches = " AND ".join(f"e.{name} IS NOT DISTINCT FROM h.{name}" for name in names)
         values = ", ".join(f"coalesce(e.{name}, 0) AS {name}" for one in columns.values() for name in one)
         keys = ", ".join(f"e.{name} AS {name}" for name in names)
         table = runtime.sandbox.run(
-            f"SELECT h.key_id AS key_id, {keys}, {values} FROM exact e FULL JOIN held h ON {matches} "
+            f"SELECT h.key_id AS key_id, {keys}, {values} FROM exact e FULL JOIN held h "
+            f"ON {matches_of(reading.frame, 'e', 'h')} "
             f"ORDER BY h.key_id NULLS LAST, {order}",
             {"exact": exact, "held": numbered},
         )

@@ -256,7 +256,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         found.append("groups are added up from a release by finer keys, and a unit counts in each of these")
     if frame.factorised:
         found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
-    if frame.has_private_keys and query.estimates:
+    if offer.histogram.hides and query.estimates:
         found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
     presence = offer.presence
     if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:

@@ -184,18 +184,26 @@ class Agreed:
     roundings: int
 
 
-def noisy_table(offer: Offer, side_table: SideTable, agreed: Agreed | None = None) -> pa.Table:
+def noisy_table(
+    offer: Offer, side_table: SideTable, agreed: Agreed | None = None, selected: npt.NDArray[np.intp] | None = None
+) -> pa.Table:
     """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
 
     Args:
         offer: how the query of one frame is served; all of it is stored.
         side_table: where points and keys are stored.
         agreed: values of all keys, in place of those that are read from the points; public keys only.
+        selected: ids of the keys that another release has selected, in the order in which they are shown; None where
+            the points of this one say which are.
 
     """
     query, histogram = offer.query, offer.histogram
     points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
-    shown = _shown(offer, points[PRESENCE], side_table)
+    if selected is None:
+        shown = _shown(offer, points[PRESENCE], side_table)
+    else:
+        counts = points[PRESENCE].noisy_values[selected]
+        shown = selected[shown_keys(counts, None, query.request.min_units)]
     added, lost = _floors(query.frame, points[PRESENCE])
     # what is read from under the noise, or added up, needs all keys; hidden ones are left out first
     first, then = (shown, slice(None)) if query.frame.has_private_keys else (slice(None), shown)

@@ -20,7 +20,7 @@ from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import noisy_table, selected_keys
 from dpsql.answer.result import Receipt, SetReceipt
-from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
@@ -32,7 +32,7 @@ from dpsql.model.frame import NANO, PRESENCE, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.plan.features.key_rounds import next_round
-from dpsql.state import State
+from dpsql.state import Charged, State
 
 _SHARES = (1.0, 9.0)
 """Of rho for the first two rounds. The first finds the keys that nobody could miss: a twentieth does nearly as well, a
@@ -170,18 +170,34 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
     # what can fail of the receipt fails before the first charge
     _joint_receipt(query, planned, [make_receipt(offer) for offer in planned], inquiry.query_hash)
     state.ledger.require(query.frame.rows.unit, [item for offer in planned for item in offer.items])
-    stages, prices = [], []
-    for one in rounds.known(state):
+    found, released = release_rounds(rounds, runtime, inquiry)
+    receipts = [stage.receipts[0] for stage, _ in released]
+    receipt = _joint_receipt(query, [stage.offers[0] for stage, _ in released], receipts, inquiry.query_hash)
+    return found, with_prices(receipt, [paid for _, paid in released])
+
+
+def release_rounds(
+    rounds: KeyRounds, runtime: Runtime, inquiry: Inquiry
+) -> tuple[pa.Table, list[tuple[Stage, Charged]]]:
+    """The keys of all rounds, and each round with its price.
+
+    Raises:
+        DpsqlError: as `prepare_stage` and `release_stage`.
+
+    """
+    released = []
+    for one in rounds.known(runtime.state):
         stage = prepare_stage([one.query], runtime, one.reader, one.selected)
-        prices.append(release_stage(stage, runtime, replace(inquiry, reader=one.reader)))
-        stages.append(stage)
-    offers = [stage.offers[0] for stage in stages]
-    receipt = _joint_receipt(query, offers, [stage.receipts[0] for stage in stages], inquiry.query_hash)
-    sets = (replace(own, receipt=with_price(own.receipt, paid)) for own, paid in zip(receipt.sets, prices, strict=True))
-    receipt = replace(with_price(receipt, sum(prices, inquiry.auto_charge)), sets=tuple(sets))
-    found = pa.concat_tables([noisy_table(offer, state.side_table) for offer in offers])
+        released.append((stage, release_stage(stage, runtime, replace(inquiry, reader=one.reader))))
+    found = pa.concat_tables([noisy_table(stage.offers[0], runtime.state.side_table) for stage, _ in released])
     # a key that passed the threshold of a lower point of one round may be selected by a later one too
-    return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found}), receipt
+    return runtime.sandbox.run("SELECT DISTINCT * FROM found", {"found": found}), released
+
+
+def with_prices(receipt: Receipt, prices: Sequence[Charged]) -> Receipt:
+    """The receipt of releases that follow each other, with the price of each and of all together."""
+    sets = (replace(own, receipt=with_price(own.receipt, paid)) for own, paid in zip(receipt.sets, prices, strict=True))
+    return replace(with_price(receipt, sum(prices, Charged())), sets=tuple(sets))
 
 
 def require_rounds_run(rounds: KeyRounds, runtime: Runtime) -> tuple[Offer, ...]:
@@ -216,6 +232,10 @@ def _joint_receipt(query: FrameQuery, offers: Sequence[Offer], receipts: Sequenc
     notes = dict.fromkeys((*(note for receipt in own for note in receipt.notes), rounds_note(offers)))
     return replace(
         own[0], rho=sum(offer.rho_nano for offer in offers) / NANO, epsilon=epsilon, delta=delta, threshold=None,
-        notes=tuple(notes),
-        sets=tuple(SetReceipt((f"round {i}",), receipt) for i, receipt in enumerate(own, start=1)),
+        notes=tuple(notes), sets=round_receipts(own),
     )  # fmt: skip
+
+
+def round_receipts(receipts: Sequence[Receipt]) -> tuple[SetReceipt, ...]:
+    """The receipts of rounds by their numbers."""
+    return tuple(SetReceipt((f"round {i}",), receipt) for i, receipt in enumerate(receipts, start=1))

@@ -72,12 +72,17 @@ class WeightedHistogram(OwnNoise):
 
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
-    bounding, hides, groups = frame.bounding, frame.has_private_keys, frame.unit_groups
+    bounding, hides = frame.bounding, frame.has_private_keys
     if bounding.sparsity is not None:
         quietest = Shape(0.0, 1.0 / math.sqrt(bounding.sparsity.k))
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)
-    name = "gshm" if hides else "gaussian"
-    if counted := bounding.counted_groups:
+    return independent(frame, "gshm" if hides else "gaussian", hides=hides)
+
+
+def independent(frame: Frame, name: str, *, hides: bool) -> Histogram:
+    """The histogram of a frame from which nothing is subtracted, under a mechanism's name."""
+    groups = frame.unit_groups
+    if counted := frame.bounding.counted_groups:
         return WeightedHistogram(
             name=name, unit_groups=groups, draws=counted, sum_draws=counted, hides=hides, counted_groups=counted
         )

@@ -19,6 +19,7 @@ from dpsql.mechanism.factorised_gaussian import FACTORISED_GAUSSIAN, with_best_p
 from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape, count_sigma
 from dpsql.mechanism.independent_gaussian import GAUSSIAN, GSHM
 from dpsql.mechanism.joint import shared_requests
+from dpsql.mechanism.keys_first import KEYS_FIRST
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import Frame
 from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
@@ -32,6 +33,7 @@ MECHANISMS: tuple[HistogramMechanism, ...] = (
     GSHM,
     CSH,
     MISRA_GRIES,
+    KEYS_FIRST,
 )
 
 

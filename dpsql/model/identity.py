@@ -14,7 +14,15 @@ import json
 from dataclasses import replace
 
 from dpsql.model.frame import Frame, Statistic
-from dpsql.model.private_query import FrameQuery, GroupingSets, KeysAlone, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import (
+    FrameQuery,
+    GroupingSets,
+    KeysAlone,
+    KeysFirst,
+    OneSet,
+    PrivateQuery,
+    WithOtherGroup,
+)
 
 NORMALISER_VERSION = 2
 """Raised whenever the same text would be normalised differently: old releases are then not found again."""
@@ -88,7 +96,7 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
 def query_hash(query: PrivateQuery) -> str:
     """Identity of the statistics that are asked for, whatever their order, names and post-processing."""
     match query:
-        case OneSet() | KeysAlone():
+        case OneSet() | KeysAlone() | KeysFirst():
             return part_hash(query.first)
         case WithOtherGroup():
             return part_hash(query.first, "other group")

@@ -290,6 +290,11 @@ class _Query:
         """The columns of the result."""
         return self.after[-1].columns if self.after else self.first.finish.columns
 
+    @property
+    def locked(self) -> tuple[FrameQuery, ...]:
+        """Queries of the frames of which nobody else may release anything while this query is answered."""
+        return self.parts
+
     def mapped(self, change: ChangeFrame) -> Self:
         """The query with a change of each part; which rows are outside its groups is known when they are shown."""
         return replace(self, parts=tuple(map(change, self.parts)))
@@ -307,6 +312,27 @@ class KeysAlone(_Query):
     Its only part is the first round, with the request of all rounds together. The others are of the same rows without
     those of keys that were selected before, so that which they are is known when these are.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class KeysFirst(_Query):
+    """A query for numbers on keys that are selected first: its only part is that of the numbers.
+
+    Attributes:
+        selection: the query for the keys alone, as the query of the first round.
+
+    """
+
+    selection: FrameQuery
+
+    @property
+    def locked(self) -> tuple[FrameQuery, ...]:
+        """The queries of numbers and keys."""
+        return (*self.parts, self.selection)
+
+    def mapped(self, change: ChangeFrame) -> Self:
+        """The query with a change of numbers and keys."""
+        return replace(self, parts=tuple(map(change, self.parts)), selection=change(self.selection))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,5 +396,5 @@ class GroupingSets(_Query):
         return replace(self, parts=(first, *map(change, others)))
 
 
-PrivateQuery = OneSet | KeysAlone | WithOtherGroup | GroupingSets
+PrivateQuery = OneSet | KeysAlone | KeysFirst | WithOtherGroup | GroupingSets
 """A query that has a private answer, by which groups that has."""

@@ -31,7 +31,7 @@ from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.operations.dialect import quote, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import counted_groups
-from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round
+from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
 from dpsql.plan.keys import SelectKeys
 from dpsql.plan.measures import check_beside_buckets, measured_things
 from dpsql.sql.clauses import MAX_GROUPS_LIMIT, Clauses, is_aggregate_call
@@ -128,10 +128,18 @@ def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[st
     if frame.has_private_keys and not by.inner.calls and frame.bounding.max_groups != 1:
         most = text.options.max_groups_contributed
         frame = first_round(frame, most if isinstance(most, int) else COUNTED_KEYS)
+    if frame.has_private_keys and text.options.mechanism == "KEYS_FIRST":
+        frame = numbers_frame(frame)
     if by.inner is not text.select:
         once = frame.bounding.max_groups == 1 and not is_left_to_auto(text.options, frame)
         check_beside_buckets(text, aggregates, source.request.min_units, once=once)
     return candidates(frame, text, text.options, by.inner, aggregates, by.groups)
+
+
+def selection_frames(source: GroupedSource, by: SelectKeys) -> tuple[Frame, ...]:
+    """The frames of the first round in which the keys of a query are selected before its numbers."""
+    frame = first_round(source.by_keys(by.inner, by.keys, by.public), COUNTED_KEYS)
+    return candidates(frame, source.text, QueryOptions(), by.inner, {}, by.groups)
 
 
 def is_left_to_auto(options: QueryOptions, frame: Frame) -> bool:

@@ -13,13 +13,15 @@ from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
 from dpsql.model.environment import Environment, things_without
-from dpsql.model.frame import Frame, Key
+from dpsql.model.frame import PRESENCE, Frame, Key
 from dpsql.model.private_query import (
     AutoBounds,
     AutoQuestion,
+    Finish,
     FoundBounds,
     FrameQuery,
     KeysAlone,
+    KeysFirst,
     OneSet,
     PrivateQuery,
     WithOtherGroup,
@@ -35,6 +37,7 @@ from dpsql.plan.frames import (
     frames_by_keys,
     is_left_to_auto,
     read_levels,
+    selection_frames,
     things_of,
 )
 from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
@@ -120,9 +123,15 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
     rows = AggregateSource(text.relation.schema, text.owner, text.environment, refusals, found_bounds)
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
-    if keys.keys and not select.calls:
-        alone = that_hold({"keys alone": True, "public keys": keys.public, "a ceiling": source.ceiling})
-        refuse_combinations({"keys alone"}, asked | alone, text.hint or text.clauses.select[0], refusals)
+    is_alone, most = keys.keys and not select.calls, options.max_groups_contributed or text.owner.rules.max_groups
+    if is_alone or options.mechanism == "KEYS_FIRST":
+        selected = that_hold({
+            "keys alone": is_alone, "public keys": keys.public, "a ceiling": source.ceiling,
+            "no max_groups_contributed": most is None,
+        })  # fmt: skip
+        things = {"keys alone"} if is_alone else {"mechanism = KEYS_FIRST"}
+        known = asked | selected | measured_things(aggregates)
+        refuse_combinations(things, known, text.hint or text.clauses.select[0], refusals)
     if options.bounding == "L2":
         asked_of_l2 = asked | measured_things(aggregates)
         refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
@@ -199,8 +208,18 @@ def _private_query(
         return WithOtherGroup((query,), options.other_group, _outside(query, text))
     if text.has_sets:
         return sets_of(query, by_set, text.select, shown_keys, options)
+    if options.mechanism == "KEYS_FIRST":
+        return KeysFirst((query,), selection=_selection(query, selection_frames(source, keys)))
     in_rounds = not aggregates and query.frame.bounding.counted_groups
     return KeysAlone((query,)) if in_rounds else OneSet((query,))
+
+
+def _selection(query: FrameQuery, frames: tuple[Frame, ...]) -> FrameQuery:
+    """The query for the keys of a query alone, of which no number is shown."""
+    return replace(
+        query, frame=frames[0], alternatives=frames[1:], statistics=(PRESENCE,), weights=(1.0,), estimates=(),
+        finish=Finish(()),
+    )  # fmt: skip
 
 
 def _outside(query: FrameQuery, text: SelectText) -> FrameQuery:

@@ -29,6 +29,7 @@ from dpsql.features.joint_release import (
     other_offer,
 )
 from dpsql.features.key_rounds import KeyRounds, round_offers, rounds_note
+from dpsql.features.keys_first import KeysAndNumbers, keys_first_note
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.csh import selection_sentence
 from dpsql.mechanism.histogram import Histogram, count_sigma
@@ -41,6 +42,7 @@ from dpsql.model.private_query import (
     FrameQuery,
     GroupingSets,
     KeysAlone,
+    KeysFirst,
     PrivateQuery,
     WithOtherGroup,
 )
@@ -66,6 +68,8 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     query = query.mapped(lambda part: current(part, state, reader))
     if isinstance(query, KeysAlone):
         offers = round_offers(KeyRounds.of(query.first, reader).planned(state), state)
+    elif isinstance(query, KeysFirst):
+        offers = KeysAndNumbers.of(query, reader).offers(state)
     else:
         offers = offers_of(query.parts, state, reader)
     items = [item for part in offers for item in part.items]
@@ -74,7 +78,9 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     if isinstance(query, GroupingSets):
         rows = _set_rows(query, offers)
     elif isinstance(query, KeysAlone):
-        rows = _round_rows(query, offers)
+        rows = _round_rows(query.first, offers)
+    elif isinstance(query, KeysFirst):
+        rows = _keys_first_rows(query, offers)
     else:
         (only,) = offers
         rows = _explained(only, column_receipts(only.query, only.histogram, only.noise))
@@ -103,17 +109,34 @@ def _set_rows(sets: GroupingSets, offers: Sequence[Offer]) -> list[Row]:
     ]
 
 
-def _round_rows(query: KeysAlone, offers: Sequence[Offer]) -> list[Row]:
+def _round_rows(query: FrameQuery, offers: Sequence[Offer]) -> list[Row]:
     """Each round of key selection, and what holds for all together."""
-    rows: list[Row] = []
+    return [*_each_round(offers), *_joint_rows("all rounds", query, offers, rounds_note(offers))]
+
+
+def _each_round(offers: Sequence[Offer]) -> Iterator[Row]:
     for i, part in enumerate(offers, start=1):
-        rows += [("round", "number", f"{i}"), *_explained(part, ())]
-    epsilon, delta = joint_guarantee_of(query.first.request, offers)
+        yield ("round", "number", f"{i}")
+        yield from _explained(part, ())
+
+
+def _joint_rows(section: str, query: FrameQuery, offers: Sequence[Offer], note: str) -> list[Row]:
+    """What holds for several releases together."""
+    epsilon, delta = joint_guarantee_of(query.request, offers)
     return [
-        *rows,
-        ("all rounds", "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
-        ("all rounds", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
-        ("all rounds", "rule", rounds_note(offers)),
+        (section, "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
+        (section, "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
+        (section, "rule", note),
+    ]
+
+
+def _keys_first_rows(query: KeysFirst, offers: Sequence[Offer]) -> list[Row]:
+    """Each round of key selection, the numbers on the selected keys, and what holds for all together."""
+    *rounds, numbers = offers
+    return [
+        *_each_round(rounds),
+        *_explained(numbers, column_receipts(numbers.query, numbers.histogram, numbers.noise)),
+        *_joint_rows("keys and numbers", query.first, offers, keys_first_note(rounds)),
     ]
 
 

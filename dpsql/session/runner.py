@@ -24,9 +24,10 @@ from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, Rele
 from dpsql.features.auto import bound, draw, prepare_histograms
 from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
 from dpsql.features.key_rounds import KeyRounds, release_keys, require_rounds_run
+from dpsql.features.keys_first import KeysAndNumbers, release_keys_first
 from dpsql.model.environment import folded
 from dpsql.model.identity import base_hash, query_hash
-from dpsql.model.private_query import After, GroupingSets, KeysAlone, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import After, GroupingSets, KeysAlone, KeysFirst, OneSet, PrivateQuery, WithOtherGroup
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.finish import NOISY, RESULT, finish_sql
 from dpsql.plan.planner import plan_query
@@ -221,7 +222,7 @@ def answer(
         ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
-    with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
+    with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.locked)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
         match query:
@@ -229,6 +230,8 @@ def answer(
                 noisy, receipt = release_groups(query.first, runtime, inquiry)
             case KeysAlone():
                 noisy, receipt = release_keys(query.first, runtime, inquiry)
+            case KeysFirst():
+                noisy, receipt = release_keys_first(query, runtime, inquiry)
             case GroupingSets():
                 noisy, receipt = release_sets(query, runtime, inquiry)
             case WithOtherGroup():
@@ -254,6 +257,9 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     query = query.mapped(lambda part: current(part, runtime.state, reader))
     if isinstance(query, KeysAlone):
         require_rounds_run(KeyRounds.of(query.first, reader), runtime)
+        return
+    if isinstance(query, KeysFirst):
+        KeysAndNumbers.of(query, reader).require_runs(runtime)
         return
     offers = offers_of(query.parts, runtime.state, reader)
     for offer in offers:

@@ -32,6 +32,7 @@ from dpsql.state.records import (
     Release,
     Snapshot,
     TableMark,
+    Tail,
     Threshold,
 )  # fmt: skip
 from dpsql.state.rules import checked, require
@@ -66,6 +67,7 @@ __all__ = [
     "State",
     "TableMark",
     "TableVersion",
+    "Tail",
     "Threshold",
     "Unit",
     "checked",

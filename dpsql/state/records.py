@@ -79,6 +79,21 @@ class Point:
         return self.values.astype(np.float64) * 2.0**self.lattice_exponent
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """The noisy values of a stored point on keys that its frame gets later.
+
+    Attributes:
+        statistic_hash, rho_nano: which point.
+        values: int64, in lattice steps.
+
+    """
+
+    statistic_hash: str
+    rho_nano: int
+    values: npt.NDArray[np.int64] = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """What a stored point is without its values; attributes as those of `Point`."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dpsql.errors import ReleaseError, StateError
 from dpsql.state.database import Database, insert_row, select_rows
 from dpsql.state.ledger import record_release
-from dpsql.state.records import Additions, Level, Point, Snapshot, Threshold
+from dpsql.state.records import Additions, Level, Point, Snapshot, Tail, Threshold
 
 Integers = npt.NDArray[np.int64]
 # Statistic, levels, when the point was made, and how many values it has: a file that was restored may hold another
@@ -34,7 +34,9 @@ _COLUMNS_OF_BOTH = (
 )  # fmt: skip
 
 _POINTS = f"""
-SELECT id, value_count, {", ".join(_COLUMNS_OF_BOTH)}, tau, threshold_delta_units, source_rho AS source_rho_nano,
+SELECT id,
+       value_count + (SELECT coalesce(sum(value_count), 0) FROM point_tail WHERE point_id = point.id) AS value_count,
+       {", ".join(_COLUMNS_OF_BOTH)}, tau, threshold_delta_units, source_rho AS source_rho_nano,
        0 AS release_rho_nano FROM point
 UNION ALL
 SELECT id, value_count, {", ".join(_COLUMNS_OF_BOTH)}, NULL, '0', release_rho, release_rho FROM lowered_point
@@ -71,17 +73,34 @@ def _values(blob: bytes, value_count: int) -> npt.NDArray[np.int64]:
     return values
 
 
-def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table, blob: bytes) -> None:
+def _lowered_values(connection: sqlite3.Connection, number: int) -> npt.NDArray[np.int64]:
+    select = "SELECT noisy_values, value_count FROM lowered_point WHERE id = ?"
+    return _values(*connection.execute(select, (number,)).fetchone())
+
+
+def _point_values(connection: sqlite3.Connection, number: int) -> npt.NDArray[np.int64]:
+    """The values of a point, those on later keys last."""
+    parts = connection.execute(
+        "SELECT noisy_values, value_count FROM (SELECT -1 AS number, noisy_values, value_count FROM point WHERE id = ? "
+        "UNION ALL SELECT number, noisy_values, value_count FROM point_tail WHERE point_id = ?) ORDER BY number",
+        (number, number),
+    ).fetchall()
+    return np.concatenate([_values(*part) for part in parts])
+
+
+def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table, blob: bytes) -> int:
+    """Store keys of a frame, and return the number of their chunk."""
     first = connection.execute(
         "SELECT keys FROM key_chunk WHERE frame_hash = ? ORDER BY number LIMIT 1", (frame_hash,)
     ).fetchone()
     if first is not None and not _arrow_table(first[0]).schema.equals(keys.schema):
         raise ReleaseError("the new keys do not have the columns and types of the keys of their frame")
+    (number,) = connection.execute("SELECT count(*) FROM key_chunk WHERE frame_hash = ?", (frame_hash,)).fetchone()
     connection.execute(
-        "INSERT INTO key_chunk (frame_hash, number, row_count, keys) "
-        "SELECT ?, count(*), ?, ? FROM key_chunk WHERE frame_hash = ?",
-        (frame_hash, keys.num_rows, blob, frame_hash),
+        "INSERT INTO key_chunk (frame_hash, number, row_count, keys) VALUES (?, ?, ?, ?)",
+        (frame_hash, number, keys.num_rows, blob),
     )
+    return int(number)
 
 
 def _insert_point(connection: sqlite3.Connection, point: Point, blob: bytes) -> None:
@@ -281,13 +300,19 @@ class SideTable:
                 return None
             (row,) = rows
             number, count = row.pop("id"), row.pop("value_count")
-            select = f"SELECT noisy_values FROM {'lowered_point' if release_rho_nano else 'point'} WHERE id = ?"
             # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
             values = self._decoded.vector(
                 (*place, row["created_at"], count),
-                lambda: _values(connection.execute(select, (number,)).fetchone()[0], count),
+                lambda: _lowered_values(connection, number) if release_rho_nano else _point_values(connection, number),
             )
         return Point(values=values, **row)
+
+    def points_made(self, frame_hash: str) -> tuple[tuple[str, int], ...]:
+        """Return statistic and level of each point of a frame, in the order in which they were made."""
+        rows = self._database.rows(
+            "SELECT statistic_hash, rho_nano FROM point WHERE frame_hash = ? ORDER BY id", frame_hash
+        )
+        return tuple((row["statistic_hash"], row["rho_nano"]) for row in rows)
 
     def snapshot(self, frame_hash: str) -> Snapshot | None:
         """Return the frame's exact histogram, None if it has none."""
@@ -342,3 +367,33 @@ class SideTable:
         for point in points:
             place = (point.statistic_hash, point.rho_nano, point.release_rho_nano)
             self._decoded.vector((*place, point.created_at, len(point.values)), point.values.copy)
+
+    def add_keys(self, frame_hash: str, held: int, keys: pa.Table, tails: Sequence[Tail]) -> None:
+        """Store keys that a frame gets after its first release, with values of all its points on them.
+
+        Args:
+            frame_hash: the frame.
+            held: how many keys it has.
+            keys: more keys.
+            tails: of each of its points in the order of `points_made`.
+
+        Raises:
+            ReleaseError: the frame has got other keys or points meanwhile.
+
+        """
+        blobs = [_arrow_blob(pa.table({"value": pa.array(tail.values)})) for tail in tails]
+        keys_blob = _arrow_blob(keys)
+        with self._database.write() as connection:
+            _, key_count = connection.execute(_FRAME, (frame_hash,)).fetchone()
+            points = connection.execute(
+                "SELECT id, statistic_hash, rho_nano FROM point WHERE frame_hash = ? ORDER BY id", (frame_hash,)
+            ).fetchall()
+            places = [(tail.statistic_hash, tail.rho_nano) for tail in tails]
+            if key_count != held or [tuple(place) for _, *place in points] != places:
+                raise ReleaseError("the frame was released by another process meanwhile; ask again")
+            chunk = _insert_keys(connection, frame_hash, keys, keys_blob)
+            for (point_id, *_), tail, blob in zip(points, tails, blobs, strict=True):
+                if len(tail.values) != keys.num_rows:
+                    raise ReleaseError("a point must have one value for each key of its frame")
+                row = {"point_id": point_id, "number": chunk, "value_count": len(tail.values), "noisy_values": blob}
+                insert_row(connection, "point_tail", row)

@@ -114,6 +114,14 @@ SELECT statistic_hash, analyst, 1, max(2 * (shown / (32 - asked_count))), rho_na
 ) GROUP BY statistic_hash, lower(analyst) ORDER BY statistic_hash, lower(analyst)
 """
 
+_LATER_KEYS = """
+CREATE TABLE point_tail (
+    point_id INTEGER NOT NULL REFERENCES point(id), number INTEGER NOT NULL,
+    value_count INTEGER NOT NULL, noisy_values BLOB NOT NULL,
+    PRIMARY KEY (point_id, number)
+) STRICT;
+"""
+
 _FORMAT_4 = f"""
 ALTER TABLE protected_table ADD COLUMN separate_people INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE public_table ADD COLUMN decision TEXT;
@@ -195,12 +203,13 @@ CREATE TABLE release (
     + _SNAPSHOT
     + _CLEARANCES
     + _LASTING_ANSWERS
+    + _LATER_KEYS
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
 APPEND_ONLY = (
     "table_version", "policy_log", "charge", "closed_charge", "frame", "key_chunk", "release", "snapshot",
-    *_LASTING_APPEND_ONLY,
+    "point_tail", *_LASTING_APPEND_ONLY,
 )  # fmt: skip
 
 
@@ -221,6 +230,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=_FORMAT_2, append_only=("snapshot",)),
     partial(_change_tables, statements=_FORMAT_3, append_only=()),
     partial(_change_tables, statements=_FORMAT_4, append_only=_LASTING_APPEND_ONLY),
+    partial(_change_tables, statements=_LATER_KEYS, append_only=("point_tail",)),
 )
 
 

@@ -35,6 +35,15 @@ def first_round(frame: Frame, most_keys: int) -> Frame:
     return replace(frame, rows=replace(frame.rows, outside=_NONE_SELECTED), bounding=bounding, window=None)
 
 
+def numbers_frame(frame: Frame) -> Frame:
+    """The frame of numbers on keys that are selected first, from that of a query by the same keys.
+
+    No key is left out for having few units: without a threshold behind it, a sum that appears with one more unit would
+    move by more than what that unit adds. The rounds leave such keys out.
+    """
+    return replace(frame, bounding=replace(frame.bounding, minimum_units=1), window=None)
+
+
 def next_round(first: Frame, number: int, selected: str) -> Frame:
     """The frame of a later round, on the rows whose key is not listed.
 
