@@ -1,4 +1,4 @@
-"""Keys alone: how many are found in rounds, in one weighted round and behind one threshold, and how long it takes.
+"""Keys found in rounds, in one weighted round and behind one threshold; the error of counts, and the time.
 
     python -m benchmarks.key_selection [--releases 20] [--epsilon 1] [--delta 1e-6]
 
@@ -34,6 +34,10 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "L2 of 8": (
         "SELECT key, count(DISTINCT person) FROM data GROUP BY key", {"max_groups_contributed": 8, "bounding": "L2"},
+    ),
+    "keys first, 16 groups": (
+        "SELECT key, count(DISTINCT person) FROM data GROUP BY key",
+        {"max_groups_contributed": 16, "mechanism": "KEYS_FIRST"},
     ),
     "L0 of 8": ("SELECT key, count(DISTINCT person) FROM data GROUP BY key", {"max_groups_contributed": 8}),
 }  # fmt: skip
@@ -86,7 +90,9 @@ def main() -> None:
 def _compare(session: dpsql.Session, releases: int, epsilon: float, delta: float) -> None:
     found: dict[str, list[int]] = {name: [] for name in WAYS}
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    errors: dict[str, list[float]] = {name: [] for name in WAYS}
     plain: list[float] = []
+    exact = dict(session.connection.sql("SELECT key, count(DISTINCT person) FROM data GROUP BY key").fetchall())
     for _ in range(releases):
         began = time.perf_counter()
         session.connection.sql("SELECT DISTINCT key FROM data").fetchall()
@@ -96,10 +102,20 @@ def _compare(session: dpsql.Session, releases: int, epsilon: float, delta: float
             answer = session.sql(text, epsilon=epsilon, delta=delta, refresh=True, **options)
             seconds[name].append(time.perf_counter() - began)
             found[name].append(len(answer))
-    print(f"{'':32} {'keys':>6} {'seconds':>8}")
+            errors[name].append(_error(answer, exact))
+    print(f"{'':32} {'keys':>6} {'RMSE':>6} {'seconds':>8}")
     for name in WAYS:
-        print(f"{name:32} {statistics.mean(found[name]):>6.0f} {statistics.median(seconds[name]):>8.2f}")
-    print(f"{'DuckDB, SELECT DISTINCT':32} {'':>6} {statistics.median(plain):>8.2f}")
+        keys, error = statistics.mean(found[name]), statistics.mean(errors[name])
+        print(f"{name:32} {keys:>6.0f} {error:>6.1f} {statistics.median(seconds[name]):>8.2f}")
+    print(f"{'DuckDB, SELECT DISTINCT':32} {'':>6} {'':>6} {statistics.median(plain):>8.2f}")
+
+
+def _error(answer: dpsql.Result, exact: dict[int, int]) -> float:
+    """Root mean squared error of the shown counts of people; NaN where keys stand alone."""
+    rows = answer.fetchall()
+    if not rows or len(rows[0]) == 1:
+        return float("nan")
+    return float(np.sqrt(np.mean([(count - exact[key]) ** 2 for key, count in rows])))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,9 @@ class Reading:
         if sparsity and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
         asked = (PRESENCE, *(statistic for statistic in self.due if statistic != PRESENCE))
-        return bounded_sql(self.frame, asked, salt, held_keys=bool(self.frozen), formulation=formulation)
+        # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
+        held = bool(self.frozen) and self.frame.mechanism != KEYS_FIRST
+        return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
 
 
 def matches_of(frame: Frame, left: str, right: str) -> str:
@@ -148,7 +150,7 @@ def prepare_reading(
     side_table, name = runtime.state.side_table, frame_hash(frame)
     public, held = public_key_table(frame, runtime), side_table.frame_keys(name)
     listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
-    if frame.rows.outside and shown_keys is not None:
+    if frame.rows.outside:
         listed = shown_keys
     if held is None:
         # numbers on selected keys are noised on these, whatever the rows are
@@ -208,8 +210,7 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
         groups = groups.filter(pc.is_valid(groups.column("units"))).drop_columns(["floor"])
     exact = align_groups(reading, groups, runtime)
     if reading.known is not None:
-        rows = [] if exact.new_keys is None else [exact.new_keys]
-        exact = replace(exact, new_keys=pa.concat_tables([reading.known, *rows]))
+        exact = replace(exact, new_keys=pa.concat_tables([reading.known, *filter(None, [exact.new_keys])]))
     # at a ceiling nothing is ever drawn of it again
     snapshot = Snapshot(exact.values[PRESENCE], floor) if frame.ceiling is None else None
     return replace(exact, floor=floor, snapshot=snapshot)
@@ -230,13 +231,16 @@ def _sketch(
 def _on_held_keys(
     reading: Reading, frozen: Exact, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> Exact:
-    """The frozen counts where they are due, and sums on the frozen keys."""
+    """The frozen counts where they are due, and sums on the frozen keys, or on these and on all others of the rows."""
     if not reading.needs_data:
         return frozen
     exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
-    if exact.new_keys is not None:
+    if exact.new_keys is None:
+        return replace(frozen, values={**exact.values, **frozen.values})
+    if reading.frame.mechanism != KEYS_FIRST:
         raise EngineError("the keys that a frame holds do not match themselves", withheld=False)
-    return replace(frozen, values={**exact.values, **frozen.values})
+    counts = {one: np.pad(values, (0, exact.new_keys.num_rows)) for one, values in frozen.values.items()}
+    return replace(exact, values={**exact.values, **counts}, floor=frozen.floor)
 
 
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:

@@ -1,8 +1,9 @@
-"""Keys that a frame gets after its first release: those of numbers on selected keys that the rows did not have then.
+"""Keys that a frame of numbers on selected keys gets after its first release.
 
-A key that is selected later may not have been in the rows when the numbers were frozen, or only with one person. Were
-it left out of the answer then, its absence would tell that. So it is shown like the others: its exact values of that
-time are 0, and each point of the frame gets noise on it as if it had been there from the start.
+Any key may be selected later, one too that nobody had when the numbers were frozen, or one person alone. Were it left
+out of the answer then, its absence would tell that. So every draw takes the value of every key that the rows have at
+its moment, and what the frame does not hold yet is added: the exact values of earlier draws are 0 on it, and each point
+gets noise on it as if it had been there from the start.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def add_keys(frame: Frame, keys: pa.Table, runtime: Runtime) -> None:
 
     Args:
         frame: of numbers on selected keys, on its current generation.
-        keys: those that are to be shown.
+        keys: those that are to be shown, or that the rows have.
         runtime: where keys are matched, noise is drawn and points are stored.
 
     Raises:
@@ -40,9 +41,9 @@ def add_keys(frame: Frame, keys: pa.Table, runtime: Runtime) -> None:
     held = side_table.frame_keys(name)
     if held is None:
         return
-    names = ", ".join(frame.key_columns)
+    names, order = ", ".join(frame.key_columns), ", ".join(f"{name} NULLS LAST" for name in frame.key_columns)
     new = runtime.sandbox.run(
-        f"SELECT {names} FROM keys ANTI JOIN held ON {matches_of(frame, 'keys', 'held')} ORDER BY {names}",
+        f"SELECT {names} FROM keys ANTI JOIN held ON {matches_of(frame, 'keys', 'held')} ORDER BY {order}",
         {"keys": keys, "held": held},
     )
     if not new.num_rows:

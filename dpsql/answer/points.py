@@ -216,7 +216,7 @@ def noisy_table(
         agreed = Agreed(read, {}, 1)
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     if query.frame.keys:
-        keys = _stored_keys(query.frame, side_table)
+        keys = stored_keys(query.frame, side_table)
         if isinstance(query.groups, Buckets):
             keys = _bucket_keys(query.groups, keys)
         taken = keys.take(pa.array(shown))
@@ -236,7 +236,7 @@ def noisy_table(
 def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
     shown = _shown(offer, served_point(offer.presence, side_table), side_table)
-    return _stored_keys(offer.query.frame, side_table).take(pa.array(shown))
+    return stored_keys(offer.query.frame, side_table).take(pa.array(shown))
 
 
 def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
@@ -244,7 +244,7 @@ def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Tabl
     point = side_table.point(statistic_hash(PRESENCE, frame), stored.rho_nano, stored.release_rho_nano)
     if not point or stored.tau is None:
         raise StateError("a round of key selection is stored without its threshold; declare a new version of the table")
-    return _stored_keys(frame, side_table).take(pa.array(shown_keys(point.noisy_values, stored.tau, 1)))
+    return stored_keys(frame, side_table).take(pa.array(shown_keys(point.noisy_values, stored.tau, 1)))
 
 
 def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | None = None) -> Point:
@@ -257,7 +257,8 @@ def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | N
     return point
 
 
-def _stored_keys(frame: Frame, side_table: SideTable) -> pa.Table:
+def stored_keys(frame: Frame, side_table: SideTable) -> pa.Table:
+    """All keys of a frame that was released, in the order of their ids."""
     keys = side_table.frame_keys(frame_hash(frame))
     if keys is None:
         raise AssertionError("what is served has keys")

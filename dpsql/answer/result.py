@@ -73,7 +73,8 @@ class Receipt:
         query_hash: identity of the statistics asked for.
         table, version, unit: which data, under whose budget.
         mechanism: ``gaussian``, ``correlated_gaussian`` or ``factorised_gaussian`` (public keys), ``gshm`` or ``csh``
-            (private keys behind a threshold), ``discrete_correlated_gaussian`` where the noise is discrete.
+            (private keys behind a threshold), ``discrete_correlated_gaussian`` where the noise is discrete,
+            ``keys_first`` where keys are selected by releases of their own.
         rho: zCDP level of the numbers shown, whether paid now or before; where the keys beside them stem from a release
             at a higher level, notes name it.
         epsilon, delta: what numbers and keys shown guarantee together, by the exact joint analysis or, inside a window,
@@ -87,8 +88,9 @@ class Receipt:
         columns: the noise per column.
         notes: rules that shaped the answer, as sentences.
         sets: of a query with several grouping sets, the receipt of each; of one with other_group that of the groups
-            and that of the row, whose keys are (); of one for keys alone that of each round, by its number. What stands
-            above is of all together, and of a column the largest.
+            and that of the row, whose keys are (); of keys that are selected in rounds that of each round, by its
+            number, and last that of the numbers, if there are any. What stands above is of all together, and of a
+            column the largest.
 
     """
 

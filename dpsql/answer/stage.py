@@ -15,11 +15,12 @@ import datetime as dt
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_exact
+from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import new_points, noisy_table
 from dpsql.answer.policy_view import SchemaView
@@ -142,6 +143,9 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
     marks: tuple[TableMark, ...] = ()
     if reading:
         exact = read_exact(reading, _salt(frames, runtime), runtime, inquiry.timeout_seconds)
+        if reading.frozen and exact.new_keys is not None:
+            add_keys(frame, exact.new_keys, runtime)
+            exact = replace(exact, new_keys=None)
         if reading.needs_data:
             marks = read_marks(frame.rows.table_versions, runtime.engine)
     changed = tuple(mark.table for mark in marks if state.history.differences(mark))

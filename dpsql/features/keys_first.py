@@ -16,7 +16,7 @@ import pyarrow as pa
 from dpsql.answer.exact import Runtime, matches_of, no_keys
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of
-from dpsql.answer.points import noisy_table
+from dpsql.answer.points import noisy_table, stored_keys
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
@@ -34,7 +34,6 @@ from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
-from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import FrameQuery, KeysFirst
 from dpsql.state import State
 
@@ -71,7 +70,7 @@ class KeysAndNumbers:
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
 
         """
-        numbers, selection, request = asked.first, asked.selection, asked.first.request
+        (numbers, selection), request = asked.parts, asked.first.request
         histograms = [histogram_of(selection.frame)] * 2 + [histogram_of(numbers.frame)]
         shares = shared_requests(request, histograms, (1.0, 9.0, 10.0), numbers.statistics)
         total = sum(whole_nano(share.rho or 0.0) for share in shares)
@@ -140,9 +139,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     receipt = _joint_receipt(asked, offers, [stage.receipts[0] for stage in stages], name)
     # in the order of the keys: that of the ids tells which of them were there first
     order = ", ".join(f"keys.{column} NULLS LAST" for column in frame.key_columns)
-    held = side_table.frame_keys(frame_hash(frame))
-    if held is None:
-        raise AssertionError("what is served has keys")
+    held = stored_keys(frame, side_table)
     ids = runtime.sandbox.run(
         f"SELECT key_id FROM keys JOIN held ON {matches_of(frame, 'keys', 'held')} ORDER BY {order}",
         {"keys": keys, "held": held.append_column("key_id", pa.array(range(held.num_rows), pa.int64()))},
@@ -163,5 +160,5 @@ def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence
     return replace(
         numbers, rho=sum(offer.rho_nano for offer in offers) / NANO, epsilon=epsilon, delta=delta,
         notes=(*numbers.notes, keys_first_note(offers[:-1])),
-        sets=(*round_receipts(rounds), SetReceipt(tuple(key.sql for key in asked.keys), numbers)),
+        sets=(*round_receipts(rounds), SetReceipt(("numbers",), numbers)),
     )  # fmt: skip

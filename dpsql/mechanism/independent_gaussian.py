@@ -16,7 +16,7 @@ from dpsql.mechanism.histogram import (
     ProfiledHistogram,
     Shape,
 )
-from dpsql.model.frame import Frame
+from dpsql.model.frame import KEYS_FIRST, Frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +71,15 @@ class WeightedHistogram(OwnNoise):
         )  # fmt: skip
 
 
-def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
-    bounding, hides = frame.bounding, frame.has_private_keys
+def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
+    """The histogram of a frame whose keys have noise of their own; where they are selected first, none is hidden."""
+    bounding, groups = frame.bounding, frame.unit_groups
+    hides = frame.has_private_keys and frame.mechanism != KEYS_FIRST
     if bounding.sparsity is not None:
         quietest = Shape(0.0, 1.0 / math.sqrt(bounding.sparsity.k))
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)
-    return independent(frame, "gshm" if hides else "gaussian", hides=hides)
-
-
-def independent(frame: Frame, name: str, *, hides: bool) -> Histogram:
-    """The histogram of a frame from which nothing is subtracted, under a mechanism's name."""
-    groups = frame.unit_groups
-    if counted := frame.bounding.counted_groups:
+    name = "gshm" if hides else frame.mechanism
+    if counted := bounding.counted_groups:
         return WeightedHistogram(
             name=name, unit_groups=groups, draws=counted, sum_draws=counted, hides=hides, counted_groups=counted
         )
@@ -94,12 +91,12 @@ GAUSSIAN = HistogramMechanism(
     word="GAUSSIAN",
     sentence="Gaussian noise on every public key",
     without=frozenset({"private keys"}),
-    histogram=_histogram,
+    histogram=own_noise,
 )
 GSHM = HistogramMechanism(
     name="gshm",
     word="GSHM",
     sentence="Gaussian sparse histogram: noise, then a threshold on the count of units",
     without=frozenset({"public keys", "sketch"}),
-    histogram=_histogram,
+    histogram=own_noise,
 )

@@ -10,15 +10,9 @@ thresholds, for adding or removing all rows of one unit. *Source*: docs/proofs/k
 
 from __future__ import annotations
 
-from dpsql.mechanism.histogram import Histogram, HistogramMechanism, Shape
-from dpsql.mechanism.independent_gaussian import independent
+from dpsql.mechanism.histogram import HistogramMechanism
+from dpsql.mechanism.independent_gaussian import own_noise
 from dpsql.model.frame import KEYS_FIRST as NAME
-from dpsql.model.frame import Frame
-
-
-def _histogram(frame: Frame, _: Shape | None) -> Histogram:
-    return independent(frame, NAME, hides=False)
-
 
 KEYS_FIRST = HistogramMechanism(
     name=NAME,
@@ -26,5 +20,5 @@ KEYS_FIRST = HistogramMechanism(
     sentence="Gaussian noise on every selected key",
     without=frozenset({"public keys", "sketch", "GROUPING SETS", "AUTO", "running totals or buckets"}),
     is_offered=False,
-    histogram=_histogram,
+    histogram=own_noise,
 )

@@ -290,11 +290,6 @@ class _Query:
         """The columns of the result."""
         return self.after[-1].columns if self.after else self.first.finish.columns
 
-    @property
-    def locked(self) -> tuple[FrameQuery, ...]:
-        """Queries of the frames of which nobody else may release anything while this query is answered."""
-        return self.parts
-
     def mapped(self, change: ChangeFrame) -> Self:
         """The query with a change of each part; which rows are outside its groups is known when they are shown."""
         return replace(self, parts=tuple(map(change, self.parts)))
@@ -316,23 +311,11 @@ class KeysAlone(_Query):
 
 @dataclass(frozen=True, slots=True)
 class KeysFirst(_Query):
-    """A query for numbers on keys that are selected first: its only part is that of the numbers.
+    """A query for numbers on keys that are selected first.
 
-    Attributes:
-        selection: the query for the keys alone, as the query of the first round.
-
+    Its parts are the query for the numbers and that for the keys alone, as the query of the first round; both have the
+    request of all together.
     """
-
-    selection: FrameQuery
-
-    @property
-    def locked(self) -> tuple[FrameQuery, ...]:
-        """The queries of numbers and keys."""
-        return (*self.parts, self.selection)
-
-    def mapped(self, change: ChangeFrame) -> Self:
-        """The query with a change of numbers and keys."""
-        return replace(self, parts=tuple(map(change, self.parts)), selection=change(self.selection))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ a record that the next ones take.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from sqlglot import exp
@@ -123,15 +124,8 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
     rows = AggregateSource(text.relation.schema, text.owner, text.environment, refusals, found_bounds)
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
-    is_alone, most = keys.keys and not select.calls, options.max_groups_contributed or text.owner.rules.max_groups
-    if is_alone or options.mechanism == "KEYS_FIRST":
-        selected = that_hold({
-            "keys alone": is_alone, "public keys": keys.public, "a ceiling": source.ceiling,
-            "no max_groups_contributed": most is None,
-        })  # fmt: skip
-        things = {"keys alone"} if is_alone else {"mechanism = KEYS_FIRST"}
-        known = asked | selected | measured_things(aggregates)
-        refuse_combinations(things, known, text.hint or text.clauses.select[0], refusals)
+    if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
+        _check_selection(source, keys, asked | measured_things(aggregates))
     if options.bounding == "L2":
         asked_of_l2 = asked | measured_things(aggregates)
         refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
@@ -169,6 +163,18 @@ def _things_asked(text: SelectText) -> frozenset[str]:
     if refuse_combinations({"other_group"}, asked, text.hint or text.clauses.select[0], text.refusals):
         return asked - {"other_group"}
     return asked
+
+
+def _check_selection(source: GroupedSource, keys: SelectKeys, asked: AbstractSet[str]) -> None:
+    """Note what does not go with keys that are selected in rounds, alone or before numbers."""
+    text = source.text
+    alone = not text.select.calls
+    asked |= that_hold({
+        "keys alone": alone, "public keys": keys.public, "a ceiling": source.ceiling,
+        "no max_groups_contributed": not (text.options.max_groups_contributed or text.owner.rules.max_groups),
+    })  # fmt: skip
+    things = {"keys alone" if alone else "mechanism = KEYS_FIRST"}
+    refuse_combinations(things, asked, text.hint or text.clauses.select[0], text.refusals)
 
 
 def _check_single_units(text: SelectText, frame: Frame) -> None:
@@ -209,7 +215,7 @@ def _private_query(
     if text.has_sets:
         return sets_of(query, by_set, text.select, shown_keys, options)
     if options.mechanism == "KEYS_FIRST":
-        return KeysFirst((query,), selection=_selection(query, selection_frames(source, keys)))
+        return KeysFirst((query, _selection(query, selection_frames(source, keys))))
     in_rounds = not aggregates and query.frame.bounding.counted_groups
     return KeysAlone((query,)) if in_rounds else OneSet((query,))
 

@@ -222,7 +222,7 @@ def answer(
         ReleaseError: what stands around a private query fails on its answer, which is charged and stored.
 
     """
-    with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.locked)):
+    with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
         match query:

@@ -42,6 +42,13 @@ UNION ALL
 SELECT id, value_count, {", ".join(_COLUMNS_OF_BOTH)}, NULL, '0', release_rho, release_rho FROM lowered_point
 """
 
+_POINT_PARTS = """
+SELECT noisy_values, value_count FROM point WHERE id = :id
+UNION ALL
+SELECT * FROM (SELECT noisy_values, value_count FROM point_tail WHERE point_id = :id ORDER BY number)
+"""
+_LOWERED_PARTS = "SELECT noisy_values, value_count FROM lowered_point WHERE id = :id"
+
 _FRAME = """
 SELECT unit, (SELECT coalesce(sum(row_count), 0) FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash)
 FROM frame WHERE frame_hash = ?
@@ -64,28 +71,17 @@ def _arrow_table(blob: bytes) -> pa.Table:
         raise StateError("the state is damaged: stored Arrow data cannot be read") from None
 
 
-def _values(blob: bytes, value_count: int) -> npt.NDArray[np.int64]:
-    table = _arrow_table(blob)
-    if table.column_names != ["value"] or table.num_rows != value_count:
-        raise StateError("the state is damaged: a point does not have the values it should")
-    values: npt.NDArray[np.int64] = table["value"].combine_chunks().to_numpy(zero_copy_only=False)
+def _values(stored: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int64]:
+    """The values of a vector from its parts, each with how many values it has."""
+    parts = []
+    for blob, value_count in stored:
+        table = _arrow_table(blob)
+        if table.column_names != ["value"] or table.num_rows != value_count:
+            raise StateError("the state is damaged: a point does not have the values it should")
+        parts.append(table["value"].combine_chunks().to_numpy(zero_copy_only=False))
+    values: npt.NDArray[np.int64] = np.concatenate(parts)
     values.setflags(write=False)
     return values
-
-
-def _lowered_values(connection: sqlite3.Connection, number: int) -> npt.NDArray[np.int64]:
-    select = "SELECT noisy_values, value_count FROM lowered_point WHERE id = ?"
-    return _values(*connection.execute(select, (number,)).fetchone())
-
-
-def _point_values(connection: sqlite3.Connection, number: int) -> npt.NDArray[np.int64]:
-    """The values of a point, those on later keys last."""
-    parts = connection.execute(
-        "SELECT noisy_values, value_count FROM (SELECT -1 AS number, noisy_values, value_count FROM point WHERE id = ? "
-        "UNION ALL SELECT number, noisy_values, value_count FROM point_tail WHERE point_id = ?) ORDER BY number",
-        (number, number),
-    ).fetchall()
-    return np.concatenate([_values(*part) for part in parts])
 
 
 def _insert_keys(connection: sqlite3.Connection, frame_hash: str, keys: pa.Table, blob: bytes) -> int:
@@ -300,10 +296,11 @@ class SideTable:
                 return None
             (row,) = rows
             number, count = row.pop("id"), row.pop("value_count")
+            select = _LOWERED_PARTS if release_rho_nano else _POINT_PARTS
             # a threshold may be set after a point was stored, by others too: only its vector is at hand for good
             values = self._decoded.vector(
                 (*place, row["created_at"], count),
-                lambda: _lowered_values(connection, number) if release_rho_nano else _point_values(connection, number),
+                lambda: _values(connection.execute(select, {"id": number}).fetchall()),
             )
         return Point(values=values, **row)
 
@@ -319,7 +316,9 @@ class SideTable:
         rows = self._database.rows(
             "SELECT exact_values, value_count, floor FROM snapshot WHERE frame_hash = ?", frame_hash
         )
-        return next((Snapshot(_values(row["exact_values"], row["value_count"]), row["floor"]) for row in rows), None)
+        return next(
+            (Snapshot(_values([(row["exact_values"], row["value_count"])]), row["floor"]) for row in rows), None
+        )
 
     def store(self, frame_hash: str, additions: Additions) -> None:
         """Store what was drawn, close the charges that paid for it, and record the release: all or nothing.

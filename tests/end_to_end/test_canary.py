@@ -97,6 +97,8 @@ ANSWERED = (
     f"SELECT {SKETCHED} tags, upper(city) || patient AS who, count(DISTINCT patient) FROM visits GROUP BY ALL",
     f"SELECT {SKETCHED} CAST(digits AS INTEGER) AS d, count(DISTINCT patient) FROM visits GROUP BY d",
     "SELECT DISTINCT city FROM visits",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (mechanism = KEYS_FIRST) tags, digits, count(*), sum(cost) FROM visits "
+    "GROUP BY ALL",
     "SELECT DISTINCT CAST(digits AS INTEGER) AS d, day, note FROM visits",
     "SELECT tags, upper(city) || patient AS who FROM visits GROUP BY ALL",
 )

@@ -46,6 +46,10 @@ ANSWERED: tuple[tuple[str, dict[str, Any]], ...] = (
         {"other_group": "other", "max_groups_contributed": 2},
     ),
     ("SELECT ward, count(DISTINCT patient) FROM visits GROUP BY ward", {"top_k": 3}),
+    (
+        "SELECT city, count(*), avg(fee) FROM visits GROUP BY city",
+        {"mechanism": "KEYS_FIRST", "max_groups_contributed": 4},
+    ),
     ("SELECT city, count(DISTINCT patient) FROM visits GROUP BY city", {"mechanism": "MISRA_GRIES", "sketch_size": 4}),
 )
 REFUSED = (

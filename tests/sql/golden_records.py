@@ -44,7 +44,16 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame
-from dpsql.model.private_query import Buckets, FrameQuery, GroupingSets, KeysAlone, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import (
+    Buckets,
+    FrameQuery,
+    GroupingSets,
+    KeysAlone,
+    KeysFirst,
+    OneSet,
+    PrivateQuery,
+    WithOtherGroup,
+)
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
@@ -271,6 +280,10 @@ def _plan_lines(query: PrivateQuery) -> Iterator[str]:
         case KeysAlone((part,)):
             yield "keys alone"
             yield from _frame_lines(part)
+        case KeysFirst((numbers, selection)):
+            yield from _frame_lines(numbers)
+            yield "keys first"
+            yield from _frame_lines(selection)
         case OneSet((part,)):
             yield from _frame_lines(part)
     finish = query.first.finish

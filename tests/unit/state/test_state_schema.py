@@ -41,6 +41,7 @@ from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]
 FORMATS = {number: Path(__file__).with_name(f"format_{number}.sql") for number in (1, 2, 3)}
+FORMATS[4] = Path(__file__).parents[2] / "fixtures" / "plain.sql"
 NEWEST = 1 + len(MIGRATIONS)
 
 
@@ -274,6 +275,8 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int
         "DROP TABLE key_list",
         "DROP TABLE version_columns",
         "DROP TRIGGER version_mark_no_update",
+        "DROP TABLE point_tail",
+        "DROP TRIGGER point_tail_no_delete",
         "DROP TABLE analyst",
         "DROP TABLE snapshot; CREATE TABLE snapshot (frame_hash, value_count, floor, exact_values)",
     ],
