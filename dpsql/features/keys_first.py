@@ -63,8 +63,8 @@ class KeysAndNumbers:
     def of(cls, asked: KeysFirst, reader: Reader) -> KeysAndNumbers:
         """The parts of a query.
 
-        A limit of the reader is shared as every level is, so that what queries of this kind show them of keys and of one
-        number adds up to no more; keys alone are another question.
+        A limit of the reader is shared as every level is, so that what queries of this kind show them of keys and of
+        one number adds up to no more; keys alone are another question.
 
         Raises:
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
