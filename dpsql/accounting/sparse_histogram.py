@@ -108,12 +108,15 @@ class WeightedProfile(SparseProfile):
     Attributes:
         max_groups: most keys in which a unit counts fully, at least 1.
         counted_groups: most keys in which it counts at all, at least max_groups.
+        concentrated: whether one key may hold all that a unit adds to an aggregate, whose norm over all keys is then
+            what max_groups full keys would have (docs/proofs/norm.md, Theorem 2); else each key holds its part.
 
     >>> round(WeightedProfile(max_groups=4, counted_groups=16, sigma=8.0).delta(1.0, 35.0), 9)
     7.2805e-05
     """
 
     counted_groups: int
+    concentrated: bool = False
 
     def __post_init__(self) -> None:
         """Refuse parameters out of range."""
@@ -140,10 +143,12 @@ class WeightedProfile(SparseProfile):
         hazard, squared = self._worst_hazard(tau), self._squared_distance()
         if not math.isfinite(squared):
             return 1.0
-        # Hidden with probability exp(-(1-f) hazard), shifted by sqrt(f squared): between two fractions f of common keys
-        # the first hides least and the second is shifted most, which bounds both directions.
+        at_once = self.max_groups * self.aggregate_precision if self.concentrated else 0.0
+        # Hidden with probability exp(-(1-f) hazard), shifted by sqrt(f squared), or by what one key may hold at once:
+        # between two fractions f of common keys the first hides least and the second is shifted most, which bounds
+        # both directions.
         lost = hazard * (1.0 - _FRACTIONS[:-1]) * (1.0 + 2.0**-50)
-        mu = np.sqrt(_FRACTIONS[1:] * squared) * (1.0 + 2.0**-50)
+        mu = np.sqrt(at_once + _FRACTIONS[1:] * (squared - at_once)) * (1.0 + 2.0**-49)
         # all common: nothing is lost
         lost, mu = np.append(lost, 0.0), np.append(mu, math.sqrt(squared) * (1.0 + 2.0**-50))
         worst = max(float(way.max()) for way in _log_deltas(epsilon, lost, lost, mu))

@@ -152,7 +152,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
     interval is all of [low, high]; where it is not positive the value is NaN, which is shown as NULL. Both depend on
     noisy numbers only.
     """
-    low, high = ratio.bounds
+    low, high = (bound - ratio.offset for bound in ratio.bounds)
     norms, noise = norms_of(ratio, frame.groups, frame.histogram), frame.noise
     top, bottom = (added_up(ratio, frame.groups, linear_value(linear, frame.values)) for linear in ratio.linears)
     top_sigma, bottom_sigma = (linear_noise(linear, noise) * norms for linear in ratio.linears)
@@ -173,9 +173,9 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
     half_width = Z_95 / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
     centre = (quotient - doubt * slope) / remaining
     return EstimatedColumn(
-        value=np.where(positive, np.clip(quotient, low, high), np.nan),
-        low=np.where(clear, np.clip(centre - half_width, low, high), low),
-        high=np.where(clear, np.clip(centre + half_width, low, high), high),
+        value=np.where(positive, np.clip(quotient, low, high), np.nan) + ratio.offset,
+        low=np.where(clear, np.clip(centre - half_width, low, high), low) + ratio.offset,
+        high=np.where(clear, np.clip(centre + half_width, low, high), high) + ratio.offset,
     )
 
 
@@ -220,7 +220,7 @@ def spread_value(spread: Spread, rows: Floats, total: Floats, squares: Floats, m
     """The spread of noisy sums, between 0 and ``most``; NaN where there are too few rows for one."""
     enough = rows > float(spread.is_sample)
     n = np.where(enough, rows, 2.0)
-    variance = squares / n - (total / n - spread.middle) ** 2
+    variance = squares / n - (total / n - spread.middle) ** 2 + spread.offset
     scale = n / (n - 1.0) if spread.is_sample else 1.0
     return np.where(enough, np.minimum(_shown(spread, variance * scale), most), np.nan)
 
@@ -235,7 +235,7 @@ def spread_interval(
     """An interval that covers the spread with at least 95 %.
 
     *Guarantee*: where ``rows``, ``recentred`` and ``squares`` are value and standard deviation of n, a = s - m n and q
-    under Gaussian noise, the interval holds every q/n - (a/n)^2 (times n/(n-1) for samples) with n, a and q in
+    under Gaussian noise, the interval holds every q/n - (a/n)^2 + offset (times n/(n-1) for samples), n, a and q in
     intervals that hold all three true values with probability 0.95 or more.
     *Source*: Bonferroni 1936 for the three intervals. For fixed a and q the function q/n - a^2/n^2 of n rises up to
     2 a^2/q and falls from there (rises throughout where q <= 0), so on an interval of n it is largest at that n, or at
@@ -251,8 +251,8 @@ def spread_interval(
     most_a = np.maximum(np.abs(a_low), np.abs(a_high))
     turn = np.where(q_high > 0.0, 2.0 * least_a**2 / np.where(q_high > 0.0, q_high, 1.0), np.inf)
     best_n = np.clip(turn, least_n, most_n)
-    high = q_high / best_n - (least_a / best_n) ** 2
-    low = np.minimum(*(q_low / n - (most_a / n) ** 2 for n in (least_n, most_n)))
+    high = q_high / best_n - (least_a / best_n) ** 2 + spread.offset
+    low = np.minimum(*(q_low / n - (most_a / n) ** 2 for n in (least_n, most_n))) + spread.offset
     if spread.is_sample:
         low, high = np.maximum(low, 0.0) * most_n / (most_n - 1.0), np.maximum(high, 0.0) * least_n / (least_n - 1.0)
     return (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from dpsql.engine import Engine
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, KeyPath, TableSchema, folded
-from dpsql.model.frame import LinkStep
+from dpsql.model.rows import LinkStep
 from dpsql.operations.dialect import quote
 from dpsql.state import Policy
 

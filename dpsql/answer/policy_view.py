@@ -42,6 +42,8 @@ class PolicyView:
             privacy_unit_column=unit_column(self.policy, canonical) if is_linked else table.privacy_unit_column,
             max_groups=table.max_groups,
             max_rows_per_group=table.max_rows_per_group,
+            max_rows_norm=table.max_rows_norm,
+            max_rows_per_unit=table.max_rows_per_unit,
             min_units=table.min_units or 1,
             version=table.version,
             levels=LevelRules(

@@ -5,6 +5,7 @@
     kept       at most max_groups groups per unit, by a salted hash priority: one row per (unit, group), per statistic
                one integer v inside its public interval; in one of three formulations (`kept`); with weights more groups
     weighted   where units in more groups have weights: kept, with the unit's weight
+    scaled     where a norm bounds all that a unit adds: weighted, with what that leaves of v (`norms`)
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
     cells_i    where quantiles are asked for: one row per (unit, group, cell), rows beyond the cap scaled down to it
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dpsql.bound.formulations import Formulation, kept_ctes, kept_sql, state_bytes
+from dpsql.bound.norms import cut_rows_sql, scaled_ctes
 from dpsql.bound.value_counts import cell_sql, distinct_ctes, distinct_steps, histogram_ctes, matches
 from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Statistic
 from dpsql.operations.row_sql import (
@@ -85,16 +87,21 @@ def bounded_sql(
     added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
     if formulation == "native" and not state_bytes(frame, others):
         formulation = "groups_first"
-    per_row = listed_sql("rows", frame)
+    per_row, most_rows = listed_sql("rows", frame), frame.bounding.max_rows
     # rows are read twice in the native formulation, and not to be held for it
     as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
     ctes = [
         f"source {as_read} ({source_sql(frame, others, salt)})",
         f"rows {as_read} ({rows_sql(frame, others)})",
-        kept_ctes(frame, added, salt, per_row, formulation),
     ]
+    if most_rows:
+        ctes.append(f"read_rows AS ({cut_rows_sql(per_row, frame, others, salt, most_rows)})")
+        per_row = "read_rows"
+    ctes.append(kept_ctes(frame, added, salt, per_row, formulation))
     if frame.bounding.counted_groups:
         ctes.append(f"weighted AS ({_weighted_sql(frame.unit_groups)})")
+    if normed := [(i, statistic) for i, statistic in added if statistic.norm]:
+        ctes.append(scaled_ctes(normed))
     listed = "".join(f"{key}, " for key in keys)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     aggregates = _aggregates(frame, added)
@@ -138,8 +145,8 @@ def _aggregates(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> str:
     """What is added up of the kept groups of units, from the number of units up to FROM."""
     is_weighted, sums = bool(frame.bounding.counted_groups), ""
     for i, statistic in added:
-        value = f"v_{i} - {statistic.centre_steps}"
-        if is_weighted:
+        value = f"v_{i}" if statistic.norm else f"v_{i} - {statistic.centre_steps}"
+        if is_weighted and not statistic.norm:
             # a unit's value times its weight, rounded towards 0: 2**33 steps times 2**20 do not overflow, and whole
             # numbers are divided towards 0, which adds nothing to their size
             divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
@@ -149,7 +156,8 @@ def _aggregates(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> str:
     if not is_weighted:
         return f"least(count(*), {most}) AS units{sums} FROM kept"
     # without keys there is a row even where there is no unit, and least() skips NULLs
-    return f"CAST(least(coalesce(sum(weight), 0), {most}) AS BIGINT) AS units{sums} FROM weighted"
+    rows = "scaled" if any(statistic.norm for _, statistic in added) else "weighted"
+    return f"CAST(least(coalesce(sum(weight), 0), {most}) AS BIGINT) AS units{sums} FROM {rows}"
 
 
 def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[str]) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dpsql.bound.norms import MOST_ROWS, most_value, row_number
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
 
 Formulation = Literal["groups_first", "rows_first", "native"]
@@ -98,7 +99,7 @@ def kept_ctes(
     keys, most = frame.key_columns, frame.bounding.counted_groups or frame.bounding.max_groups
     if formulation == "native":
         return _native(frame, others, salt, per_row)
-    values = "".join(f", {_value_of_rows(i, statistic)} AS v_{i}" for i, statistic in others)
+    values = "".join(_columns_of_rows(i, statistic) for i, statistic in others)
     selected = f"SELECT unit, {''.join(f'{key}, ' for key in keys)}1 AS present{values}"
     group_by = f"GROUP BY {', '.join(['unit', *keys])}"
     if formulation == "rows_first":
@@ -130,15 +131,15 @@ def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_
     matches = " AND ".join(f"listed_rows.{key} IS NOT DISTINCT FROM codes.{key}" for key in keys)
     values, arguments = _native_values(others)
     names = [f"listed_rows.{key}" for key in keys]
-    most = f"{frame.bounding.max_groups}::INTEGER"
+    most = f"{frame.bounding.counted_groups or frame.bounding.max_groups}::INTEGER"
     given = ", ".join([most, _priority(names, salt), "codes.code", *arguments.flags, *arguments.sums])
     return (
         f"listed_rows AS NOT MATERIALIZED (SELECT * FROM {per_row} WHERE unit IS NOT NULL),\n"
         f"codes AS MATERIALIZED (SELECT {listed}, row_number() OVER (ORDER BY {_in_order(keys)}) AS code "
         f"FROM (SELECT DISTINCT {listed} FROM listed_rows)),\n"
-        f"members AS (SELECT unnest(dpsql_keep_{_capacity(frame)}({given}), recursive := true) "
+        f"members AS (SELECT unit, unnest(dpsql_keep_{_capacity(frame)}({given}), recursive := true) "
         f"FROM listed_rows JOIN codes ON {matches} GROUP BY unit),\n"
-        f"kept AS (SELECT code{values} FROM members)"
+        f"kept AS (SELECT unit, code{values} FROM members)"
     )
 
 
@@ -156,15 +157,16 @@ def _native_values(others: list[tuple[int, Statistic]]) -> tuple[str, _Arguments
             count = arguments.flag(" AND ".join(conditions) or "true")
         else:
             count = arguments.flag(f"f_{i}")
-        values += f", {_group_value(statistic, count, total, f'CAST({count} > 0 AS TINYINT)')} AS v_{i}"
+        values += _value_columns(i, statistic, count, total, f"CAST({count} > 0 AS TINYINT)")
     return values, arguments
 
 
 def state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
     """Size of the native state of one unit; 0 where the library has none for it."""
-    max_groups, weighted = frame.bounding.max_groups, frame.bounding.counted_groups
+    bounding = frame.bounding
+    most = bounding.counted_groups or bounding.max_groups
     plain = all(statistic.kind in ("units", "rows", "sum") for _, statistic in others)
-    if not plain or weighted or max_groups is None or max_groups > _CAPACITIES[-1]:
+    if not plain or bounding.max_rows or most is None or most > _CAPACITIES[-1]:
         return 0
     arguments = _native_values(others)[1]
     flags, sums = len(arguments.flags), len(arguments.sums)
@@ -174,8 +176,9 @@ def state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
 
 
 def _capacity(frame: Frame) -> int:
-    """The least capacity of the library that holds max_groups."""
-    return next(capacity for capacity in _CAPACITIES if capacity >= (frame.bounding.max_groups or 1))
+    """The least capacity of the library that holds the groups in which a unit counts."""
+    most = frame.bounding.counted_groups or frame.bounding.max_groups or 1
+    return next(capacity for capacity in _CAPACITIES if capacity >= most)
 
 
 def _priority(keys: list[str], salt: bytes) -> str:
@@ -189,10 +192,17 @@ def _in_order(keys: list[str]) -> str:
     return ", ".join(f"{key} ASC NULLS LAST" for key in keys)
 
 
-def _value_of_rows(i: int, statistic: Statistic) -> str:
+def _columns_of_rows(i: int, statistic: Statistic) -> str:
     condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
     count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
-    return _group_value(statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")
+    return _value_columns(i, statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")
+
+
+def _value_columns(i: int, statistic: Statistic, count: str, total: str, is_any: str) -> str:
+    """The columns of a statistic, each after a comma: its value; where that follows the unit's rows, their number."""
+    columns = f", {_group_value(statistic, count, total, is_any)} AS v_{i}"
+    follows = statistic.norm and statistic.norm.row_steps
+    return f"{columns}, least({count}, {MOST_ROWS}) AS {row_number(i)}" if follows else columns
 
 
 def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> str:
@@ -210,6 +220,8 @@ def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> s
         value = f"{scale} * {is_any}"
     elif statistic.kind == "rows":
         value = f"{scale} * {count}"
+    elif statistic.norm and not statistic.group_bounds_steps:
+        value = f"coalesce({total}, 0)"
     elif statistic.group_bounds_steps:
         low, high = statistic.group_bounds_steps
         value = f"CASE WHEN {count} = 0 THEN 0 ELSE least(greatest({total}, {low}), {high}) END"
@@ -218,5 +230,8 @@ def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> s
         cap = statistic.row_cap
         value = f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
         value = f"CASE WHEN {count} = 0 THEN 0 ELSE {value} END"
+    low, high = statistic.low_steps, statistic.high_steps
+    if statistic.norm and not statistic.group_bounds_steps:
+        low, high = -most_value(statistic), most_value(statistic)
     # for most values the last clamp changes nothing; it holds the bound where the schema's promise (NOT NULL) fails
-    return f"CAST(least(greatest({value}, {statistic.low_steps}), {statistic.high_steps}) AS BIGINT)"
+    return f"CAST(least(greatest({value}, {low}), {high}) AS BIGINT)"

@@ -178,7 +178,7 @@ def guarantee(
     else:
         # a stored threshold may cost more than is asked for now
         delta = max(delta, shown * histogram.threshold_room)
-        epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(levels))
+        epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(histogram, levels))
     return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
 
 
@@ -219,9 +219,17 @@ def independent_guarantee(
     return epsilon, _with_imprecision(histogram, levels, epsilon, delta + threshold_delta, with_auto=True)
 
 
-def aggregate_precision(levels: tuple[Level, ...]) -> float:
-    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds."""
-    return math.fsum((unit_l2(level.statistic) / level.sigma) ** 2 for level in levels[1:])
+def aggregate_precision(histogram: Histogram, levels: tuple[Level, ...]) -> float:
+    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds.
+
+    Of a norm, which may lie in one group, this is the mean over all groups of a unit.
+    """
+    return math.fsum(
+        level.statistic.radius**2 / histogram.unit_groups / level.sigma**2
+        if level.statistic.norm
+        else (unit_l2(level.statistic) / level.sigma) ** 2
+        for level in levels[1:]
+    )
 
 
 def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level:
@@ -311,7 +319,7 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
         return _after_auto(query, histogram, target)
     rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
     levels, _ = _levels(query, histogram, rho)
-    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(levels))
+    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(histogram, levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, query.request.delta)

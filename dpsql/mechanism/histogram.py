@@ -202,8 +202,8 @@ class Histogram(ABC):
         return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
 
     def sum_l2(self, statistic: Statistic) -> float:
-        """Most that one unit moves what is noised of a sum, in its units: as many groups, each by `unit_l2`."""
-        return unit_l2(statistic) * math.sqrt(self.unit_groups)
+        """Most that one unit moves what is noised of a sum, in its units: its norm, or so many groups by `unit_l2`."""
+        return statistic.radius if statistic.norm else unit_l2(statistic) * math.sqrt(self.unit_groups)
 
     def spread(self, exact: Integers, shift: int) -> Integers:
         """What noise is added to, in steps of 2**-shift of those of ``exact``."""

@@ -16,7 +16,7 @@ from dpsql.mechanism.histogram import (
     ProfiledHistogram,
     Shape,
 )
-from dpsql.model.frame import KEYS_FIRST, Frame
+from dpsql.model.frame import Frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +43,24 @@ class IndependentHistogram(OwnNoise):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedHistogram(OwnNoise):
-    """The same where units in many groups count with a weight (``bounding = L2``).
+    """The same where units in many groups count with a weight (``bounding = L2``, ``bounding = NORM``).
 
     A unit in n > unit_groups groups counts sqrt(unit_groups / n) in each.
 
     *Guarantee*, *Source*: `WeightedProfile` with a threshold, the Gaussian mechanism without; the l2
-    norm of a unit's contribution is at most that of unit_groups full ones (docs/proofs/weighted.md). Exact values are
-    read in steps of the noise, to which contributions were rounded towards 0.
+    norm of a unit's contribution is at most that of unit_groups full ones (docs/proofs/weighted.md; of what a norm
+    bounds, docs/proofs/norm.md). Exact values are read in steps of the noise, to which contributions were rounded
+    towards 0.
 
     Attributes:
         unit_groups: most groups in which a unit counts fully; its l2 norm is the root of it.
         counted_groups: most groups in which it counts at all.
+        by_norm: whether all that it adds to a sum may lie in one group.
 
     """
 
     counted_groups: int
+    by_norm: bool
 
     def spread(self, exact: Integers, shift: int) -> Integers:  # noqa: ARG002 — as of every histogram
         """The values, which are in steps of the noise already."""
@@ -67,22 +70,23 @@ class WeightedHistogram(OwnNoise):
         """Profile at this noise."""
         return WeightedProfile(
             max_groups=self.unit_groups, counted_groups=self.counted_groups, sigma=sigma,
-            aggregate_precision=aggregate_precision,
+            aggregate_precision=aggregate_precision, concentrated=self.by_norm,
         )  # fmt: skip
 
 
 def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
     """The histogram of a frame whose keys have noise of their own; where they are selected first, none is hidden."""
     bounding, groups = frame.bounding, frame.unit_groups
-    hides = frame.has_private_keys and frame.mechanism != KEYS_FIRST
+    hides = frame.hides_keys
     if bounding.sparsity is not None:
         quietest = Shape(0.0, 1.0 / math.sqrt(bounding.sparsity.k))
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)
     name = "gshm" if hides else frame.mechanism
     if counted := bounding.counted_groups:
         return WeightedHistogram(
-            name=name, unit_groups=groups, draws=counted, sum_draws=counted, hides=hides, counted_groups=counted
-        )
+            name=name, unit_groups=groups, draws=counted, sum_draws=counted, hides=hides, counted_groups=counted,
+            by_norm=bounding.by_norm,
+        )  # fmt: skip
     return IndependentHistogram(name=name, unit_groups=groups, draws=groups, sum_draws=groups, hides=hides)
 
 

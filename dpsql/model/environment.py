@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.model.frame import LinkStep, Places, PublicKeys
+from dpsql.model.frame import Places, PublicKeys
+from dpsql.model.rows import LinkStep
 from dpsql.operations.dialect import span_of
 
 
@@ -151,6 +152,8 @@ class TableRules:
     privacy_unit_column: str
     max_groups: int | None
     max_rows_per_group: int | None
+    max_rows_norm: float | None
+    max_rows_per_unit: int | None
     min_units: int
     version: str
     levels: LevelRules

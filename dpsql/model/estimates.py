@@ -71,10 +71,11 @@ class AnyUnit(LinearValue):
 
 @dataclass(frozen=True, slots=True)
 class Ratio(BoundedValue):
-    """The mean of rows: their sum by their number."""
+    """The mean of rows: their sum by their number; ``offset`` more where the sum is of distances to that."""
 
     numerator: Linear
     denominator: Linear
+    offset: float = 0.0
 
     @property
     def linears(self) -> tuple[Linear, ...]:
@@ -92,6 +93,7 @@ class Spread(BoundedValue):
         middle: of the values' bounds.
         is_sample: whether it is that of the population that the rows are a sample of.
         is_root: whether it is a standard deviation.
+        offset: what was subtracted from the square of each row.
 
     """
 
@@ -100,6 +102,7 @@ class Spread(BoundedValue):
     middle: float
     is_sample: bool
     is_root: bool
+    offset: float = 0.0
 
     @property
     def linears(self) -> tuple[Linear, ...]:

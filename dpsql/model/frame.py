@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from dpsql.model.rows import Key, Rows, RowsSql
+
 NANO = 10**9
 """Levels are whole numbers of nano-rho."""
 KEYS_FIRST = "keys_first"
@@ -28,14 +30,6 @@ WEIGHT_BITS = 20
 SUM_LATTICE_BITS = 24
 """A sum's lattice splits the final interval of one unit in one group into 2**24 to 2**25 steps, and where several rows
 are added into up to 2**8 times as many (`sums.sum_steps`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What rows are grouped by: normalised SQL over the source's columns, and its DuckDB type."""
-
-    sql: str
-    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,78 +124,6 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkStep:
-    """One step from a table towards its unit.
-
-    Attributes:
-        columns: columns of the table before, or of the queried one.
-        parent: canonical name of the table whose key they hold.
-        parent_columns: that key.
-        version: the parent's declared version.
-
-    """
-
-    columns: tuple[str, ...]
-    parent: str
-    parent_columns: tuple[str, ...]
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows that are grouped, and whose they are; part of the hash.
-
-    Attributes:
-        unit: name of the privacy unit.
-        table: canonical name of the protected table.
-        version: the table's declared version.
-        unit_column: the column that names the privacy unit.
-        filters: AND-ed conditions, normalised and sorted.
-        settings: pinned session settings that an expression's value depends on.
-        links: steps that lead to the unit.
-        source: where rows do not come from one table alone, how tables and their versions make them; else empty.
-        reads: every table of ``source`` with its version.
-        outside: where rows are those outside some groups, which groups of which frame these are; else empty. Of the
-            first round of key selection that there are none.
-
-    """
-
-    unit: str
-    table: str
-    version: str
-    unit_column: Key
-    filters: tuple[str, ...] = ()
-    settings: tuple[tuple[str, str], ...] = ()
-    links: tuple[LinkStep, ...] = ()
-    source: str = ""
-    reads: tuple[tuple[str, str], ...] = ()
-    outside: str = ""
-
-    @property
-    def table_versions(self) -> tuple[tuple[str, str], ...]:
-        """Every table that is read, with its version, the protected one that names the frame first."""
-        parents = ((link.parent, link.version) for link in self.links)
-        return tuple(dict.fromkeys(((self.table, self.version), *parents, *self.reads)))
-
-
-@dataclass(frozen=True, slots=True)
-class RowsSql:
-    """How DuckDB reads the rows of a frame; no part of the hash.
-
-    Attributes:
-        relation: quoted text that reads them (an alias may change). Empty where the rows are gone, because the table
-            was dropped or had this version once, and only stored releases are left.
-        types: columns of ``relation`` with their types, by which expressions are computed.
-        cuts: sentences about rows of one unit that joins leave out.
-
-    """
-
-    relation: str
-    types: tuple[tuple[str, str], ...] = ()
-    cuts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Bounding:
     """What bounds a unit's part in the groups, and the groups themselves.
 
@@ -209,6 +131,8 @@ class Bounding:
         max_groups: most groups that one unit may touch; None, only beside ``sparsity``, for as many as it likes.
         counted_groups: most groups in which a unit counts at all, where one in more than ``max_groups`` counts in each
             with a weight, so that its l2 norm stays that of ``max_groups``; None where it counts fully or not at all.
+        by_norm: whether rows and sums of a unit are bounded over all its groups together, in the l2 norm.
+        max_rows: most rows of a unit that are read at all; None for any number.
         minimum_units: private keys of fewer units are left out before anything is noised.
         sparsity: what is subtracted from the presence counts of private keys before they are noised.
         finer: a frame of the same rows by more keys, all public, that bounds what a unit adds: groups here are sums of
@@ -222,6 +146,8 @@ class Bounding:
     minimum_units: int = 1
     sparsity: Sparsity | None = None
     finer: Frame | None = None
+    by_norm: bool = False
+    max_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +184,11 @@ class Frame:
     def has_private_keys(self) -> bool:
         """Whether the key set itself depends on the data and must pass a threshold."""
         return bool(self.keys) and not self.public_keys
+
+    @property
+    def hides_keys(self) -> bool:
+        """Whether keys pass a threshold of this frame, not that of a selection before it."""
+        return self.has_private_keys and self.mechanism != KEYS_FIRST
 
     @property
     def key_columns(self) -> list[str]:
@@ -317,11 +248,29 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
+class Norm:
+    """A bound on all that one unit adds to its groups, in the l2 norm: who adds more is scaled down to it.
+
+    Attributes:
+        l2_steps: most norm of what is noised, in lattice steps.
+        centre_steps: what is subtracted in each group from the unit's value, times the weight with which it counts.
+        row_steps: where the unit's rows with a value are scaled down, and its values with them, the most norm of its
+            numbers of rows, in steps of 2**COUNT_LATTICE_EXPONENT; None where its values are scaled down by themselves.
+
+    """
+
+    l2_steps: int
+    centre_steps: int = 0
+    row_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Statistic:
     """One bounded aggregate of a frame, on an integer lattice of step 2**lattice_exponent.
 
     One unit adds to one group a value v with ``low_steps <= v <= high_steps`` (in lattice steps). What is noised is
-    the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``.
+    the sum of v - centre over the present units, so one unit moves one group by at most ``radius_steps``. With a norm
+    it moves all its groups together by at most so much, and v is between the two where it is not scaled down.
 
     Attributes:
         kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``,
@@ -334,6 +283,7 @@ class Statistic:
         group_bounds_steps: clamp of the unit's value in the group (per-group bounds).
         row_cap: most rows of one unit that count in one group; more are scaled down to it.
         histogram: the cells of a group; None where a group has one number.
+        norm: what bounds a unit's values over all its groups; None where they are bounded group by group.
 
     """
 
@@ -347,6 +297,7 @@ class Statistic:
     group_bounds_steps: tuple[int, int] | None = None
     row_cap: int | None = None
     histogram: Cells | None = None
+    norm: Norm | None = None
 
     @property
     def cells(self) -> int:
@@ -356,11 +307,15 @@ class Statistic:
     @property
     def centre_steps(self) -> int:
         """Middle of the public interval, rounded to the lattice; 0 for the presence count and for histograms."""
+        if self.norm:
+            return self.norm.centre_steps
         return 0 if self.kind in ("presence", "histogram") else (self.low_steps + self.high_steps) // 2
 
     @property
     def radius_steps(self) -> int:
         """Most that one unit moves one group, in lattice steps (l-infinity sensitivity)."""
+        if self.norm:
+            return self.norm.l2_steps
         return max(self.high_steps - self.centre_steps, self.centre_steps - self.low_steps)
 
     @property

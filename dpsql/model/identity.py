@@ -62,6 +62,8 @@ def frame_hash(frame: Frame) -> str:
         "counted_groups": bounding.counted_groups,
         "finer": bounding.finer and frame_hash(bounding.finer),
         "outside": rows.outside,
+        "by_norm": bounding.by_norm,
+        "max_rows": bounding.max_rows,
         "factorised": factorised and [factorised.ordering.axis, factorised.ordering.descending, factorised.sixteenths],
         "priority": PRIORITY_VERSION if PRIORITY_VERSION > 1 else None,
     }
@@ -90,6 +92,8 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
         parts["cell_bounds"] = (statistic.histogram.low, statistic.histogram.high)
     if statistic.cells != 1:
         parts["cells"] = statistic.cells
+    if norm := statistic.norm:
+        parts["norm"] = (norm.l2_steps, norm.centre_steps, norm.row_steps)
     return _digest({"frame": frame_hash(frame), "statistic": parts})
 
 

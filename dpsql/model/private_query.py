@@ -15,7 +15,8 @@ from typing import Literal, Self
 
 from dpsql.errors import CalibrationError
 from dpsql.model.estimates import Estimate, RunningSum, RunningTotal
-from dpsql.model.frame import Frame, Key, Ordering, Places, Statistic
+from dpsql.model.frame import Frame, Ordering, Places, Statistic
+from dpsql.model.rows import Key
 
 
 @dataclass(frozen=True, slots=True)

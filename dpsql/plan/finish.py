@@ -15,9 +15,9 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment, folded, types_of
-from dpsql.model.frame import Key
 from dpsql.model.private_query import After, Buckets, Finish, FrameQuery, OutputColumn, PrivateQuery
 from dpsql.model.refusals import Refusals
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import quote, span_of, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.plan.aggregates.arguments import Aggregate

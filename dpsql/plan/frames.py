@@ -13,21 +13,10 @@ from dataclasses import dataclass, replace
 
 from dpsql.model.environment import Unfit, things_without
 from dpsql.model.estimates import UNITS, RunningSum
-from dpsql.model.frame import (
-    NANO,
-    Bounding,
-    Factorised,
-    Frame,
-    Key,
-    Ordering,
-    PublicKeys,
-    Rows,
-    RowsSql,
-    Sparsity,
-    Window,
-)
+from dpsql.model.frame import NANO, Bounding, Factorised, Frame, Ordering, PublicKeys, Sparsity, Window
 from dpsql.model.private_query import Buckets, EachKey, QueryOptions, Request
 from dpsql.model.refusals import refuse_combinations, that_hold
+from dpsql.model.rows import Key, Rows, RowsSql
 from dpsql.operations.dialect import quote, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import counted_groups
@@ -70,17 +59,31 @@ class GroupedSource:
             reads=() if relation.is_table else relation.reads,
         )
         rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts)
-        # AUTO has a number when it chose one; without keys a unit has one group
-        most = options.max_groups_contributed or rules.max_groups
-        most = 1 if most == "AUTO" or not select.keys else most
-        if public:
-            most = max(1, min(most or public.count, public.count))
-        counted = counted_groups(most, public) if options.bounding == "L2" and most else None
-        bounding = Bounding(most, counted, rules.min_units if hides else 1)
+        bounding = self._bounding(public, has_keys=bool(select.keys))
         # a query by epsilon leaves the policy's window
         levels = options.rho_window or (rules.levels.window if self.request.epsilon is None else None)
         window = self._window(*levels) if hides and levels else None
         return Frame(rows, rows_sql, bounding, keys, public, window=window, ceiling=self.ceiling)
+
+    def _bounding(self, public: PublicKeys | None, *, has_keys: bool) -> Bounding:
+        """What bounds a unit in groups, and in rows where a norm bounds what it adds."""
+        options, rules = self.text.options, self.text.owner.rules
+        by_norm = options.bounding == "NORM"
+        most_rows = rules.max_rows_per_unit if by_norm else None
+        # AUTO has a number when it chose one; without keys a unit has one group
+        most = options.max_groups_contributed or rules.max_groups or most_rows
+        most = 1 if most == "AUTO" or not has_keys else most
+        if public:
+            most = max(1, min(most or public.count, public.count))
+        if most and most_rows:
+            most = min(most, most_rows)
+        counted = counted_groups(most, public) if most and options.bounding in ("L2", "NORM") else None
+        if most and by_norm:
+            # exact values are read in steps of the noise, as with weights, also where all of these are 1
+            counted = counted if counted and has_keys else most
+            counted = min(counted, most_rows or counted)
+        minimum = rules.min_units if has_keys and not public else 1
+        return Bounding(most, counted, minimum, by_norm=by_norm, max_rows=most_rows)
 
     def _window(self, lowest: float, highest: float) -> Window:
         """The window of a frame with private keys.
@@ -149,8 +152,8 @@ def is_left_to_auto(options: QueryOptions, frame: Frame) -> bool:
 
 _SKETCH = {"mechanism = MISRA_GRIES", "sketch_size"}
 _OF_NOISE = {
-    "bounding = L2", "max_groups_contributed = AUTO", "public keys", "private keys", "mechanism = FACTORISED_GAUSSIAN",
-    "running totals or buckets", "sketch",
+    "bounding = L2", "bounding = NORM", "max_groups_contributed = AUTO", "public keys", "private keys",
+    "mechanism = FACTORISED_GAUSSIAN", "running totals or buckets", "sketch",
 }  # fmt: skip
 """Things that are about noise, or that not every noise goes with."""
 _NOISE_OPTIONS = {"bounding", "max_groups_contributed", "mechanism", "top_k", "sketch_size"}
@@ -220,8 +223,8 @@ def _things(frame: Frame, options: QueryOptions, select: ResolvedSelect, along: 
     # a key that was refused is not in the frame, and is private all the same
     keys: Unfit = "private keys" if select.keys and not frame.public_keys else "public keys"
     third: Unfit = "running totals or buckets" if along else "neither running totals nor buckets"
-    if options.bounding == "L2" and (frame.bounding.counted_groups or options.max_groups_contributed == "AUTO"):
-        # units in many groups count in them with a weight
+    if frame.bounding.counted_groups or (options.bounding == "L2" and options.max_groups_contributed == "AUTO"):
+        # units in many groups count in them with a weight, or what they add is no whole number
         third = "bounding = L2"
     return frozenset((keys, "sketch" if options.given & _SKETCH else "no sketch", third))
 
@@ -238,7 +241,7 @@ def _is_refused(
     known = options.given | measured
     if not select.keys:
         # a unit has one group, which nothing bounds
-        known -= {"bounding = L2", "max_groups_contributed = AUTO"}
+        known -= {"bounding = L2", "bounding = NORM", "max_groups_contributed = AUTO"}
     # weights are refused as they were asked for: a frame without keys may have some, and one group
     known |= (asked - {"bounding = L2"}) | that_hold({
         "no max_groups_contributed": frame.bounding.max_groups is None,

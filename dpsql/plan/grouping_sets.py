@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.model.frame import Frame, Key
+from dpsql.model.frame import Frame
 from dpsql.model.private_query import EachKey, FrameQuery, GroupingSets, QueryOptions
 from dpsql.model.refusals import refuse_combinations, that_hold
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.frames import GroupedSource, candidates

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.model.environment import types_of
-from dpsql.model.frame import Key, PublicKeys
+from dpsql.model.frame import PublicKeys
 from dpsql.model.private_query import Buckets, EachKey
 from dpsql.model.refusals import refuse_combinations
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
 from dpsql.sql.names import ResolvedSelect

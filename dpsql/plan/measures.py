@@ -8,14 +8,16 @@ from contextlib import suppress
 
 from sqlglot import exp
 
-from dpsql.model.estimates import RunningSum
-from dpsql.model.frame import PRESENCE, Frame, Key, PublicKeys, Statistic
+from dpsql.model.estimates import UNITS, RunningSum
+from dpsql.model.frame import PRESENCE, Frame, PublicKeys, Statistic
 from dpsql.model.private_query import NO_BOUNDS, AutoBounds
 from dpsql.model.refusals import refuse_combinations, that_hold
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql
-from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError, read_aggregate
+from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate
 from dpsql.plan.aggregates.registry import BY_NAME
 from dpsql.plan.aggregates.running_totals import read_total
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError
 from dpsql.plan.features.auto import asked_frame
 from dpsql.sql.clauses import is_interval_call
 from dpsql.sql.names import ResolvedSelect
@@ -51,13 +53,21 @@ def read_aggregates(
     return aggregates
 
 
-def statistics_of(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:
+_UNASKED_PRESENCE = 1.0 / 16.0
+"""Share of the presence count, beside 1 for what it is asked for, where keys are shown whatever it says and no unit is
+counted: every frame has one, and the next query may count units."""
+
+
+def statistics_of(
+    aggregates: Sequence[Aggregate], frame: Frame, min_units: int
+) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:
     """The distinct statistics, presence first, and their shares of rho.
 
     The shares minimise the sum of the relative variances: an estimate lattice*s + centre*presence has variance
     proportional to radius²/w_s + centre²/w_presence, so w_s goes as radius and w_presence as the root of the sum of
     the centres squared, all relative to the largest value that one unit can add (with 1 for the presence count's
-    own use). ``weight =>`` multiplies a statistic's share.
+    own use, if it has one). ``weight =>`` multiplies a statistic's share. Of a norm C over at most m groups this is
+    about a value of C / sqrt(m) in each.
     """
     asked: dict[Statistic, float] = {}
     for aggregate in aggregates:
@@ -65,11 +75,22 @@ def statistics_of(aggregates: Sequence[Aggregate]) -> tuple[tuple[Statistic, ...
             asked[statistic] = max(asked.get(statistic, 0.0), aggregate.weight)
     # sorted, so that the order of columns changes no share, not even in its last digit
     ordered = sorted(asked, key=repr)
-    relative = [(statistic, max(abs(bound) for bound in statistic.interval)) for statistic in ordered]
-    presence = math.sqrt(math.fsum([1.0, *((statistic.centre / scale) ** 2 for statistic, scale in relative)]))
-    shares = [presence, *(asked[statistic] * statistic.radius / scale for statistic, scale in relative)]
+    relative = [(one, *_size(one, frame)) for one in ordered]
+    counts_units = any(linear == UNITS.linear for one in aggregates for linear in one.estimate.value.linears)
+    is_asked = counts_units or min_units > 1 or frame.hides_keys or not frame.bounding.by_norm
+    own = 1.0 if is_asked else _UNASKED_PRESENCE
+    presence = math.sqrt(math.fsum([own**2, *((one.centre / largest) ** 2 for one, _, largest in relative)]))
+    shares = [presence, *(asked[one] * radius / largest for one, radius, largest in relative)]
     total = math.fsum(shares)
     return (PRESENCE, *ordered), tuple(share / total for share in shares)
+
+
+def _size(statistic: Statistic, frame: Frame) -> tuple[float, float]:
+    """Radius of what one unit adds to one group, and its largest value there."""
+    if not statistic.norm:
+        return statistic.radius, max(abs(bound) for bound in statistic.interval)
+    radius = statistic.radius / math.sqrt(frame.unit_groups)
+    return radius, abs(statistic.centre) + radius
 
 
 def auto_bounds(

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
 from dpsql.model.environment import Environment, things_without
-from dpsql.model.frame import PRESENCE, Frame, Key
+from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.private_query import (
     AutoBounds,
     AutoQuestion,
@@ -28,8 +28,10 @@ from dpsql.model.private_query import (
     WithOtherGroup,
 )
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import TOO_DEEP, to_sql
-from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource
+from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_after, read_finish, split
@@ -122,13 +124,17 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     source = read_levels(text)
     asked = _things_asked(text)
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
-    rows = AggregateSource(text.relation.schema, text.owner, text.environment, refusals, found_bounds)
+    rows = AggregateSource(
+        text.relation.schema, text.owner, text.environment, refusals, found_bounds, by_norm=options.bounding == "NORM"
+    )
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
-    if options.bounding == "L2":
-        asked_of_l2 = asked | measured_things(aggregates)
-        refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
+    if options.bounding in ("L2", "NORM"):
+        asked_of_bounding = asked | measured_things(aggregates)
+        refuse_combinations(
+            {"count(DISTINCT x) or quantiles", "bounding = NORM"}, asked_of_bounding, text.hint, refusals
+        )
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
     extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
     if by_set[0] and (extremes or "other_group" in asked):
@@ -193,12 +199,12 @@ def _private_query(
 ) -> PrivateQuery:
     """The query of a SELECT in which nothing was refused."""
     text, frames, options = source.text, by_set[0], source.text.options
-    statistics, weights = statistics_of(list(aggregates.values()))
+    statistics, weights = statistics_of(list(aggregates.values()), frames[0], source.request.min_units)
     check_statistics(statistics, text.clauses.select[0], text.refusals)
     shown_keys = (*keys.shown, *(Key(to_sql(flag), "BIGINT") for flag in text.flags))
     auto: list[AutoQuestion] = list(extremes)
     if is_left_to_auto(options, frames[0]):
-        auto.insert(0, auto_groups(frames[0], weighted=options.bounding == "L2"))
+        auto.insert(0, auto_groups(frames[0], weighted=options.bounding in ("L2", "NORM")))
     query = FrameQuery(
         frame=frames[0],
         alternatives=frames[1:],
@@ -243,7 +249,7 @@ def _outside(query: FrameQuery, text: SelectText) -> FrameQuery:
     rows = AggregateSource(text.relation.schema, together, text.environment, text.refusals, groups=groups)
     aggregates = read_aggregates(text.select, rows, frame.keys, None)
     text.refusals.raise_if_any()
-    statistics, weights = statistics_of(list(aggregates.values()))
+    statistics, weights = statistics_of(list(aggregates.values()), frame, query.request.min_units)
     return replace(
         query, frame=outside_frame(frame), alternatives=(), statistics=statistics, weights=weights,
         estimates=tuple(aggregate.estimate for aggregate in aggregates.values()),

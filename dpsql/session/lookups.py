@@ -53,6 +53,8 @@ def _table_settings(table: ProtectedTable, link: Link | None) -> dict[str, objec
         "linked_by": ", ".join(f"{column} = {link.parent}.{key}" for column, key in pairs) if link else None,
         "max_groups_contributed": table.max_groups,
         "max_rows_per_group": table.max_rows_per_group,
+        "max_rows_norm": table.max_rows_norm,
+        "max_rows_per_unit": table.max_rows_per_unit,
         "default_rho": _rho(table.default_rho),
         "default_epsilon": table.default_epsilon,
         "default_delta": table.default_delta,

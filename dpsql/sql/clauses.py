@@ -15,7 +15,7 @@ from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, Differenti
 from dpsql.sql.statements import literal_value
 
 PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
-NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "weight")
+NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "contribution_norm", "weight")
 _NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_NODES}
 AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
 """Names of the aggregates that have a private form, each in one spelling (`plan.aggregates.registry`)."""
@@ -226,7 +226,7 @@ def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:
 
 
 GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
-BOUNDINGS = ("L0", "L2")
+BOUNDINGS = ("L0", "L2", "NORM")
 _WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
 MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6

@@ -114,6 +114,8 @@ class ProtectedTable:
         rho_ceiling: level in nano-rho at which every statistic is drawn, once; None for no ceiling.
         version: empty in a declaration that leaves the version as it is (the first one is '1').
         separate_people: the curator said that these are not the people of another unit.
+        max_rows_norm: most l2 norm of one member's numbers of rows over its groups, None if queries say so.
+        max_rows_per_unit: most rows of one member that are read where a norm bounds what it adds; None for any number.
 
     """
 
@@ -130,6 +132,8 @@ class ProtectedTable:
     rho_ceiling: int | None = None
     version: str = ""
     separate_people: bool = False
+    max_rows_norm: float | None = None
+    max_rows_per_unit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ def _require_protected(protected: ProtectedTable) -> None:
     counts = (
         ("max_groups", protected.max_groups, MAX_GROUPS),
         ("max_rows_per_group", protected.max_rows_per_group, MAX_ROWS_PER_GROUP),
+        ("max_rows_per_unit", protected.max_rows_per_unit, MAX_ROWS_PER_GROUP),
         ("default rho in nano-rho", protected.default_rho, MAX_RHO_NANO),
         ("min_units", protected.min_units, MAX_MIN_UNITS),
         ("the rho ceiling in nano-rho", protected.rho_ceiling, MAX_RHO_NANO),
@@ -104,6 +105,10 @@ def _require_protected(protected: ProtectedTable) -> None:
         (
             delta is None or 0.0 < delta < 1.0,
             f"the default delta of table {table!r} must be between 0 and 1",
+        ),
+        (
+            protected.max_rows_norm is None or 1.0 <= protected.max_rows_norm <= MAX_ROWS_PER_GROUP,
+            f"max_rows_norm of table {table!r} must be a number from 1 to {MAX_ROWS_PER_GROUP}",
         ),
     )
     if protected.rho_window is not None:

@@ -6,38 +6,23 @@ What an aggregate takes is checked here, once for all of them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from sqlglot import exp
 
 from dpsql.errors import ParseError
-from dpsql.model.environment import Environment, TableSchema, bounds_of, types_of
 from dpsql.model.estimates import Estimate, Linear, Sum
 from dpsql.model.frame import Statistic
-from dpsql.model.private_query import FoundBounds
-from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql, unquoted, written
+from dpsql.plan.aggregates.lattice import Bounds
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
 from dpsql.sql.clauses import NAMED_ARGUMENTS, function_name, is_aggregate_call
 from dpsql.sql.row_rules import check_row_expression
-from dpsql.sql.source.relation import Owner
 from dpsql.sql.statements import literal_value
 
-Bounds = tuple[float, float]
 _ARGUMENT = "aggregate_argument"
-_NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
-FLOATING = ("FLOAT", "DOUBLE")
-
-
-def is_number(value_type: str) -> bool:
-    """Whether values of a DuckDB type are added up, each within bounds; BOOLEAN ones count as 0 and 1."""
-    return _NUMERIC.match(value_type) is not None
-
-
-class RefusedCallError(Exception):
-    """A call cannot be read, and why is noted; caught where calls are read one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,79 +38,14 @@ class Aggregate:
         return tuple(one.statistic for one in self.estimate.value.linears if one.statistic)
 
 
-@dataclass(frozen=True)
-class AggregateSource:
-    """The source that aggregates are of, with what policy and schema say of its columns.
-
-    Attributes:
-        found_bounds: bounds that AUTO found.
-        groups: bounds are read as those of what one unit adds to so many groups together: from one to all of them.
-        asked: each extreme that AUTO is asked to find, with the text of its aggregate; grows while calls are read.
-
-    """
-
-    schema: TableSchema
-    owner: Owner
-    environment: Environment
-    refusals: Refusals
-    found_bounds: FoundBounds = field(default_factory=dict)
-    groups: int = 1
-    asked: dict[Statistic, str] = field(default_factory=dict)
-
-    def type_of(self, value: exp.Expr) -> str:
-        """DuckDB type of an expression.
-
-        Raises:
-            SchemaError: it does not bind.
-
-        """
-        return types_of(self.environment, self.schema.columns, [(value, to_sql(value))], self.refusals.text)[0]
-
-    def may_be_missing(self, value: exp.Expr, value_type: str) -> bool:
-        """Whether a present unit may have no value: all but a NOT NULL column of a type without NaN."""
-        column = self.schema.column(value.name) if isinstance(value, exp.Column) else None
-        return not column or column.nullable or value_type in FLOATING
-
-    def bind_condition(self, condition: exp.Expr) -> None:
-        """Find the type of a condition.
-
-        Raises:
-            SchemaError: it does not bind.
-
-        """
-        self.type_of(exp.cast(condition.copy(), "BOOLEAN"))
-
-    def domain(self, name: str) -> Bounds | None:
-        """What is declared, or follows, of the values of a column."""
-        return bounds_of(self.schema, name, self.environment)
-
-    def refuse(self, code: str, node: exp.Expr, message: str, hint: str) -> NoReturn:
-        """Note why a call cannot be read, and leave it."""
-        self.refusals.add(code, node, message, hint)
-        raise RefusedCallError
-
-    def note_bounds(self, node: exp.Expr) -> None:
-        """Note that bounds are not what bounds are."""
-        self.refusals.add("bounds_invalid", node, "bounds are two finite numbers, the lower first.", "Write (0, 500).")
-
-
-def finite_sql(value_sql: str, value_type: str) -> str:
-    """SQL that is NULL where a floating-point value is NaN or infinite, as it is where the value is NULL."""
-    return f"case when isfinite({value_sql}) then {value_sql} end" if value_type in FLOATING else value_sql
-
-
-def type_name(value_type: str) -> str:
-    """A type for messages: an ENUM's text lists its members, which may be keys that nobody was shown."""
-    return "ENUM" if "ENUM" in value_type else value_type
-
-
 @dataclass(frozen=True, slots=True)
 class CallBounds:
-    """Bounds that a call names, and which of the two AUTO finds."""
+    """Bounds that a call names, which of the two pairs AUTO finds, and the norm over all groups of a unit."""
 
     per_group: Bounds | None = None
     per_row: Bounds | None = None
     auto: str = ""
+    norm: float | None = None
 
     def with_pair(self, form: str, pair: Bounds | None) -> CallBounds:
         """These bounds with one pair more."""
@@ -270,7 +190,8 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
     kind = kinds[function]
     positional, named = _split(call, source)
     weight = _weight(named.pop("weight"), source) if "weight" in named else 1.0
-    bounds = _bounds(node, function, kind, named, source) if named else CallBounds()
+    norm = _norm(named.pop("contribution_norm"), function, kind, source) if "contribution_norm" in named else None
+    bounds = replace(_bounds(node, function, kind, named, source) if named else CallBounds(), norm=norm)
     distinct = bool(positional) and isinstance(positional[0], exp.Distinct)
     if distinct:
         positional = [part.unnest() for part in positional[0].expressions if part is not None] + positional[1:]
@@ -347,6 +268,19 @@ def _bounds(
         message, hint = _BOUNDED[kind.bounds]
         source.refusals.add(_ARGUMENT, node, message.format(function), hint)
     return found
+
+
+def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: AggregateSource) -> float:
+    norm = _number(argument.expression, source.refusals.text)
+    if not kind.bounds or kind.share:
+        source.refusals.add(_ARGUMENT, argument, f"{function} has no norm.", "Leave contribution_norm out.")
+    elif not source.by_norm:
+        source.refusals.add(
+            _ARGUMENT, argument, "a norm bounds all groups of a unit together.", "Write OPTIONS (bounding = NORM).",
+        )  # fmt: skip
+    elif not norm > 0.0:
+        source.refusals.add("bounds_invalid", argument, "a norm is a number above 0.", "Write contribution_norm => 14.")
+    return norm
 
 
 def _weight(argument: exp.Expr, source: AggregateSource) -> float:

@@ -15,21 +15,12 @@ from sqlglot import exp
 from dpsql.model.estimates import UNITS, AnyUnit, Estimate, Linear, Sum
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
 from dpsql.operations.dialect import to_sql
-from dpsql.plan.aggregates.arguments import (
-    FLOATING,
-    Aggregate,
-    AggregateSource,
-    Call,
-    RefusedCallError,
-    finite_sql,
-    sum_of,
-    type_name,
-)
+from dpsql.plan.aggregates.arguments import Aggregate, Call, sum_of
+from dpsql.plan.aggregates.lattice import MOST_ROWS
+from dpsql.plan.aggregates.norms import rows_by_norm
+from dpsql.plan.aggregates.source import FLOATING, AggregateSource, RefusedCallError, finite_sql, type_name
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.row_rules import is_scalar
-
-MOST_ROWS = 10**9
-"""Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
 
 _SCALE = 2**-COUNT_LATTICE_EXPONENT
 
@@ -53,6 +44,8 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
             value = finite_sql(to_sql(call.value), value_type)
     missing = bool(call.filter_sql or value)
     cap, group = source.owner.rules.max_rows_per_group, call.bounds.per_group
+    if source.by_norm and not group:
+        return sum_of(call, rows_by_norm(source, call, value, None), "BIGINT")
     if group:
         if not (0 <= group[0] <= group[1] and group[1] >= 1 and all(bound == int(bound) for bound in group)):
             source.note_bounds(call.node)
@@ -64,6 +57,8 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         _refuse_unbounded(source, call, "rows of one unit in one group")
     if high > MOST_ROWS:
         refuse_more_rows(source, call.node)
+    if source.by_norm:
+        return sum_of(call, rows_by_norm(source, call, value, (low, high)), "BIGINT")
     statistic = Statistic(
         kind="rows",
         low_steps=low * _SCALE,
@@ -95,7 +90,7 @@ def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
     value, owner, condition = call.value.unnest(), source.owner, call.filter_sql
     if not isinstance(value, exp.Column) or value.name not in owner.names_unit:
         return _count_values(source, call)
-    if call.bounds.per_group:
+    if call.bounds.per_group or call.bounds.norm is not None:
         source.refuse("aggregate_argument", call.node, "a unit counts once in a group.", "Leave the bounds out.")
     if value.name in owner.sometimes:
         # an outer join left it out of some rows

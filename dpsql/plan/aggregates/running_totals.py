@@ -13,11 +13,13 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.model.estimates import RunningSum, RunningTotal, Sum
-from dpsql.model.frame import Key, Ordering, PublicKeys
+from dpsql.model.frame import Ordering, PublicKeys
 from dpsql.model.refusals import Known, refuse_combinations
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
-from dpsql.plan.aggregates.arguments import Aggregate, AggregateSource, RefusedCallError, read_aggregate
+from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate
 from dpsql.plan.aggregates.registry import BY_NAME
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError
 
 LONGEST_SEQUENCE = 4096
 """Most values of the key along which totals run."""

@@ -13,28 +13,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import NoReturn, TypeVar
+from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot import exp
 
 from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
 from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread
-from dpsql.model.frame import SUM_LATTICE_BITS, Cells, Statistic
+from dpsql.model.frame import Cells, Statistic
 from dpsql.model.private_query import NO_BOUNDS
 from dpsql.operations.dialect import to_sql
-from dpsql.plan.aggregates.arguments import (
-    Aggregate,
-    AggregateSource,
-    Bounds,
-    Call,
-    CallBounds,
-    RefusedCallError,
-    finite_sql,
-    sum_of,
-)
-from dpsql.plan.aggregates.counts import MOST_ROWS, read_count, refuse_more_rows
+from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
+from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
+from dpsql.plan.aggregates.lattice import MOST_ROWS, Bounds, representable, representable_together, sum_steps
+from dpsql.plan.aggregates.norms import RowValue, sum_beside_rows, sum_by_norm
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
 
@@ -61,18 +54,26 @@ def read_spread(source: AggregateSource, call: Call) -> Aggregate:
     middle, most = (low + high) / 2.0, ((high - low) / 2.0) ** 2
     if not representable((0.0, most)):
         _refuse_extreme(source, call)
-    statistic = _squares(source, call, (low, high), middle, most)
     is_sample, is_root = call.function.endswith("samp"), call.function.startswith("stddev")
     # of n rows within the bounds the population's variance is at most this, a sample's n / (n - 1) times as much
     limit = 2.0 * most if is_sample else most
     bounds = (0.0, math.sqrt(limit) if is_root else limit)
-    spread = Spread(bounds, ratio, Linear(statistic, statistic.centre), middle, is_sample, is_root)
+    rows = ratio.denominator.statistic
+    if source.by_norm and rows:
+        squared = RowValue(_distance_sql(call, ratio.bounds, f"power({{}}, 2) - {most / 2.0!r}"), most / 2.0)
+        squares = sum_beside_rows(squared, rows)
+        spread = Spread(bounds, ratio, Linear(squares, 0.0), 0.0, is_sample, is_root, most / 2.0)
+    else:
+        squares = _squares(source, call, (low, high), most)
+        spread = Spread(bounds, ratio, Linear(squares, squares.centre), middle, is_sample, is_root)
     return Aggregate(Estimate(call.name, spread, "DOUBLE"), call.weight)
 
 
 def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     """A quantile of a histogram."""
-    bounds, cap = _row_bounds(source, call)
+    bounds, cap = _row_bounds(source, call), source.owner.rules.max_rows_per_group
+    if not cap:
+        raise AssertionError("a quantile is of rows of which a unit has so many in a group")
     statistic = Statistic(
         kind="histogram",
         low_steps=0,
@@ -88,18 +89,23 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
 
 def _average(source: AggregateSource, call: Call) -> Ratio:
     """Sum of the clamped rows by their number."""
-    bounds, _ = _row_bounds(source, call)
-    counted = read_count(source, replace(call, bounds=CallBounds()))
+    bounds = _row_bounds(source, call)
+    counted = read_count(source, replace(call, bounds=CallBounds(norm=call.bounds.norm)))
+    (rows,) = counted.estimate.value.linears
+    if source.by_norm and rows.statistic:
+        low, high = bounds
+        distances = sum_beside_rows(RowValue(_distance_sql(call, bounds, "{}"), (high - low) / 2.0), rows.statistic)
+        return Ratio(bounds, Linear(distances, 0.0), rows, (low + high) / 2.0)
     statistic = _value_statistic(source, call, CallBounds(per_row=bounds))
-    return Ratio(bounds, Linear(statistic, statistic.centre), *counted.estimate.value.linears)
+    return Ratio(bounds, Linear(statistic, statistic.centre), rows)
 
 
-def _row_bounds(source: AggregateSource, call: Call) -> tuple[Bounds, int]:
-    """Bounds of a row, and most rows of one unit in a group, of what has no bounds per group."""
-    per_row, cap = _checked_bounds(source, call).per_row, source.owner.rules.max_rows_per_group
-    if not (per_row and cap):
-        raise AssertionError("an average, spread or quantile is bounded per row, of which a unit has so many")
-    return per_row, cap
+def _row_bounds(source: AggregateSource, call: Call) -> Bounds:
+    """Bounds of a row, of what has no bounds per group."""
+    per_row = _checked_bounds(source, call).per_row
+    if not per_row:
+        raise AssertionError("an average, spread or quantile is bounded per row")
+    return per_row
 
 
 def _refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
@@ -119,13 +125,15 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     elif not (bounds.per_group or bounds.per_row):
         bounds = CallBounds(per_row=_inferred(source, call.value))
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
-    if not given:
+    if not given and (call.bounds.norm is None or call.function != "sum"):
         _refuse_unbounded_sum(source, call)
     if not all(low < high for low, high in given):
         source.note_bounds(call.node)
         raise RefusedCallError
     if not all(map(representable, given)) or (len(given) == 2 and not representable_together(*given)):
         _refuse_extreme(source, call)
+    if source.by_norm:
+        return bounds
     if not (bounds.per_group or cap):
         average = call.function != "sum"
         source.refuse(
@@ -208,16 +216,23 @@ def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
 def _value_statistic(source: AggregateSource, call: Call, bounds: CallBounds) -> Statistic:
     """The sum of the clamped values."""
     missing = bool(call.filters) or source.may_be_missing(call.value, call.value_type)
+    if source.by_norm:
+        return sum_by_norm(source, call, bounds, missing=missing)
     return _sum_statistic(source, call, finite_sql(to_sql(call.value), call.value_type), bounds, missing=missing)
 
 
-def _squares(source: AggregateSource, call: Call, bounds: Bounds, middle: float, most: float) -> Statistic:
+def _squares(source: AggregateSource, call: Call, bounds: Bounds, most: float) -> Statistic:
     """The sum of squared distances of the clamped rows to the middle."""
-    number = f"cast({to_sql(call.value)} as double)"
-    clamped = f"greatest(least({number}, {bounds[1]!r}), {bounds[0]!r})"
-    # least and greatest skip NULLs, so a row without a value is left out first
-    value_sql = f"case when isfinite({number}) then power({clamped} - {middle!r}, 2) end"
+    value_sql = _distance_sql(call, bounds, "power({}, 2)")
     return _sum_statistic(source, call, value_sql, CallBounds(per_row=(0.0, most)), missing=True)
+
+
+def _distance_sql(call: Call, bounds: Bounds, form: str) -> str:
+    """What a form makes of the distance of a clamped row to the middle of its bounds."""
+    number, (low, high) = f"cast({to_sql(call.value)} as double)", bounds
+    distance = f"greatest(least({number}, {high!r}), {low!r}) - {(low + high) / 2.0!r}"
+    # least and greatest skip NULLs, so a row without a value is left out first
+    return f"case when isfinite({number}) then {form.format(distance)} end"
 
 
 def _sum_statistic(
@@ -236,84 +251,3 @@ def _sum_statistic(
         group_bounds_steps=steps.group,
         row_cap=cap,
     )
-
-
-_Number = TypeVar("_Number", int, float)
-
-_LARGEST_BOUND = 2.0**100
-_MOST_ROW_BITS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class SumSteps:
-    """The lattice of a sum and its public bounds on it, in steps.
-
-    Attributes:
-        exponent: a step is 2**exponent.
-        low, high: the final interval: what one unit can add to one group, all rules applied.
-        row: clamp of each row; None where only the unit's total is clamped.
-        group: clamp of the unit's total; None where its rows are clamped and capped.
-
-    """
-
-    exponent: int
-    low: int
-    high: int
-    row: tuple[int, int] | None
-    group: tuple[int, int] | None
-
-
-def representable(bounds: Bounds) -> bool:
-    """Whether bounds have a usual size, and a usual distance from 0 for their width."""
-    low, high = bounds
-    largest = max(abs(low), abs(high))
-    return low < high and largest <= _LARGEST_BOUND and high - low >= largest * 2.0**-20 and high - low >= 2.0**-60
-
-
-def representable_together(per_group: Bounds, per_row: Bounds) -> bool:
-    """Whether rows, counted on the lattice of their group's total, have steps that floating point counts exactly."""
-    return max(abs(per_row[0]), abs(per_row[1])) <= (per_group[1] - per_group[0]) * 2.0**28
-
-
-def sum_steps(per_group: Bounds | None, per_row: Bounds | None, row_cap: int | None, *, missing: bool) -> SumSteps:
-    """Lattice and bounds of a sum.
-
-    The lattice follows the final interval. Were it to follow the bounds of a row, those far from 0 for their width
-    would be many more steps away from 0 than they span, and noise and totals would leave what can be drawn and held.
-    Rows are rounded one by one, so where several are added it is finer, by up to 2**8. No unit moves a group by more
-    than 2**33 steps, and no bound is 2**53 steps from 0.
-
-    Args:
-        per_group: clamp of a unit's total in a group; representable.
-        per_row: clamp of a row; representable, and together with ``per_group``.
-        row_cap: most rows of one unit that count in one group; applies where there is no ``per_group``.
-        missing: whether a unit that is present may have no value, which adds 0.
-
-    Raises:
-        ValueError: there are no bounds at all.
-
-    """
-    bounds = per_group or per_row
-    if bounds is None:
-        raise ValueError("a sum needs bounds")
-    cap = 1 if per_group else row_cap or 1
-    low, high = _widened(*bounds, cap, missing=missing)
-    finer = SUM_LATTICE_BITS + min(_MOST_ROW_BITS, (cap - 1).bit_length())
-    # frexp's mantissa is in [1/2, 1), so this is floor(log2(width)), with no logarithm to be rounded
-    exponent = math.frexp(high - low)[1] - 1 - finer
-    row = _in_steps(per_row, exponent) if per_row else None
-    group = _in_steps(per_group, exponent) if per_group else None
-    low_steps, high_steps = _widened(*_in_steps(bounds, exponent), cap, missing=missing)
-    return SumSteps(exponent, low_steps, high_steps, row, group)
-
-
-def _widened(low: _Number, high: _Number, cap: int, *, missing: bool) -> tuple[_Number, _Number]:
-    """What one to ``cap`` rows within bounds add up to, and 0 where a unit may have no value."""
-    low, high = min(low, cap * low), max(high, cap * high)
-    return (min(low, 0), max(high, 0)) if missing else (low, high)
-
-
-def _in_steps(bounds: Bounds, exponent: int) -> tuple[int, int]:
-    """Bounds in lattice steps, each rounded to the nearest."""
-    step = Fraction(2) ** exponent
-    return round(Fraction(bounds[0]) / step), round(Fraction(bounds[1]) / step)

@@ -67,6 +67,7 @@ def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
 def with_max_groups(query: FrameQuery, auto: AutoGroups, max_groups: int) -> FrameQuery:
     """The query on the frames that have this number of groups."""
     counted = counted_groups(max_groups, query.frame.public_keys) if auto.weighted else None
+    counted = counted or max_groups if query.frame.bounding.by_norm else counted
     frame, *others = (
         replace(frame, bounding=replace(frame.bounding, max_groups=max_groups, counted_groups=counted))
         for frame in (query.frame, *query.alternatives)

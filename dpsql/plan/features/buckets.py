@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.model.frame import Key, Ordering, PublicKeys
+from dpsql.model.frame import Ordering, PublicKeys
 from dpsql.model.private_query import Buckets
 from dpsql.model.refusals import Refusals, refuse_combinations
+from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, written
 from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
 from dpsql.sql.names import ResolvedSelect

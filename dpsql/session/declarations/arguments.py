@@ -20,7 +20,7 @@ _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
 TABLE_RULES = (
-    "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group",
+    "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit",
     "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling",
     "version",
 )  # fmt: skip

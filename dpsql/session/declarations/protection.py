@@ -8,6 +8,7 @@
 | ``rho_ceiling`` | rises or is removed |
 | ``rho_window`` | holds a level that it did not hold, or is removed |
 | ``max_groups_contributed``, ``max_rows_per_group``, ``bounds`` | is removed |
+| ``max_rows_norm``, ``max_rows_per_unit`` | is removed |
 | ``default_rho``, ``default_epsilon``, ``default_delta`` | rises; or the default becomes one of the other kind |
 | ``rho_limit`` | rises or is removed |
 
@@ -113,6 +114,8 @@ _SETTINGS: Mapping[type, tuple[Setting, ...]] = {
         ),
         Setting("max_groups_contributed", "max_groups"),
         Setting("max_rows_per_group", "max_rows_per_group"),
+        Setting("max_rows_norm", "max_rows_norm"),
+        Setting("max_rows_per_unit", "max_rows_per_unit"),
         Setting("min_privacy_units_per_group", "min_units", operator.gt),
         Setting("rho_ceiling", "rho_ceiling", _rises, NANO_PER_RHO),
         Setting(

@@ -16,7 +16,7 @@ from dpsql.answer.links import link_steps, linked, unit_column
 from dpsql.engine import Engine, Sandbox
 from dpsql.errors import PolicyError
 from dpsql.model.environment import Column, TableSchema, folded
-from dpsql.plan.aggregates.arguments import is_number
+from dpsql.plan.aggregates.source import is_number
 from dpsql.session.declarations.arguments import (
     BUDGET,
     Arguments,
@@ -191,6 +191,8 @@ def _settings(
         rho_ceiling=rho_nano(arguments.read("rho_ceiling", float)),
         version=arguments.version(),
         separate_people=arguments.flag("separate_people"),
+        max_rows_norm=arguments.read("max_rows_norm", float),
+        max_rows_per_unit=arguments.read("max_rows_per_unit", int),
     )
     return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
 
@@ -199,6 +201,8 @@ def _settings(
 _FIELDS = {
     "max_groups_contributed": "max_groups",
     "max_rows_per_group": "max_rows_per_group",
+    "max_rows_norm": "max_rows_norm",
+    "max_rows_per_unit": "max_rows_per_unit",
     "default_rho": "default_rho",
     "default_epsilon": "default_epsilon",
     "default_delta": "default_delta",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -124,6 +125,9 @@ def optional(owner: Owner) -> Owner:
     return replace(owner, always=frozenset(), sometimes=owner.names_unit, paths=paths)
 
 
+_Number = TypeVar("_Number", int, float)
+
+
 def with_columns_of(owner: Owner, other: Owner) -> Owner:
     """The owner of rows joined with rows of the same unit, with what both say of it."""
     return replace(
@@ -140,6 +144,8 @@ def together(one: TableRules, other: TableRules) -> TableRules:
         one,
         max_groups=_largest(one.max_groups, other.max_groups),
         max_rows_per_group=_largest(one.max_rows_per_group, other.max_rows_per_group),
+        max_rows_norm=_largest(one.max_rows_norm, other.max_rows_norm),
+        max_rows_per_unit=_largest(one.max_rows_per_unit, other.max_rows_per_unit),
         min_units=max(one.min_units, other.min_units),
         levels=_stricter(one.levels, other.levels),
     )
@@ -156,7 +162,7 @@ def _stricter(one: LevelRules, other: LevelRules) -> LevelRules:
     )
 
 
-def _largest(*values: int | None) -> int | None:
+def _largest(*values: _Number | None) -> _Number | None:
     return max((value for value in values if value is not None), default=None)
 
 

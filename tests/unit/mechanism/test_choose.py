@@ -13,9 +13,10 @@ from dpsql.mechanism.correlated_gaussian import ListedHistogram
 from dpsql.mechanism.histogram import Histogram, Shape, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of, unit_noise
 from dpsql.model.estimates import UNITS, Estimate
-from dpsql.model.frame import PRESENCE, Bounding, Frame, Key, PublicKeys, Rows, RowsSql, Sparsity, Statistic
+from dpsql.model.frame import PRESENCE, Bounding, Frame, PublicKeys, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import EachKey, Finish, FrameQuery, Request
+from dpsql.model.rows import Key, Rows, RowsSql
 from tests.frames import with_bounding
 
 WITHOUT_AND_WITH_COMMON_NOISE: tuple[str, ...] = ("gaussian", "correlated_gaussian")

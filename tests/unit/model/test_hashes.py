@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.model.frame import PRESENCE, Cells, Factorised, LinkStep, Ordering, Sparsity, Window
+from dpsql.model.frame import PRESENCE, Cells, Factorised, Ordering, Sparsity, Window
 from dpsql.model.identity import frame_hash, query_hash, statistic_hash
 from dpsql.model.private_query import PrivateQuery
+from dpsql.model.rows import LinkStep
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_bounding, with_relation

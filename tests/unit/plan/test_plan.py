@@ -16,7 +16,7 @@ from dpsql.model.private_query import PrivateQuery
 from dpsql.model.refusals import CODES, Refusals
 from dpsql.operations.dialect import parse_statement, to_sql
 from dpsql.operations.row_sql import total_sql
-from dpsql.plan.aggregates.counts import MOST_ROWS
+from dpsql.plan.aggregates.lattice import MOST_ROWS
 from dpsql.sql.row_rules import FUNCTION_EXAMPLES, check_row_expression
 from tests.sql.golden_records import Clinic, Record, new_session, records
 

@@ -1,0 +1,85 @@
+"""The rows that are grouped: whose they are, which of them, and how they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What rows are grouped by: normalised SQL over the source's columns, and its DuckDB type."""
+
+    sql: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStep:
+    """One step from a table towards its unit.
+
+    Attributes:
+        columns: columns of the table before, or of the queried one.
+        parent: canonical name of the table whose key they hold.
+        parent_columns: that key.
+        version: the parent's declared version.
+
+    """
+
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that are grouped, and whose they are; part of the hash.
+
+    Attributes:
+        unit: name of the privacy unit.
+        table: canonical name of the protected table.
+        version: the table's declared version.
+        unit_column: the column that names the privacy unit.
+        filters: AND-ed conditions, normalised and sorted.
+        settings: pinned session settings that an expression's value depends on.
+        links: steps that lead to the unit.
+        source: where rows do not come from one table alone, how tables and their versions make them; else empty.
+        reads: every table of ``source`` with its version.
+        outside: where rows are those outside some groups, which groups of which frame these are; else empty. Of the
+            first round of key selection that there are none.
+
+    """
+
+    unit: str
+    table: str
+    version: str
+    unit_column: Key
+    filters: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    links: tuple[LinkStep, ...] = ()
+    source: str = ""
+    reads: tuple[tuple[str, str], ...] = ()
+    outside: str = ""
+
+    @property
+    def table_versions(self) -> tuple[tuple[str, str], ...]:
+        """Every table that is read, with its version, the protected one that names the frame first."""
+        parents = ((link.parent, link.version) for link in self.links)
+        return tuple(dict.fromkeys(((self.table, self.version), *parents, *self.reads)))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSql:
+    """How DuckDB reads the rows of a frame; no part of the hash.
+
+    Attributes:
+        relation: quoted text that reads them (an alias may change). Empty where the rows are gone, because the table
+            was dropped or had this version once, and only stored releases are left.
+        types: columns of ``relation`` with their types, by which expressions are computed.
+        cuts: sentences about rows of one unit that joins leave out.
+
+    """
+
+    relation: str
+    types: tuple[tuple[str, str], ...] = ()
+    cuts: tuple[str, ...] = ()
