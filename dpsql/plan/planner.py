@@ -130,11 +130,9 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
-    if options.bounding in ("L2", "NORM"):
-        asked_of_bounding = asked | measured_things(aggregates)
-        refuse_combinations(
-            {"count(DISTINCT x) or quantiles", "bounding = NORM"}, asked_of_bounding, text.hint, refusals
-        )
+    if options.bounding == "L2":
+        asked_of_l2 = asked | measured_things(aggregates)
+        refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
     extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
     if by_set[0] and (extremes or "other_group" in asked):

@@ -289,10 +289,14 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
         rows = f"a row is clamped to [{least:.9g}, {most:.9g}]; "
     if cells := statistic.histogram:
         rows = f"a row is in one of {cells.count} cells of [{cells.low:.9g}, {cells.high:.9g}]; "
+    adds = f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}"
+    if statistic.norm:
+        less = f", less {statistic.centre:.9g} in each" if statistic.centre else ""
+        adds = f"one unit adds an l2 norm of at most {statistic.radius:.9g} to all groups{less}"
     return (
         "statistic",
         name,
-        f"{rows}one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}; "
+        f"{rows}{adds}; "
         f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {noise_sigma(statistic, level.sigma, histogram):.9g}, "
         f"lattice = {2.0**statistic.noise_exponent:.9g} ({source})",
     )

@@ -17,7 +17,7 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, sum_of
 from dpsql.plan.aggregates.lattice import MOST_ROWS
-from dpsql.plan.aggregates.norms import rows_by_norm
+from dpsql.plan.aggregates.norms import refuse_by_norm, rows_by_norm
 from dpsql.plan.aggregates.source import FLOATING, AggregateSource, RefusedCallError, finite_sql, type_name
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.row_rules import is_scalar
@@ -103,6 +103,8 @@ def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
 
 def _count_values(source: AggregateSource, call: Call) -> Aggregate:
     """Distinct values, of which one unit adds at most so many to a group (`bound.value_counts`)."""
+    if source.by_norm:
+        refuse_by_norm(source, call)
     if isinstance(call.value, exp.Star | exp.Literal):
         source.refuse("aggregate_argument", call.node, "DISTINCT takes a value.", "Write count(DISTINCT x).")
     value_type = source.type_of(call.value)

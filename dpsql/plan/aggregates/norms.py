@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NoReturn
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Norm, Statistic
+from dpsql.model.refusals import refuse_combinations
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
 from dpsql.plan.aggregates.lattice import MOST_ROWS, Bounds, in_steps, norm_exponent, steps_of
-from dpsql.plan.aggregates.source import AggregateSource, finite_sql
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 
 _ROW_STEPS = 2**-COUNT_LATTICE_EXPONENT
 _FARTHEST = 2.0**16
@@ -46,6 +48,13 @@ def rows_norm(source: AggregateSource, call: Call) -> float:
             "Write contribution_norm => 14.",
         )  # fmt: skip
     return most
+
+
+def refuse_by_norm(source: AggregateSource, call: Call) -> NoReturn:
+    """Refuse a call whose values are not scaled down."""
+    things = {"count(DISTINCT x) or quantiles", "bounding = NORM"}
+    refuse_combinations(things, things, call.node, source.refusals)
+    raise RefusedCallError
 
 
 def rows_by_norm(source: AggregateSource, call: Call, value_sql: str, group: Bounds | None) -> Statistic:

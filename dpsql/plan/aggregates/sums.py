@@ -26,7 +26,7 @@ from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
 from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
 from dpsql.plan.aggregates.lattice import MOST_ROWS, Bounds, representable, representable_together, sum_steps
-from dpsql.plan.aggregates.norms import RowValue, sum_beside_rows, sum_by_norm
+from dpsql.plan.aggregates.norms import RowValue, refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
@@ -71,6 +71,8 @@ def read_spread(source: AggregateSource, call: Call) -> Aggregate:
 
 def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     """A quantile of a histogram."""
+    if source.by_norm:
+        refuse_by_norm(source, call)
     bounds, cap = _row_bounds(source, call), source.owner.rules.max_rows_per_group
     if not cap:
         raise AssertionError("a quantile is of rows of which a unit has so many in a group")
