@@ -22,6 +22,7 @@ from dpsql.model.frame import Frame, Statistic
 from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_relation
+from tests.unit.bound.norm_reference import NormedPart, normed_table
 from tests.unit.bound.plain_reference import (
     Group,
     GroupTotals,
@@ -32,7 +33,18 @@ from tests.unit.bound.plain_reference import (
     spelled,
     weighted_table,
 )
-from tests.unit.bound.query_descriptions import Aggregate, Case, Value, literal, quoted, squared_distance
+from tests.unit.bound.query_descriptions import (
+    Aggregate,
+    Bounds,
+    Case,
+    Expression,
+    Value,
+    clamped,
+    less,
+    literal,
+    quoted,
+    squared_distance,
+)
 
 SALT = bytes(range(16))
 ExactTable = dict[Group, tuple[int, ...]]
@@ -129,6 +141,8 @@ class Laboratory:
     def _protect(self, table: str, case: Case) -> None:
         query = case.query
         cap = "" if query.row_cap is None else f", max_rows_per_group := {query.row_cap}"
+        if query.most_rows is not None:
+            cap += f", max_rows_per_unit := {query.most_rows}"
         groups = "" if query.option_in_text else f", max_groups_contributed := {query.max_groups}"
         self.session.sql(f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid'{cap}{groups})")
         for column, (low, high) in query.domains:
@@ -185,9 +199,16 @@ class Laboratory:
         case, exponents, priority, _ = self._described(run)
         return weighted_table(case, exponents, priority, parts, run.query.first.frame.unit_groups)
 
+    def normed_reference(self, run: Run) -> ExactTable:
+        """The exact table with weighted units and what norms leave of them, by plain Python."""
+        found = [linear.statistic for linear in linears(run.query)]
+        parts = [NormedPart(found.index(statistic), statistic) for statistic in run.query.first.statistics[1:]]
+        case, exponents, priority, _ = self._described(run)
+        return normed_table(case, exponents, priority, parts, run.query.first.frame.unit_groups)
+
     def _described(self, run: Run) -> tuple[Case, list[int], Priority, ValuePriority]:
         case = run.case
-        parts = components(case.query.aggregates)
+        parts = components(case.query.aggregates, by_norm=case.query.bounding == "NORM")
         order = _key_order(run.query)
         keys = tuple(case.query.keys[i] for i in order)
         public = case.query.public_keys
@@ -226,12 +247,18 @@ class Laboratory:
         return [int(row[0]) for row in found]
 
 
-def components(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
-    """Aggregates whose values are sums over units: an average is a sum and a count, a spread one more sum."""
+def components(aggregates: Sequence[Aggregate], *, by_norm: bool = False) -> tuple[Aggregate, ...]:
+    """Aggregates whose values are sums over units: an average is a sum and a count, a spread one more sum.
+
+    By norm these sums are of distances to the middle.
+    """
     parts: list[Aggregate] = []
     for aggregate in aggregates:
         if aggregate.kind not in ("avg", "var_pop", "stddev"):
             parts.append(aggregate)
+            continue
+        if by_norm and aggregate.value is not None and aggregate.per_row is not None:
+            parts += _normed_components(aggregate, aggregate.value, aggregate.per_row)
             continue
         parts.append(replace(aggregate, kind="sum"))
         parts.append(Aggregate("rows", aggregate.value, aggregate.condition))
@@ -240,6 +267,19 @@ def components(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
             most = ((aggregate.per_row[1] - aggregate.per_row[0]) / 2) ** 2
             parts.append(replace(aggregate, kind="sum", value=squares, per_row=(0, most)))
     return tuple(parts)
+
+
+def _normed_components(aggregate: Aggregate, value: Expression, bounds: Bounds) -> list[Aggregate]:
+    half, middle = (bounds[1] - bounds[0]) / 2, (bounds[0] + bounds[1]) / 2
+    distances = less(clamped(value, bounds), middle)
+    parts = [
+        replace(aggregate, kind="sum", value=distances, per_row=(-half, half)),
+        Aggregate("rows", aggregate.value, aggregate.condition),
+    ]
+    if aggregate.kind != "avg":
+        squares, most = less(squared_distance(value, bounds), half**2 / 2), half**2 / 2
+        parts.append(replace(aggregate, kind="sum", value=squares, per_row=(-most, most)))
+    return parts
 
 
 def linears(query: PrivateQuery) -> list[Linear]:
@@ -300,7 +340,9 @@ def _claims(query: PrivateQuery, receipt: dpsql.Receipt) -> tuple[Claim, ...]:
     claims[query.first.statistics[0]] = Claim(1.0, math.sqrt(query.first.frame.unit_groups))
     root = math.sqrt(query.first.frame.unit_groups)
     # the parts of an average have no column of their own
-    found = [claims.get(s, Claim(s.radius_steps, s.radius_steps * root)) for s in query.first.statistics]
+    found = [
+        claims.get(s, Claim(s.radius_steps, s.radius_steps * (1.0 if s.norm else root))) for s in query.first.statistics
+    ]
     scales = [2 ** (s.lattice_exponent - query.first.frame.exact_exponent(s)) for s in query.first.statistics]
     return tuple(Claim(claim.linf * scale, claim.l2 * scale) for claim, scale in zip(found, scales, strict=True))
 

@@ -45,8 +45,8 @@ def bounded_table(
 
     """
     query = case.query
-    present = _by_unit_and_group(case)
-    kept = _kept(present, query, priority)
+    present = by_unit_and_group(case)
+    kept = kept_groups(present, query, priority)
     totals: dict[Group, list[int]] = defaultdict(lambda: [0] * len(query.aggregates))
     units: dict[Group, int] = defaultdict(int)
     if not query.keys:
@@ -98,8 +98,8 @@ def weighted_table(
     counts fully.
     """
     query = case.query
-    present = _by_unit_and_group(case)
-    kept = _kept(present, query, priority)
+    present = by_unit_and_group(case)
+    kept = kept_groups(present, query, priority)
     sizes = Counter(unit for unit, _ in kept)
     totals: dict[Group, list[int]] = defaultdict(lambda: [0] * (1 + len(parts)))
     for unit, group in kept:
@@ -149,7 +149,8 @@ def _row_steps(value: float, bounds: Bounds | None, step: Fraction) -> int:
 _Rows = dict[tuple[Value, Group], tuple[tuple[Value, ...], list[Row]]]
 
 
-def _by_unit_and_group(case: Case) -> _Rows:
+def by_unit_and_group(case: Case) -> _Rows:
+    """The rows of each unit in each group, with the key as it stands in them."""
     query = case.query
     public = None if query.public_keys is None else {spelled(key) for key in query.public_keys}
     found: _Rows = {}
@@ -164,7 +165,9 @@ def _by_unit_and_group(case: Case) -> _Rows:
     return found
 
 
-def _kept(present: Mapping[tuple[Value, Group], object], query: Query, priority: Priority) -> list[tuple[Value, Group]]:
+def kept_groups(
+    present: Mapping[tuple[Value, Group], object], query: Query, priority: Priority
+) -> list[tuple[Value, Group]]:
     pairs = list(present)
     if not query.keys:
         return pairs

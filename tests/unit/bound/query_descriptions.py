@@ -60,6 +60,7 @@ class Aggregate:
     counted_if: Expression | None = None
     decided_by: bool = True
     inferred: bool = False
+    norm: float | None = None
 
     def sql(self, unit: str) -> str:
         argument = self.value.sql if self.value else "*"
@@ -69,6 +70,8 @@ class Aggregate:
             for name, (low, high) in (("group", self.per_group or (0, 0)), ("row", per_row or (0, 0)))
             if (self.per_group if name == "group" else per_row) is not None
         )
+        if self.norm is not None:
+            named += f", contribution_norm => {self.norm!r}"
         if self.kind == "units" and self.counted_if is not None:
             call = f"{'bool_or' if self.decided_by else 'bool_and'}({self.counted_if.sql})"
         elif self.kind == "units":
@@ -99,12 +102,13 @@ class Query:
     option_in_text: bool = False
     public_keys: tuple[tuple[Value, ...], ...] | None = None
     domains: tuple[tuple[str, Bounds], ...] = ()
-    weighted: bool = False
+    bounding: Literal["", "L2", "NORM"] = ""
+    most_rows: int | None = None
 
     def sql(self, table: str, unit: str) -> str:
         options = (
             f"WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = {self.max_groups}"
-            f"{', bounding = L2' * self.weighted}) "
+            f"{f', bounding = {self.bounding}' if self.bounding else ''}) "
             if self.option_in_text
             else ""
         )
@@ -159,6 +163,28 @@ def squared_distance(value: Expression, bounds: Bounds) -> Expression:
         if found is None or is_missing(number := float(found)):
             return None
         return float((max(low, min(number, high)) - (low + high) / 2) ** 2)
+
+    return Expression("", "DOUBLE", evaluate)
+
+
+def less(value: Expression, constant: float) -> Expression:
+    """A number less a constant; only evaluated, as what stands inside an average."""
+
+    def evaluate(row: Row) -> Value:
+        found = value.evaluate(row)
+        return None if found is None or is_missing(number := float(found)) else number - constant
+
+    return Expression("", "DOUBLE", evaluate)
+
+
+def clamped(value: Expression, bounds: Bounds) -> Expression:
+    """A number within bounds; only evaluated."""
+
+    def evaluate(row: Row) -> Value:
+        found = value.evaluate(row)
+        if found is None or is_missing(number := float(found)):
+            return None
+        return max(float(bounds[0]), min(number, float(bounds[1])))
 
     return Expression("", "DOUBLE", evaluate)
 

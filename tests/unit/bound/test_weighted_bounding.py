@@ -34,7 +34,7 @@ def weighted_cases(draw: st.DrawFn) -> Case:
         aggregates=aggregates or (Aggregate("rows", per_group=(0, 3)),),
         max_groups=draw(st.integers(1, 2)),
         option_in_text=True,
-        weighted=True,
+        bounding="L2",
     )
     return replace(case, query=query)
 
@@ -127,7 +127,7 @@ def test_a_unit_attains_the_norm_in_any_number_of_groups(laboratory: Laboratory,
     rows: list[tuple[Value, ...]] = [(2, 0, 1.0)]
     rows += [(1, k, 8.0) for k in range(groups)]
     total = Aggregate("sum", column(value), per_group=(0, 8))
-    query = Query((column(key),), (total,), max_groups=3, row_cap=2, option_in_text=True, weighted=True)
+    query = Query((column(key),), (total,), max_groups=3, row_cap=2, option_in_text=True, bounding="L2")
     case = Case((Field("pid", "INTEGER"), key, value), tuple(rows), query, removed=1)
     with laboratory.run(case) as run:
         after = laboratory.exact(run, without=is_unit(case, 1))
