@@ -129,3 +129,49 @@ def test_bad_inputs_are_refused(wrong: dict[str, float]) -> None:
     asked = {name: law.pop(name, usual) for name, usual in (("epsilon", 1.0), ("tau", 9.0))}
     with pytest.raises(CalibrationError):
         WeightedProfile(**law).delta(**asked)
+
+
+def concentrated_delta(epsilon: float, *, new: int, weight: float, sigma: float, tau: float, shift: float) -> float:
+    """Delta on one pair, of which one key is common, and on it all that the unit adds to an aggregate."""
+    count, sides = 1.0 + tau + 10.0 * sigma, np.linspace(-9.0, 9.0 + shift, 1201)
+
+    def law(mean: float) -> Floats:
+        edges = np.append(np.linspace(1.0 + tau, 1.0 + tau + 20.0 * sigma, 1201), np.inf)
+        return np.append(norm.cdf(1.0 + tau, mean, sigma), np.diff(norm.cdf(edges, mean, sigma)))
+
+    def beside(mean: float) -> Floats:
+        return np.diff(norm.cdf(np.concatenate([[-np.inf], sides, [np.inf]]), mean))
+
+    hidden = norm.cdf(1.0 + tau, weight, sigma) ** new
+    p = hidden * np.outer(law(count + weight), beside(shift))
+    q = np.outer(law(count), beside(0.0))
+    with_unit = 1.0 - hidden + float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+    return max(with_unit, float(np.maximum(q - math.exp(epsilon) * p, 0.0).sum()))
+
+
+@pytest.mark.parametrize(("epsilon", "sigma", "tau", "shift"), [(0.2, 3.0, 4.0, 1.0), (0.5, 6.0, 12.0, 1.5)])
+def test_all_of_an_aggregate_may_lie_in_one_common_key(epsilon: float, sigma: float, tau: float, shift: float) -> None:
+    m, most = 4, 6
+    measured = max(
+        concentrated_delta(epsilon, new=n - 1, weight=min(1.0, math.sqrt(m / n)), sigma=sigma, tau=tau, shift=shift)
+        for n in range(1, most + 1)
+    )
+    law: dict[str, Any] = {"max_groups": m, "counted_groups": most, "sigma": sigma, "aggregate_precision": shift**2 / m}
+    bound = WeightedProfile(concentrated=True, **law)
+    assert measured <= bound.delta(epsilon, tau) * (1 + 1e-9)
+    # the twin: an aggregate that spreads over the keys as the counts do is charged less than what this pair costs
+    spread = WeightedProfile(**law)
+    assert measured > 1.04 * spread.delta(epsilon, tau)
+    assert measured == pytest.approx(bound.delta(epsilon, tau), rel=0.05)
+    assert bound.rho == spread.rho
+    assert bound.threshold_delta(tau) == spread.threshold_delta(tau)
+
+
+@given(epsilon=st.floats(0.0, 3.0), share=st.floats(0.05, 0.95), quantile=st.floats(1.0, 6.0))
+def test_what_lies_in_one_key_costs_no_less_than_what_spreads(epsilon: float, share: float, quantile: float) -> None:
+    law: dict[str, Any] = {"max_groups": 8, "counted_groups": 16, "sigma": 9.0, "aggregate_precision": share / 81.0}
+    one, other = WeightedProfile(concentrated=True, **law), WeightedProfile(**law)
+    assert one.delta(epsilon, 9.0 * quantile) >= other.delta(epsilon, 9.0 * quantile)
+    with_all_common = max(other.delta(epsilon, 9.0 * quantile), other.threshold_delta(9.0 * quantile))
+    # the two pure cases bound the mixed ones
+    assert one.delta(epsilon, 9.0 * quantile) <= 2.0 * with_all_common
