@@ -27,7 +27,7 @@ from dpsql.mechanism.csh import selection_note
 from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import BoundedValue
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Statistic
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
 from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
@@ -232,9 +232,24 @@ def column_receipts(
 def notes(offer: Offer) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
-    bounding = frame.bounding
+    bounding, max_groups = frame.bounding, frame.bounding.max_groups
     found = [f"rows where {frame.rows.unit_column.sql} is NULL are left out", *frame.rows_sql.cuts]
-    found += _bounding_notes(query)
+    if bounding.counted_groups and bounding.counted_groups != max_groups:
+        low = "counts of" if bounding.by_norm else "counts and sums over"
+        found.append(
+            f"a unit in n groups, more than {max_groups}, counts in each with weight sqrt({max_groups} / n)"
+            f", in at most {bounding.counted_groups} groups"
+            f"{f', so {low} such units are too low' if query.estimates else ''}"
+        )
+    elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
+        found.append(
+            f"each unit counts in at most {max_groups} groups; which ones is chosen by a secret hash, "
+            "so sums over few groups of units with many are too low"
+        )
+    found += _norm_notes(query) if bounding.by_norm else ()
+    if bounding.finer:
+        keys = ", ".join(key.sql for key in bounding.finer.keys)
+        found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
     if query.auto:
         found += _auto_notes(query)
     if query.total:
@@ -271,38 +286,16 @@ def notes(offer: Offer) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _bounding_notes(query: FrameQuery) -> Iterator[str]:
-    """What counts of a unit, and what does not."""
-    frame, bounding, max_groups = query.frame, query.frame.bounding, query.frame.bounding.max_groups
-    if bounding.counted_groups:
-        low = "counts of" if bounding.by_norm else "counts and sums over"
-        yield (
-            f"a unit in n groups, more than {max_groups}, counts in each with weight sqrt({max_groups} / n)"
-            f", in at most {bounding.counted_groups} groups"
-            f"{f', so {low} such units are too low' if query.estimates else ''}"
-        )
-    elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
-        yield (
-            f"each unit counts in at most {max_groups} groups; which ones is chosen by a secret hash, "
-            "so sums over few groups of units with many are too low"
-        )
-    if bounding.finer:
-        keys = ", ".join(key.sql for key in bounding.finer.keys)
-        yield f"groups are sums of the groups by {keys}, in which units are bounded"
-    if bounding.max_rows:
-        yield f"at most {bounding.max_rows} rows of a unit are read; which ones is chosen by a secret hash"
-    yield from _norm_notes(query)
-
-
 def _norm_notes(query: FrameQuery) -> Iterator[str]:
-    """What is scaled down of a unit, once for each number."""
+    """What is read of a unit, and what is scaled down, once for each number."""
+    if most := query.frame.bounding.max_rows:
+        yield f"at most {most} rows of a unit are read; which ones is chosen by a secret hash"
     for estimate in query.estimates:
-        statistic = next(
-            (one.statistic for one in estimate.value.linears if one.statistic and one.statistic.norm), None
-        )
-        if not statistic or not statistic.norm:
+        normed = [one.statistic for one in estimate.value.linears if one.statistic]
+        statistic = next((one for one in normed if isinstance(one.limit, Norm)), None)
+        if not statistic or not isinstance(statistic.limit, Norm):
             continue
-        if rows := statistic.norm.row_steps:
+        if rows := statistic.limit.row_steps:
             yield (
                 f"of {estimate.name} a unit's rows are scaled down, with their values, to an l2 norm of "
                 f"{math.ldexp(rows, COUNT_LATTICE_EXPONENT):.9g} over its groups"

@@ -26,7 +26,7 @@ from typing import Literal
 from dpsql.bound.formulations import Formulation, kept_ctes, kept_sql, state_bytes
 from dpsql.bound.norms import cut_rows_sql, scaled_ctes
 from dpsql.bound.value_counts import cell_sql, distinct_ctes, distinct_steps, histogram_ctes, matches
-from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Statistic
+from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Norm, Statistic
 from dpsql.operations.row_sql import (
     computed_condition,
     one_spelling,
@@ -87,21 +87,16 @@ def bounded_sql(
     added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
     if formulation == "native" and not state_bytes(frame, others):
         formulation = "groups_first"
-    per_row, most_rows = listed_sql("rows", frame), frame.bounding.max_rows
+    per_row = listed_sql("rows", frame)
     # rows are read twice in the native formulation, and not to be held for it
     as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
-    ctes = [
-        f"source {as_read} ({source_sql(frame, others, salt)})",
-        f"rows {as_read} ({rows_sql(frame, others)})",
-    ]
-    if most_rows:
-        ctes.append(f"read_rows AS ({cut_rows_sql(per_row, frame, others, salt, most_rows)})")
+    ctes = [f"source {as_read} ({source_sql(frame, others, salt)})", f"rows {as_read} ({rows_sql(frame, others)})"]
+    if frame.bounding.max_rows:
+        ctes.append(f"read_rows AS ({cut_rows_sql(per_row, frame, others, salt, frame.bounding.max_rows)})")
         per_row = "read_rows"
     ctes.append(kept_ctes(frame, added, salt, per_row, formulation))
     if frame.bounding.counted_groups:
-        ctes.append(f"weighted AS ({_weighted_sql(frame.unit_groups)})")
-    if normed := [(i, statistic) for i, statistic in added if statistic.norm]:
-        ctes.append(scaled_ctes(normed))
+        ctes += _weighted_ctes(frame, added)
     listed = "".join(f"{key}, " for key in keys)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     aggregates = _aggregates(frame, added)
@@ -119,6 +114,12 @@ def bounded_sql(
         grouped = f"SELECT {listed}{aggregates}{grouping}"
     named = ",\n".join([*ctes, f"grouped AS MATERIALIZED ({grouped})"])
     return f"WITH {named}\n{_selected(frame, keys, values, held_keys=held_keys)}"
+
+
+def _weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[str]:
+    """What follows ``kept`` where units count with a weight: that, and what norms leave of a unit."""
+    normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
+    return [f"weighted AS ({_weighted_sql(frame.unit_groups)})", *([scaled_ctes(normed)] if normed else [])]
 
 
 def _added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...], finer_sql: str) -> str:
@@ -145,8 +146,10 @@ def _aggregates(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> str:
     """What is added up of the kept groups of units, from the number of units up to FROM."""
     is_weighted, sums = bool(frame.bounding.counted_groups), ""
     for i, statistic in added:
-        value = f"v_{i}" if statistic.norm else f"v_{i} - {statistic.centre_steps}"
-        if is_weighted and not statistic.norm:
+        value = f"v_{i} - {statistic.centre_steps}"
+        if isinstance(statistic.limit, Norm):
+            value = f"v_{i}"
+        elif is_weighted:
             # a unit's value times its weight, rounded towards 0: 2**33 steps times 2**20 do not overflow, and whole
             # numbers are divided towards 0, which adds nothing to their size
             divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
@@ -156,7 +159,7 @@ def _aggregates(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> str:
     if not is_weighted:
         return f"least(count(*), {most}) AS units{sums} FROM kept"
     # without keys there is a row even where there is no unit, and least() skips NULLs
-    rows = "scaled" if any(statistic.norm for _, statistic in added) else "weighted"
+    rows = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
     return f"CAST(least(coalesce(sum(weight), 0), {most}) AS BIGINT) AS units{sums} FROM {rows}"
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpsql.bound.norms import MOST_ROWS, most_value, row_number
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Statistic
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
 Formulation = Literal["groups_first", "rows_first", "native"]
 
@@ -157,7 +157,9 @@ def _native_values(others: list[tuple[int, Statistic]]) -> tuple[str, _Arguments
             count = arguments.flag(" AND ".join(conditions) or "true")
         else:
             count = arguments.flag(f"f_{i}")
-        values += _value_columns(i, statistic, count, total, f"CAST({count} > 0 AS TINYINT)")
+        value = _group_value(statistic, count, total, f"CAST({count} > 0 AS TINYINT)")
+        rows = f", least({count}, {MOST_ROWS}) AS {row_number(i)}" if isinstance(statistic.limit, Norm) else ""
+        values += f", {value} AS v_{i}{rows}"
     return values, arguments
 
 
@@ -195,14 +197,9 @@ def _in_order(keys: list[str]) -> str:
 def _columns_of_rows(i: int, statistic: Statistic) -> str:
     condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
     count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
-    return _value_columns(i, statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")
-
-
-def _value_columns(i: int, statistic: Statistic, count: str, total: str, is_any: str) -> str:
-    """The columns of a statistic, each after a comma: its value; where that follows the unit's rows, their number."""
-    columns = f", {_group_value(statistic, count, total, is_any)} AS v_{i}"
-    follows = statistic.norm and statistic.norm.row_steps
-    return f"{columns}, least({count}, {MOST_ROWS}) AS {row_number(i)}" if follows else columns
+    value = _group_value(statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")
+    rows = f", least({count}, {MOST_ROWS}) AS {row_number(i)}" if isinstance(statistic.limit, Norm) else ""
+    return f", {value} AS v_{i}{rows}"
 
 
 def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> str:
@@ -220,7 +217,7 @@ def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> s
         value = f"{scale} * {is_any}"
     elif statistic.kind == "rows":
         value = f"{scale} * {count}"
-    elif statistic.norm and not statistic.group_bounds_steps:
+    elif isinstance(statistic.limit, Norm) and not statistic.group_bounds_steps:
         value = f"coalesce({total}, 0)"
     elif statistic.group_bounds_steps:
         low, high = statistic.group_bounds_steps
@@ -231,7 +228,7 @@ def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> s
         value = f"CASE WHEN {count} > {cap} THEN {total} * {cap} // {count} ELSE {total} END"
         value = f"CASE WHEN {count} = 0 THEN 0 ELSE {value} END"
     low, high = statistic.low_steps, statistic.high_steps
-    if statistic.norm and not statistic.group_bounds_steps:
+    if isinstance(statistic.limit, Norm) and not statistic.group_bounds_steps:
         low, high = -most_value(statistic), most_value(statistic)
     # for most values the last clamp changes nothing; it holds the bound where the schema's promise (NOT NULL) fails
     return f"CAST(least(greatest({value}, {low}), {high}) AS BIGINT)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NOISE_GRID_EXPONENT, WEIGHT_BITS, Frame, Statistic
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, NOISE_GRID_EXPONENT, WEIGHT_BITS, Frame, Norm, Statistic
 
 _MOST_BITS = 50
 """Values are clamped to 2**50 steps of the noise, far above the norms of people: the squares of 2**21 of them, and each
@@ -29,7 +29,7 @@ _ROW_BITS = COUNT_LATTICE_EXPONENT - NOISE_GRID_EXPONENT
 def most_value(statistic: Statistic) -> int:
     """The size, in lattice steps, to which what one unit has in one group is clamped before it is recentred."""
     most: int = 2**_MOST_BITS >> (statistic.lattice_exponent - statistic.noise_exponent)
-    if statistic.norm and statistic.norm.row_steps and statistic.row_bounds_steps:
+    if isinstance(statistic.limit, Norm) and statistic.limit.row_steps and statistic.row_bounds_steps:
         most = min(most, statistic.row_bounds_steps[1] * MOST_ROWS)
     return most
 
@@ -43,8 +43,8 @@ def scaled_ctes(normed: Sequence[tuple[int, Statistic]]) -> str:
     """The expressions from ``weighted`` to ``scaled``, whose v of these statistics is what is left of y."""
     shifted, measured, scaled = "", "", []
     for i, statistic in normed:
-        norm = statistic.norm
-        if not norm:
+        norm = statistic.limit
+        if not isinstance(norm, Norm):
             raise AssertionError("these statistics have a norm")
         shift = statistic.lattice_exponent - statistic.noise_exponent
         value = f"CAST(v_{i} AS HUGEINT) * {2**shift}"

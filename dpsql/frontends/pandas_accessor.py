@@ -78,7 +78,7 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         return self._single(Measure("", None, "nunique"))
 
     def sum(self, column: str, bounds: Bounds = None) -> AnswerT:
-        """Sum of a column; ``bounds`` are of what one unit adds to one group."""
+        """Sum of a column; ``bounds`` are of what one unit adds to one group, or one number its norm over all."""
         return self._one(column, "sum", bounds)
 
     def mean(self, column: str, bounds: Bounds = None) -> AnswerT:
@@ -210,6 +210,7 @@ class PandasFrame:
         delta: float | None = None,
         max_groups: int | str | None = None,
         max_rows_per_group: int | None = None,
+        max_rows_norm: float | None = None,
         public_keys: object = None,
         mechanism: str | None = None,
         as_index: bool = True,
@@ -228,6 +229,7 @@ class PandasFrame:
             delta: what may go wrong with epsilon and with the threshold for keys; has a default.
             max_groups: most groups that one unit counts in, or ``"auto"``.
             max_rows_per_group: most rows that one unit adds to a group.
+            max_rows_norm: most l2 norm of its rows over all groups, with ``bounding="NORM"``.
             public_keys: keys that are known without the data, each of which is then shown: a list; for several keys a
                 dict of lists, a list of tuples, or a DataFrame.
             mechanism: how units are counted, as the option of SQL.
@@ -247,7 +249,10 @@ class PandasFrame:
             options, rho=rho, epsilon=epsilon, delta=delta, max_groups_contributed=max_groups, mechanism=mechanism
         )
         listed, form = read_listed(public_keys, keys, dropna=dropna), AnswerForm(sort, dropna, as_index)
-        return PandasGroupBy(Question(self._frame, keys, owner, options, listed, max_rows_per_group, observed, form))
+        question = Question(
+            self._frame, keys, owner, options, listed, max_rows_per_group, max_rows_norm, observed, form
+        )  # fmt: skip
+        return PandasGroupBy(question)
 
 
 class TableFrame(Generic[GroupByT]):
@@ -268,6 +273,7 @@ class TableFrame(Generic[GroupByT]):
         delta: float | None = None,
         max_groups: int | str | None = None,
         max_rows_per_group: int | None = None,
+        max_rows_norm: float | None = None,
         public_keys: object = None,
         mechanism: str | None = None,
         dropna: bool = False,
@@ -280,7 +286,9 @@ class TableFrame(Generic[GroupByT]):
             options, rho=rho, epsilon=epsilon, delta=delta, max_groups_contributed=max_groups, mechanism=mechanism
         )
         form = AnswerForm(dropna=dropna, as_index=False)
-        return self._answers(Question(self._frame, keys, _unit(unit), options, listed, max_rows_per_group, form=form))
+        owner = _unit(unit)
+        question = Question(self._frame, keys, owner, options, listed, max_rows_per_group, max_rows_norm, form=form)
+        return self._answers(question)
 
 
 class PolarsFrame(TableFrame[PolarsGroupBy]):

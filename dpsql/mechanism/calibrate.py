@@ -220,16 +220,9 @@ def independent_guarantee(
 
 
 def aggregate_precision(histogram: Histogram, levels: tuple[Level, ...]) -> float:
-    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds.
-
-    Of a norm, which may lie in one group, this is the mean over all groups of a unit.
-    """
-    return math.fsum(
-        level.statistic.radius**2 / histogram.unit_groups / level.sigma**2
-        if level.statistic.norm
-        else (unit_l2(level.statistic) / level.sigma) ** 2
-        for level in levels[1:]
-    )
+    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds."""
+    groups = histogram.unit_groups
+    return math.fsum((unit_l2(level.statistic, groups) / level.sigma) ** 2 for level in levels[1:])
 
 
 def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level:

@@ -25,7 +25,7 @@ from dpsql.accounting.profile import (
     smallest_threshold,
 )
 from dpsql.model.environment import Mechanism
-from dpsql.model.frame import Factorised, Frame, Ordering, Places, Statistic
+from dpsql.model.frame import Factorised, Frame, Norm, Ordering, Places, Statistic
 from dpsql.noise.correlated_gaussian import (
     GRID_BITS,
     CorrelatedGaussian,
@@ -203,7 +203,9 @@ class Histogram(ABC):
 
     def sum_l2(self, statistic: Statistic) -> float:
         """Most that one unit moves what is noised of a sum, in its units: its norm, or so many groups by `unit_l2`."""
-        return statistic.radius if statistic.norm else unit_l2(statistic) * math.sqrt(self.unit_groups)
+        if isinstance(statistic.limit, Norm):
+            return statistic.radius
+        return unit_l2(statistic) * math.sqrt(self.unit_groups)
 
     def spread(self, exact: Integers, shift: int) -> Integers:
         """What noise is added to, in steps of 2**-shift of those of ``exact``."""
@@ -234,8 +236,10 @@ class HistogramMechanism(Mechanism):
     histogram: Callable[[Frame, Shape | None], Histogram]
 
 
-def unit_l2(statistic: Statistic) -> float:
+def unit_l2(statistic: Statistic, groups: int = 1) -> float:
     """Most that one unit moves, in one group, what is noised of a statistic, in its units; rounded up.
+
+    Of a norm, which may lie in one group, the root of its mean square over so many.
 
     Of a histogram the running totals' square root is noised, R x for the cells' counts x.
     *Proof*: a unit adds counts d of at least 0 that are radius at most in sum (`bound.value_counts`). R d is a sum of
@@ -244,7 +248,7 @@ def unit_l2(statistic: Statistic) -> float:
     *Source*: Fichtenberger, Henzinger and Upadhyay 2023; docs/proofs/running-totals.md.
     """
     if statistic.cells == 1:
-        return statistic.radius
+        return statistic.radius / math.sqrt(groups) if isinstance(statistic.limit, Norm) else statistic.radius
     shift = statistic.lattice_exponent - statistic.noise_exponent
     steps = FractionalSum(statistic.cells).sensitivity_steps(statistic.radius_steps, 1, shift)
     return steps * 2.0**statistic.noise_exponent

@@ -16,7 +16,7 @@ from dpsql.mechanism.histogram import (
     ProfiledHistogram,
     Shape,
 )
-from dpsql.model.frame import Frame
+from dpsql.model.frame import KEYS_FIRST, Frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class WeightedHistogram(OwnNoise):
 def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
     """The histogram of a frame whose keys have noise of their own; where they are selected first, none is hidden."""
     bounding, groups = frame.bounding, frame.unit_groups
-    hides = frame.hides_keys
+    hides = frame.has_private_keys and frame.mechanism != KEYS_FIRST
     if bounding.sparsity is not None:
         quietest = Shape(0.0, 1.0 / math.sqrt(bounding.sparsity.k))
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)

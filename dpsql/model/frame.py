@@ -186,19 +186,9 @@ class Frame:
         return bool(self.keys) and not self.public_keys
 
     @property
-    def hides_keys(self) -> bool:
-        """Whether keys pass a threshold of this frame, not that of a selection before it."""
-        return self.has_private_keys and self.mechanism != KEYS_FIRST
-
-    @property
     def key_columns(self) -> list[str]:
         """Names of the columns of its keys in SQL."""
         return [f"key_{i}" for i in range(len(self.keys))]
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether later releases are drawn from the histogram of the first: where keys depend on the data."""
-        return self.has_private_keys
 
     @property
     def key_count(self) -> int | None:
@@ -281,9 +271,9 @@ class Statistic:
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
         group_bounds_steps: clamp of the unit's value in the group (per-group bounds).
-        row_cap: most rows of one unit that count in one group; more are scaled down to it.
+        limit: most rows of one unit that count in one group, more being scaled down to it; or a bound on its values in
+            all groups together; None for neither.
         histogram: the cells of a group; None where a group has one number.
-        norm: what bounds a unit's values over all its groups; None where they are bounded group by group.
 
     """
 
@@ -295,9 +285,13 @@ class Statistic:
     filter_sql: str = ""
     row_bounds_steps: tuple[int, int] | None = None
     group_bounds_steps: tuple[int, int] | None = None
-    row_cap: int | None = None
+    limit: int | Norm | None = None
     histogram: Cells | None = None
-    norm: Norm | None = None
+
+    @property
+    def row_cap(self) -> int | None:
+        """Most rows of one unit that count in one group, if that is its limit."""
+        return self.limit if isinstance(self.limit, int) else None
 
     @property
     def cells(self) -> int:
@@ -307,15 +301,15 @@ class Statistic:
     @property
     def centre_steps(self) -> int:
         """Middle of the public interval, rounded to the lattice; 0 for the presence count and for histograms."""
-        if self.norm:
-            return self.norm.centre_steps
+        if isinstance(self.limit, Norm):
+            return self.limit.centre_steps
         return 0 if self.kind in ("presence", "histogram") else (self.low_steps + self.high_steps) // 2
 
     @property
     def radius_steps(self) -> int:
         """Most that one unit moves one group, in lattice steps (l-infinity sensitivity)."""
-        if self.norm:
-            return self.norm.l2_steps
+        if isinstance(self.limit, Norm):
+            return self.limit.l2_steps
         return max(self.high_steps - self.centre_steps, self.centre_steps - self.low_steps)
 
     @property

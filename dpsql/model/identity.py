@@ -13,7 +13,7 @@ import hashlib
 import json
 from dataclasses import replace
 
-from dpsql.model.frame import Frame, Statistic
+from dpsql.model.frame import Frame, Norm, Statistic
 from dpsql.model.private_query import (
     FrameQuery,
     GroupingSets,
@@ -86,14 +86,14 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
         "filter_sql": statistic.filter_sql,
         "row_bounds_steps": statistic.row_bounds_steps,
         "group_bounds_steps": statistic.group_bounds_steps,
-        "row_cap": statistic.row_cap,
+        "row_cap": statistic.limit if isinstance(statistic.limit, int) else None,
     }
     if statistic.histogram:
         parts["cell_bounds"] = (statistic.histogram.low, statistic.histogram.high)
     if statistic.cells != 1:
         parts["cells"] = statistic.cells
-    if norm := statistic.norm:
-        parts["norm"] = (norm.l2_steps, norm.centre_steps, norm.row_steps)
+    if isinstance(statistic.limit, Norm):
+        parts["norm"] = (statistic.limit.l2_steps, statistic.limit.centre_steps, statistic.limit.row_steps)
     return _digest({"frame": frame_hash(frame), "statistic": parts})
 
 

@@ -19,7 +19,7 @@ from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key, Rows, RowsSql
 from dpsql.operations.dialect import quote, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.plan.features.auto import counted_groups
+from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
 from dpsql.plan.keys import SelectKeys
 from dpsql.plan.measures import check_beside_buckets, measured_things
@@ -59,31 +59,21 @@ class GroupedSource:
             reads=() if relation.is_table else relation.reads,
         )
         rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts)
-        bounding = self._bounding(public, has_keys=bool(select.keys))
+        # AUTO has a number when it chose one; without keys a unit has one group
+        by_norm = options.bounding == "NORM"
+        most = options.max_groups_contributed or rules.max_groups or (rules.max_rows_per_unit if by_norm else None)
+        most = 1 if most == "AUTO" or not select.keys else most
+        if public:
+            most = max(1, min(most or public.count, public.count))
+        counted = counted_groups(most, public) if options.bounding == "L2" and most else None
+        bounding = Bounding(most, counted, rules.min_units if hides else 1)
+        if by_norm:
+            key_count = public.count if public else None if select.keys else 1
+            bounding = bounded_by_norm(bounding, key_count, rules.max_rows_per_unit)
         # a query by epsilon leaves the policy's window
         levels = options.rho_window or (rules.levels.window if self.request.epsilon is None else None)
         window = self._window(*levels) if hides and levels else None
         return Frame(rows, rows_sql, bounding, keys, public, window=window, ceiling=self.ceiling)
-
-    def _bounding(self, public: PublicKeys | None, *, has_keys: bool) -> Bounding:
-        """What bounds a unit in groups, and in rows where a norm bounds what it adds."""
-        options, rules = self.text.options, self.text.owner.rules
-        by_norm = options.bounding == "NORM"
-        most_rows = rules.max_rows_per_unit if by_norm else None
-        # AUTO has a number when it chose one; without keys a unit has one group
-        most = options.max_groups_contributed or rules.max_groups or most_rows
-        most = 1 if most == "AUTO" or not has_keys else most
-        if public:
-            most = max(1, min(most or public.count, public.count))
-        if most and most_rows:
-            most = min(most, most_rows)
-        counted = counted_groups(most, public) if most and options.bounding in ("L2", "NORM") else None
-        if most and by_norm:
-            # exact values are read in steps of the noise, as with weights, also where all of these are 1
-            counted = counted if counted and has_keys else most
-            counted = min(counted, most_rows or counted)
-        minimum = rules.min_units if has_keys and not public else 1
-        return Bounding(most, counted, minimum, by_norm=by_norm, max_rows=most_rows)
 
     def _window(self, lowest: float, highest: float) -> Window:
         """The window of a frame with private keys.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from sqlglot import exp
 
 from dpsql.model.estimates import UNITS, RunningSum
-from dpsql.model.frame import PRESENCE, Frame, PublicKeys, Statistic
+from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Norm, PublicKeys, Statistic
 from dpsql.model.private_query import NO_BOUNDS, AutoBounds
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key
@@ -53,11 +53,6 @@ def read_aggregates(
     return aggregates
 
 
-_UNASKED_PRESENCE = 1.0 / 16.0
-"""Share of the presence count, beside 1 for what it is asked for, where keys are shown whatever it says and no unit is
-counted: every frame has one, and the next query may count units."""
-
-
 def statistics_of(
     aggregates: Sequence[Aggregate], frame: Frame, min_units: int
 ) -> tuple[tuple[Statistic, ...], tuple[float, ...]]:
@@ -66,8 +61,7 @@ def statistics_of(
     The shares minimise the sum of the relative variances: an estimate lattice*s + centre*presence has variance
     proportional to radius²/w_s + centre²/w_presence, so w_s goes as radius and w_presence as the root of the sum of
     the centres squared, all relative to the largest value that one unit can add (with 1 for the presence count's
-    own use, if it has one). ``weight =>`` multiplies a statistic's share. Of a norm C over at most m groups this is
-    about a value of C / sqrt(m) in each.
+    own use). ``weight =>`` multiplies a statistic's share.
     """
     asked: dict[Statistic, float] = {}
     for aggregate in aggregates:
@@ -75,22 +69,35 @@ def statistics_of(
             asked[statistic] = max(asked.get(statistic, 0.0), aggregate.weight)
     # sorted, so that the order of columns changes no share, not even in its last digit
     ordered = sorted(asked, key=repr)
-    relative = [(one, *_size(one, frame)) for one in ordered]
-    counts_units = any(linear == UNITS.linear for one in aggregates for linear in one.estimate.value.linears)
-    is_asked = counts_units or min_units > 1 or frame.hides_keys or not frame.bounding.by_norm
-    own = 1.0 if is_asked else _UNASKED_PRESENCE
+    if frame.bounding.by_norm:
+        own, relative = _sizes_by_norm(ordered, aggregates, frame, min_units)
+    else:
+        own, relative = 1.0, [(one, one.radius, max(abs(bound) for bound in one.interval)) for one in ordered]
     presence = math.sqrt(math.fsum([own**2, *((one.centre / largest) ** 2 for one, _, largest in relative)]))
     shares = [presence, *(asked[one] * radius / largest for one, radius, largest in relative)]
     total = math.fsum(shares)
     return (PRESENCE, *ordered), tuple(share / total for share in shares)
 
 
-def _size(statistic: Statistic, frame: Frame) -> tuple[float, float]:
-    """Radius of what one unit adds to one group, and its largest value there."""
-    if not statistic.norm:
-        return statistic.radius, max(abs(bound) for bound in statistic.interval)
-    radius = statistic.radius / math.sqrt(frame.unit_groups)
-    return radius, abs(statistic.centre) + radius
+_UNASKED_PRESENCE = 1.0 / 16.0
+"""Of the presence count, beside 1 where it is asked for: every frame has one, and the next query may count units."""
+
+
+def _sizes_by_norm(
+    ordered: Sequence[Statistic], aggregates: Sequence[Aggregate], frame: Frame, min_units: int
+) -> tuple[float, list[tuple[Statistic, float, float]]]:
+    """What the presence count is worth by itself; and statistics, each with its radius in a group and largest value.
+
+    Of a norm C over at most m groups these are about C / sqrt(m), and so much from the centre. No presence count is
+    asked for where keys are shown whatever it says, and no unit is counted.
+    """
+    counts_units = any(linear == UNITS.linear for one in aggregates for linear in one.estimate.value.linears)
+    hides = frame.has_private_keys and frame.mechanism != KEYS_FIRST
+    own = 1.0 if counts_units or min_units > 1 or hides else _UNASKED_PRESENCE
+    radii = [
+        one.radius / math.sqrt(frame.unit_groups) if isinstance(one.limit, Norm) else one.radius for one in ordered
+    ]
+    return own, [(one, radius, abs(one.centre) + radius) for one, radius in zip(ordered, radii, strict=True)]
 
 
 def auto_bounds(

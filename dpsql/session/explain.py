@@ -34,7 +34,7 @@ from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.csh import selection_sentence
 from dpsql.mechanism.histogram import Histogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of
-from dpsql.model.frame import PRESENCE, Frame
+from dpsql.model.frame import PRESENCE, Frame, Norm
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import (
     AutoBounds,
@@ -290,7 +290,7 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
     if cells := statistic.histogram:
         rows = f"a row is in one of {cells.count} cells of [{cells.low:.9g}, {cells.high:.9g}]; "
     adds = f"one unit adds [{low:.9g}, {high:.9g}] to a group, recentred to ±{statistic.radius:.9g}"
-    if statistic.norm:
+    if isinstance(statistic.limit, Norm):
         less = f", less {statistic.centre:.9g} in each" if statistic.centre else ""
         adds = f"one unit adds an l2 norm of at most {statistic.radius:.9g} to all groups{less}"
     return (

@@ -108,6 +108,7 @@ class FrameTerms:
         version: which version of it the frame holds; None for the current one.
         public_keys: columns, each with SQL literals of the values that are public.
         max_rows_per_group: most rows one unit adds to a group; None for what the policy says.
+        max_rows_norm: most l2 norm of its rows over all groups; None for what the policy says.
 
     """
 
@@ -115,11 +116,12 @@ class FrameTerms:
     version: str | None = None
     public_keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
     max_rows_per_group: int | None = None
+    max_rows_norm: float | None = None
 
     def on(self, policy: Policy) -> Policy:
         """The policy with these terms in place of its own."""
-        said: dict[str, Any] = {"version": self.version, "max_rows_per_group": self.max_rows_per_group}
-        rules = {name: value for name, value in said.items() if value is not None}
+        said = {name: getattr(self, name) for name in ("version", "max_rows_per_group", "max_rows_norm")}
+        rules: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         tables = tuple(
             checked(dataclasses.replace(one, **rules)) if one.table == self.table else one for one in policy.tables
         )

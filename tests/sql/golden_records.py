@@ -43,7 +43,7 @@ from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
 from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
-from dpsql.model.frame import Frame
+from dpsql.model.frame import Frame, Norm
 from dpsql.model.private_query import (
     Buckets,
     FrameQuery,
@@ -93,7 +93,8 @@ POLICY = (
     "CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 1e-3, delta_conversion := 1e-6)",
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 2, "
     "max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-9)",
-    "CALL dp_protect('bills', unit := 'patient', privacy_unit_column := 'patient_id')",
+    "CALL dp_protect('bills', unit := 'patient', privacy_unit_column := 'patient_id', max_rows_norm := 10, "
+    "max_rows_per_unit := 40)",
     "CALL dp_protect('stays', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 1)",
     "CALL dp_link('meals', 'stay_id', parent := 'stays.stay_id', max_groups_contributed := 3, "
     "max_rows_per_group := 2, default_rho := 0.1)",
@@ -307,7 +308,8 @@ def _frame_lines(query: FrameQuery) -> Iterator[str]:
     bounded = f"at most {'any number of' if bounding.max_groups is None else bounding.max_groups} groups{weighted}"
     if bounding.finer is not None:
         bounded = f"sums of finer groups, at most {frame.finer_per_group} of a unit in one, {frame.unit_groups} squared"
-    yield f"keys {keys}; {bounded}{ceiling}"
+    read = f", {bounding.max_rows} rows of a unit" if bounding.max_rows else ""
+    yield f"keys {keys}; {bounded}{', by norm' if bounding.by_norm else ''}{read}{ceiling}"
     others = [_mechanism(other) for other in query.alternatives]
     if others or frame.mechanism not in ("gaussian", "gshm"):
         yield f"by {_mechanism(frame)}" + (f", not by {' or '.join(others)}" if others else "")
@@ -322,6 +324,8 @@ def _frame_lines(query: FrameQuery) -> Iterator[str]:
             parts.append(f"{cells.count} cells of {[cells.low, cells.high]}")
         if statistic.row_cap is not None:
             parts.append(f"of {statistic.row_cap} rows")
+        if isinstance(norm := statistic.limit, Norm):
+            parts.append(f"as {norm.row_steps / 2:g} rows" if norm.row_steps else "by norm")
         parts.append(
             f"in [{low:.9g}, {high:.9g}] = {statistic.centre:.9g} ± {statistic.radius:.9g}, "
             f"lattice 2^{statistic.lattice_exponent}, share {weight:.4f}"

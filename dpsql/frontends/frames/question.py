@@ -53,6 +53,7 @@ class Question:
         options: as those of ``Session.sql``.
         listed: public keys that the question brings along.
         max_rows_per_group: most rows one unit adds to a group; None for what the policy says.
+        max_rows_norm: most l2 norm of its rows over all groups; None for what the policy says.
         observed: False to show every public key, and refuse where keys are private.
         form: how the answer is shown.
 
@@ -64,6 +65,7 @@ class Question:
     options: Mapping[str, object] = field(default_factory=dict)
     listed: ListedKeys | None = None
     max_rows_per_group: int | None = None
+    max_rows_norm: float | None = None
     observed: bool = True
     form: AnswerForm = field(default_factory=AnswerForm)
 
@@ -86,7 +88,7 @@ class Question:
             text = self._text(measures, name, owner, remembered)
             literals = () if self.listed is None else self.listed.literals()
             listed = tuple((source_column(key, remembered), values) for key, values in literals)
-            terms = FrameTerms(source.table, self.unit.version, listed, self.max_rows_per_group)
+            terms = FrameTerms(source.table, self.unit.version, listed, self.max_rows_per_group, self.max_rows_norm)
             session = FrameSession(connection, access, terms, never_null, len(self.frame))
             with contextlib.closing(session), _in_words_of_pandas():
                 return (session.explain if explain else session.sql)(text, options), measures

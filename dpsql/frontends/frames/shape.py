@@ -22,8 +22,8 @@ from dpsql.errors import PolicyError, Refusal, UnsupportedQueryError
 from dpsql.frontends.frames.rows import Frame, is_missing, require_column
 from dpsql.session import Receipt, quote, text_literal
 
-Bounds = tuple[float, float] | str | None
-"""Two numbers, ``"auto"``, or None for what policy and ``max_rows_per_group`` say."""
+Bounds = tuple[float, float] | float | str | None
+"""Two numbers, ``"auto"``, or None for what policy and ``max_rows_per_group`` say; or one number, a norm."""
 
 _PER_ROW = {"mean": "avg", "median": "median", "std": "stddev_samp", "var": "var_samp"}
 _FUNCTIONS = ("size", "count", "nunique", "sum", *_PER_ROW)
@@ -84,6 +84,8 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
 def _read_bounds(name: str, bounds: object = None) -> Bounds:
     if bounds is None or (isinstance(bounds, str) and bounds == "auto"):
         return bounds
+    if _is_number(bounds):
+        return float(cast("float", bounds))
     pair = tuple(bounds) if isinstance(bounds, Iterable) and not isinstance(bounds, str) else ()
     numbers = [float(end) for end in pair if _is_number(end)]
     if len(numbers) != 2 or len(pair) != 2 or not numbers[0] <= numbers[1]:
@@ -102,9 +104,12 @@ def measure_sql(measure: Measure, column: str | None, *, is_unit: bool) -> str:
     """The aggregate, over a column as the source spells it."""
     name = "*" if column is None or measure.function == "size" else quote(column)
     bounds = measure.bounds
-    written = "AUTO" if bounds == "auto" or isinstance(bounds, str) else "" if bounds is None else str(bounds)
     per = "row" if measure.function in _PER_ROW else "group"
-    argument = f", contribution_bounds_per_{per} => {written}" if written else ""
+    argument = f", contribution_bounds_per_{per} => {'AUTO' if isinstance(bounds, str) else bounds}"
+    if isinstance(bounds, float):
+        argument = f", contribution_norm => {bounds!r}"
+    elif bounds is None:
+        argument = ""
     if measure.function == "nunique":
         return f"count(DISTINCT {name}{'' if is_unit else argument})"
     function = {"size": "count", "count": "count", "sum": "sum", **_PER_ROW}[measure.function]

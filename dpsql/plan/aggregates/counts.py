@@ -67,7 +67,7 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         value_sql=value,
         filter_sql=call.filter_sql,
         group_bounds_steps=(int(group[0]) * _SCALE, int(group[1]) * _SCALE) if group else None,
-        row_cap=cap,
+        limit=cap,
     )
     if statistic.radius_steps == 0:
         # every present unit counts the same number of rows, so the presence count says it all
@@ -90,7 +90,7 @@ def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
     value, owner, condition = call.value.unnest(), source.owner, call.filter_sql
     if not isinstance(value, exp.Column) or value.name not in owner.names_unit:
         return _count_values(source, call)
-    if call.bounds.per_group or call.bounds.norm is not None:
+    if call.bounds.per_group or call.bounds.norm:
         source.refuse("aggregate_argument", call.node, "a unit counts once in a group.", "Leave the bounds out.")
     if value.name in owner.sometimes:
         # an outer join left it out of some rows

@@ -34,9 +34,9 @@ def rows_norm(source: AggregateSource, call: Call) -> float:
 
     """
     rules = source.owner.rules
-    norm = call.bounds.norm if call.bounds.norm is not None else rules.max_rows_norm
-    most = min((one for one in (norm, rules.max_rows_per_unit) if one is not None), default=None)
-    if most is None:
+    bounds = (call.bounds.norm or rules.max_rows_norm, rules.max_rows_per_unit)
+    most = min((one for one in bounds if one), default=0.0)
+    if not most:
         source.refuse(
             "bounds_missing", call.node, f"{call.name} has no bound on the norm of one unit's rows over its groups.",
             "Write contribution_norm => 14 in it, or declare max_rows_norm := 14 or max_rows_per_unit := 40 in "
@@ -70,7 +70,7 @@ def rows_by_norm(source: AggregateSource, call: Call, value_sql: str, group: Bou
         value_sql=value_sql,
         filter_sql=call.filter_sql,
         group_bounds_steps=(low, high) if group else None,
-        norm=Norm(most, (low + high) // 2 if group else 0),
+        limit=Norm(most, (low + high) // 2 if group else 0),
     )
 
 
@@ -82,7 +82,7 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
 
     """
     norm = call.bounds.norm
-    if norm is None:
+    if not norm:
         if bounds.per_group or not bounds.per_row:
             source.refuse(
                 "bounds_missing", call.node, f"{call.name} has no bound on the norm of one unit's sums.",
@@ -112,7 +112,7 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
         filter_sql=call.filter_sql,
         row_bounds_steps=row,
         group_bounds_steps=group if bounds.per_group else None,
-        norm=Norm(most, (low + high) // 2 if bounds.per_group else 0),
+        limit=Norm(most, (low + high) // 2 if bounds.per_group else 0),
     )
 
 
@@ -140,11 +140,12 @@ def sum_beside_rows(value: RowValue, rows: Statistic) -> Statistic:
         rows: the number of rows, by its norm.
 
     """
-    if not rows.norm:
+    if not isinstance(rows.limit, Norm):
         raise AssertionError("these rows have a norm")
-    exponent = norm_exponent(value.most * rows.norm.l2_steps / _ROW_STEPS)
+    most_rows = rows.limit.l2_steps
+    exponent = norm_exponent(value.most * most_rows / _ROW_STEPS)
     row = steps_of(value.most, exponent)
-    most = -(-row * rows.norm.l2_steps // _ROW_STEPS)
+    most = -(-row * most_rows // _ROW_STEPS)
     return Statistic(
         kind="sum",
         low_steps=-most,
@@ -153,5 +154,5 @@ def sum_beside_rows(value: RowValue, rows: Statistic) -> Statistic:
         value_sql=value.sql,
         filter_sql=rows.filter_sql,
         row_bounds_steps=(-row, row),
-        norm=Norm(most, row_steps=rows.norm.l2_steps),
+        limit=Norm(most, row_steps=most_rows),
     )

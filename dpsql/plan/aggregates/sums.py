@@ -83,7 +83,7 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
         lattice_exponent=CELL_LATTICE_EXPONENT,
         value_sql=finite_sql(to_sql(call.value), call.value_type),
         filter_sql=call.filter_sql,
-        row_cap=cap,
+        limit=cap,
         histogram=Cells(CELLS, *bounds),
     )
     return Aggregate(Estimate(call.name, Quantile(bounds, statistic, call.share), "DOUBLE"), call.weight)
@@ -127,7 +127,7 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     elif not (bounds.per_group or bounds.per_row):
         bounds = CallBounds(per_row=_inferred(source, call.value))
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
-    if not given and (call.bounds.norm is None or call.function != "sum"):
+    if not given and not (call.bounds.norm and call.function == "sum"):
         _refuse_unbounded_sum(source, call)
     if not all(low < high for low, high in given):
         source.note_bounds(call.node)
@@ -251,5 +251,5 @@ def _sum_statistic(
         filter_sql=call.filter_sql,
         row_bounds_steps=steps.row,
         group_bounds_steps=steps.group,
-        row_cap=cap,
+        limit=cap,
     )

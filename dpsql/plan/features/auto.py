@@ -37,6 +37,23 @@ def counted_groups(max_groups: int, public: PublicKeys | None) -> int | None:
     return counted if counted > max_groups else None
 
 
+def bounded_by_norm(bounding: Bounding, key_count: int | None, max_rows: int | None) -> Bounding:
+    """The same where a norm bounds what a unit adds.
+
+    Args:
+        bounding: with a number of groups, or None where that is refused.
+        key_count: how many keys there are at most; None for any number.
+        max_rows: most rows of a unit that are read; None for any number.
+
+    """
+    if not (most := bounding.max_groups):
+        return bounding
+    most = min(most, max_rows or most)
+    # also where all weights are 1, exact values are read in steps of the noise
+    counted = min(one for one in (_COUNTED * most, key_count, max_rows) if one)
+    return replace(bounding, max_groups=most, counted_groups=counted, by_norm=True, max_rows=max_rows)
+
+
 @lru_cache(maxsize=64)
 def candidates(most: int) -> tuple[int, ...]:
     """The numbers that AUTO chooses from, and the ends of the places of its histogram.
@@ -67,11 +84,12 @@ def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
 def with_max_groups(query: FrameQuery, auto: AutoGroups, max_groups: int) -> FrameQuery:
     """The query on the frames that have this number of groups."""
     counted = counted_groups(max_groups, query.frame.public_keys) if auto.weighted else None
-    counted = counted or max_groups if query.frame.bounding.by_norm else counted
     frame, *others = (
         replace(frame, bounding=replace(frame.bounding, max_groups=max_groups, counted_groups=counted))
         for frame in (query.frame, *query.alternatives)
     )
+    if frame.bounding.by_norm:
+        frame = replace(frame, bounding=bounded_by_norm(frame.bounding, frame.key_count, frame.bounding.max_rows))
     return replace(query, frame=frame, alternatives=tuple(others))
 
 

@@ -198,19 +198,13 @@ def _settings(
 
 
 # Where the policy keeps each setting of a table.
-_FIELDS = {
-    "max_groups_contributed": "max_groups",
-    "max_rows_per_group": "max_rows_per_group",
-    "max_rows_norm": "max_rows_norm",
-    "max_rows_per_unit": "max_rows_per_unit",
-    "default_rho": "default_rho",
-    "default_epsilon": "default_epsilon",
-    "default_delta": "default_delta",
-    "min_privacy_units_per_group": "min_units",
-    "rho_window": "rho_window",
-    "rho_ceiling": "rho_ceiling",
-    "separate_people": "separate_people",
-}
+_SAME_NAME = (
+    "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho", "default_epsilon", "default_delta",
+    "rho_window", "rho_ceiling", "separate_people",
+)  # fmt: skip
+_FIELDS = {name: name for name in _SAME_NAME} | {
+    "max_groups_contributed": "max_groups", "min_privacy_units_per_group": "min_units",
+}  # fmt: skip
 # A default level is said as rho or as epsilon, and the one that is said takes the other's place.
 _INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 

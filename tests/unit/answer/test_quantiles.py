@@ -13,7 +13,7 @@ from dpsql.noise.running_totals import FractionalSum
 from tests.histograms import independent
 
 CAP, CELLS = 5, 64
-STATISTIC = Statistic("histogram", 0, CAP * 256, -8, row_cap=CAP, histogram=Cells(CELLS, 0.0, 64.0))
+STATISTIC = Statistic("histogram", 0, CAP * 256, -8, limit=CAP, histogram=Cells(CELLS, 0.0, 64.0))
 SHIFT = STATISTIC.lattice_exponent - STATISTIC.noise_exponent
 
 

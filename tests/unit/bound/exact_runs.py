@@ -18,7 +18,7 @@ from dpsql.bound.formulations import Formulation, chooses_groups
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.model.estimates import Linear
-from dpsql.model.frame import Frame, Statistic
+from dpsql.model.frame import Frame, Norm, Statistic
 from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_relation
@@ -340,8 +340,10 @@ def _claims(query: PrivateQuery, receipt: dpsql.Receipt) -> tuple[Claim, ...]:
     claims[query.first.statistics[0]] = Claim(1.0, math.sqrt(query.first.frame.unit_groups))
     root = math.sqrt(query.first.frame.unit_groups)
     # the parts of an average have no column of their own
+    norms = {s for s in query.first.statistics if isinstance(s.limit, Norm)}
     found = [
-        claims.get(s, Claim(s.radius_steps, s.radius_steps * (1.0 if s.norm else root))) for s in query.first.statistics
+        claims.get(s, Claim(s.radius_steps, s.radius_steps * (1.0 if s in norms else root)))
+        for s in query.first.statistics
     ]
     scales = [2 ** (s.lattice_exponent - query.first.frame.exact_exponent(s)) for s in query.first.statistics]
     return tuple(Claim(claim.linf * scale, claim.l2 * scale) for claim, scale in zip(found, scales, strict=True))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.model.frame import Statistic
+from dpsql.model.frame import Norm, Statistic
 from tests.unit.bound.plain_reference import Group, Priority, by_unit_and_group, contribution, kept_groups
 from tests.unit.bound.query_descriptions import Aggregate, Case, Row, Value
 
@@ -59,7 +59,8 @@ def _left(
     """What is left of one unit in each of its groups."""
     shift = statistic.lattice_exponent - statistic.noise_exponent
     values = [contribution(of_group, aggregate, _ANY_ROWS, exponent) for of_group in rows]
-    if not (norm := statistic.norm):
+    norm = statistic.limit
+    if not isinstance(norm, Norm):
         centre, bits = statistic.centre_steps, 20 - shift
         return [math.trunc(Fraction((value - centre) * weight, 2**bits)) for value in values]
     less = math.trunc(Fraction(norm.centre_steps * weight << shift, 2**20))

@@ -112,7 +112,7 @@ def _unbounded(statistic: Statistic) -> Statistic:
         low_steps=-_ENOUGH,
         high_steps=_ENOUGH,
         group_bounds_steps=(-_ENOUGH, _ENOUGH) if statistic.group_bounds_steps else None,
-        row_cap=10**6 if statistic.row_cap else None,
+        limit=10**6 if statistic.row_cap else None,
     )
 
 

@@ -202,7 +202,7 @@ def test_everything_that_a_statistic_holds_is_in_its_hash(clinic: Clinic) -> Non
     statistic = next(s for s in query.first.statistics if s != PRESENCE)
     changes = {
         "kind": "rows", "low_steps": -1, "high_steps": 1, "lattice_exponent": 7, "value_sql": "x", "filter_sql": "y",
-        "row_bounds_steps": None, "group_bounds_steps": (0, 1), "row_cap": 99,
+        "row_bounds_steps": None, "group_bounds_steps": (0, 1), "limit": 99,
         "histogram": Cells(64, 0.0, 1.0),
     }  # fmt: skip
     assert set(changes) == field_names(statistic)
