@@ -69,8 +69,8 @@ def statistics_of(
             asked[statistic] = max(asked.get(statistic, 0.0), aggregate.weight)
     # sorted, so that the order of columns changes no share, not even in its last digit
     ordered = sorted(asked, key=repr)
-    if frame.bounding.by_norm:
-        own, relative = _sizes_by_norm(ordered, aggregates, frame, min_units)
+    if frame.bounding.by_norm or frame.mechanism == KEYS_FIRST:
+        own, relative = _sizes_beside_presence(ordered, aggregates, frame, min_units)
     else:
         own, relative = 1.0, [(one, one.radius, max(abs(bound) for bound in one.interval)) for one in ordered]
     presence = math.sqrt(math.fsum([own**2, *((one.centre / largest) ** 2 for one, _, largest in relative)]))
@@ -83,7 +83,7 @@ _UNASKED_PRESENCE = 1.0 / 16.0
 """Of the presence count, beside 1 where it is asked for: every frame has one, and the next query may count units."""
 
 
-def _sizes_by_norm(
+def _sizes_beside_presence(
     ordered: Sequence[Statistic], aggregates: Sequence[Aggregate], frame: Frame, min_units: int
 ) -> tuple[float, list[tuple[Statistic, float, float]]]:
     """What the presence count is worth by itself; and statistics, each with its radius in a group and largest value.

@@ -125,8 +125,9 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     asked = _things_asked(text)
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
     rows = AggregateSource(
-        text.relation.schema, text.owner, text.environment, refusals, found_bounds, by_norm=options.bounding == "NORM"
-    )
+        text.relation.schema, text.owner, text.environment, refusals, found_bounds,
+        by_norm=options.bounding == "NORM", recentred=options.mechanism != "KEYS_FIRST",
+    )  # fmt: skip
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))

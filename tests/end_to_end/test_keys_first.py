@@ -94,6 +94,26 @@ def test_numbers_are_of_all_rows_and_lean_neither_way(session: dpsql.Session) ->
         assert abs((errors**2).mean() - 1) < 4 * math.sqrt(2 / len(errors))
 
 
+def test_sums_and_means_of_a_key_that_came_later_are_of_their_own_day(session: dpsql.Session) -> None:
+    """No half of them is counted by units, of which the rows of the first day had none."""
+    asked(session, 1.0)
+    add_shop(session, 2000)
+    text = (
+        "SELECT shop, sum(cost, contribution_bounds_per_group => (0, 10)) AS paid, count(*) AS n, "
+        "avg(cost, contribution_bounds_per_row => (0, 10)) AS mean, "
+        "count(DISTINCT person) FILTER (WHERE cost > 1) AS buyers FROM sales GROUP BY shop"
+    )
+    session.sql("CALL dp_protect('sales', max_rows_per_group := 2, replace := true)")
+    answer = session.sql(text, rho=4.0, **FIRST)
+    late = answer.df().set_index("shop").loc["late"]
+    sigma = {column.name: column.sigma or 0.0 for column in receipt_of(answer).columns}
+    for name, exact in (("paid", 10_000), ("n", 2000), ("buyers", 2000)):
+        assert abs(float(late[name]) - exact) < 4 * sigma[name]
+    assert late["mean"] == pytest.approx(5.0, abs=0.5)
+    risen = float(asked(session, 9.0, text).loc["late", "paid"])
+    assert risen == pytest.approx(10_000, abs=4 * sigma["paid"])
+
+
 def test_the_plan_says_what_is_charged(session: dpsql.Session) -> None:
     for rho in (0.5, 0.3, 2.0):
         plan = session.sql(

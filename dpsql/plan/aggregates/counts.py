@@ -69,6 +69,7 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         group_bounds_steps=(int(group[0]) * _SCALE, int(group[1]) * _SCALE) if group else None,
         limit=cap,
     )
+    statistic = source.settled(statistic)
     if statistic.radius_steps == 0:
         # every present unit counts the same number of rows, so the presence count says it all
         return Aggregate(Estimate(call.name, Sum(Linear(None, statistic.centre)), "BIGINT"))
@@ -98,7 +99,7 @@ def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
         condition = f"({condition}) AND {known}" if condition else known
     if not condition:
         return Aggregate(Estimate(call.name, UNITS, "BIGINT"))
-    return sum_of(call, units_with(condition), "BIGINT")
+    return sum_of(call, source.settled(units_with(condition)), "BIGINT")
 
 
 def _count_values(source: AggregateSource, call: Call) -> Aggregate:
@@ -129,7 +130,7 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
         value_sql=_identity_sql(to_sql(call.value), value_type),
         filter_sql=call.filter_sql,
     )
-    return sum_of(call, statistic, "BIGINT")
+    return sum_of(call, source.settled(statistic), "BIGINT")
 
 
 def _refuse_unbounded(source: AggregateSource, call: Call, what: str) -> NoReturn:
@@ -148,10 +149,10 @@ def _identity_sql(value_sql: str, value_type: str) -> str:
     return finite_sql(f"({value_sql} + 0)", value_type) if value_type in FLOATING else value_sql
 
 
-def read_any_unit(_: AggregateSource, call: Call) -> Aggregate:
+def read_any_unit(source: AggregateSource, call: Call) -> Aggregate:
     """Whether any unit has a row that decides a truth value."""
     is_or = call.function == "bool_or"
     decides = call.value if is_or else exp.not_(call.value)
-    statistic = units_with(call.of_rows_with(decides).filter_sql)
+    statistic = source.settled(units_with(call.of_rows_with(decides).filter_sql))
     estimate = Estimate(call.name, AnyUnit(Linear(statistic, statistic.centre), truth=is_or), "BOOLEAN")
     return Aggregate(estimate, call.weight)

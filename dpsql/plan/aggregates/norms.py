@@ -11,7 +11,6 @@ factor, that of the rows, or their quotient would be no mean of rows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NoReturn
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Norm, Statistic
@@ -70,7 +69,7 @@ def rows_by_norm(source: AggregateSource, call: Call, value_sql: str, group: Bou
         value_sql=value_sql,
         filter_sql=call.filter_sql,
         group_bounds_steps=(low, high) if group else None,
-        limit=Norm(most, (low + high) // 2 if group else 0),
+        limit=Norm(most, (low + high) // 2 if group and source.recentred else 0),
     )
 
 
@@ -112,46 +111,33 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
         filter_sql=call.filter_sql,
         row_bounds_steps=row,
         group_bounds_steps=group if bounds.per_group else None,
-        limit=Norm(most, (low + high) // 2 if bounds.per_group else 0),
+        limit=Norm(most, (low + high) // 2 if bounds.per_group and source.recentred else 0),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RowValue:
-    """A number of each row.
-
-    Attributes:
-        sql: its SQL, NULL where a row has no value.
-        most: its largest size.
-
-    """
-
-    sql: str
-    most: float
-
-
-def sum_beside_rows(value: RowValue, rows: Statistic) -> Statistic:
+def sum_beside_rows(value_sql: str, most_value: float, rows: Statistic) -> Statistic:
     """The sum of a number of each row, scaled down as these rows are.
 
-    A unit's sum in a group is at most ``most`` times its rows there, and so is the norm over its groups.
+    A unit's sum in a group is at most ``most_value`` times its rows there, and so is the norm over its groups.
 
     Args:
-        value: what is added up, NULL in the rows that are not counted.
+        value_sql: what is added up, NULL in the rows that are not counted.
+        most_value: its largest size.
         rows: the number of rows, by its norm.
 
     """
     if not isinstance(rows.limit, Norm):
         raise AssertionError("these rows have a norm")
     most_rows = rows.limit.l2_steps
-    exponent = norm_exponent(value.most * most_rows / _ROW_STEPS)
-    row = steps_of(value.most, exponent)
+    exponent = norm_exponent(most_value * most_rows / _ROW_STEPS)
+    row = steps_of(most_value, exponent)
     most = -(-row * most_rows // _ROW_STEPS)
     return Statistic(
         kind="sum",
         low_steps=-most,
         high_steps=most,
         lattice_exponent=exponent,
-        value_sql=value.sql,
+        value_sql=value_sql,
         filter_sql=rows.filter_sql,
         row_bounds_steps=(-row, row),
         limit=Norm(most, row_steps=most_rows),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from sqlglot import exp
@@ -37,6 +37,8 @@ class AggregateSource:
         found_bounds: bounds that AUTO found.
         groups: bounds are read as those of what one unit adds to so many groups together: from one to all of them.
         by_norm: whether what one unit adds is bounded over all its groups together.
+        recentred: whether half of a value's interval is counted by units. Not so where the rows of a value may be of
+            another day than the count of units, of which a key that came later has none.
         asked: each extreme that AUTO is asked to find, with the text of its aggregate; grows while calls are read.
 
     """
@@ -49,6 +51,14 @@ class AggregateSource:
     groups: int = 1
     asked: dict[Statistic, str] = field(default_factory=dict)
     by_norm: bool = False
+    recentred: bool = True
+
+    def settled(self, statistic: Statistic) -> Statistic:
+        """The statistic as it is noised: with 0 in the middle of its interval where it is not recentred."""
+        if self.recentred:
+            return statistic
+        most = max(-statistic.low_steps, statistic.high_steps)
+        return replace(statistic, low_steps=-most, high_steps=most)
 
     def type_of(self, value: exp.Expr) -> str:
         """DuckDB type of an expression.

@@ -26,7 +26,7 @@ from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
 from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
 from dpsql.plan.aggregates.lattice import MOST_ROWS, Bounds, representable, representable_together, sum_steps
-from dpsql.plan.aggregates.norms import RowValue, refuse_by_norm, sum_beside_rows, sum_by_norm
+from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
@@ -37,7 +37,7 @@ CELLS = 64
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
     """The sum of rows that are clamped, one by one or a unit's together."""
-    statistic = _value_statistic(source, call, _checked_bounds(source, call))
+    statistic = source.settled(_value_statistic(source, call, _checked_bounds(source, call)))
     output = re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", call.value_type)
     return sum_of(call, statistic, output if output.startswith("DECIMAL") else "DOUBLE")
 
@@ -58,10 +58,8 @@ def read_spread(source: AggregateSource, call: Call) -> Aggregate:
     # of n rows within the bounds the population's variance is at most this, a sample's n / (n - 1) times as much
     limit = 2.0 * most if is_sample else most
     bounds = (0.0, math.sqrt(limit) if is_root else limit)
-    rows = ratio.denominator.statistic
-    if source.by_norm and rows:
-        squared = RowValue(_distance_sql(call, ratio.bounds, f"power({{}}, 2) - {most / 2.0!r}"), most / 2.0)
-        squares = sum_beside_rows(squared, rows)
+    if rows := _followed(source, ratio.denominator):
+        squares = _of_distances(source, call, (low, high), f"power({{}}, 2) - {most / 2.0!r}", most / 2.0, rows)
         spread = Spread(bounds, ratio, Linear(squares, 0.0), 0.0, is_sample, is_root, most / 2.0)
     else:
         squares = _squares(source, call, (low, high), most)
@@ -94,12 +92,27 @@ def _average(source: AggregateSource, call: Call) -> Ratio:
     bounds = _row_bounds(source, call)
     counted = read_count(source, replace(call, bounds=CallBounds(norm=call.bounds.norm)))
     (rows,) = counted.estimate.value.linears
-    if source.by_norm and rows.statistic:
+    if followed := _followed(source, rows):
         low, high = bounds
-        distances = sum_beside_rows(RowValue(_distance_sql(call, bounds, "{}"), (high - low) / 2.0), rows.statistic)
+        distances = _of_distances(source, call, bounds, "{}", (high - low) / 2.0, followed)
         return Ratio(bounds, Linear(distances, 0.0), rows, (low + high) / 2.0)
     statistic = _value_statistic(source, call, CallBounds(per_row=bounds))
     return Ratio(bounds, Linear(statistic, statistic.centre), rows)
+
+
+def _followed(source: AggregateSource, rows: Linear) -> Statistic | None:
+    """The rows by which values of an average are recentred; None where both are recentred by units."""
+    return rows.statistic if source.by_norm or not source.recentred else None
+
+
+def _of_distances(
+    source: AggregateSource, call: Call, bounds: Bounds, form: str, most: float, rows: Statistic
+) -> Statistic:
+    """The sum of what a form makes of each row's distance to the middle of its bounds, of this size at most."""
+    value_sql = _distance_sql(call, bounds, form)
+    if source.by_norm:
+        return sum_beside_rows(value_sql, most, rows)
+    return _sum_statistic(source, call, value_sql, CallBounds(per_row=(-most, most)), missing=True)
 
 
 def _row_bounds(source: AggregateSource, call: Call) -> Bounds:
