@@ -156,7 +156,7 @@ def prepare_reading(
         # numbers on selected keys are noised on these, whatever the rows are
         known = shown_keys if frame.mechanism == KEYS_FIRST else public
         reading = Reading(frame, due, listed, known if frame.keys else _ONE_KEY)
-    elif frame.has_private_keys:
+    elif frame.is_frozen:
         snapshot = side_table.snapshot(name)
         frozen = _of_snapshot(snapshot, held.num_rows) if snapshot else NOTHING_READ
         reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
@@ -193,10 +193,10 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
     frame = reading.frame
     if reading.frozen:
         return _on_held_keys(reading, reading.frozen, salt, runtime, timeout_seconds)
-    if not frame.has_private_keys:
+    if not frame.is_frozen:
         exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
         # public keys are the whole dictionary from the start, so that every one of them is noised, zeros included
-        return replace(exact, new_keys=reading.known) if reading.is_first else exact
+        return replace(exact, new_keys=reading.known) if reading.is_first and not frame.has_private_keys else exact
     if PRESENCE not in reading.due:
         raise AssertionError("the first release of a frame draws its presence count")
     # what the subtraction of the floor leaves is frozen

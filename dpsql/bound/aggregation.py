@@ -155,12 +155,11 @@ def _aggregates(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> str:
             divisor = 2 ** (WEIGHT_BITS + statistic.noise_exponent - statistic.lattice_exponent)
             value = f"({value}) * weight // {divisor}"
         sums += f", {_clamped(f'coalesce(sum({value}), 0)', statistic, frame)} AS stat_{i}"
-    most = most_steps(frame, PRESENCE)
     if not is_weighted:
-        return f"least(count(*), {most}) AS units{sums} FROM kept"
-    # without keys there is a row even where there is no unit, and least() skips NULLs
+        return f"{_clamped('count(*)', PRESENCE, frame)} AS units{sums} FROM kept"
+    # without keys there is a row even where there is no unit
     rows = "scaled" if any(isinstance(statistic.limit, Norm) for _, statistic in added) else "weighted"
-    return f"CAST(least(coalesce(sum(weight), 0), {most}) AS BIGINT) AS units{sums} FROM {rows}"
+    return f"{_clamped('coalesce(sum(weight), 0)', PRESENCE, frame)} AS units{sums} FROM {rows}"
 
 
 def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[str]) -> str:
@@ -200,12 +199,9 @@ def approximate_sizes_sql(frame: Frame, salt: bytes, most_rows: int | None = Non
 
 
 def _clamped(total: str, statistic: Statistic, frame: Frame) -> str:
-    return f"CAST(least(greatest({total}, {-most_steps(frame, statistic)}), {most_steps(frame, statistic)}) AS BIGINT)"
-
-
-def most_steps(frame: Frame, statistic: Statistic) -> int:
-    """The clamp of a statistic's sum over units, in the steps in which it is added up."""
-    return _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
+    """A statistic's sum over units, clamped in the steps in which it is added up."""
+    most = _MOST_STEPS >> (frame.exact_exponent(statistic) - statistic.noise_exponent)
+    return f"CAST(least(greatest({total}, {-most}), {most}) AS BIGINT)"
 
 
 def _weighted_sql(max_groups: int) -> str:

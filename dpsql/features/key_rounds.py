@@ -3,7 +3,9 @@
 The rounds of a query are a list that grows. Its first two share the level of whoever asks first. Who asks for more gets
 one round more, on the rows of all keys that are not selected yet, at the difference; who asks for less gets the rounds
 that add up to no more, and of the next one a point at what is left. So no round is drawn twice, and what a reader is
-shown adds up to the level that they asked for, whatever others asked for before. docs/proofs/key-rounds.md.
+shown adds up to the level that they asked for, whatever others asked for before. Who asks for so much more that the
+rounds before are a small part of it, or are many, leaves them behind: their levels are set aside, and a new series
+begins, on all rows, so that nobody's small questions decide what large ones find. docs/proofs/key-rounds.md.
 
 Which keys were selected, and so which frame comes next, is said by the highest point of a round and its own threshold,
 which never change; that keys are shown which passed the threshold of a lower point too makes no other frame.
@@ -11,6 +13,7 @@ which never change; that keys are shown which passed the threshold of a lower po
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +26,6 @@ from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
-from dpsql.errors import CalibrationError
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
@@ -31,7 +33,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Frame
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery
-from dpsql.plan.features.key_rounds import next_round
+from dpsql.plan.features.key_rounds import next_round, next_series
 from dpsql.state import Charged, State
 
 _SHARES = (1.0, 9.0)
@@ -40,7 +42,10 @@ fifth does not."""
 _LEAST_PART = 20
 """A level that the stored rounds miss by less than one part in so many is served by these: a round at so little would
 find nothing and cost a threshold."""
-_MOST_ROUNDS = 32
+_LEFT_BEHIND = 20
+"""A series of n rounds is left behind by who asks for _LEFT_BEHIND / (n - 1) times its level, and for twice as much."""
+_MOST_ROUNDS = _LEFT_BEHIND // 2 + 1
+"""Rounds of a series, from which on who asks for twice as much leaves it behind."""
 _NOT_KNOWN = "not known before the keys are selected"
 
 
@@ -51,6 +56,8 @@ class Round:
     Attributes:
         query: on its frame, at its level.
         rho_nano: that level.
+        left_nano: what is left of the level of all rounds after this one.
+        number: how many rounds of its series come before.
         reader: who asks, with what earlier rounds leave of their clearance.
         selected: keys that are left out; none in the first round.
 
@@ -58,6 +65,8 @@ class Round:
 
     query: FrameQuery
     rho_nano: int
+    left_nano: int
+    number: int
     reader: Reader
     selected: pa.Table
 
@@ -96,35 +105,50 @@ class KeyRounds:
         """The rounds as far as they are known: up to the first that is not released.
 
         Whoever releases each before the next one is asked for gets them all.
-
-        Raises:
-            CalibrationError: there are too many.
-
         """
-        left, frame, selected = self.total_nano, self.first.frame, no_keys(self.first.frame)
-        for number in range(_MOST_ROUNDS):
-            presence = statistic_hash(PRESENCE, frame)
-            stored = state.side_table.levels(presence)
-            unstored = left if number else self.first_nano
-            level = min(left, stored[0].rho_nano) if stored else unstored
+        left, first = self._series(state)
+        for number, (frame, stored_nano, selected) in enumerate(_stored_rounds(first, state)):
+            if stored_nano:
+                level = min(left, stored_nano)
+            elif number < _MOST_ROUNDS:
+                level = left if number else self._first_nano(first, left)
+            else:
+                return
             yield self._round(number, frame, level, left, selected)
             left -= level
-            stored = state.side_table.levels(presence)
-            if not self._is_due(left) or not stored:
+            if not self._is_due(left):
                 return
-            new = selected_keys(frame, stored[0], state.side_table)
-            selected = pa.concat_tables([selected, new]) if number else new
-            frame = next_round(self.first.frame, number + 1, digest(selected))
-        raise CalibrationError("these keys were selected in too many rounds; declare a new version of the table")
 
     def planned(self, state: State) -> tuple[Round, ...]:
         """All rounds; of one that is not known, as if no keys were selected before it, which changes no price."""
         known = tuple(self.known(state))
-        left = self.total_nano - sum(one.rho_nano for one in known)
-        if not self._is_due(left):
+        last = known[-1]
+        if not self._is_due(last.left_nano) or last.number + 1 >= _MOST_ROUNDS:
             return known
-        frame = next_round(self.first.frame, len(known), _NOT_KNOWN)
-        return (*known, self._round(len(known), frame, left, left, no_keys(self.first.frame)))
+        frame = next_round(self.first.frame, last.number + 1, _NOT_KNOWN)
+        unknown = self._round(last.number + 1, frame, last.left_nano, last.left_nano, no_keys(self.first.frame))
+        return (*known, unknown)
+
+    def _series(self, state: State) -> tuple[int, Frame]:
+        """What is left of the level for the series of rounds that serves it, and the frame of its first round.
+
+        All of it follows from levels, stored and asked for, and from which frames have points: nothing of the rows.
+        """
+        left, first = self.total_nano, self.first.frame
+        for number in itertools.count(1):
+            levels = [level for _, level, _ in _stored_rounds(first, state) if level]
+            total, following = sum(levels), next_series(self.first.frame, number)
+            is_left_behind = bool(state.side_table.levels(statistic_hash(PRESENCE, following)))
+            if left < 2 * total or not total:
+                # of what is left behind nothing grows, or who asked for it would hold more than they ask for
+                return (min(left, total) if is_left_behind else left), first
+            if not is_left_behind and (len(levels) - 1) * left < _LEFT_BEHIND * total:
+                return left, first
+            left, first = left - total, following
+        raise AssertionError("every series has a number")
+
+    def _first_nano(self, first: Frame, left: int) -> int:
+        return self.first_nano if first == self.first.frame else max(1, left // 10)
 
     def _is_due(self, left: int) -> bool:
         return left * _LEAST_PART >= self.total_nano
@@ -135,7 +159,25 @@ class KeyRounds:
         query = replace(self.first, frame=frame, request=request)
         limit = self.reader.rho_limit
         reader = replace(self.reader, rho_limit=limit and limit - (self.total_nano - left))
-        return Round(query, rho_nano, reader, selected)
+        return Round(query, rho_nano, left - rho_nano, number, reader, selected)
+
+
+def _stored_rounds(first: Frame, state: State) -> Iterator[tuple[Frame, int, pa.Table]]:
+    """The rounds of a series up to the first that is not stored: frame, level (0 for the last), and keys left out.
+
+    A round may be stored when the next one is asked for.
+    """
+    frame, selected = first, no_keys(first)
+    for number in itertools.count():
+        presence = statistic_hash(PRESENCE, frame)
+        stored = state.side_table.levels(presence)
+        yield frame, stored[0].rho_nano if stored else 0, selected
+        stored = stored or state.side_table.levels(presence)
+        if not stored:
+            return
+        new = selected_keys(frame, stored[0], state.side_table)
+        selected = pa.concat_tables([selected, new]) if number else new
+        frame = next_round(first, number + 1, digest(selected))
 
 
 def _delta_part(number: int) -> float:

@@ -191,6 +191,11 @@ class Frame:
         return [f"key_{i}" for i in range(len(self.keys))]
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether later releases are drawn from the histogram of the first: where keys depend on the data."""
+        return self.has_private_keys
+
+    @property
     def key_count(self) -> int | None:
         """Most keys that have a count, whatever the data are; None where nothing bounds them."""
         if self.bounding.sparsity:

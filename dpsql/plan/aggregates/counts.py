@@ -16,7 +16,7 @@ from dpsql.model.estimates import UNITS, AnyUnit, Estimate, Linear, Sum
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, sum_of
-from dpsql.plan.aggregates.lattice import MOST_ROWS
+from dpsql.plan.aggregates.lattice import MOST_ROWS, around_zero
 from dpsql.plan.aggregates.norms import refuse_by_norm, rows_by_norm
 from dpsql.plan.aggregates.source import FLOATING, AggregateSource, RefusedCallError, finite_sql, type_name
 from dpsql.sql.clauses import with_bounds
@@ -69,7 +69,8 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         group_bounds_steps=(int(group[0]) * _SCALE, int(group[1]) * _SCALE) if group else None,
         limit=cap,
     )
-    statistic = source.settled(statistic)
+    if not source.recentred:
+        statistic = around_zero(statistic)
     if statistic.radius_steps == 0:
         # every present unit counts the same number of rows, so the presence count says it all
         return Aggregate(Estimate(call.name, Sum(Linear(None, statistic.centre)), "BIGINT"))
@@ -82,9 +83,10 @@ def read_count_if(source: AggregateSource, call: Call) -> Aggregate:
     return read_count(source, replace(call.of_rows_with(call.value), value=exp.Star()))
 
 
-def units_with(condition: str) -> Statistic:
+def units_with(condition: str, source: AggregateSource) -> Statistic:
     """The number of units with a row that passes a condition."""
-    return Statistic("units", 0, _SCALE, COUNT_LATTICE_EXPONENT, filter_sql=condition)
+    low = 0 if source.recentred else -_SCALE
+    return Statistic("units", low, _SCALE, COUNT_LATTICE_EXPONENT, filter_sql=condition)
 
 
 def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
@@ -99,7 +101,7 @@ def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
         condition = f"({condition}) AND {known}" if condition else known
     if not condition:
         return Aggregate(Estimate(call.name, UNITS, "BIGINT"))
-    return sum_of(call, source.settled(units_with(condition)), "BIGINT")
+    return sum_of(call, units_with(condition, source), "BIGINT")
 
 
 def _count_values(source: AggregateSource, call: Call) -> Aggregate:
@@ -130,7 +132,7 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
         value_sql=_identity_sql(to_sql(call.value), value_type),
         filter_sql=call.filter_sql,
     )
-    return sum_of(call, source.settled(statistic), "BIGINT")
+    return sum_of(call, statistic if source.recentred else around_zero(statistic), "BIGINT")
 
 
 def _refuse_unbounded(source: AggregateSource, call: Call, what: str) -> NoReturn:
@@ -153,6 +155,6 @@ def read_any_unit(source: AggregateSource, call: Call) -> Aggregate:
     """Whether any unit has a row that decides a truth value."""
     is_or = call.function == "bool_or"
     decides = call.value if is_or else exp.not_(call.value)
-    statistic = source.settled(units_with(call.of_rows_with(decides).filter_sql))
+    statistic = units_with(call.of_rows_with(decides).filter_sql, source)
     estimate = Estimate(call.name, AnyUnit(Linear(statistic, statistic.centre), truth=is_or), "BOOLEAN")
     return Aggregate(estimate, call.weight)

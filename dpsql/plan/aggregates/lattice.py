@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar
 
-from dpsql.model.frame import SUM_LATTICE_BITS
+from dpsql.model.frame import SUM_LATTICE_BITS, Statistic
 
 Bounds = tuple[float, float]
 MOST_ROWS = 10**9
@@ -96,6 +96,12 @@ def in_steps(bounds: Bounds, exponent: int) -> tuple[int, int]:
 def steps_of(number: float, exponent: int) -> int:
     """A number in steps of 2**exponent, rounded to the nearest."""
     return round(Fraction(number) / Fraction(2) ** exponent)
+
+
+def around_zero(statistic: Statistic) -> Statistic:
+    """The same with 0 in the middle of its interval: for values that are not recentred by units."""
+    most = max(-statistic.low_steps, statistic.high_steps)
+    return replace(statistic, low_steps=-most, high_steps=most)
 
 
 def norm_exponent(norm: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sqlglot import exp
@@ -52,13 +52,6 @@ class AggregateSource:
     asked: dict[Statistic, str] = field(default_factory=dict)
     by_norm: bool = False
     recentred: bool = True
-
-    def settled(self, statistic: Statistic) -> Statistic:
-        """The statistic as it is noised: with 0 in the middle of its interval where it is not recentred."""
-        if self.recentred:
-            return statistic
-        most = max(-statistic.low_steps, statistic.high_steps)
-        return replace(statistic, low_steps=-most, high_steps=most)
 
     def type_of(self, value: exp.Expr) -> str:
         """DuckDB type of an expression.

@@ -25,7 +25,14 @@ from dpsql.model.private_query import NO_BOUNDS
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
 from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
-from dpsql.plan.aggregates.lattice import MOST_ROWS, Bounds, representable, representable_together, sum_steps
+from dpsql.plan.aggregates.lattice import (
+    MOST_ROWS,
+    Bounds,
+    around_zero,
+    representable,
+    representable_together,
+    sum_steps,
+)
 from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 from dpsql.sql.clauses import with_bounds
@@ -37,7 +44,9 @@ CELLS = 64
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
     """The sum of rows that are clamped, one by one or a unit's together."""
-    statistic = source.settled(_value_statistic(source, call, _checked_bounds(source, call)))
+    statistic = _value_statistic(source, call, _checked_bounds(source, call))
+    if not source.recentred:
+        statistic = around_zero(statistic)
     output = re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", call.value_type)
     return sum_of(call, statistic, output if output.startswith("DECIMAL") else "DOUBLE")
 

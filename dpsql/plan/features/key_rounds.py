@@ -55,3 +55,15 @@ def next_round(first: Frame, number: int, selected: str) -> Frame:
     """
     rows = replace(first.rows, outside=f"{_NONE_SELECTED} {number} {frame_hash(first)} {selected}")
     return replace(first, rows=rows, rows_sql=replace(first.rows_sql, relation=rows_outside(first)), generation=0)
+
+
+def next_series(first: Frame, number: int) -> Frame:
+    """The frame of the first round of a later series, on all rows again.
+
+    Args:
+        first: that of the first series, on its current generation.
+        number: how many series came before.
+
+    """
+    rows = replace(first.rows, outside=f"{_NONE_SELECTED} series {number} {frame_hash(first)}")
+    return replace(first, rows=rows, generation=0)

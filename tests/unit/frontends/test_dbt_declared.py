@@ -48,6 +48,7 @@ UNITS = {"units": {"patient": {"epsilon_budget": 3, "delta_budget": "1e-6"}}}
 VISITS = {"unit": "patient", "privacy_unit_column": "patient_id", "max_groups_contributed": 4}
 UNIT = "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-06)"
 OTHERS = (
+    ", max_rows_norm := NULL, max_rows_per_unit := NULL"
     ", default_rho := NULL, default_epsilon := NULL, default_delta := NULL, min_privacy_units_per_group := NULL, "
     "rho_window := NULL, rho_ceiling := NULL"
 )

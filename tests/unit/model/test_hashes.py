@@ -149,6 +149,7 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
     }  # fmt: skip
     bounding: dict[str, Any] = {
         "max_groups": 1, "sparsity": Sparsity("top_k", 9), "minimum_units": 2, "counted_groups": 8,
+        "by_norm": True, "max_rows": 40,
         "finer": dataclasses.replace(frame, rows=dataclasses.replace(frame.rows, version="3")),
     }  # fmt: skip
     assert field_names(frame) == {*own, "rows", "rows_sql", "bounding"}, "only the text that reads may differ"
