@@ -26,6 +26,7 @@ from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
+from dpsql.errors import CalibrationError
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
@@ -98,6 +99,8 @@ class KeyRounds:
         histogram = histogram_of(query.frame)
         shares = shared_requests(query.request, [histogram] * len(_SHARES), _SHARES, query.statistics)
         first_nano, *others = (whole_nano(share.rho or 0.0) for share in shares)
+        if not first_nano:
+            raise CalibrationError("so little rho cannot be shared among rounds; the unit of account is 1e-9")
         reader.require(first_nano + sum(others))
         return cls(query, first_nano, first_nano + sum(others), reader)
 

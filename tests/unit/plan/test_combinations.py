@@ -138,7 +138,7 @@ def test_all_are_noted_in_the_order_of_the_table_or_the_first() -> None:
     found = _refused({"public keys"}, known)
     assert found == [
         "every listed key is answered, so there is nothing to pre-select.",
-        "CSH hides keys behind a threshold, which listed keys do not need.",
+        "CSH chooses which keys are shown, and here all of them are.",
     ]
     assert _refused({"public keys"}, known, first=True) == found[:1]
 
