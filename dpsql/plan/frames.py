@@ -213,7 +213,8 @@ def _things(frame: Frame, options: QueryOptions, select: ResolvedSelect, along: 
     # a key that was refused is not in the frame, and is private all the same
     keys: Unfit = "private keys" if select.keys and not frame.public_keys else "public keys"
     third: Unfit = "running totals or buckets" if along else "neither running totals nor buckets"
-    if frame.bounding.counted_groups or (options.bounding == "L2" and options.max_groups_contributed == "AUTO"):
+    is_chosen = frame.bounding.counted_groups or options.max_groups_contributed == "AUTO"
+    if options.bounding in ("L2", "NORM") and is_chosen:
         # units in many groups count in them with a weight, or what they add is no whole number
         third = "bounding = L2"
     return frozenset((keys, "sketch" if options.given & _SKETCH else "no sketch", third))
