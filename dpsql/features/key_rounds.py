@@ -44,7 +44,7 @@ _LEAST_PART = 20
 """A level that the stored rounds miss by less than one part in so many is served by these: a round at so little would
 find nothing and cost a threshold."""
 _LEFT_BEHIND = 20
-"""A series of n rounds is left behind by who asks for _LEFT_BEHIND / (n - 1) times its level, and for twice as much."""
+"""A series of n rounds is left behind by who asks for _LEFT_BEHIND / max(1, n - 1) times its level, and for twice."""
 _MOST_ROUNDS = _LEFT_BEHIND // 2 + 1
 """Rounds of a series, from which on who asks for twice as much leaves it behind."""
 _NOT_KNOWN = "not known before the keys are selected"
@@ -145,7 +145,8 @@ class KeyRounds:
             if left < 2 * total or not total:
                 # of what is left behind nothing grows, or who asked for it would hold more than they ask for
                 return (min(left, total) if is_left_behind else left), first
-            if not is_left_behind and (len(levels) - 1) * left < _LEFT_BEHIND * total:
+            # of one round alone nobody was answered, or at next to nothing
+            if not is_left_behind and max(1, len(levels) - 1) * left < _LEFT_BEHIND * total:
                 return left, first
             left, first = left - total, following
         raise AssertionError("every series has a number")

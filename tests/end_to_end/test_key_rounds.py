@@ -168,6 +168,26 @@ def test_small_questions_of_others_take_nothing_from_large_ones(session: dpsql.S
         assert spent(session) - before == pytest.approx(2.0, abs=1e-9)
 
 
+def test_a_series_that_ended_after_its_first_round_is_no_burden(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks the same again goes on with it; who asks for much more begins with a tenth of their own."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("out of time")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(key_rounds, "selected_keys", fails)
+        with pytest.raises(RuntimeError):
+            session.sql(KEYS, rho=1e-4)
+    assert spent(session) == pytest.approx(1e-5)
+    large = session.sql(KEYS, rho=0.5)
+    assert levels_of(large) == pytest.approx([0.049999, 0.449991], abs=1e-8)
+    assert spent(session) == pytest.approx(0.5)
+    session.sql(KEYS, rho=1e-5)
+    assert spent(session) == pytest.approx(0.5)
+
+
 def test_a_series_of_many_rounds_grows_no_further(session: dpsql.Session) -> None:
     """Who asks for less than twice as much is served what there is; for more, a new series begins."""
     for step in range(16):

@@ -61,6 +61,7 @@ def rows_by_norm(source: AggregateSource, call: Call, value_sql: str, group: Bou
     most = math.floor(rows_norm(source, call) * _ROW_STEPS)
     bounds = tuple(int(bound) * _ROW_STEPS for bound in group) if group else ()
     low, high = bounds or (0, most)
+    centre = _centre(source, call, (low, high), most) if group else 0
     return Statistic(
         kind="rows",
         low_steps=low,
@@ -69,8 +70,24 @@ def rows_by_norm(source: AggregateSource, call: Call, value_sql: str, group: Bou
         value_sql=value_sql,
         filter_sql=call.filter_sql,
         group_bounds_steps=(low, high) if group else None,
-        limit=Norm(most, (low + high) // 2 if group and source.recentred else 0),
+        limit=Norm(most, centre),
     )
+
+
+def _centre(source: AggregateSource, call: Call, bounds: tuple[int, int], most: int) -> int:
+    """The middle of bounds per group, all in steps; 0 where values are not recentred.
+
+    Raises:
+        RefusedCallError: it is beyond the norm, so that who has less would be scaled down to about the middle.
+
+    """
+    middle = sum(bounds) // 2 if source.recentred else 0
+    if abs(middle) > most:
+        source.refuse(
+            "bounds_invalid", call.node, "the middle of the bounds per group is beyond the norm.",
+            "Name a larger contribution_norm, or leave contribution_bounds_per_group out.",
+        )  # fmt: skip
+    return middle
 
 
 def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, missing: bool) -> Statistic:
@@ -102,6 +119,8 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
         low, high = min(low, 0), max(high, 0)
     elif row and min(row) >= 0:
         low = max(low, 0)
+    # what AUTO finds is for most people, whose middle may be far beyond a norm that somebody else names
+    centre = _centre(source, call, (low, high), most) if bounds.per_group and not call.bounds.auto else 0
     return Statistic(
         kind="sum",
         low_steps=low,
@@ -111,7 +130,7 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
         filter_sql=call.filter_sql,
         row_bounds_steps=row,
         group_bounds_steps=group if bounds.per_group else None,
-        limit=Norm(most, (low + high) // 2 if bounds.per_group and source.recentred else 0),
+        limit=Norm(most, centre),
     )
 
 
