@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--delta", type=float, default=1e-6)
     asked = parser.parse_args()
     rows = made_rows()
-    print(f"epsilon = {asked.epsilon:g}, delta = {asked.delta:g}; means of {asked.releases} releases, {len(rows):,} rows")
+    print(
+        f"epsilon = {asked.epsilon:g}, delta = {asked.delta:g}, {len(rows):,} rows; means of {asked.releases} releases"
+    )
     print(f"{'':32} {'groups':>6} {'RMSE':>8} {'of 18':>8} {'seconds':>8}")
     with dpsql.connect(threads=2, allow_unsigned_extensions=True) as session:
         session.connection.register("made", rows)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.errors import UnsupportedQueryError
 from dpsql.model.frame import PRESENCE, Statistic
-from dpsql.plan.aggregates.lattice import SumSteps, representable, representable_together, sum_steps
-from dpsql.plan.aggregates.source import Bounds
+from dpsql.plan.aggregates.lattice import Bounds, SumSteps, representable, representable_together, sum_steps
 from dpsql.state.rules import MAX_ROWS_PER_GROUP
 from tests.unit.bound.exact_runs import SALT, Laboratory
 
