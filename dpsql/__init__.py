@@ -34,7 +34,17 @@ from dpsql.errors import (
 )
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit, unit
 from dpsql.frontends.pandas_accessor import from_frame
-from dpsql.session import Analyst, ColumnReceipt, Receipt, Result, Session, connect, plot_budget, plot_cascade
+from dpsql.session import (
+    Analyst,
+    ColumnReceipt,
+    CoverageReceipt,
+    Receipt,
+    Result,
+    Session,
+    connect,
+    plot_budget,
+    plot_cascade,
+)
 
 __version__ = version("dpsql")
 
@@ -44,6 +54,7 @@ __all__ = [
     "BudgetError",
     "CalibrationError",
     "ColumnReceipt",
+    "CoverageReceipt",
     "DpsqlError",
     "EngineError",
     "EntropyError",

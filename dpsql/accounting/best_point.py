@@ -40,7 +40,9 @@ class Point:
 
 @lru_cache(maxsize=4096)
 @within_floats
-def best_point(profile: Profile, epsilon: float, delta: float, presence_share: float = 1.0) -> Point:
+def best_point(
+    profile: Profile, epsilon: float, delta: float, presence_share: float = 1.0, beside_share: float = 0.0
+) -> Point:
     """Noise and threshold of the (epsilon, delta)-private release of this kind with the least of both.
 
     Guarantee: the point is (epsilon, delta)-private when all rows of one unit are added or removed; certified by
@@ -54,7 +56,8 @@ def best_point(profile: Profile, epsilon: float, delta: float, presence_share: f
         epsilon: at least 0.
         delta: strictly between 0 and 1.
         presence_share: part of rho that the presence count gets, above 0 and at most 1; the aggregates' noise has
-            aggregate_precision = 2 rho (1 - presence_share) / unit_groups.
+            aggregate_precision = 2 rho (1 - presence_share - beside_share) / unit_groups.
+        beside_share: part of rho of what is released whichever keys are shown: beside = 2 rho beside_share.
     Returns: a point whose sigma, tau, rho and deltas are rounded up; `rho` beside `delta` stays certified.
     Raises: CalibrationError for inputs outside these ranges.
     Randomness: none.
@@ -64,15 +67,16 @@ def best_point(profile: Profile, epsilon: float, delta: float, presence_share: f
     if require_positive("presence_share", presence_share) > 1.0:
         raise CalibrationError(f"presence_share must be at most 1, got {presence_share!r}")
     # At rho = 1 the shares fix sigma and the aggregates; jointly they move less than the levels add up to.
-    sums = 2.0 * (1.0 - presence_share) / profile.unit_groups
-    sigma = math.sqrt(replace(profile, sigma=1.0, aggregate_precision=0.0).rho / presence_share)
-    at_one = replace(profile, sigma=sigma, aggregate_precision=sums).rho
+    rest = max(0.0, 1.0 - presence_share - beside_share)
+    sums = 2.0 * rest / profile.unit_groups
+    sigma = math.sqrt(replace(profile, sigma=1.0, aggregate_precision=0.0, beside=0.0).rho / presence_share)
+    at_one = replace(profile, sigma=sigma, aggregate_precision=sums, beside=2.0 * beside_share).rho
     for slack in profile.slacks:
         # The point at which either pure case alone costs (1 - slack) delta.
         mu = 1.0 / gaussian.sigma(epsilon, delta * (1.0 - slack), 1.0) * _DOWN
         rho = 0.5 * mu * mu / at_one * _UP
-        precision = 2.0 * rho * (1.0 - presence_share) / profile.unit_groups
-        found = replace(profile, sigma=sigma / math.sqrt(rho) * _UP, aggregate_precision=precision)
+        precision, beside = 2.0 * rho * rest / profile.unit_groups, 2.0 * rho * beside_share
+        found = replace(profile, sigma=sigma / math.sqrt(rho) * _UP, aggregate_precision=precision, beside=beside)
         tau = found.own_threshold(found.threshold_share(epsilon, delta, slack))
         cost = found.delta(epsilon, tau)
         if cost <= delta:

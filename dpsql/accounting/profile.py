@@ -207,6 +207,7 @@ def place_of_minimum(function: Callable[[float], float], grid: Sequence[float], 
 _IN_RANGE: dict[str, Callable[[object], float]] = {
     "sigma": partial(require_positive, "sigma"),
     "aggregate_precision": partial(require_finite, "aggregate_precision", least=0.0),
+    "beside": partial(require_finite, "beside", least=0.0),
     "max_groups": require_max_groups,
     "counted_groups": require_max_groups,
     "k": require_max_groups,
@@ -229,8 +230,11 @@ class Profile(ABC):
     Attributes:
         sigma: standard deviation of the noise that each key's count has of its own, above 0, in units.
         aggregate_precision: sum over the aggregates of (sensitivity_l2 per key / their noise)^2, at least 0.
+        beside: sum of (sensitivity_l2 / noise)^2 over what is released with Gaussian noise whichever keys are shown, at
+            least 0 (docs/proofs/coverage.md, Theorem 2).
         resolution: share of a number to which inverses are found by interpolation, for deltas that are slow to compute;
             None for bisection up to `RESOLUTION`.
+        has_beside: whether `delta` covers what is beside; `rho` does in any case.
         slacks: shares of delta that `best_point` leaves for mixed neighbours, tried in turn; at 1/2 the sum of both
             pure cases bounds every pair.
 
@@ -238,7 +242,9 @@ class Profile(ABC):
 
     sigma: float
     aggregate_precision: float = 0.0
+    beside: float = 0.0
     resolution: ClassVar[float | None] = None
+    has_beside: ClassVar[bool] = False
     slacks: ClassVar[tuple[float, ...]] = (
         2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 2.0**-7, 2.0**-5, 2.0**-4, 2.0**-3, 2.0**-2, 0.5,
     )  # fmt: skip
@@ -256,6 +262,8 @@ class Profile(ABC):
         Args: epsilon at least 0; tau at least 0, in units: a key is shown if its noisy count exceeds 1 + tau.
         """
         require_finite("epsilon", epsilon, least=0.0)
+        if self.beside and not self.has_beside:
+            raise CalibrationError("this profile has a common term, and nothing is released beside its keys")
         return self._delta(epsilon, require_finite("tau", tau, least=0.0))
 
     @within_floats
@@ -267,7 +275,7 @@ class Profile(ABC):
     @within_floats
     def rho(self) -> float:
         """Level of zCDP, half the largest squared distance of the means; rounded up."""
-        return 0.5 * self._squared_distance()
+        return 0.5 * (self._squared_distance() + self.beside) * (1.0 + 2.0**-50 * (self.beside > 0.0))
 
     @property
     @abstractmethod
@@ -369,4 +377,4 @@ def smallest_sigma(profile: Profile, rho: float) -> float:
     Raises: CalibrationError for arguments out of range.
     """
     require_positive("rho", rho)
-    return math.sqrt(replace(profile, sigma=1.0, aggregate_precision=0.0).rho / rho) * UP
+    return math.sqrt(replace(profile, sigma=1.0, aggregate_precision=0.0, beside=0.0).rho / rho) * UP

@@ -4,7 +4,8 @@ The mechanism adds N(0, sigma^2) to the number of units of every key that has on
 noisy count exceeds 1 + tau, strictly; noisy aggregates travel with each shown key. One unit touches at most
 max_groups keys, of which j are also touched by others and n = max_groups - j are its own. A key of its own is
 shown with probability 1 - Phi(tau/sigma), and that betrays the unit; the common keys are a Gaussian shift of
-squared length j (1/sigma^2 + aggregate_precision). `docs/proofs/gshm.md` proves every statement below.
+squared length j (1/sigma^2 + aggregate_precision), and what is released beside them one of `beside`, whatever j is.
+`docs/proofs/gshm.md` proves every statement below, `docs/proofs/coverage.md` those about what is beside.
 
 With weights, a unit in n <= max_groups keys adds 1 to each. One in more, n capped at counted_groups, adds
 w_n = sqrt(max_groups / n) to each, so that its contribution has the same l2 norm whatever n is. Scaled by 1/w_n, the
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri
@@ -55,6 +57,7 @@ class SparseProfile(Profile):
     """
 
     max_groups: int
+    has_beside: ClassVar[bool] = True
 
     @property
     def unit_groups(self) -> int:
@@ -71,13 +74,13 @@ class SparseProfile(Profile):
         x = min(tau / self.sigma, FAR)
         # Two divisions, because sigma^2 may underflow where 1/sigma is still a number.
         precision = (1.0 / self.sigma) / self.sigma + self.aggregate_precision
-        if not math.isfinite(self.max_groups * precision):
+        if not math.isfinite(self.max_groups * precision + self.beside):
             return 1.0
-        splits = _candidate_splits(epsilon, self.max_groups, x, precision)
+        splits = _candidate_splits(epsilon, self.max_groups, x, precision, self.beside)
         worst = max(
             float(way.max())
             for part in np.array_split(splits, 1 + splits.size // _CHUNK)
-            for way in _log_split_deltas(epsilon, part, self.max_groups, x, precision)
+            for way in _log_split_deltas(epsilon, part, self.max_groups, x, precision, self.beside)
         )
         return max(self._threshold_delta(tau), round_delta_up(worst))
 
@@ -141,16 +144,16 @@ class WeightedProfile(SparseProfile):
 
     def _delta(self, epsilon: float, tau: float) -> float:
         hazard, squared = self._worst_hazard(tau), self._squared_distance()
-        if not math.isfinite(squared):
+        if not math.isfinite(squared + self.beside):
             return 1.0
         at_once = self.max_groups * self.aggregate_precision if self.concentrated else 0.0
         # Hidden with probability exp(-(1-f) hazard), shifted by sqrt(f squared), or by what one key may hold at once:
         # between two fractions f of common keys the first hides least and the second is shifted most, which bounds
         # both directions.
         lost = hazard * (1.0 - _FRACTIONS[:-1]) * (1.0 + 2.0**-50)
-        mu = np.sqrt(at_once + _FRACTIONS[1:] * (squared - at_once)) * (1.0 + 2.0**-49)
+        mu = np.sqrt(self.beside + at_once + _FRACTIONS[1:] * (squared - at_once)) * (1.0 + 2.0**-49)
         # all common: nothing is lost
-        lost, mu = np.append(lost, 0.0), np.append(mu, math.sqrt(squared) * (1.0 + 2.0**-50))
+        lost, mu = np.append(lost, 0.0), np.append(mu, math.sqrt(self.beside + squared) * (1.0 + 2.0**-50))
         worst = max(float(way.max()) for way in _log_deltas(epsilon, lost, lost, mu))
         return max(math.nextafter(-math.expm1(-hazard), math.inf), round_delta_up(worst))
 
@@ -174,7 +177,7 @@ class WeightedProfile(SparseProfile):
 
 
 def _log_split_deltas(
-    epsilon: float, common: Floats, max_groups: int, x: float, precision: float
+    epsilon: float, common: Floats, max_groups: int, x: float, precision: float, beside: float = 0.0
 ) -> tuple[Floats, Floats]:
     """Deltas of the law with the unit against that without, and the reverse, per number of common keys.
 
@@ -185,7 +188,13 @@ def _log_split_deltas(
     # Bounds the relative error of 1 - Phi(x)^n that comes from rounding x itself.
     error = 2.0**-46 * (1.0 + x * x)
     most, least = hazard * (1.0 + error), hazard * (1.0 - error)
-    return _log_deltas(epsilon, most, least, np.sqrt(common * precision))
+    return _log_deltas(epsilon, most, least, _shifts(common, precision, beside))
+
+
+def _shifts(common: Floats, precision: float, beside: float) -> Floats:
+    """Lengths of the Gaussian shift where so many keys are common."""
+    # where nothing is beside this is, to the last bit, what it is of keys alone
+    return np.asarray(np.sqrt(common * precision + beside) * (1.0 + 2.0**-51 * (beside > 0.0)))
 
 
 def _log_deltas(epsilon: float, most: Floats, least: Floats, mu: Floats) -> tuple[Floats, Floats]:
@@ -196,7 +205,7 @@ def _log_deltas(epsilon: float, most: Floats, least: Floats, mu: Floats) -> tupl
     return with_unit, log_delta_up(epsilon - most, mu)
 
 
-def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: float) -> Floats:
+def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: float, beside: float = 0.0) -> Floats:
     """Numbers of common keys among which the largest delta is certain to be.
 
     A block is dropped only if its bound, the shown part of its first split plus the Gaussian part of its
@@ -209,7 +218,7 @@ def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: floa
     first, last = edges[:-1], edges[1:]
     with np.errstate(divide="ignore"):
         log_shown = np.log(-np.expm1((max_groups - first) * float(log_ndtr(x))))
-    log_gauss = log_delta(epsilon, np.sqrt(last * precision))
+    log_gauss = log_delta(epsilon, _shifts(last.astype(float), precision, beside))
     at_least = max(float(log_shown[0]), float(log_gauss[-1]))
     kept = np.logaddexp(log_shown, log_gauss) >= at_least - 1e-9
     # The last split is a pure case and no block's first, so it is always looked at.

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
 from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql, cell_columns, sketch_sql
+from dpsql.bound.coverage import PLACES, coverage_sql
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
@@ -101,6 +102,8 @@ class Reading:
         is_first: whether the frame holds no keys yet.
         frozen: where the keys are those that the rows had at the frame's first release, the frozen presence counts and
             their floor, no values where there are none; None elsewhere.
+        coverage: what of it is wanted.
+        public: public keys of the frame; None where keys are private.
 
     """
 
@@ -110,11 +113,14 @@ class Reading:
     known: pa.Table | None = field(repr=False)
     is_first: bool = True
     frozen: Exact | None = None
+    coverage: tuple[Statistic, ...] = ()
+    public: pa.Table | None = field(default=None, repr=False)
 
     @property
     def needs_data(self) -> bool:
         """Whether raw rows are read at all."""
-        return not self.frozen or any(statistic != PRESENCE for statistic in self.due)
+        is_read = not self.frozen or any(statistic != PRESENCE for statistic in self.due)
+        return is_read or bool(self.coverage)
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
@@ -148,6 +154,8 @@ def prepare_reading(
 
     """
     side_table, name = runtime.state.side_table, frame_hash(frame)
+    coverage = tuple(statistic for statistic in due if statistic.covered)
+    due = tuple(statistic for statistic in due if not statistic.covered)
     public, held = public_key_table(frame, runtime), side_table.frame_keys(name)
     listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
     if frame.rows.outside:
@@ -162,6 +170,7 @@ def prepare_reading(
         reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
     else:
         reading = Reading(frame, due, listed, held, is_first=False)
+    reading = replace(reading, coverage=coverage, public=public)
     if not reading.needs_data:
         return reading
     if not frame.rows_sql.relation:
@@ -174,6 +183,8 @@ def prepare_reading(
         )
     # of the formulations one is tried: all that a text writes stands in what they share
     require_runs(frame, due, reading.sql(STAND_IN_SALT), reading.listed, runtime)
+    if reading.coverage:
+        require_runs(frame, coverage, coverage_sql(frame, coverage, STAND_IN_SALT), public, runtime)
     return reading
 
 
@@ -190,6 +201,27 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
         EngineError: the engine failed or ran out of time.
 
     """
+    exact = _read_due(reading, salt, runtime, timeout_seconds) if reading.due else NOTHING_READ
+    if not reading.coverage:
+        return exact
+    covered = _read_coverage(reading, salt, runtime, timeout_seconds)
+    return replace(exact, values={**exact.values, **covered})
+
+
+def _read_coverage(
+    reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None
+) -> dict[Statistic, npt.NDArray[np.int64]]:
+    """Number of units in each place."""
+    sql = coverage_sql(reading.frame, reading.coverage, salt)
+    exact = runtime.engine.aggregate(sql, listed_keys=reading.public, timeout_seconds=timeout_seconds).reveal()
+    measures, places, units = (exact.column(name).to_numpy() for name in ("measure", "place", "units"))
+    counts = np.zeros((len(reading.coverage), PLACES), dtype=np.int64)
+    counts[measures - 1, places] = units
+    return dict(zip(reading.coverage, counts, strict=True))
+
+
+def _read_due(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
+    """What is read of each key."""
     frame = reading.frame
     if reading.frozen:
         return _on_held_keys(reading, reading.frozen, salt, runtime, timeout_seconds)

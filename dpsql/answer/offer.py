@@ -61,6 +61,16 @@ class Offer:
         return self.servings[0]
 
     @property
+    def numbers(self) -> tuple[Serving, ...]:
+        """How each statistic is served that has a number for each key."""
+        return tuple(serving for serving in self.servings if not serving.level.statistic.covered)
+
+    @property
+    def coverage(self) -> tuple[Serving, ...]:
+        """How it is served what bounding leaves of units."""
+        return tuple(serving for serving in self.servings if serving.level.statistic.covered)
+
+    @property
     def rho_nano(self) -> int:
         """Levels that are served, added up."""
         return sum(serving.level.rho_nano for serving in self.servings)

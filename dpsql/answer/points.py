@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpsql.answer.coverage import Kept, kept_of, unbounded_of
 from dpsql.answer.estimates import COLUMNS, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
 from dpsql.answer.offer import Offer
+from dpsql.bound.coverage import first_end
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
 from dpsql.errors import StateError
 from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
 from dpsql.model.estimates import UNITS
-from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import Buckets
 from dpsql.noise.entropy import NoiseSource
@@ -91,6 +93,8 @@ def _drawn(cascade: _Cascade, draw: Draw) -> Point:
     level, exact = draw.fresh, cascade.exact.values[statistic]
     if statistic == PRESENCE:
         noisy = histogram.draw(exact, cascade.exact.floor, level.sigma, source)
+    elif statistic.covered:
+        noisy = NoisyHistogram(noisy_places(exact, level.sigma, source), 0)
     else:
         noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, source), 0)
     if top_nano := draw.level.rho_nano - level.rho_nano:
@@ -118,7 +122,8 @@ def _point(
     return Point(
         statistic_hash=cascade.serving.pin.statistic_hash,
         rho_nano=step.level.rho_nano,
-        frame_hash=frame_hash(cascade.offer.query.frame),
+        # coverage has places of its own, whatever keys the frame has
+        frame_hash=cascade.serving.pin.statistic_hash if statistic.covered else frame_hash(cascade.offer.query.frame),
         values=noisy.values,
         lattice_exponent=statistic.noise_exponent,
         sigma=step.level.sigma,
@@ -151,6 +156,27 @@ def noisy_values(
     if statistic.cells == 1:
         return histogram.spread(exact, shift) + noise
     return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
+
+
+def kept_shares(offer: Offer, side_table: SideTable) -> dict[Statistic, Kept]:
+    """What bounding leaves of each statistic, as it is served; nothing where no coverage was asked for."""
+    found = {}
+    for serving in offer.coverage:
+        covered = serving.level.statistic.covered or PRESENCE
+        point = served_point(serving, side_table)
+        found[covered] = kept_of(point.noisy_values, point.sigma, first_end(covered))
+    return found
+
+
+def noisy_places(exact: npt.NDArray[np.int64], sigma: float, source: NoiseSource) -> npt.NDArray[np.int64]:
+    """Units in each place of coverage, in steps of the noise, with Gaussian noise.
+
+    *Guarantee*: with sigma = 1 / sqrt(2 rho) rho-zCDP for adding or removing all rows of one unit, which stands in at
+    most one place; up to the draws' precision. *Source*: docs/proofs/coverage.md, Theorem 1.
+    *Randomness*: one draw per entry.
+    """
+    noise = source.draw(RoundedGaussian(sigma * 2.0**-NOISE_GRID_EXPONENT), len(exact))
+    return (exact << -NOISE_GRID_EXPONENT) + noise
 
 
 def shown_keys(counts: npt.NDArray[np.float64], tau: float | None, min_units: int) -> npt.NDArray[np.intp]:
@@ -198,7 +224,7 @@ def noisy_table(
 
     """
     query, histogram = offer.query, offer.histogram
-    points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
+    points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.numbers}
     if selected is None:
         shown = _shown(offer, points[PRESENCE], side_table)
     else:
@@ -228,6 +254,11 @@ def noisy_table(
         columns[f"agg_{i}"] = pa.array(np.rint(value) if estimate.type == "BIGINT" else value, from_pandas=True)
         columns[f"agg_{i}_low"] = pa.array(column.low[then])
         columns[f"agg_{i}_high"] = pa.array(column.high[then])
+        if i in query.finish.unbounded:
+            kept = kept_shares(offer, side_table).get(estimate.covered or PRESENCE)
+            ends = unbounded_of(column.value[then], column.low[then], column.high[then], kept)
+            names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
+            columns |= {name: pa.array(one, from_pandas=True) for name, one in zip(names, ends, strict=True)}
     if not columns:
         columns["nothing"] = pa.array(np.zeros(len(shown)))
     return pa.table(columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -58,6 +58,47 @@ class ColumnReceipt:
 
 
 @dataclass(frozen=True, slots=True)
+class CoverageReceipt:
+    """What bounding leaves of what units have: a noisy number, released and paid for like those of the answer.
+
+    Attributes:
+        of: ``groups``, ``rows``, or the aggregate that adds them up.
+        unit: whose.
+        share: part of it that is left, over units up to ``size``; None where too few units tell.
+        low, high: its 95 % interval.
+        size: number of groups or rows, or amount, up to which a unit's is told apart.
+        beyond: most units with more than that, with probability 95 %; nothing is known of how much they have.
+        advice: where it is less than 95 %, what to write for more, and what that costs.
+
+    """
+
+    of: str
+    unit: str
+    share: float | None
+    low: float
+    high: float
+    size: float
+    beyond: int
+    advice: str
+
+    @property
+    def is_low(self) -> bool:
+        """Whether bounding leaves less than 95 %."""
+        return bool(self.advice)
+
+    def __str__(self) -> str:
+        many = f"{self.beyond:,}"
+        if self.share is None:
+            return f"of {self.of}: too few units tell what bounds leave of each {self.unit}'s"
+        size = f"{self.size:,.9g}"
+        whose = f"of each {self.unit} with up to {size}" if self.of in ("groups", "rows") else f"for sizes up to {size}"
+        return (
+            f"bounds keep ≈ {self.share:.0%} of {self.of} {whose} ({100 * self.low:.0f}–{100 * self.high:.0f} %); "
+            f"beyond that: at most {many}" + (f"; {self.advice}" if self.advice else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SetReceipt:
     """The receipt of one grouping set, by its keys."""
 
@@ -91,6 +132,7 @@ class Receipt:
             and that of the row, whose keys are (); of keys that are selected in rounds that of each round, by its
             number, and last that of the numbers, if there are any. What stands above is of all together, and of a
             column the largest.
+        coverage: where it was asked for, what bounding leaves of what units have.
 
     """
 
@@ -111,6 +153,7 @@ class Receipt:
     columns: tuple[ColumnReceipt, ...]
     notes: tuple[str, ...]
     sets: tuple[SetReceipt, ...] = ()
+    coverage: tuple[CoverageReceipt, ...] = ()
 
     @property
     def price(self) -> str:
@@ -120,7 +163,10 @@ class Receipt:
         return f"rho = {self.charged_rho:.6g}, delta = {self.charged_delta:.3g}"
 
     def __str__(self) -> str:
-        lines = [
+        # what bounds leave out stands nearest to the numbers
+        lines = [f"kept     {one}" for one in self.coverage]
+        lines += [f"kept     ({', '.join(one.keys)}): {kept}" for one in self.sets for kept in one.receipt.coverage]
+        lines += [
             f"{self.mechanism} on {self.table} (version {self.version}), privacy unit {self.unit}",
             f"price    {self.price}",
             f"privacy  rho = {self.rho:.6g}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
@@ -274,7 +320,9 @@ class Result:
 
         """
         threshold = self.receipt.threshold if self.receipt else None
-        return draw_bars(bars_of(self._table, self.layout, threshold, column, rows), ax)
+        bars = bars_of(self._table, self.layout, threshold, column, rows)
+        low = [f"{one}." for one in (self.receipt.coverage if self.receipt else ()) if one.is_low]
+        return draw_bars(replace(bars, remark=" ".join(filter(None, [bars.remark, *low]))), ax)
 
     def _repr_html_(self) -> str:
         """For notebooks: intervals beside the numbers, the receipt folded, every text escaped."""
@@ -286,4 +334,5 @@ class Result:
             f"{receipt.mechanism} · epsilon = {receipt.epsilon:.4g} at delta = {receipt.delta:.3g} · "
             f"price: {receipt.price}"
         )
+        summary = " · ".join([summary, *(f"{one}" for one in receipt.coverage if one.is_low)])
         return html_table(columns, len(self), summary, str(receipt))

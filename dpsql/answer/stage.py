@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_exact
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
@@ -32,7 +33,7 @@ from dpsql.model.frame import Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import text_literal
-from dpsql.state import Additions, AutoChoice, Charged, KeyList, Release, State, TableMark
+from dpsql.state import Additions, AutoChoice, Charged, KeyList, Point, Release, State, TableMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tup
     """
     stage = prepare_stage([query], runtime, inquiry.reader)
     charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
-    return noisy_table(stage.offers[0], runtime.state.side_table), with_price(stage.receipts[0], charged)
+    (offer,), side_table = stage.offers, runtime.state.side_table
+    return noisy_table(offer, side_table), with_coverage(with_price(stage.receipts[0], charged), offer, side_table)
 
 
 def prepare_stage(
@@ -130,13 +132,14 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
     if items:
         charged = runtime.state.ledger.charge(stage.offers[0].query.frame.rows.unit, items, inquiry.reader.name)
     for offer, reading in zip(stage.offers, stage.readings, strict=True):
-        _release_frame(offer, reading, charged.part(offer.items), runtime, inquiry)
+        _release_frame(offer, reading, charged, runtime, inquiry)
     return charged
 
 
 def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
-    """Draw and make what is not stored, and store it with its release."""
+    """Draw and make what is not stored, and store it with its release; ``charged`` for the whole stage."""
     frame, state, reader = part.query.frame, runtime.state, inquiry.reader
+    of_coverage = {serving.pin.statistic_hash for serving in part.coverage}
     # with the one in whose finer groups units are bounded, where there is one
     frames = tuple(filter(None, (frame, frame.bounding.finer)))
     exact = NOTHING_READ
@@ -149,12 +152,17 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         if reading.needs_data:
             marks = read_marks(frame.rows.table_versions, runtime.engine)
     changed = tuple(mark.table for mark in marks if state.history.differences(mark))
-    release = _release(part, inquiry.auto_charge + charged, changed, inquiry, runtime.asked_at)
+    paid = charged.part(part.items)
+    release = _release(part, inquiry.auto_charge + paid, changed, inquiry, runtime.asked_at)
     points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
+    for point in points:
+        if point.statistic_hash in of_coverage:
+            _store_coverage(point, charged, frame, state)
+    numbers = [item for item in part.items if item.statistic_hash not in of_coverage]
     additions = Additions(
         new_keys=exact.new_keys,
-        points=points,
-        charge_ids=charged.charge_ids,
+        points=[point for point in points if point.statistic_hash not in of_coverage],
+        charge_ids=charged.part(numbers).charge_ids,
         release=release,
         snapshot=exact.snapshot,
         thresholds=thresholds,
@@ -176,6 +184,19 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
     state.side_table.store(frame_hash(frame), additions)
     if changed and runtime.logs_changes:
         log_changes(release)
+
+
+def _store_coverage(point: Point, charged: Charged, frame: Frame, state: State) -> None:
+    """Store coverage, whose places stand in place of a frame's keys; before its query's numbers, by itself.
+
+    Where a process ends in between, it is there, was shown to nobody, and costs nothing when it is asked for again.
+    """
+    table, name = state.side_table, point.statistic_hash
+    table.frame_salt(name, frame.rows.unit, [listed for listed, _ in frame.rows.table_versions])
+    paid = charged.by_statistic.get(name, Charged())
+    is_first = table.frame_keys(name) is None
+    places = pa.table({"place": pa.array(range(len(point.values)))}) if is_first else None
+    table.store(name, Additions(new_keys=places, points=(point,), charge_ids=paid.charge_ids))
 
 
 def _salt(frames: Sequence[Frame], runtime: Runtime) -> bytes:

@@ -99,7 +99,7 @@ def kept_ctes(
     keys, most = frame.key_columns, frame.bounding.counted_groups or frame.bounding.max_groups
     if formulation == "native":
         return _native(frame, others, salt, per_row)
-    values = "".join(_columns_of_rows(i, statistic) for i, statistic in others)
+    values = "".join(columns_of_rows(i, statistic) for i, statistic in others)
     selected = f"SELECT unit, {''.join(f'{key}, ' for key in keys)}1 AS present{values}"
     group_by = f"GROUP BY {', '.join(['unit', *keys])}"
     if formulation == "rows_first":
@@ -194,7 +194,8 @@ def _in_order(keys: list[str]) -> str:
     return ", ".join(f"{key} ASC NULLS LAST" for key in keys)
 
 
-def _columns_of_rows(i: int, statistic: Statistic) -> str:
+def columns_of_rows(i: int, statistic: Statistic) -> str:
+    """The value of one unit in one group, v_i, as a column of rows that are grouped; with what a norm needs beside."""
     condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
     count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
     value = _group_value(statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")

@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
@@ -62,11 +63,11 @@ def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tupl
     # all of the receipt that can fail is made before the charge
     receipt = _joint_receipt(sets, stage)
     charged = release_stage(stage, runtime, inquiry)
+    side_table = runtime.state.side_table
     priced = tuple(
-        replace(one, receipt=with_price(one.receipt, charged.part(part.items)))
+        replace(one, receipt=with_coverage(with_price(one.receipt, charged.part(part.items)), part, side_table))
         for one, part in zip(receipt.sets, offers, strict=True)
     )
-    side_table = runtime.state.side_table
     tables = [
         _placed(sets, part.query, noisy_table(part, side_table, values))
         for part, values in zip(offers, _agreed(sets, offers, side_table), strict=True)
@@ -170,7 +171,7 @@ def _agree(sets: GroupingSets, offers: Sequence[Offer]) -> tuple[int, ...]:
 def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
     """Of each set, standard deviations of its statistics as they are shown."""
     lengths = _agree(sets, offers)
-    statistics = [serving.level.statistic for serving in offers[0].servings]
+    statistics = [serving.level.statistic for serving in offers[0].numbers]
     if not lengths:
         return [part.noise for part in offers]
     by_statistic = {statistic: consistent_variances(lengths, _marginals(offers, statistic)) for statistic in statistics}
@@ -187,8 +188,8 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
         return [None] * len(offers)
     noises = _noises(sets, offers)
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
-    for number, serving in enumerate(offers[0].servings):
-        noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
+    for number, serving in enumerate(offers[0].numbers):
+        noisy = [served_point(part.numbers[number], side_table).noisy_values for part in offers]
         found = consistent_values(lengths, _marginals(offers, serving.level.statistic), noisy)
         for place, cells in enumerate(found):
             values[place][serving.level.statistic] = NoisyValues(cells, noises[place][serving.level.statistic])
@@ -252,6 +253,7 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
         ),
     )
     side_table = runtime.state.side_table
+    receipt = with_coverage(receipt, groups, side_table)
     return _appended(noisy_table(groups, side_table), noisy_table(outside, side_table), asked), receipt
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, matches_of, no_keys
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of
@@ -145,7 +146,8 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
         {"keys": keys, "held": held.append_column("key_id", pa.array(range(held.num_rows), pa.int64()))},
     )
     table = noisy_table(offers[-1], side_table, selected=ids.column("key_id").to_numpy())
-    return table, with_prices(receipt, [*(price for _, price in released), paid])
+    priced = with_prices(receipt, [*(price for _, price in released), paid])
+    return table, with_coverage(priced, offers[-1], side_table)
 
 
 def keys_first_note(rounds: Sequence[Offer]) -> str:

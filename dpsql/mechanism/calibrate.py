@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, unit_l2
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery
@@ -178,7 +178,7 @@ def guarantee(
     else:
         # a stored threshold may cost more than is asked for now
         delta = max(delta, shown * histogram.threshold_room)
-        epsilon = histogram.query_epsilon(delta, sigma, tau, aggregate_precision(histogram, levels))
+        epsilon = histogram.query_epsilon(delta, sigma, tau, moved_by(histogram, levels))
     return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
 
 
@@ -219,10 +219,13 @@ def independent_guarantee(
     return epsilon, _with_imprecision(histogram, levels, epsilon, delta + threshold_delta, with_auto=True)
 
 
-def aggregate_precision(histogram: Histogram, levels: tuple[Level, ...]) -> float:
-    """Sum over the statistics beside the presence count of (unit_l2 / sigma)²: what one changed group adds."""
+def moved_by(histogram: Histogram, levels: tuple[Level, ...]) -> Moved:
+    """How far one unit moves the statistics beside the presence count: in each changed group, and in any case."""
     groups = histogram.unit_groups
-    return math.fsum((unit_l2(level.statistic, groups) / level.sigma) ** 2 for level in levels[1:])
+    sums = (level for level in levels[1:] if not level.statistic.covered)
+    coverage = (level for level in levels[1:] if level.statistic.covered)
+    per_group = math.fsum((unit_l2(level.statistic, groups) / level.sigma) ** 2 for level in sums)
+    return Moved(per_group, math.fsum(level.sigma**-2 for level in coverage))
 
 
 def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level:
@@ -243,13 +246,15 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
             f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
             "than can be drawn; ask for more rho, or let a unit have fewer groups or rows"
         ) from None
-    draws = histogram.draws if statistic == PRESENCE else histogram.sum_draws * statistic.cells
-    return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws, rho_nano / NANO))
+    return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws_of(histogram, (statistic,)), rho_nano / NANO))
 
 
 def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
-    """Draws whose imprecision counts: those of the presence count, and of every sum."""
-    return histogram.draws + histogram.sum_draws * sum(one.cells for one in statistics if one != PRESENCE)
+    """Draws whose imprecision counts: those of the presence count, of every sum, and of a unit's place in coverage."""
+    return sum(
+        histogram.draws if one == PRESENCE else 1 if one.covered else histogram.sum_draws * one.cells
+        for one in statistics
+    )
 
 
 def whole_nano(rho: float) -> int:
@@ -310,9 +315,10 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
     target, epsilon = _after_imprecision(query, histogram), query.request.asked_epsilon
     if query.auto:
         return _after_auto(query, histogram, target)
-    rho = histogram.query_rho(epsilon, target, min(1.0, query.weights[0]))
+    beside = math.fsum(weight for one, weight in zip(query.statistics, query.weights, strict=True) if one.covered)
+    rho = histogram.query_rho(epsilon, target, Shares(min(1.0, query.weights[0]), beside))
     levels, _ = _levels(query, histogram, rho)
-    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, aggregate_precision(histogram, levels))
+    tau = histogram.query_threshold(epsilon, target, levels[0].sigma, moved_by(histogram, levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
     return Calibration(histogram, levels, Cut(tau, shown), epsilon, query.request.delta)

@@ -8,7 +8,15 @@ from functools import lru_cache
 
 from dpsql.accounting.correlated_histogram import CommonNoiseProfile, CorrelatedProfile, quietest_correlation
 from dpsql.accounting.profile import Profile, smallest_sigma
-from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, HistogramMechanism, ProfiledHistogram, Shape
+from dpsql.mechanism.histogram import (
+    FLOAT_SLACK,
+    NOTHING_MOVED,
+    Histogram,
+    HistogramMechanism,
+    Moved,
+    ProfiledHistogram,
+    Shape,
+)
 from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_ALLOWANCE, effective_sigma
 
@@ -28,11 +36,11 @@ class SharedNoise(ProfiledHistogram):
         """Own noise at a level, rounded up."""
         return smallest_sigma(self.unit_profile, rho) * GRID_ALLOWANCE * FLOAT_SLACK
 
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+    def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
         """Profile at this noise, less what the grid takes of it."""
         k, floor = self.unit_profile.k, self.floor_correlation
         own = effective_sigma(sigma, k=k, correlation=self.correlation, floor_correlation=floor)
-        return replace(self.unit_profile, sigma=own, aggregate_precision=aggregate_precision)
+        return replace(self.unit_profile, sigma=own, aggregate_precision=moved.per_group, beside=moved.beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,10 @@ from dpsql.mechanism.histogram import (
     Histogram,
     HistogramMechanism,
     Integers,
+    Moved,
     NoisyHistogram,
     Shape,
+    Shares,
 )
 from dpsql.model.frame import Frame
 from dpsql.noise.correlated_gaussian import GRID_BITS
@@ -40,10 +42,10 @@ class DiscreteListedHistogram(Histogram):
         """Own noise at a level, rounded up."""
         return discrete_sigma(rho, k=self.k, correlation=self.correlation) * FLOAT_SLACK
 
-    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
+    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
         """Largest rho of a query: by the optimal conversion, or for counts alone by the exact lattice delta."""
         by_conversion = zcdp.rho(epsilon, delta) / FLOAT_SLACK**3
-        if presence_share < 1.0:
+        if shares.presence < 1.0:
             return by_conversion
 
         def is_safe(rho: float) -> bool:
@@ -55,11 +57,11 @@ class DiscreteListedHistogram(Histogram):
         most = 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 * 4.0
         return most if is_safe(most) else narrow(is_safe, most, by_conversion, 1e-9)
 
-    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:  # noqa: ARG002
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:  # noqa: ARG002
         """Smallest epsilon of the query at delta, by zCDP, which also holds for points that are averages."""
         counts = discrete_rho(self.k, rational_variance(sigma), self.correlation)
-        sums = 0.5 * self.unit_groups * aggregate_precision
-        return zcdp.epsilon(delta, (counts + sums) * FLOAT_SLACK)
+        others = 0.5 * (self.unit_groups * moved.per_group + moved.beside)
+        return zcdp.epsilon(delta, (counts + others) * FLOAT_SLACK)
 
     def law(self, sigma: float) -> DiscreteCorrelatedGaussian:
         """The law of the noise of all counts, in half counts."""

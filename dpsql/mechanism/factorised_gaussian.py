@@ -12,8 +12,10 @@ from dpsql.mechanism.histogram import (
     Histogram,
     HistogramMechanism,
     Integers,
+    Moved,
     Sequences,
     Shape,
+    Shares,
 )
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import Frame, Ordering, Statistic
@@ -39,18 +41,18 @@ class FactorisedHistogram(Histogram):
         """Noise of every entry at a level, in counts, rounded up."""
         return self._l2(1, GRID_BITS) * 2.0**-GRID_BITS / math.sqrt(2.0 * rho) * FLOAT_SLACK
 
-    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:  # noqa: ARG002 — all is Gaussian
+    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:  # noqa: ARG002 — all is Gaussian
         """Largest rho of a query, rounded down."""
         return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / FLOAT_SLACK**3
 
-    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:  # noqa: ARG002
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:  # noqa: ARG002
         """Smallest epsilon of the query at delta."""
         # rounding adds to what sums move by: less than this
-        moved = self._l2(1, GRID_BITS) * 2.0**-GRID_BITS + math.sqrt(self.draws) * 2.0**-_LEAST_RADIUS_BITS
-        mu = moved * math.sqrt(sigma**-2 + aggregate_precision) * FLOAT_SLACK
+        entries = self._l2(1, GRID_BITS) * 2.0**-GRID_BITS + math.sqrt(self.draws) * 2.0**-_LEAST_RADIUS_BITS
+        mu = math.hypot(entries * math.sqrt(sigma**-2 + moved.per_group), math.sqrt(moved.beside)) * FLOAT_SLACK
         return gaussian.epsilon(delta, mu, 1.0)
 
-    def sum_l2(self, statistic: Statistic) -> float:
+    def _group_sums_l2(self, statistic: Statistic) -> float:
         """Most that one unit moves what is noised of a sum, in its units."""
         shift = statistic.lattice_exponent - statistic.noise_exponent
         return self._l2(statistic.radius_steps, shift) * 2.0**statistic.noise_exponent

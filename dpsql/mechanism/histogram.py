@@ -133,6 +133,32 @@ class NoisyHistogram:
     floor: int
 
 
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Parts of a query's rho: of its presence count, and of what is released whichever keys are shown."""
+
+    presence: float
+    beside: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How far one unit moves what a query releases beside its presence count, in units of its noise.
+
+    Attributes:
+        per_group: sum over the aggregates of (sensitivity_l2 in one group / noise)^2.
+        beside: the same of all that is released whichever keys are shown.
+
+    """
+
+    per_group: float = 0.0
+    beside: float = 0.0
+
+
+NOTHING_MOVED = Moved()
+"""Of a query of the presence count alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(ABC):
     """A presence count's mechanism without its level; equal to another one that noises alike.
@@ -168,19 +194,19 @@ class Histogram(ABC):
         """Standard deviation of each key's own noise at a level, in units, rounded up."""
 
     @abstractmethod
-    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
-        """Largest rho of a query whose presence count gets this share of it, rounded down."""
+    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
+        """Largest rho of a query of which its parts get these shares, rounded down."""
 
     @abstractmethod
-    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
-        """Smallest epsilon of the query, sums included, at delta; rounded up."""
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:
+        """Smallest epsilon of the query, sums and what is beside included, at delta; rounded up."""
 
     def threshold(self, delta: float, sigma: float) -> float | None:  # noqa: ARG002 — of mechanisms that hide keys
         """Smallest tau, as it is compared with, whose threshold part is at most delta; None where no key hides."""
         return None
 
-    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:  # noqa: ARG002
-        """Smallest tau for which the query, sums included, is (epsilon, delta)-private; None where no key hides."""
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, moved: Moved) -> float | None:  # noqa: ARG002
+        """Smallest tau for which the query, with all of it, is (epsilon, delta)-private; None where no key hides."""
         return None
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:  # noqa: ARG002
@@ -202,9 +228,13 @@ class Histogram(ABC):
         return NoisyHistogram(self.spread(exact, GRID_BITS) + noise.values, (floor << GRID_BITS) + noise.floor)
 
     def sum_l2(self, statistic: Statistic) -> float:
-        """Most that one unit moves what is noised of a sum, in its units: its norm, or so many groups by `unit_l2`."""
-        if isinstance(statistic.limit, Norm):
-            return statistic.radius
+        """Most that one unit moves what is noised of a statistic, in its units, in all groups together."""
+        if statistic.covered:
+            return 1.0
+        return statistic.radius if isinstance(statistic.limit, Norm) else self._group_sums_l2(statistic)
+
+    def _group_sums_l2(self, statistic: Statistic) -> float:
+        """The same of a sum that each group bounds by itself."""
         return unit_l2(statistic) * math.sqrt(self.unit_groups)
 
     def spread(self, exact: Integers, shift: int) -> Integers:
@@ -268,15 +298,16 @@ class ProfiledHistogram(Histogram):
     """
 
     @abstractmethod
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+    def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
         """The profile of noise as it is drawn."""
 
-    def query_rho(self, epsilon: float, delta: float, presence_share: float) -> float:
-        """Largest rho of a query, rounded down: where counts and sums move together by what (epsilon, delta) allows."""
+    def query_rho(self, epsilon: float, delta: float, shares: Shares) -> float:
+        """Largest rho of a query, rounded down: where all of it moves together by what (epsilon, delta) allows."""
+        presence, beside = shares.presence, shares.beside
         if self.hides:
-            return best_point(self.profile(1.0), epsilon, delta, presence_share).rho / FLOAT_SLACK**3
-        sums = 2.0 * (1.0 - presence_share) / self.unit_groups
-        at_one = self.profile(self.sigma(presence_share), sums).rho
+            return best_point(self.profile(1.0), epsilon, delta, presence, beside).rho / FLOAT_SLACK**3
+        sums = 2.0 * max(0.0, 1.0 - presence - beside) / self.unit_groups
+        at_one = self.profile(self.sigma(presence), Moved(sums, 2.0 * beside)).rho
         return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 / at_one / FLOAT_SLACK**3
 
     def threshold(self, delta: float, sigma: float) -> float | None:
@@ -285,20 +316,20 @@ class ProfiledHistogram(Histogram):
             return None
         return threshold_to_compare(smallest_threshold(self.profile(sigma), delta), self.correlation)
 
-    def query_threshold(self, epsilon: float, delta: float, sigma: float, aggregate_precision: float) -> float | None:
+    def query_threshold(self, epsilon: float, delta: float, sigma: float, moved: Moved) -> float | None:
         """Smallest tau for which the query is (epsilon, delta)-private."""
         if not self.hides:
             return None
-        profile = self.profile(sigma, aggregate_precision)
+        profile = self.profile(sigma, moved)
         return threshold_to_compare(smallest_query_threshold(profile, epsilon, delta), self.correlation)
 
     def threshold_delta(self, sigma: float, tau: float | None) -> float:
         """What the ledger adds beside rho."""
         return 0.0 if tau is None else self.profile(sigma).threshold_delta(effective_tau(tau, self.correlation))
 
-    def query_epsilon(self, delta: float, sigma: float, tau: float | None, aggregate_precision: float) -> float:
+    def query_epsilon(self, delta: float, sigma: float, tau: float | None, moved: Moved) -> float:
         """Smallest epsilon of the query at delta."""
-        profile = self.profile(sigma, aggregate_precision)
+        profile = self.profile(sigma, moved)
         if tau is None:
             return gaussian.epsilon(delta, math.sqrt(2.0 * profile.rho) * FLOAT_SLACK, 1.0)
         return smallest_epsilon(profile, delta, effective_tau(tau, self.correlation))

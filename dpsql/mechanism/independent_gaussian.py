@@ -10,9 +10,11 @@ from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.mechanism.csh import subtracted
 from dpsql.mechanism.histogram import (
     FLOAT_SLACK,
+    NOTHING_MOVED,
     Histogram,
     HistogramMechanism,
     Integers,
+    Moved,
     ProfiledHistogram,
     Shape,
 )
@@ -36,9 +38,11 @@ class IndependentHistogram(OwnNoise):
     post-processing (docs/proofs/gshm.md).
     """
 
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+    def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
         """Profile at this noise."""
-        return SparseProfile(max_groups=self.unit_groups, sigma=sigma, aggregate_precision=aggregate_precision)
+        return SparseProfile(
+            max_groups=self.unit_groups, sigma=sigma, aggregate_precision=moved.per_group, beside=moved.beside
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +70,11 @@ class WeightedHistogram(OwnNoise):
         """The values, which are in steps of the noise already."""
         return exact
 
-    def profile(self, sigma: float, aggregate_precision: float = 0.0) -> Profile:
+    def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
         """Profile at this noise."""
         return WeightedProfile(
             max_groups=self.unit_groups, counted_groups=self.counted_groups, sigma=sigma,
-            aggregate_precision=aggregate_precision, concentrated=self.by_norm,
+            aggregate_precision=moved.per_group, beside=moved.beside, concentrated=self.by_norm,
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsql.model.frame import Ordering, Statistic
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Ordering, Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +140,17 @@ class Estimate:
     name: str
     value: Value
     type: str
+
+    @property
+    def covered(self) -> Statistic | None:
+        """Of a count or a sum, the statistic whose bounds leave something out; None of all others."""
+        if not isinstance(self.value, Sum | RunningSum):
+            return None
+        statistic, centre = self.value.linear.statistic, self.value.linear.centre
+        if statistic:
+            return statistic if statistic.kind in ("rows", "sum") else None
+        # of rows of which every present unit counts one, the number is that of units; the text tells them apart
+        if "DISTINCT" in self.name.upper():
+            return PRESENCE
+        steps = round(centre) << -COUNT_LATTICE_EXPONENT
+        return Statistic("rows", steps, steps, COUNT_LATTICE_EXPONENT, limit=round(centre))

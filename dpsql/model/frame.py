@@ -8,7 +8,7 @@ Everything here is a function of policy, query text and schema; nothing of the d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpsql.model.rows import Key, Rows, RowsSql
@@ -271,7 +271,9 @@ class Statistic:
         kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``,
             ``values`` (distinct values of a group; v is then what the unit adds to those of all others) or
             ``histogram`` (rows in each of ``cells`` cells, not recentred; v is then their number); or what AUTO is
-            asked: ``groups``, ``group_extremes`` and ``row_extremes`` (`plan.features.auto`).
+            asked: ``groups``, ``group_extremes`` and ``row_extremes`` (`plan.features.auto`); or ``presence_coverage``,
+            ``rows_coverage``, ``sum_coverage``: units by what bounding leaves of them in such a statistic, over places
+            that are the same for every table (`bound.coverage`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -282,7 +284,10 @@ class Statistic:
 
     """
 
-    kind: Literal["presence", "units", "rows", "sum", "values", "histogram", "groups", "group_extremes", "row_extremes"]
+    kind: Literal[
+        "presence", "units", "rows", "sum", "values", "histogram", "groups", "group_extremes", "row_extremes",
+        "presence_coverage", "rows_coverage", "sum_coverage",
+    ]  # fmt: skip
     low_steps: int
     high_steps: int
     lattice_exponent: int
@@ -292,6 +297,14 @@ class Statistic:
     group_bounds_steps: tuple[int, int] | None = None
     limit: int | Norm | None = None
     histogram: Cells | None = None
+
+    @property
+    def covered(self) -> Statistic | None:
+        """The bounded statistic that coverage is about; None of all others."""
+        for kind in ("presence", "rows", "sum"):
+            if self.kind == f"{kind}_coverage":
+                return replace(self, kind=kind)
+        return None
 
     @property
     def row_cap(self) -> int | None:

@@ -41,6 +41,7 @@ class QueryOptions:
     buckets: str | None = None
     bounding: str | None = None
     other_group: str | None = None
+    coverage: bool | None = None
 
     @property
     def given(self) -> frozenset[str]:
@@ -93,6 +94,7 @@ class Finish:
     """Post-processing as SQL text over the noisy table (columns key_0…, agg_0…, agg_0_low, agg_0_high…).
 
     ``windows`` are computed of the rows that pass ``having``, as columns window_0…; ``qualify`` filters after them.
+    ``unbounded`` are the estimates of which the noisy table has agg_0_unbounded, …_low and …_high, too.
     """
 
     columns: tuple[OutputColumn, ...]
@@ -102,6 +104,7 @@ class Finish:
     order_by: tuple[str, ...] = ()
     limit: int | None = None
     offset: int | None = None
+    unbounded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment, folded, types_of
+from dpsql.model.estimates import Estimate
 from dpsql.model.private_query import After, Buckets, Finish, FrameQuery, OutputColumn, PrivateQuery
 from dpsql.model.refusals import Refusals
 from dpsql.model.rows import Key
@@ -28,6 +29,8 @@ from dpsql.sql.source.sources import PrivateInside, SelectText
 from dpsql.sql.windows import RESULT_FUNCTIONS, parts_of, range_terms, window_sql
 
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+_ENDS = ("low", "high")
+_UNBOUNDED_ENDS = ("unbounded", "unbounded_low", "unbounded_high")
 
 
 def check_outputs(text: SelectText) -> None:
@@ -77,8 +80,9 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
     for i, aggregate in enumerate(aggregates.values()):
         noisy.append(Column(f"agg_{i}", aggregate.estimate.type, True))
-        noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in ("low", "high")]
-    table = _NoisyTable(text, len(keys), noisy, {sql: f"agg_{i}" for sql, i in numbers.items()} | shown_keys)
+        noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in (*_ENDS, *_UNBOUNDED_ENDS)]
+    estimates = [aggregate.estimate for aggregate in aggregates.values()]
+    table = _NoisyTable(text, len(keys), noisy, {sql: f"agg_{i}" for sql, i in numbers.items()} | shown_keys, estimates)
     shown = [(item.expression, table.sql(item.expression)) for item in select.items]
     having, qualify = (
         [] if node is None else [(node, as_condition(table.sql(node)))] for node in (select.having, select.qualify)
@@ -100,7 +104,10 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     order = [f"{guarded(sql)} {_direction(term)}" for term, sql in terms]
     order += [f"{quote(name)} ASC NULLS LAST" for name in shown_keys.values()]
     conditions = [part[0][1] if part else "" for part in (having, qualify)]
-    return Finish(columns, conditions[0], windows, conditions[1], tuple(order), text.clauses.limit, text.clauses.offset)
+    return Finish(
+        columns, conditions[0], windows, conditions[1], tuple(order), text.clauses.limit, text.clauses.offset,
+        tuple(sorted(table.unbounded)),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,9 @@ class _NoisyTable:
         keys: how many keys it has.
         columns: keys first, then aggregates with their intervals.
         names: of keys and aggregates by their texts, which column is each.
+        estimates: the aggregates.
         windows: by their SQL; grows while expressions are rewritten.
+        unbounded: aggregates whose number without bounds is asked for; likewise.
 
     """
 
@@ -120,7 +129,9 @@ class _NoisyTable:
     keys: int
     columns: Sequence[Column]
     names: Mapping[str, str]
+    estimates: Sequence[Estimate]
     windows: dict[str, exp.Expr] = field(default_factory=dict)
+    unbounded: set[int] = field(default_factory=set)
 
     def sql(self, root: exp.Expr) -> str:
         """An expression over the table."""
@@ -135,8 +146,25 @@ class _NoisyTable:
             target = interval_target(node, self.text.select)
             if target is None:
                 raise AssertionError("check_outputs refused this call before")
-            name = f"{self.names[to_sql(target)]}_{node.name.lower().removeprefix('dp_interval_')}"
+            aggregate, end = self.names[to_sql(target)], node.name.lower().removeprefix("dp_")
+            name = f"{aggregate}_{end.removeprefix('interval_')}"
+            if end in _UNBOUNDED_ENDS:
+                self._add_unbounded(node, int(aggregate.removeprefix("agg_")))
         return exp.column(exp.to_identifier(name, quoted=True)) if name else node
+
+    def _add_unbounded(self, node: exp.Expr, number: int) -> None:
+        """Note that an aggregate's number without bounds is asked for; refuse what has none."""
+        if self.estimates[number].covered is None:
+            self.text.refusals.refuse(
+                "interval_argument", node, f"{written(node)} takes the alias of a count or a sum.",
+                "Write count(*) AS n, dp_unbounded(n); of averages, write sum and count and divide these.",
+            )  # fmt: skip
+        if self.text.options.coverage is False:
+            self.text.refusals.refuse(
+                "option", node, f"{written(node)} needs to know what bounds leave, and coverage = FALSE leaves it out.",
+                "Leave coverage = FALSE out.",
+            )  # fmt: skip
+        self.unbounded.add(number)
 
     def _window_column(self, node: exp.Window) -> exp.Expr:
         # its function is not looked up, which may read as an aggregate does
@@ -176,6 +204,7 @@ def finish_sql(query: PrivateQuery) -> str:
     typed = [f"CAST({_key(query.first, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(keys)]
     for i, estimate in enumerate(query.first.estimates):
         typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
+        typed += [f"agg_{i}_{end}" for end in _UNBOUNDED_ENDS if i in finish.unbounded]
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
     shown = [f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns]
     numbered = [column.estimate for column in finish.columns if column.estimate is not None]

@@ -33,6 +33,7 @@ from dpsql.operations.dialect import TOO_DEEP, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
+from dpsql.plan.features.coverage import is_measured, with_coverage
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_after, read_finish, split
 from dpsql.plan.frames import (
@@ -215,13 +216,36 @@ def _private_query(
         groups=keys.groups,
         auto=tuple(auto),
     )
+    planned = _by_groups(source, keys, query, by_set, shown_keys)
+    if not (options.coverage or query.finish.unbounded):
+        return planned
+    if isinstance(planned, KeysAlone) or not all(is_measured(part.frame) for part in planned.parts):
+        text.refusals.refuse(
+            "option", text.hint or text.clauses.select[0],
+            "what bounds leave is not measured of keys alone, of the largest groups alone, of grouping sets that add "
+            "up, and at a ceiling.",
+            "Leave coverage and dp_unbounded out.",
+        )  # fmt: skip
+    # what a query for keys shows is no number that a bound makes smaller
+    return planned.mapped(lambda part: with_coverage(part) if part.estimates else part)
+
+
+def _by_groups(
+    source: GroupedSource,
+    keys: SelectKeys,
+    query: FrameQuery,
+    by_set: Sequence[tuple[Frame, ...]],
+    shown_keys: tuple[Key, ...],
+) -> PrivateQuery:
+    """The query with which groups its answer has."""
+    text, options = source.text, source.text.options
     if options.other_group is not None:
         return WithOtherGroup((query,), options.other_group, _outside(query, text))
     if text.has_sets:
         return sets_of(query, by_set, text.select, shown_keys, options)
     if options.mechanism == "KEYS_FIRST":
         return KeysFirst((query, _selection(query, selection_frames(source, keys))))
-    in_rounds = not aggregates and query.frame.bounding.counted_groups
+    in_rounds = not query.estimates and query.frame.bounding.counted_groups
     return KeysAlone((query,)) if in_rounds else OneSet((query,))
 
 

@@ -21,7 +21,7 @@ from dpsql import errors
 from dpsql.answer.layout import Layout
 from dpsql.answer.result import SetReceipt
 from dpsql.errors import DpsqlError, Refusal, RemoteError, Span, rebuilt
-from dpsql.session import ColumnReceipt, Receipt, Result
+from dpsql.session import ColumnReceipt, CoverageReceipt, Receipt, Result
 
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
@@ -104,11 +104,17 @@ def receipt_of(data: Mapping[str, Any]) -> Receipt:
     """
     known = _fields(Receipt, data)
     return Receipt(
-        **{name: scalar_of(known[name]) for name in known.keys() - {"columns", "notes", "sets"}},
+        **{name: scalar_of(known[name]) for name in known.keys() - {"columns", "notes", "sets", "coverage"}},
         columns=tuple(map(_column_of, data["columns"])),
         notes=tuple(data["notes"]),
         sets=tuple(SetReceipt(tuple(one["keys"]), receipt_of(one["receipt"])) for one in data["sets"]),
+        # a server of before says nothing of it
+        coverage=tuple(CoverageReceipt(**_scalars(CoverageReceipt, one)) for one in data.get("coverage", ())),
     )
+
+
+def _scalars(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: scalar_of(one) for name, one in _fields(kind, data).items()}
 
 
 def _column_of(data: Mapping[str, Any]) -> ColumnReceipt:

@@ -3,7 +3,7 @@
 What is named here is what front ends may use: sessions and results, and words for the SQL that they write.
 """
 
-from dpsql.answer.result import ColumnReceipt, Receipt, Result
+from dpsql.answer.result import ColumnReceipt, CoverageReceipt, Receipt, Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
@@ -43,6 +43,7 @@ __all__ = [
     "TABLE_RULES",
     "Analyst",
     "ColumnReceipt",
+    "CoverageReceipt",
     "FrameSession",
     "FrameTerms",
     "LazyState",

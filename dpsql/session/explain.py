@@ -279,6 +279,13 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
     level, statistic = serving.level, serving.level.statistic
     steps = {type(step) for step in serving.steps}
     source = "to be drawn" if Draw in steps else "from what is stored" if Lowering in steps else "stored"
+    if covered := statistic.covered:
+        name = "groups" if covered == PRESENCE else f"{covered.kind} of {covered.value_sql or '*'}"
+        return (
+            "coverage", name,
+            "noisy numbers of units by how much they have, and how much of it bounds leave; "
+            f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g} ({source})",
+        )  # fmt: skip
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:

@@ -20,7 +20,8 @@ _NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_N
 AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
 """Names of the aggregates that have a private form, each in one spelling (`plan.aggregates.registry`)."""
 _ANONYMOUS = frozenset((*AGGREGATE_NAMES, *PRIVATE_AGGREGATES))
-INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high")
+UNBOUNDED_FUNCTIONS = ("dp_unbounded", "dp_unbounded_low", "dp_unbounded_high")
+INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTIONS)
 
 OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
@@ -43,7 +44,7 @@ def is_over_result(node: exp.Expr) -> TypeGuard[exp.Window]:
 
 
 def is_interval_call(node: exp.Expr) -> bool:
-    """Whether a node asks for an end of an aggregate's interval."""
+    """Whether a node asks for an end of an aggregate's interval, or for its number without bounds."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in INTERVAL_FUNCTIONS
 
 
@@ -279,6 +280,7 @@ _VALUES: dict[str, _Values] = {
     "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
     "own_threshold": _FLAG,
     "refresh": _FLAG,
+    "coverage": _FLAG,
     "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
     "buckets": (_is_text, "the name of a column with a public list of keys"),
     "other_group": (_is_text, "what the row of all other groups is called, in quotes"),

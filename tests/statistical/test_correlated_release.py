@@ -20,7 +20,7 @@ import dpsql
 from dpsql.answer import points as shown_module
 from dpsql.answer.points import shown_keys
 from dpsql.mechanism.correlated_gaussian import listed_histogram
-from dpsql.mechanism.histogram import Histogram, count_sigma
+from dpsql.mechanism.histogram import NOTHING_MOVED, Histogram, Moved, count_sigma
 from dpsql.noise.correlated_gaussian import GRID_BITS, TAU_LOSS, CorrelatedGaussian, CorrelatedNoise
 from dpsql.noise.entropy import Entropy, NoiseSource
 from tests.deterministic_entropy import SeededEntropy
@@ -235,9 +235,9 @@ def test_a_lone_unit_is_shown_after_top_k_as_rarely_as_was_charged(
 def test_sums_after_top_k_move_on_the_units_keys_and_counts_on_all(session: dpsql.Session) -> None:
     """The joint epsilon of counts and sums covers the case that counts fall where the unit's sums stay."""
     histogram = subtracted(9, None, 0.3, 0.3)
-    sigma, precision = histogram.sigma(0.1), 0.02
-    joint = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), precision)
-    counts_alone = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), 0.0)
-    added = subtracted(9, 1, 0.3, 0.3).query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), precision)
+    sigma, sums = histogram.sigma(0.1), Moved(0.02)
+    joint = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), sums)
+    counts_alone = histogram.query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), NOTHING_MOVED)
+    added = subtracted(9, 1, 0.3, 0.3).query_epsilon(1e-6, sigma, histogram.threshold(1e-7, sigma), sums)
     assert counts_alone < joint
     assert added < joint

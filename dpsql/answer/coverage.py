@@ -1,0 +1,122 @@
+"""Coverage read from its noisy histogram: the share that bounding leaves, and how many units are too large to tell.
+
+All of it is post-processing of stored points. docs/proofs/coverage.md derives the estimate and its interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.answer.estimates import Z_95
+from dpsql.bound.coverage import BUCKETS, CORNERS
+
+Floats = npt.NDArray[np.float64]
+
+MUCH = 0.95
+"""A share that bounding may leave without a word beside the numbers."""
+_SURE = 4.0
+"""A bucket surely holds units where its noisy number exceeds so many standard deviations: of 16 empty ones any does
+with probability 5e-4."""
+_LEAST_TOLD = 0.2
+"""A share is told where it is known to this much, up and down: else there are too few units."""
+_Z_ONE_SIDED = 1.6448536269514722
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What bounding leaves of units up to a size.
+
+    Attributes:
+        share: of what these units have, from 0 to 1; None where too few units tell.
+        low, high: its 95 % interval.
+        size: the largest size that is told apart, in groups, rows or the units of the aggregate.
+        beyond: most units above that size, with probability 95 %.
+        enough: size to which each unit would have to be cut for 95 % to be left; 0 where it is not known.
+
+    """
+
+    share: float | None
+    low: float
+    high: float
+    size: float
+    beyond: float
+    enough: float = 0.0
+
+
+def kept_of(noisy: Floats, sigma: float, end: float) -> Kept:
+    """Read a histogram of coverage.
+
+    Args:
+        noisy: units in each place; shape (PLACES,).
+        sigma: standard deviation of each.
+        end: size at which the first bucket ends.
+
+    """
+    corners = noisy[:-1].reshape(BUCKETS, CORNERS)
+    sure = np.flatnonzero(corners.sum(axis=1) > _SURE * math.sqrt(CORNERS) * sigma)
+    last = int(sure[-1]) if sure.size else -1
+    outside = noisy[CORNERS * (last + 1) :]
+    beyond = max(0.0, float(outside.sum()) + _Z_ONE_SIDED * sigma * math.sqrt(len(outside)))
+    size = end * 2.0**last if sure.size else 0.0
+    unknown = Kept(None, 0.0, 1.0, size, beyond)
+    if not sure.size:
+        return unknown
+    told, ends = corners[: last + 1], np.ldexp(1.0, np.arange(last + 1))
+    whole, left = float(ends @ (told[:, 1] + told[:, 2])), float(ends @ told[:, 2])
+    if whole <= 0.0:
+        return unknown
+    share = min(1.0, max(0.0, left / whole))
+    width = Z_95 * math.sqrt(_variance(told, ends, share, sigma)) / whole
+    if width > _LEAST_TOLD:
+        return unknown
+    least, most = max(0.0, share - width), min(1.0, share + width)
+    return Kept(share, least, most, size, beyond, _enough(told, ends * end))
+
+
+def _variance(told: Floats, ends: Floats, share: float, sigma: float) -> float:
+    """Variance of what is left less the share of all: of the noise, and of where units stand.
+
+    Which groups of a unit are left varies by no more than where it stands does, so that counts twice.
+    """
+    of_noise = sigma**2 * ((1.0 - share) ** 2 + share**2) * float(ends @ ends)
+    units = np.maximum(told, 0.0)
+    number = units.sum(axis=1)
+    scores = np.array([0.0, -share, 1.0 - share])
+    means = np.divide(units @ scores, number, out=np.zeros_like(number), where=number > 0.0)
+    spread = np.maximum(units @ scores**2 - number * means**2, 0.0)
+    return of_noise + 2.0 * float(ends**2 @ spread)
+
+
+def _enough(told: Floats, ends: Floats) -> float:
+    """The least end of a bucket to which all units can be cut with 95 % left, each taken at the mean of its bucket."""
+    units = np.maximum(told, 0.0)
+    number = units.sum(axis=1)
+    means = ends * np.divide(units[:, 1:].sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
+    whole = float(number @ means)
+    return next((float(most) for most in ends if number @ np.minimum(means, most) >= MUCH * whole), 0.0)
+
+
+def unbounded_of(value: Floats, low: Floats, high: Floats, kept: Kept | None) -> tuple[Floats, Floats, Floats]:
+    """The ratio estimate of numbers without their bounds, and the ends of its interval.
+
+    A number over the share that is kept: right where bounding leaves the same share of every group. The interval is of
+    the noise in both, and of nothing else; it holds where each of both intervals does.
+
+    Args:
+        value: the bounded number of each group.
+        low: lower end of its interval.
+        high: upper end.
+        kept: the share; None where no bound can leave anything out. NaN comes where the share is not known.
+
+    """
+    if kept is None:
+        return value, low, high
+    share = math.nan if kept.share is None or kept.low <= 0.0 else kept.share
+    least, most = (kept.low, kept.high) if share > 0.0 else (math.nan, math.nan)
+    # the end that is further from 0 is that of the smaller share
+    ends = np.stack([low / least, low / most, high / least, high / most])
+    return value / share, ends.min(axis=0), ends.max(axis=0)

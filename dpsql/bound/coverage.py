@@ -1,0 +1,171 @@
+"""Coverage as one DuckDB query: units by the size of what they have, and by how much of it bounding leaves.
+
+    source, rows   as in `aggregation`; of sums also every row's value before it is clamped
+    per_group      one row per (unit, group): per statistic the value that is bounded, and the size of what is there
+    per_unit       one row per unit: per statistic its size, and how much of it is left
+    placed         the same as places: a bucket of sizes, and in it one of three corners
+    result         one row per statistic and place: the number of units there
+
+The groups of a unit with too many are taken at their mean, not as they are chosen, so that no window is needed: what is
+left is what bounding leaves on average over the secret that chooses.
+
+*Guarantee*: a unit stands in at most one place of each statistic, and which one depends on its own rows and the salt
+alone. *Source*: docs/proofs/coverage.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
+from dpsql.bound.formulations import columns_of_rows
+from dpsql.bound.norms import row_number
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
+
+BUCKETS = 16
+"""Sizes are told apart by powers of two, of which there are so many; larger ones have one place together."""
+CORNERS = 3
+"""Places of a bucket: size 0, all of its end and none left, all of its end and all left. A unit stands in each with the
+probability with which its size, and what is left of it, are the mean (docs/proofs/coverage.md, Lemma 1)."""
+PLACES = CORNERS * BUCKETS + 1
+"""Places of a histogram; the same for every table."""
+_BELOW = 5
+"""A sum's sizes are told apart from this many doublings below what one unit adds to a group at most."""
+_BELOW_NORM = 8
+
+
+def first_end(covered: Statistic) -> float:
+    """Size at which the first bucket ends: one group, one row, or a part of what one unit adds to a sum at most.
+
+    Sums are in the units of the aggregate.
+    """
+    if covered.kind != "sum":
+        return 1.0
+    if isinstance(covered.limit, Norm):
+        most, below = covered.radius, _BELOW_NORM
+    else:
+        most, below = max(abs(bound) for bound in covered.interval), _BELOW
+    exponent = 0
+    while 2.0**exponent < most:
+        exponent += 1
+    while 2.0**exponent >= 2.0 * most:
+        exponent -= 1
+    return float(2.0 ** (exponent - below))
+
+
+def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> str:
+    """SQL for the exact histograms of a frame.
+
+    Args:
+        frame: what is grouped, and how units are bounded.
+        statistics: those of coverage that are read.
+        salt: 128 secret bits of the frame; they cut rows of joins, and say in which place of several a unit stands.
+
+    Returns:
+        A SELECT with columns measure (number of the statistic), place and units (BIGINT), in no order.
+
+    """
+    covered = [(i, one.covered) for i, one in enumerate(statistics, start=1) if one.covered]
+    measured = [(i, one) for i, one in covered if one.kind != "presence"]
+    # of sums the rows as they are, too, under numbers of their own
+    as_they_are = [(_whole(i), replace(one, row_bounds_steps=None)) for i, one in measured if one.kind == "sum"]
+    read = [*measured, *as_they_are]
+    keys = frame.key_columns
+    listed = "".join(f", {key}" for key in keys)
+    values = "".join(columns_of_rows(i, one) + _size_of_group(i, one) for i, one in measured)
+    ctes = [
+        f"source AS ({source_sql(frame, read, salt)})",
+        f"rows AS ({rows_sql(frame, read)})",
+        f"per_group AS (SELECT unit{listed}, count(*) AS all_rows{values} FROM {listed_sql('rows', frame)} "
+        f"WHERE unit IS NOT NULL GROUP BY unit{listed})",
+        f"per_unit AS MATERIALIZED ({_per_unit(frame, covered)})",
+    ]
+    placed = [
+        f"SELECT {i} AS measure, place, count(*) AS units FROM ({_placed(i, one, salt)}) GROUP BY place"
+        for i, one in covered
+    ]
+    named = ",\n".join(ctes)
+    return f"WITH {named}\n{' UNION ALL '.join(placed)}"
+
+
+def _whole(i: int) -> str:
+    return f"{i}_whole"
+
+
+def _size_of_group(i: int, covered: Statistic) -> str:
+    """What a unit has in a group, as a size, and as the value that it would add were it not bounded; lattice steps."""
+    condition = f" FILTER (WHERE f_{i})" if covered.filter_sql else ""
+    if covered.kind == "rows":
+        count = f"{2**-COUNT_LATTICE_EXPONENT} * count({f'x_{i}' if covered.value_sql else '*'}){condition}"
+        return f", CAST({count} AS HUGEINT) AS size_{i}, CAST({count} AS HUGEINT) AS whole_{i}"
+    x = f"x_{_whole(i)}"
+    return f", coalesce(sum(abs({x})){condition}, 0) AS size_{i}, coalesce(sum({x}){condition}, 0) AS whole_{i}"
+
+
+def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
+    """The sums over a unit's groups, and what is left of them."""
+    bounding = frame.bounding
+    sums = "count(*) AS n, sum(all_rows) AS all_rows"
+    for i, one in covered:
+        if one.kind == "presence":
+            continue
+        sums += f", CAST(sum(size_{i}) AS DOUBLE) AS size_{i}, CAST(sum(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
+        if isinstance(one.limit, Norm):
+            # the square of a value of up to 2**50 steps, over 2**21 groups, fits a HUGEINT
+            v = f"CAST({row_number(i) if one.limit.row_steps else f'v_{i}'} AS HUGEINT)"
+            centre = one.limit.centre_steps
+            sums += (
+                f", CAST(sum({v} * {v}) AS DOUBLE) AS square_{i}, CAST(sum({v}) AS DOUBLE) AS total_{i}"
+                f", CAST(sum(abs(v_{i} - {centre})) AS DOUBLE) AS far_{i}"
+            )
+    counted = bounding.counted_groups or bounding.max_groups
+    if not frame.keys or counted is None:
+        shares = "1.0::DOUBLE AS kept, 1.0::DOUBLE AS weight"
+    else:
+        weight = f"least(1.0::DOUBLE, sqrt({frame.unit_groups}::DOUBLE / least(n, {counted})))"
+        shares = (
+            f"least(1.0::DOUBLE, {counted}::DOUBLE / n) AS kept, "
+            f"{weight if bounding.counted_groups else '1.0::DOUBLE'} AS weight"
+        )
+    read = f"least(1.0::DOUBLE, {bounding.max_rows}::DOUBLE / all_rows)" if bounding.max_rows else "1.0::DOUBLE"
+    return f"SELECT *, {shares}, {read} AS read FROM (SELECT unit, {sums} FROM per_group GROUP BY unit)"
+
+
+def _left(i: int, covered: Statistic) -> tuple[str, str]:
+    """A unit's size and what is left of it, in groups, rows or the units of the aggregate."""
+    if covered.kind == "presence":
+        return "CAST(n AS DOUBLE)", "n * kept * weight * read"
+    left = f"size_{i} - lost_{i}"
+    if isinstance(covered.limit, Norm):
+        norm = covered.limit
+        most, c = norm.row_steps, 0
+        if most is None:
+            most, c = norm.l2_steps, norm.centre_steps
+        # row numbers are whole, their bound is in halves
+        most_here = most * 2.0**COUNT_LATTICE_EXPONENT if norm.row_steps else float(most)
+        square = f"read * read * square_{i} - 2.0 * {c}::DOUBLE * weight * read * total_{i}"
+        square = f"greatest(kept * ({square} + {c}::DOUBLE * {c} * weight * weight * n), 0.0)"
+        scale = f"least(1.0::DOUBLE, {most_here!r}::DOUBLE / greatest(sqrt({square}), 1e-300))"
+        left += f" - (1.0 - {scale}) * far_{i}"
+    step = f"{covered.lattice!r}::DOUBLE"
+    return f"size_{i} * {step}", f"greatest({left}, 0.0) * {step} * kept * weight * read"
+
+
+def _placed(i: int, covered: Statistic, salt: bytes) -> str:
+    """Units with the place of each; those that have nothing have none.
+
+    *Randomness*: a hash of the unit and the salt, which no other unit has a part in.
+    """
+    size, left = _left(i, covered)
+    end = f"{first_end(covered)!r}::DOUBLE"
+    # a number from 0 to 1 that is drawn once for each unit
+    drawn = f"hash(hash(unit, 'coverage {i} {salt.hex()}')) / 18446744073709551616.0::DOUBLE"
+    bucket = f"CASE WHEN size <= {end} THEN 0 ELSE CAST(least(ceil(log2(size / {end})), {BUCKETS}) AS INTEGER) END"
+    return (
+        f"SELECT CASE WHEN bucket >= {BUCKETS} THEN {PLACES - 1} ELSE {CORNERS} * bucket + "
+        f"CASE WHEN drawn * {end} * pow(2, bucket) < remaining THEN 2 "
+        f"WHEN drawn * {end} * pow(2, bucket) < size THEN 1 ELSE 0 END END AS place FROM ("
+        f"SELECT *, {bucket} AS bucket FROM ("
+        f"SELECT {size} AS size, {left} AS remaining, {drawn} AS drawn FROM per_unit) WHERE size > 0)"
+    )
