@@ -188,13 +188,9 @@ def _log_split_deltas(
     # Bounds the relative error of 1 - Phi(x)^n that comes from rounding x itself.
     error = 2.0**-46 * (1.0 + x * x)
     most, least = hazard * (1.0 + error), hazard * (1.0 - error)
-    return _log_deltas(epsilon, most, least, _shifts(common, precision, beside))
-
-
-def _shifts(common: Floats, precision: float, beside: float) -> Floats:
-    """Lengths of the Gaussian shift where so many keys are common."""
     # where nothing is beside this is, to the last bit, what it is of keys alone
-    return np.asarray(np.sqrt(common * precision + beside) * (1.0 + 2.0**-51 * (beside > 0.0)))
+    mu = np.sqrt(common * precision + beside) * (1.0 + 2.0**-51 * (beside > 0.0))
+    return _log_deltas(epsilon, most, least, mu)
 
 
 def _log_deltas(epsilon: float, most: Floats, least: Floats, mu: Floats) -> tuple[Floats, Floats]:
@@ -218,7 +214,7 @@ def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: floa
     first, last = edges[:-1], edges[1:]
     with np.errstate(divide="ignore"):
         log_shown = np.log(-np.expm1((max_groups - first) * float(log_ndtr(x))))
-    log_gauss = log_delta(epsilon, _shifts(last.astype(float), precision, beside))
+    log_gauss = log_delta(epsilon, np.sqrt(last * precision + beside))
     at_least = max(float(log_shown[0]), float(log_gauss[-1]))
     kept = np.logaddexp(log_shown, log_gauss) >= at_least - 1e-9
     # The last split is a pure case and no block's first, so it is always looked at.

@@ -6,7 +6,7 @@ All of it is post-processing of stored points. docs/proofs/coverage.md derives t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +47,18 @@ class Kept:
     enough: float = 0.0
 
 
-def kept_of(noisy: Floats, sigma: float, end: float) -> Kept:
+UNKNOWN = Kept(None, 0.0, 1.0, 0.0, math.inf)
+"""Where nothing tells."""
+
+
+def kept_of(noisy: Floats, sigma: float, end: float, most: float = math.inf) -> Kept:
     """Read a histogram of coverage.
 
     Args:
         noisy: units in each place; shape (PLACES,).
         sigma: standard deviation of each.
         end: size at which the first bucket ends.
+        most: what may be left of any unit.
 
     """
     corners = noisy[:-1].reshape(BUCKETS, CORNERS)
@@ -61,41 +66,38 @@ def kept_of(noisy: Floats, sigma: float, end: float) -> Kept:
     last = int(sure[-1]) if sure.size else -1
     outside = noisy[CORNERS * (last + 1) :]
     beyond = max(0.0, float(outside.sum()) + _Z_ONE_SIDED * sigma * math.sqrt(len(outside)))
-    size = end * 2.0**last if sure.size else 0.0
-    unknown = Kept(None, 0.0, 1.0, size, beyond)
-    if not sure.size:
-        return unknown
-    told, ends = corners[: last + 1], np.ldexp(1.0, np.arange(last + 1))
-    whole, left = float(ends @ (told[:, 1] + told[:, 2])), float(ends @ told[:, 2])
+    told, ends = corners[: last + 1], end * np.ldexp(1.0, np.arange(last + 1))
+    unknown = Kept(None, 0.0, 1.0, float(ends[-1]) if sure.size else 0.0, beyond)
+    # of each place, the size of who stands there, and what is left of it
+    sizes, left = np.outer(ends, [0.0, 1.0, 0.0, 1.0]), np.outer(np.minimum(ends, most), [0.0, 0.0, 1.0, 1.0])
+    whole = float((sizes * told).sum())
     if whole <= 0.0:
         return unknown
-    share = min(1.0, max(0.0, left / whole))
-    width = Z_95 * math.sqrt(_variance(told, ends, share, sigma)) / whole
+    share = min(1.0, max(0.0, float((left * told).sum()) / whole))
+    width = Z_95 * math.sqrt(_variance(told, left - share * sizes, sigma)) / whole
     if width > _LEAST_TOLD:
         return unknown
-    least, most = max(0.0, share - width), min(1.0, share + width)
-    return Kept(share, least, most, size, beyond, _enough(told, ends * end))
+    low, high = max(0.0, share - width), min(1.0, share + width)
+    return replace(unknown, share=share, low=low, high=high, enough=_enough(told, ends))
 
 
-def _variance(told: Floats, ends: Floats, share: float, sigma: float) -> float:
-    """Variance of what is left less the share of all: of the noise, and of where units stand.
+def _variance(told: Floats, scores: Floats, sigma: float) -> float:
+    """Variance of a sum of scores: of the noise, and of where units stand.
 
     Which groups of a unit are left varies by no more than where it stands does, so that counts twice.
     """
-    of_noise = sigma**2 * ((1.0 - share) ** 2 + share**2) * float(ends @ ends)
     units = np.maximum(told, 0.0)
     number = units.sum(axis=1)
-    scores = np.array([0.0, -share, 1.0 - share])
-    means = np.divide(units @ scores, number, out=np.zeros_like(number), where=number > 0.0)
-    spread = np.maximum(units @ scores**2 - number * means**2, 0.0)
-    return of_noise + 2.0 * float(ends**2 @ spread)
+    means = np.divide((units * scores).sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
+    spread = np.maximum((units * scores**2).sum(axis=1) - number * means**2, 0.0)
+    return float(sigma**2 * (scores**2).sum() + 2.0 * spread.sum())
 
 
 def _enough(told: Floats, ends: Floats) -> float:
     """The least end of a bucket to which all units can be cut with 95 % left, each taken at the mean of its bucket."""
     units = np.maximum(told, 0.0)
     number = units.sum(axis=1)
-    means = ends * np.divide(units[:, 1:].sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
+    means = ends * np.divide(units[:, [1, 3]].sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
     whole = float(number @ means)
     return next((float(most) for most in ends if number @ np.minimum(means, most) >= MUCH * whole), 0.0)
 

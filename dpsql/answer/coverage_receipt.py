@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dpsql.answer.coverage import MUCH, Kept
+from dpsql.answer.coverage import MUCH, UNKNOWN, Kept
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
 from dpsql.answer.result import CoverageReceipt, Receipt
@@ -16,17 +16,18 @@ from dpsql.state import SideTable
 
 def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable) -> Receipt:
     """The receipt with what bounding leaves, once that is stored; as it is where it was not asked for."""
-    query = offer.query
-    return replace(
-        receipt,
-        coverage=tuple(
-            CoverageReceipt(
-                covered_name(covered, query), query.frame.rows.unit, kept.share, kept.low, kept.high, kept.size,
-                math.ceil(kept.beyond), _advice(covered, kept, query),
-            )
-            for covered, kept in kept_shares(offer, side_table).items()
-        ),
-    )  # fmt: skip
+    query, shares = offer.query, kept_shares(offer, side_table)
+    found = [
+        CoverageReceipt(
+            covered_name(covered, query), query.frame.rows.unit, kept.share, kept.low, kept.high, kept.size,
+            math.ceil(kept.beyond), _advice(covered, kept, query),
+        )
+        for covered, kept in shares.items()
+        if kept is not UNKNOWN
+    ]  # fmt: skip
+    gone = ("what bounds leave is not known: it was not asked for in time, and the rows are gone",)
+    notes = (*receipt.notes, *(gone if len(found) < len(shares) else ()))
+    return replace(receipt, coverage=tuple(found), notes=notes)
 
 
 def covered_name(covered: Statistic, query: FrameQuery) -> str:

@@ -30,7 +30,7 @@ from dpsql.bound.coverage import PLACES, coverage_sql
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
-from dpsql.model.frame import KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
+from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.noise.entropy import NoiseSource
 from dpsql.operations.row_sql import STAND_IN_SALT, computed_condition, shielded, with_salt, without_statistics
@@ -119,8 +119,7 @@ class Reading:
     @property
     def needs_data(self) -> bool:
         """Whether raw rows are read at all."""
-        is_read = not self.frozen or any(statistic != PRESENCE for statistic in self.due)
-        return is_read or bool(self.coverage)
+        return not self.frozen or bool(self.coverage) or any(statistic != PRESENCE for statistic in self.due)
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
@@ -154,8 +153,8 @@ def prepare_reading(
 
     """
     side_table, name = runtime.state.side_table, frame_hash(frame)
-    coverage = tuple(statistic for statistic in due if statistic.covered)
-    due = tuple(statistic for statistic in due if not statistic.covered)
+    coverage = tuple(statistic for statistic in due if statistic.kind in COVERAGE_KINDS)
+    due = tuple(statistic for statistic in due if statistic.kind not in COVERAGE_KINDS)
     public, held = public_key_table(frame, runtime), side_table.frame_keys(name)
     listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
     if frame.rows.outside:
@@ -201,27 +200,6 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
         EngineError: the engine failed or ran out of time.
 
     """
-    exact = _read_due(reading, salt, runtime, timeout_seconds) if reading.due else NOTHING_READ
-    if not reading.coverage:
-        return exact
-    covered = _read_coverage(reading, salt, runtime, timeout_seconds)
-    return replace(exact, values={**exact.values, **covered})
-
-
-def _read_coverage(
-    reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None
-) -> dict[Statistic, npt.NDArray[np.int64]]:
-    """Number of units in each place."""
-    sql = coverage_sql(reading.frame, reading.coverage, salt)
-    exact = runtime.engine.aggregate(sql, listed_keys=reading.public, timeout_seconds=timeout_seconds).reveal()
-    measures, places, units = (exact.column(name).to_numpy() for name in ("measure", "place", "units"))
-    counts = np.zeros((len(reading.coverage), PLACES), dtype=np.int64)
-    counts[measures - 1, places] = units
-    return dict(zip(reading.coverage, counts, strict=True))
-
-
-def _read_due(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> Exact:
-    """What is read of each key."""
     frame = reading.frame
     if reading.frozen:
         return _on_held_keys(reading, reading.frozen, salt, runtime, timeout_seconds)
@@ -248,6 +226,18 @@ def _read_due(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: 
     return replace(exact, floor=floor, snapshot=snapshot)
 
 
+def read_coverage(
+    reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None
+) -> dict[Statistic, npt.NDArray[np.int64]]:
+    """Number of units in each place."""
+    sql = coverage_sql(reading.frame, reading.coverage, salt)
+    exact = runtime.engine.aggregate(sql, listed_keys=reading.public, timeout_seconds=timeout_seconds).reveal()
+    measures, places, units = (exact.column(name).to_numpy() for name in ("measure", "place", "units"))
+    counts = np.zeros((len(reading.coverage), PLACES), dtype=np.int64)
+    counts[measures - 1, places] = units
+    return dict(zip(reading.coverage, counts, strict=True))
+
+
 def _sketch(
     reading: Reading, sparsity: Sparsity, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> tuple[pa.Table, int]:
@@ -264,7 +254,7 @@ def _on_held_keys(
     reading: Reading, frozen: Exact, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> Exact:
     """The frozen counts where they are due, and sums on the frozen keys, or on these and on all others of the rows."""
-    if not reading.needs_data:
+    if reading.due == (PRESENCE,):
         return frozen
     exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
     if exact.new_keys is None:

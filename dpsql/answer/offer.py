@@ -18,6 +18,7 @@ from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
     Calibration,
+    Level,
     calibrate,
     guarantee,
     independent_guarantee,
@@ -27,7 +28,7 @@ from dpsql.mechanism.csh import selection_note
 from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import BoundedValue
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Frame, Norm, Statistic
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, COVERAGE_KINDS, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
 from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
@@ -61,14 +62,9 @@ class Offer:
         return self.servings[0]
 
     @property
-    def numbers(self) -> tuple[Serving, ...]:
-        """How each statistic is served that has a number for each key."""
-        return tuple(serving for serving in self.servings if not serving.level.statistic.covered)
-
-    @property
     def coverage(self) -> tuple[Serving, ...]:
         """How it is served what bounding leaves of units."""
-        return tuple(serving for serving in self.servings if serving.level.statistic.covered)
+        return tuple(serving for serving in self.servings if serving.level.statistic.kind in COVERAGE_KINDS)
 
     @property
     def rho_nano(self) -> int:
@@ -95,6 +91,8 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
 
     """
     calibrations = [calibrate(part, held_histogram(part, state)) for part in parts]
+    if not all(part.frame.rows_sql.relation for part in parts):
+        calibrations = [_measurable(*each, state) for each in zip(parts, calibrations, strict=True)]
     asked_nano = sum(calibration.rho_nano for calibration in calibrations)
     offers = []
     for part, calibration in zip(parts, calibrations, strict=True):
@@ -103,6 +101,21 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         items = _charge_items(servings)
         offers.append(Offer(part, calibration.histogram, servings, *guaranteed, calibration.rho_nano, items))
     return tuple(offers)
+
+
+def _measurable(query: FrameQuery, calibration: Calibration, state: State) -> Calibration:
+    """The calibration without coverage that is not stored, where the rows are gone that would tell it."""
+    if query.frame.rows_sql.relation:
+        return calibration
+
+    def is_stored(level: Level) -> bool:
+        stored = state.side_table.levels(statistic_hash(level.statistic, query.frame))
+        return bool(stored) and stored[0].rho_nano >= level.rho_nano
+
+    levels = tuple(
+        level for level in calibration.levels if level.statistic.kind not in COVERAGE_KINDS or is_stored(level)
+    )
+    return replace(calibration, levels=levels)
 
 
 def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:

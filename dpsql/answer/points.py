@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.answer.coverage import Kept, kept_of, unbounded_of
+from dpsql.answer.coverage import UNKNOWN, Kept, kept_of, unbounded_of
 from dpsql.answer.estimates import COLUMNS, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
 from dpsql.answer.offer import Offer
-from dpsql.bound.coverage import first_end
+from dpsql.bound.coverage import first_end, most_left
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
 from dpsql.errors import StateError
 from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
 from dpsql.model.estimates import UNITS
-from dpsql.model.frame import NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
+from dpsql.model.frame import COVERAGE_KINDS, NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import Buckets
 from dpsql.noise.entropy import NoiseSource
@@ -93,7 +93,7 @@ def _drawn(cascade: _Cascade, draw: Draw) -> Point:
     level, exact = draw.fresh, cascade.exact.values[statistic]
     if statistic == PRESENCE:
         noisy = histogram.draw(exact, cascade.exact.floor, level.sigma, source)
-    elif statistic.covered:
+    elif statistic.kind in COVERAGE_KINDS:
         noisy = NoisyHistogram(noisy_places(exact, level.sigma, source), 0)
     else:
         noisy = NoisyHistogram(noisy_values(exact, statistic, level.sigma, histogram, source), 0)
@@ -123,7 +123,9 @@ def _point(
         statistic_hash=cascade.serving.pin.statistic_hash,
         rho_nano=step.level.rho_nano,
         # coverage has places of its own, whatever keys the frame has
-        frame_hash=cascade.serving.pin.statistic_hash if statistic.covered else frame_hash(cascade.offer.query.frame),
+        frame_hash=cascade.serving.pin.statistic_hash
+        if statistic.kind in COVERAGE_KINDS
+        else frame_hash(cascade.offer.query.frame),
         values=noisy.values,
         lattice_exponent=statistic.noise_exponent,
         sigma=step.level.sigma,
@@ -159,12 +161,14 @@ def noisy_values(
 
 
 def kept_shares(offer: Offer, side_table: SideTable) -> dict[Statistic, Kept]:
-    """What bounding leaves of each statistic, as it is served; nothing where no coverage was asked for."""
-    found = {}
+    """What bounding leaves of each statistic that was asked for, as it is served; not known where it is not."""
+    found = {one.covered: UNKNOWN for one in offer.query.statistics if one.covered}
     for serving in offer.coverage:
         covered = serving.level.statistic.covered or PRESENCE
         point = served_point(serving, side_table)
-        found[covered] = kept_of(point.noisy_values, point.sigma, first_end(covered))
+        found[covered] = kept_of(
+            point.noisy_values, point.sigma, first_end(covered), most_left(covered, offer.query.frame)
+        )
     return found
 
 
@@ -224,7 +228,7 @@ def noisy_table(
 
     """
     query, histogram = offer.query, offer.histogram
-    points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.numbers}
+    points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
     if selected is None:
         shown = _shown(offer, points[PRESENCE], side_table)
     else:
@@ -236,6 +240,8 @@ def noisy_table(
     if not agreed:
         read = {}
         for statistic, point in points.items():
+            if statistic.kind in COVERAGE_KINDS:
+                continue
             noisy = point.noisy_values.reshape(-1, statistic.cells)[first].ravel()
             noisy = noisy + added if statistic == PRESENCE else noisy
             read[statistic] = read_values(statistic, noisy, noise_sigma(statistic, point.sigma, histogram), histogram)

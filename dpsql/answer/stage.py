@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import with_coverage
-from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_exact
+from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_coverage, read_exact
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import new_points, noisy_table
@@ -29,7 +29,7 @@ from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.cascade.serving import Draw
 from dpsql.engine import Engine
-from dpsql.model.frame import Frame, PublicKeys
+from dpsql.model.frame import COVERAGE_KINDS, Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import text_literal
@@ -80,7 +80,10 @@ def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tup
     stage = prepare_stage([query], runtime, inquiry.reader)
     charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
     (offer,), side_table = stage.offers, runtime.state.side_table
-    return noisy_table(offer, side_table), with_coverage(with_price(stage.receipts[0], charged), offer, side_table)
+    receipt = with_price(stage.receipts[0], charged)
+    if any(statistic.kind in COVERAGE_KINDS for statistic in query.statistics):
+        receipt = with_coverage(receipt, offer, side_table)
+    return noisy_table(offer, side_table), receipt
 
 
 def prepare_stage(
@@ -139,13 +142,20 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
 def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
     """Draw and make what is not stored, and store it with its release; ``charged`` for the whole stage."""
     frame, state, reader = part.query.frame, runtime.state, inquiry.reader
-    of_coverage = {serving.pin.statistic_hash for serving in part.coverage}
+    of_coverage = {
+        serving.pin.statistic_hash for serving in part.servings if serving.level.statistic.kind in COVERAGE_KINDS
+    }
     # with the one in whose finer groups units are bounded, where there is one
     frames = tuple(filter(None, (frame, frame.bounding.finer)))
     exact = NOTHING_READ
     marks: tuple[TableMark, ...] = ()
     if reading:
-        exact = read_exact(reading, _salt(frames, runtime), runtime, inquiry.timeout_seconds)
+        salt = _salt(frames, runtime)
+        if reading.due:
+            exact = read_exact(reading, salt, runtime, inquiry.timeout_seconds)
+        if reading.coverage:
+            covered = read_coverage(reading, salt, runtime, inquiry.timeout_seconds)
+            exact = replace(exact, values={**exact.values, **covered})
         if reading.frozen and exact.new_keys is not None:
             add_keys(frame, exact.new_keys, runtime)
             exact = replace(exact, new_keys=None)

@@ -15,6 +15,7 @@ alone. *Source*: docs/proofs/coverage.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,9 +26,9 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
 BUCKETS = 16
 """Sizes are told apart by powers of two, of which there are so many; larger ones have one place together."""
-CORNERS = 3
-"""Places of a bucket: size 0, all of its end and none left, all of its end and all left. A unit stands in each with the
-probability with which its size, and what is left of it, are the mean (docs/proofs/coverage.md, Lemma 1)."""
+CORNERS = 4
+"""Places of a bucket: a size of 0 or of its end (1 more), and nothing or the most left (2 more). A unit stands in each
+with a probability of which its size, and what is left of it, are the mean (docs/proofs/coverage.md, Lemma 1)."""
 PLACES = CORNERS * BUCKETS + 1
 """Places of a histogram; the same for every table."""
 _BELOW = 5
@@ -54,6 +55,22 @@ def first_end(covered: Statistic) -> float:
     return float(2.0 ** (exponent - below))
 
 
+def most_left(covered: Statistic, frame: Frame) -> float:
+    """What bounding leaves of any unit at most, in groups, rows or the units of the aggregate; it may be infinite."""
+    bounding = frame.bounding
+    groups: float = 1
+    if frame.keys:
+        groups = min(one or math.inf for one in (bounding.counted_groups or bounding.max_groups, frame.key_count))
+        if bounding.counted_groups:
+            groups = math.sqrt(groups * frame.unit_groups)
+    if covered.kind == "presence":
+        return groups
+    if not isinstance(covered.limit, Norm):
+        return max(abs(bound) for bound in covered.interval) * groups
+    # by Cauchy and Schwarz, over the groups in which a unit counts
+    return math.inf if covered.centre_steps else covered.radius * math.sqrt(bounding.counted_groups or 1)
+
+
 def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> str:
     """SQL for the exact histograms of a frame.
 
@@ -69,11 +86,11 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> 
     covered = [(i, one.covered) for i, one in enumerate(statistics, start=1) if one.covered]
     measured = [(i, one) for i, one in covered if one.kind != "presence"]
     # of sums the rows as they are, too, under numbers of their own
-    as_they_are = [(_whole(i), replace(one, row_bounds_steps=None)) for i, one in measured if one.kind == "sum"]
-    read = [*measured, *as_they_are]
+    whole = {i: len(statistics) + i for i, one in measured if one.kind == "sum"}
+    read = [*measured, *((whole[i], replace(one, row_bounds_steps=None)) for i, one in measured if i in whole)]
     keys = frame.key_columns
     listed = "".join(f", {key}" for key in keys)
-    values = "".join(columns_of_rows(i, one) + _size_of_group(i, one) for i, one in measured)
+    values = "".join(columns_of_rows(i, one) + _size_of_group(i, one, whole.get(i, i)) for i, one in measured)
     ctes = [
         f"source AS ({source_sql(frame, read, salt)})",
         f"rows AS ({rows_sql(frame, read)})",
@@ -82,24 +99,27 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> 
         f"per_unit AS MATERIALIZED ({_per_unit(frame, covered)})",
     ]
     placed = [
-        f"SELECT {i} AS measure, place, count(*) AS units FROM ({_placed(i, one, salt)}) GROUP BY place"
+        f"SELECT {i} AS measure, place, count(*) AS units FROM ({_placed(i, one, frame, salt)}) GROUP BY place"
         for i, one in covered
     ]
     named = ",\n".join(ctes)
     return f"WITH {named}\n{' UNION ALL '.join(placed)}"
 
 
-def _whole(i: int) -> str:
-    return f"{i}_whole"
+def _size_of_group(i: int, covered: Statistic, whole: int) -> str:
+    """What a unit has in a group, as a size, and as the value that it would add were it not bounded; lattice steps.
 
+    Args:
+        i: number of the statistic.
+        covered: the statistic.
+        whole: number under which its rows are read as they are.
 
-def _size_of_group(i: int, covered: Statistic) -> str:
-    """What a unit has in a group, as a size, and as the value that it would add were it not bounded; lattice steps."""
+    """
     condition = f" FILTER (WHERE f_{i})" if covered.filter_sql else ""
     if covered.kind == "rows":
         count = f"{2**-COUNT_LATTICE_EXPONENT} * count({f'x_{i}' if covered.value_sql else '*'}){condition}"
         return f", CAST({count} AS HUGEINT) AS size_{i}, CAST({count} AS HUGEINT) AS whole_{i}"
-    x = f"x_{_whole(i)}"
+    x = f"x_{whole}"
     return f", coalesce(sum(abs({x})){condition}, 0) AS size_{i}, coalesce(sum({x}){condition}, 0) AS whole_{i}"
 
 
@@ -112,12 +132,13 @@ def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
             continue
         sums += f", CAST(sum(size_{i}) AS DOUBLE) AS size_{i}, CAST(sum(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
         if isinstance(one.limit, Norm):
-            # the square of a value of up to 2**50 steps, over 2**21 groups, fits a HUGEINT
-            v = f"CAST({row_number(i) if one.limit.row_steps else f'v_{i}'} AS HUGEINT)"
-            centre = one.limit.centre_steps
+            # up to 2**31 rows, or 2**38 parts of a sum, squared, in any number of groups: they fit a HUGEINT
+            v = row_number(i) if one.limit.row_steps else f"v_{i} // {_part(one)}"
+            square, part = f"sum(CAST({v} AS HUGEINT) * ({v}))", 1 if one.limit.row_steps else _part(one)
             sums += (
-                f", CAST(sum({v} * {v}) AS DOUBLE) AS square_{i}, CAST(sum({v}) AS DOUBLE) AS total_{i}"
-                f", CAST(sum(abs(v_{i} - {centre})) AS DOUBLE) AS far_{i}"
+                f", CAST({square} AS DOUBLE) * {float(part**2)!r}::DOUBLE AS square_{i}"
+                f", CAST(sum(v_{i}) AS DOUBLE) AS total_{i}"
+                f", CAST(sum(abs(v_{i} - {one.limit.centre_steps})) AS DOUBLE) AS far_{i}"
             )
     counted = bounding.counted_groups or bounding.max_groups
     if not frame.keys or counted is None:
@@ -130,6 +151,11 @@ def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
         )
     read = f"least(1.0::DOUBLE, {bounding.max_rows}::DOUBLE / all_rows)" if bounding.max_rows else "1.0::DOUBLE"
     return f"SELECT *, {shares}, {read} AS read FROM (SELECT unit, {sums} FROM per_group GROUP BY unit)"
+
+
+def _part(covered: Statistic) -> int:
+    """Lattice steps in a part of a sum's value: a norm has 2**20 of them."""
+    return 2**12 if covered.kind == "sum" else 1
 
 
 def _left(i: int, covered: Statistic) -> tuple[str, str]:
@@ -152,20 +178,21 @@ def _left(i: int, covered: Statistic) -> tuple[str, str]:
     return f"size_{i} * {step}", f"greatest({left}, 0.0) * {step} * kept * weight * read"
 
 
-def _placed(i: int, covered: Statistic, salt: bytes) -> str:
+def _placed(i: int, covered: Statistic, frame: Frame, salt: bytes) -> str:
     """Units with the place of each; those that have nothing have none.
 
     *Randomness*: a hash of the unit and the salt, which no other unit has a part in.
     """
     size, left = _left(i, covered)
-    end = f"{first_end(covered)!r}::DOUBLE"
+    end, most = first_end(covered), most_left(covered, frame)
+    first = f"{end!r}::DOUBLE"
     # a number from 0 to 1 that is drawn once for each unit
     drawn = f"hash(hash(unit, 'coverage {i} {salt.hex()}')) / 18446744073709551616.0::DOUBLE"
-    bucket = f"CASE WHEN size <= {end} THEN 0 ELSE CAST(least(ceil(log2(size / {end})), {BUCKETS}) AS INTEGER) END"
+    bucket = f"CASE WHEN size <= {first} THEN 0 ELSE CAST(least(ceil(log2(size / {first})), {BUCKETS}) AS INTEGER) END"
+    left_end = f"least(end_here, {most!r}::DOUBLE)" if math.isfinite(most) else "end_here"
+    corner = f"CAST(drawn * end_here < size AS INTEGER) + 2 * CAST(drawn * {left_end} < remaining AS INTEGER)"
     return (
-        f"SELECT CASE WHEN bucket >= {BUCKETS} THEN {PLACES - 1} ELSE {CORNERS} * bucket + "
-        f"CASE WHEN drawn * {end} * pow(2, bucket) < remaining THEN 2 "
-        f"WHEN drawn * {end} * pow(2, bucket) < size THEN 1 ELSE 0 END END AS place FROM ("
-        f"SELECT *, {bucket} AS bucket FROM ("
-        f"SELECT {size} AS size, {left} AS remaining, {drawn} AS drawn FROM per_unit) WHERE size > 0)"
+        f"SELECT CASE WHEN bucket >= {BUCKETS} THEN {PLACES - 1} ELSE {CORNERS} * bucket + {corner} END AS place FROM ("
+        f"SELECT *, {first} * pow(2, bucket) AS end_here FROM (SELECT *, {bucket} AS bucket FROM ("
+        f"SELECT {size} AS size, {left} AS remaining, {drawn} AS drawn FROM per_unit) WHERE size > 0))"
     )

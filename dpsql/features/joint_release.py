@@ -171,7 +171,7 @@ def _agree(sets: GroupingSets, offers: Sequence[Offer]) -> tuple[int, ...]:
 def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
     """Of each set, standard deviations of its statistics as they are shown."""
     lengths = _agree(sets, offers)
-    statistics = [serving.level.statistic for serving in offers[0].numbers]
+    statistics = [serving.level.statistic for serving in offers[0].servings]
     if not lengths:
         return [part.noise for part in offers]
     by_statistic = {statistic: consistent_variances(lengths, _marginals(offers, statistic)) for statistic in statistics}
@@ -188,8 +188,8 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
         return [None] * len(offers)
     noises = _noises(sets, offers)
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
-    for number, serving in enumerate(offers[0].numbers):
-        noisy = [served_point(part.numbers[number], side_table).noisy_values for part in offers]
+    for number, serving in enumerate(offers[0].servings):
+        noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
         found = consistent_values(lengths, _marginals(offers, serving.level.statistic), noisy)
         for place, cells in enumerate(found):
             values[place][serving.level.statistic] = NoisyValues(cells, noises[place][serving.level.statistic])

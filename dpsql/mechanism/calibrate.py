@@ -15,7 +15,7 @@ from dpsql.accounting import zcdp
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
-from dpsql.model.frame import NANO, PRESENCE, Statistic, Window
+from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
@@ -222,8 +222,8 @@ def independent_guarantee(
 def moved_by(histogram: Histogram, levels: tuple[Level, ...]) -> Moved:
     """How far one unit moves the statistics beside the presence count: in each changed group, and in any case."""
     groups = histogram.unit_groups
-    sums = (level for level in levels[1:] if not level.statistic.covered)
-    coverage = (level for level in levels[1:] if level.statistic.covered)
+    sums = (level for level in levels[1:] if level.statistic.kind not in COVERAGE_KINDS)
+    coverage = (level for level in levels[1:] if level.statistic.kind in COVERAGE_KINDS)
     per_group = math.fsum((unit_l2(level.statistic, groups) / level.sigma) ** 2 for level in sums)
     return Moved(per_group, math.fsum(level.sigma**-2 for level in coverage))
 
@@ -252,7 +252,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
 def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
     """Draws whose imprecision counts: those of the presence count, of every sum, and of a unit's place in coverage."""
     return sum(
-        histogram.draws if one == PRESENCE else 1 if one.covered else histogram.sum_draws * one.cells
+        histogram.draws if one == PRESENCE else 1 if one.kind in COVERAGE_KINDS else histogram.sum_draws * one.cells
         for one in statistics
     )
 
@@ -315,7 +315,9 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
     target, epsilon = _after_imprecision(query, histogram), query.request.asked_epsilon
     if query.auto:
         return _after_auto(query, histogram, target)
-    beside = math.fsum(weight for one, weight in zip(query.statistics, query.weights, strict=True) if one.covered)
+    beside = math.fsum(
+        weight for one, weight in zip(query.statistics, query.weights, strict=True) if one.kind in COVERAGE_KINDS
+    )
     rho = histogram.query_rho(epsilon, target, Shares(min(1.0, query.weights[0]), beside))
     levels, _ = _levels(query, histogram, rho)
     tau = histogram.query_threshold(epsilon, target, levels[0].sigma, moved_by(histogram, levels))

@@ -18,7 +18,7 @@ from dpsql.mechanism.histogram import (
     Shares,
 )
 from dpsql.model.estimates import RunningTotal
-from dpsql.model.frame import Frame, Ordering, Statistic
+from dpsql.model.frame import COVERAGE_KINDS, Frame, Ordering, Statistic
 from dpsql.noise.correlated_gaussian import GRID_BITS
 from dpsql.noise.running_totals import best_power
 
@@ -52,8 +52,10 @@ class FactorisedHistogram(Histogram):
         mu = math.hypot(entries * math.sqrt(sigma**-2 + moved.per_group), math.sqrt(moved.beside)) * FLOAT_SLACK
         return gaussian.epsilon(delta, mu, 1.0)
 
-    def _group_sums_l2(self, statistic: Statistic) -> float:
-        """Most that one unit moves what is noised of a sum, in its units."""
+    def sum_l2(self, statistic: Statistic) -> float:
+        """Most that one unit moves what is noised of a statistic, in its units."""
+        if statistic.kind in COVERAGE_KINDS:
+            return 1.0
         shift = statistic.lattice_exponent - statistic.noise_exponent
         return self._l2(statistic.radius_steps, shift) * 2.0**statistic.noise_exponent
 

@@ -25,7 +25,7 @@ from dpsql.accounting.profile import (
     smallest_threshold,
 )
 from dpsql.model.environment import Mechanism
-from dpsql.model.frame import Factorised, Frame, Norm, Ordering, Places, Statistic
+from dpsql.model.frame import COVERAGE_KINDS, Factorised, Frame, Norm, Ordering, Places, Statistic
 from dpsql.noise.correlated_gaussian import (
     GRID_BITS,
     CorrelatedGaussian,
@@ -229,12 +229,10 @@ class Histogram(ABC):
 
     def sum_l2(self, statistic: Statistic) -> float:
         """Most that one unit moves what is noised of a statistic, in its units, in all groups together."""
-        if statistic.covered:
+        if statistic.kind in COVERAGE_KINDS:
             return 1.0
-        return statistic.radius if isinstance(statistic.limit, Norm) else self._group_sums_l2(statistic)
-
-    def _group_sums_l2(self, statistic: Statistic) -> float:
-        """The same of a sum that each group bounds by itself."""
+        if isinstance(statistic.limit, Norm):
+            return statistic.radius
         return unit_l2(statistic) * math.sqrt(self.unit_groups)
 
     def spread(self, exact: Integers, shift: int) -> Integers:

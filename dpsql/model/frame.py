@@ -259,6 +259,10 @@ class Norm:
     row_steps: int | None = None
 
 
+COVERAGE_KINDS = ("presence_coverage", "rows_coverage", "sum_coverage")
+"""Kinds of statistics that say what bounding leaves of another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statistic:
     """One bounded aggregate of a frame, on an integer lattice of step 2**lattice_exponent.
@@ -301,10 +305,11 @@ class Statistic:
     @property
     def covered(self) -> Statistic | None:
         """The bounded statistic that coverage is about; None of all others."""
-        for kind in ("presence", "rows", "sum"):
-            if self.kind == f"{kind}_coverage":
-                return replace(self, kind=kind)
-        return None
+        if self.kind == "presence_coverage":
+            return replace(self, kind="presence")
+        if self.kind == "rows_coverage":
+            return replace(self, kind="rows")
+        return replace(self, kind="sum") if self.kind == "sum_coverage" else None
 
     @property
     def row_cap(self) -> int | None:

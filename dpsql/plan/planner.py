@@ -148,7 +148,8 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     if select.filters:
         # what does not bind is said before anything is charged
         checked_conditions(select.filters, text.relation.schema.columns, text.environment, refusals)
-    return _private_query(source, keys, aggregates, by_set, extremes)
+    query = _private_query(source, keys, aggregates, by_set, extremes)
+    return _with_coverage(query, text) if options.coverage or query.first.finish.unbounded else query
 
 
 def _with_calls_read(text: SelectText) -> SelectText:
@@ -216,10 +217,24 @@ def _private_query(
         groups=keys.groups,
         auto=tuple(auto),
     )
-    planned = _by_groups(source, keys, query, by_set, shown_keys)
-    if not (options.coverage or query.finish.unbounded):
-        return planned
-    if isinstance(planned, KeysAlone) or not all(is_measured(part.frame) for part in planned.parts):
+    if options.other_group is not None:
+        return WithOtherGroup((query,), options.other_group, _outside(query, text))
+    if text.has_sets:
+        return sets_of(query, by_set, text.select, shown_keys, options)
+    if options.mechanism == "KEYS_FIRST":
+        return KeysFirst((query, _selection(query, selection_frames(source, keys))))
+    in_rounds = not aggregates and query.frame.bounding.counted_groups
+    return KeysAlone((query,)) if in_rounds else OneSet((query,))
+
+
+def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
+    """The query with what bounding leaves of its numbers.
+
+    Raises:
+        UnsupportedQueryError: that is not measured of it.
+
+    """
+    if isinstance(query, KeysAlone) or not all(is_measured(part.frame) for part in query.parts):
         text.refusals.refuse(
             "option", text.hint or text.clauses.select[0],
             "what bounds leave is not measured of keys alone, of the largest groups alone, of grouping sets that add "
@@ -227,26 +242,7 @@ def _private_query(
             "Leave coverage and dp_unbounded out.",
         )  # fmt: skip
     # what a query for keys shows is no number that a bound makes smaller
-    return planned.mapped(lambda part: with_coverage(part) if part.estimates else part)
-
-
-def _by_groups(
-    source: GroupedSource,
-    keys: SelectKeys,
-    query: FrameQuery,
-    by_set: Sequence[tuple[Frame, ...]],
-    shown_keys: tuple[Key, ...],
-) -> PrivateQuery:
-    """The query with which groups its answer has."""
-    text, options = source.text, source.text.options
-    if options.other_group is not None:
-        return WithOtherGroup((query,), options.other_group, _outside(query, text))
-    if text.has_sets:
-        return sets_of(query, by_set, text.select, shown_keys, options)
-    if options.mechanism == "KEYS_FIRST":
-        return KeysFirst((query, _selection(query, selection_frames(source, keys))))
-    in_rounds = not query.estimates and query.frame.bounding.counted_groups
-    return KeysAlone((query,)) if in_rounds else OneSet((query,))
+    return query.mapped(lambda part: with_coverage(part) if part.estimates else part)
 
 
 def _selection(query: FrameQuery, frames: tuple[Frame, ...]) -> FrameQuery:

@@ -158,7 +158,7 @@ class Laboratory:
         frame = run.query.first.frame
         if without:
             frame = with_relation(frame, f"(SELECT * FROM {frame.rows_sql.relation} WHERE NOT ({without}))")
-        listed = self._public_keys(run)
+        listed = self.public_keys(run)
         found = []
         for formulation in self.formulations(frame):
             sql = rewrite(bounded_sql(frame, run.query.first.statistics, SALT, formulation=formulation))
@@ -173,7 +173,7 @@ class Laboratory:
             return ["groups_first"]
         return ["groups_first", "rows_first", "native"] if self.has_native else ["groups_first", "rows_first"]
 
-    def _public_keys(self, run: Run) -> pa.Table | None:
+    def public_keys(self, run: Run) -> pa.Table | None:
         public = run.query.first.frame.public_keys
         if public is None:
             return None

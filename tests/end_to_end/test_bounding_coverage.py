@@ -1,0 +1,339 @@
+"""What bounding leaves is said beside the numbers: priced, stored and served like them, at the reader's clearance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from html import escape
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.answer.coverage import kept_of
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.coverage import PLACES, coverage_sql, first_end, most_left
+from dpsql.cascade.reader import CURATOR
+from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Statistic
+from dpsql.model.identity import frame_hash, statistic_hash
+from dpsql.model.private_query import FrameQuery
+from dpsql.remote.wire import receipt_of as receipt_from_json
+from dpsql.remote.wire import to_json
+from dpsql.sql.statements import SelectStatement, read_statement
+from dpsql.state import State
+from dpsql.state.side_table import SideTable
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise, silence
+
+QUESTION = "SELECT word, count(*) AS n FROM visits GROUP BY word"
+TOTAL = (
+    "SELECT count(*) AS n, dp_unbounded(n) AS whole, dp_unbounded_low(n) AS low, dp_unbounded_high(n) AS high "
+    "FROM visits"
+)
+SUMS = "sum(cost, contribution_bounds_per_row => (0, 4))"
+
+
+def _fill(session: dpsql.Session, heavy: int = 0) -> None:
+    """4,000 people with up to 38 words, and up to 3 rows for each; person 9999 has so many rows more."""
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE visits AS SELECT person, word, 1e0 + word % 5 AS cost FROM "
+        "range(4000) p(person), range(40) w(word), range(3) r(i) "
+        "WHERE (person * 31 + word * 17) % 41 < 1 + person % 38 AND i <= (person + word) % 3 "
+        f"UNION ALL SELECT 9999, i % 7, 2e0 FROM range({heavy}) h(i)"
+    )
+
+
+def _opened(path: str = ":memory:", heavy: int = 0) -> dpsql.Session:
+    session = dpsql.connect(path)
+    session._runner.noise_source = seeded_noise(7)
+    _fill(session, heavy)
+    session.sql("CALL dp_unit('person', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)")
+    session.sql(
+        "CALL dp_protect('visits', unit := 'person', privacy_unit_column := 'person', max_groups_contributed := 30, "
+        "max_rows_per_group := 2)"
+    )
+    return session
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with _opened() as opened:
+        yield opened
+
+
+def _planned(session: dpsql.Session, text: str, rho: float) -> tuple[FrameQuery, State]:
+    statement = read_statement(text)
+    assert isinstance(statement, SelectStatement)
+    query, state, _ = session._runner.plan(statement, {"rho": rho, "coverage": True}, CURATOR)
+    return query.first, state
+
+
+def _levels(session: dpsql.Session, text: str, rho: float) -> dict[Statistic, int]:
+    """The highest stored level of each statistic of a query."""
+    query, state = _planned(session, text, rho)
+    tops = {one: state.side_table.levels(statistic_hash(one, query.frame)) for one in query.statistics}
+    return {one: levels[0].rho_nano for one, levels in tops.items() if levels}
+
+
+def test_its_parts_are_the_query_to_the_nano_and_a_rise_is_the_difference(session: dpsql.Session) -> None:
+    text = f"SELECT word, count(*), count(DISTINCT person), {SUMS} FROM visits GROUP BY word"
+    for rho in (0.123456789, 0.7):
+        before = receipt_of(session.sql(text, rho=rho, coverage=True))
+        levels = _levels(session, text, rho)
+        assert sum(levels.values()) == round(rho * NANO)
+        covered = [level for one, level in levels.items() if one.covered]
+        assert len(covered) == 3
+        assert all(level == round(rho * NANO) // 96 for level in covered)
+        assert before.rho == pytest.approx(rho, abs=1e-12)
+        assert before.charged_rho == pytest.approx(rho - (0.123456789 if rho > 0.2 else 0), abs=1e-12)
+    again = session.sql(text, rho=0.7, coverage=True)
+    lower = session.sql(text, rho=0.2, coverage=True)
+    assert receipt_of(again).reused
+    assert receipt_of(lower).reused
+    assert [one.of for one in receipt_of(lower).coverage] == ["groups", "rows", SUMS]
+    # as of every statistic, a paid point serves up to the level of the whole query
+    assert receipt_of(lower).coverage == receipt_of(again).coverage
+    assert receipt_of(session.sql(text, rho=0.001, coverage=True)).coverage != receipt_of(again).coverage
+
+
+def test_by_epsilon_the_whole_query_has_the_epsilon_that_is_asked_for(session: dpsql.Session) -> None:
+    receipt = receipt_of(session.sql(QUESTION, epsilon=1.0, delta=1e-6, coverage=True))
+    assert receipt.epsilon == 1.0
+    assert receipt.delta <= 1e-6
+    with _opened() as other:
+        without = receipt_of(other.sql(QUESTION, epsilon=1.0, delta=1e-6))
+    # the numbers have 31/32 of the same rho, and nothing else is lost
+    assert receipt.rho == pytest.approx(without.rho, rel=1e-3)
+    found, plain = receipt.columns[0].sigma, without.columns[0].sigma
+    assert found
+    assert plain
+    assert found / plain == pytest.approx((32 / 31) ** 0.5, rel=1e-3)
+
+
+def test_one_more_number_is_told_by_the_coverage_that_is_there(session: dpsql.Session) -> None:
+    """A statistic's coverage is its own: what is asked beside it later costs its own coverage alone."""
+    session.sql(QUESTION, rho=1.0, coverage=True)
+    first = _levels(session, QUESTION, 1.0)
+    more = QUESTION.replace("count(*) AS n", "count(*) AS n, count(DISTINCT person) AS people")
+    session.sql(more, rho=1.0, coverage=True)
+    both = _levels(session, more, 1.0)
+    shared = [one for one in first if one.covered]
+    assert len(shared) == 1
+    # it is asked for half as much beside another one, which what is stored serves
+    assert both[shared[0]] == first[shared[0]]
+
+
+def _whole(session: dpsql.Session) -> tuple[int, int]:
+    (found,) = session.connection.execute("SELECT count(*), count(DISTINCT person) FROM visits").fetchall()
+    return int(found[0]), int(found[1])
+
+
+def test_a_total_under_bounds_for_groups_says_what_it_keeps_and_its_estimate_holds_the_truth(
+    session: dpsql.Session,
+) -> None:
+    """The policy is right for words, and wrong for the count of all rows."""
+    answer = session.sql(TOTAL, epsilon=1.0, delta=1e-6)
+    ((n, whole, low, high),) = answer.fetchall()
+    truth, people = _whole(session)
+    assert n < 2.1 * people < 0.3 * truth
+    assert low < truth < high
+    assert abs(whole - truth) < 0.1 * truth
+    (kept,) = receipt_of(answer).coverage
+    assert kept.share
+    assert kept.low < n / truth < kept.high
+    assert kept.is_low
+    shown = str(answer).split("\n\n")[1].splitlines()[0]
+    assert shown.startswith("kept     bounds keep ≈ ")
+    assert "contribution_bounds_per_group => (0, " in shown
+    written = int(shown.split("(0, ")[1].split(")")[0])
+    wider = session.sql(f"SELECT count(*, contribution_bounds_per_group => (0, {written})) AS n FROM visits", rho=1.0)
+    assert wider.fetchall()[0][0] > 0.93 * truth
+
+
+def _exact_places(session: dpsql.Session, text: str, salt: bytes) -> tuple[np.ndarray, Statistic]:
+    query, _ = _planned(session, text, 1.0)
+    (asked,) = (one for one in query.statistics if one.covered)
+    counts = np.zeros(PLACES, dtype=np.int64)
+    for _, place, units in session.connection.execute(coverage_sql(query.frame, (asked,), salt)).fetchall():
+        counts[place] = units
+    return counts, asked
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.5])
+def test_the_statement_holds_in_370_of_400_releases(session: dpsql.Session, rho: float) -> None:
+    """40 secrets, 10 draws each; of 400 with probability 0.95 fewer than 370 hold with probability 0.02."""
+    sigma = (2.0 * rho / 32) ** -0.5
+    truth, _ = _whole(session)
+    rng = np.random.default_rng(11)
+    held, beyond = 0, 0
+    for number in range(40):
+        salt = bytes([number, *range(15)])
+        exact, asked = _exact_places(session, QUESTION, salt)
+        query, _ = _planned(session, QUESTION, 1.0)
+        kept = _kept_rows(session, query, salt)
+        assert asked.covered is not None
+        most = most_left(asked.covered, query.frame)
+        for _ in range(10):
+            found = kept_of(exact + rng.normal(0.0, sigma, PLACES), sigma, first_end(asked.covered), most)
+            held += found.share is not None and found.low <= kept / truth <= found.high
+            beyond += found.beyond >= 0
+    assert held >= 370
+
+
+def _kept_rows(session: dpsql.Session, query: FrameQuery, salt: bytes) -> float:
+    presence, rows = query.statistics[:2]
+    found = session.connection.execute(bounded_sql(query.frame, (presence, rows), salt)).fetchall()
+    return float(sum(row[-1] * rows.lattice + rows.centre * row[-2] for row in found))
+
+
+def test_a_person_with_half_of_all_rows_is_beyond_and_moves_nothing_else() -> None:
+    text = "SELECT count(*) AS n FROM visits"
+    with _opened() as without, _opened(heavy=160_000) as with_heavy:
+        (exact, _), (heavy, _) = (_exact_places(session, text, bytes(16)) for session in (without, with_heavy))
+        assert _whole(with_heavy)[0] > 2 * _whole(without)[0]
+        moved = heavy - exact
+        assert list(np.flatnonzero(moved)) == [PLACES - 1]
+        assert moved[-1] == 1
+        one, other = (kept_of(counts.astype(np.float64), 0.01, 1.0, 2.0) for counts in (exact, heavy))
+        assert replace(other, beyond=one.beyond) == one
+        assert other.beyond == pytest.approx(one.beyond + 1)
+        silence(with_heavy)
+        (kept,) = receipt_of(with_heavy.sql(text, rho=20.0, coverage=True)).coverage
+        assert kept.size == 128
+        assert kept.beyond == 2
+
+
+def test_a_reader_is_told_what_their_clearance_allows(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.05)")
+    of_curator = receipt_of(session.sql(QUESTION, rho=2.0, coverage=True))
+    ana = session.as_analyst("ana")
+    first = receipt_of(ana.sql(QUESTION, rho=0.05, coverage=True))
+    again = receipt_of(ana.sql(QUESTION, rho=0.05, coverage=True))
+    assert first.coverage == again.coverage != of_curator.coverage
+    assert first.charged_rho == 0.0
+    query, state = _planned(session, QUESTION, 2.0)
+    (asked,) = (one for one in query.statistics if one.covered)
+    levels = [level.rho_nano for level in state.side_table.levels(statistic_hash(asked, query.frame))]
+    assert levels[0] == 2 * NANO // 32
+    assert levels[-1] <= 0.05 * NANO / 32
+    with pytest.raises(dpsql.AccessError):
+        ana.sql(QUESTION, rho=0.06, coverage=True)
+
+
+def test_who_stops_between_both_releases_pays_for_each_once(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = SideTable.store
+    stored: list[str] = []
+
+    def failing(self: SideTable, name: str, additions: object) -> None:
+        if stored:
+            raise dpsql.StateError("the disk is full")
+        stored.append(name)
+        whole(self, name, additions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SideTable, "store", failing)
+    with pytest.raises(dpsql.StateError):
+        session.sql(QUESTION, rho=1.0, coverage=True)
+    monkeypatch.setattr(SideTable, "store", whole)
+    query, _ = _planned(session, QUESTION, 1.0)
+    assert stored[0] not in (frame_hash(query.frame), "")
+    spent = session.sql("FROM dp_budget()").df()["rho_spent"].item()
+    assert spent == 1.0
+    receipt = receipt_of(session.sql(QUESTION, rho=1.0, coverage=True))
+    assert receipt.charged_rho == 0.0
+    assert session.sql("FROM dp_budget()").df()["rho_spent"].item() == spent
+    assert receipt.coverage
+    assert receipt_of(session.sql(QUESTION, rho=1.5, coverage=True)).charged_rho == pytest.approx(0.5)
+
+
+def test_noise_of_places_is_that_of_its_level(session: dpsql.Session) -> None:
+    """65 places of 30 versions: the sum of the squares of their noise is chi-squared; that of half the noise is not."""
+    squares = []
+    for _ in range(30):
+        session.sql("CALL dp_new_version('visits')")
+        session.sql(QUESTION, rho=0.5, coverage=True)
+        query, state = _planned(session, QUESTION, 0.5)
+        (asked,) = (one for one in query.statistics if one.covered)
+        name = statistic_hash(asked, query.frame)
+        (level,) = state.side_table.levels(name)
+        point = state.side_table.point(name, level.rho_nano)
+        assert point is not None
+        salt = state.side_table.frame_salt(frame_hash(query.frame), "person", ["main.visits"])
+        exact, _ = _exact_places(session, QUESTION, salt)
+        noise = point.values * 2.0**NOISE_GRID_EXPONENT - exact
+        assert point.sigma == pytest.approx((2.0 * level.rho_nano / NANO) ** -0.5, rel=1e-9)
+        squares.append(float((noise / point.sigma) @ (noise / point.sigma)))
+    # 1,950 draws: a sum within 5 standard deviations, p = 1e-6; a quarter of it is 20 away
+    total = sum(squares)
+    assert abs(total - 1950) < 5 * (2 * 1950) ** 0.5
+    assert abs(total / 4 - 1950) > 15 * (2 * 1950) ** 0.5
+
+
+def test_every_door_says_it(session: dpsql.Session) -> None:
+    answer = session.sql("SELECT count(*) AS n FROM visits", rho=1.0, coverage=True)
+    sentence = str(receipt_of(answer).coverage[0])
+    assert sentence in str(answer)
+    assert escape(sentence) in answer._repr_html_()
+    assert "<summary>" in answer._repr_html_().split("bounds keep")[0]
+    picture = answer.plot()
+    assert "bounds keep" in " ".join(text.get_text().replace("\n", " ") for text in picture.texts)
+
+    assert receipt_from_json(json.loads(json.dumps(to_json(answer.receipt)))) == answer.receipt
+
+
+@pytest.mark.parametrize(("text", "options", "found"), [
+    ("SELECT word, count(*) AS n FROM visits GROUP BY ROLLUP (word)", {}, 0),
+    ("SELECT CAST(word AS VARCHAR) AS w, count(*) AS n FROM visits GROUP BY w", {"other_group": "rest"}, 1),
+    ("SELECT word, count(*) AS n FROM visits GROUP BY word", {"mechanism": "KEYS_FIRST"}, 1),
+    ("SELECT word, count(*) AS n FROM visits GROUP BY word", {"bounding": "L2"}, 1),
+    ("SELECT word, count(*, contribution_norm => 9) AS n FROM visits GROUP BY word", {"bounding": "NORM"}, 1),
+    ("SELECT word, count(*) AS n FROM visits GROUP BY word", {"rho_window": (0.1, 2.0)}, 1),
+    ("SELECT word, count(*) AS n FROM visits GROUP BY word", {"max_groups_contributed": "AUTO"}, 1),
+    ("SELECT word, avg(cost, contribution_bounds_per_row => (0, 5)) AS n FROM visits GROUP BY word", {}, 2),
+    ("SELECT word, count(DISTINCT person) AS n FROM visits GROUP BY word", {}, 1),
+])  # fmt: skip
+def test_it_stands_beside_every_kind_of_answer(
+    session: dpsql.Session, text: str, options: dict[str, object], found: int
+) -> None:
+    receipt = receipt_of(session.sql(text, rho=1.0, coverage=True, **options))  # type: ignore[arg-type]
+    assert len(receipt.coverage) == found
+    if "rho_window" not in options:
+        assert receipt.rho == pytest.approx(2.0 if "other_group" in options else 1.0, rel=1e-9)
+    if not found:
+        assert all(len(one.receipt.coverage) == 1 for one in receipt.sets)
+        assert "kept     (): bounds keep" in str(receipt)
+    again = session.sql(text, rho=1.0, coverage=True, **options)  # type: ignore[arg-type]
+    assert receipt_of(again).reused
+    assert receipt_of(again).coverage == receipt.coverage
+
+
+def test_what_nothing_can_leave_out_has_none(session: dpsql.Session) -> None:
+    told = "SELECT count(DISTINCT person) AS n, dp_unbounded(n) AS whole FROM visits"
+    for text in (told, f"{told} WHERE word = 1"):
+        answer = session.sql(text, rho=1.0, coverage=True)
+        assert receipt_of(answer).coverage == ()
+        ((n, whole),) = answer.fetchall()
+        assert round(whole) == n
+
+
+def test_a_version_whose_rows_are_gone_says_that_it_is_not_known(session: dpsql.Session) -> None:
+    before = session.sql(QUESTION, rho=1.0)
+    session.sql("CALL dp_new_version('visits')")
+    told = QUESTION.replace("AS n", "AS n, dp_unbounded(n) AS whole")
+    answer = session.sql(told, rho=1.0, as_of="1")
+    assert receipt_of(answer).reused
+    assert receipt_of(answer).coverage == ()
+    assert any("what bounds leave is not known" in note for note in receipt_of(answer).notes)
+    assert all(whole is None for _, _, whole in answer.fetchall())
+    assert [row[:2] for row in answer.fetchall()] == before.fetchall()
+
+
+def test_few_people_tell_nothing(session: dpsql.Session) -> None:
+    answer = session.sql("SELECT count(*) AS n, dp_unbounded(n) AS whole FROM visits WHERE person < 20", rho=0.01)
+    (kept,) = receipt_of(answer).coverage
+    assert kept.share is None
+    assert not kept.is_low
+    assert "too few units tell" in str(kept)
+    assert answer.fetchall()[0][1] is None
