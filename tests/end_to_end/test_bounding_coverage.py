@@ -201,7 +201,7 @@ def test_a_person_with_half_of_all_rows_is_beyond_and_moves_nothing_else() -> No
         silence(with_heavy)
         (kept,) = receipt_of(with_heavy.sql(text, rho=20.0, coverage=True)).coverage
         assert kept.size == 128
-        assert kept.beyond == 2
+        assert 1 < kept.beyond < 20
 
 
 def test_a_reader_is_told_what_their_clearance_allows(session: dpsql.Session) -> None:
