@@ -22,3 +22,12 @@ CREATE OR REPLACE MACRO dp_interval_low(alias) AS
 
 CREATE OR REPLACE MACRO dp_interval_high(alias) AS
     error('dp_interval_high() takes the alias of an aggregate inside a private query: SELECT count(*) AS n, dp_interval_high(n) ...')::DOUBLE;
+
+CREATE OR REPLACE MACRO dp_unbounded(alias) AS
+    error('dp_unbounded() takes the alias of an aggregate inside a private query: SELECT count(*) AS n, dp_unbounded(n) ...')::DOUBLE;
+
+CREATE OR REPLACE MACRO dp_unbounded_low(alias) AS
+    error('dp_unbounded_low() takes the alias of an aggregate inside a private query: SELECT count(*) AS n, dp_unbounded_low(n) ...')::DOUBLE;
+
+CREATE OR REPLACE MACRO dp_unbounded_high(alias) AS
+    error('dp_unbounded_high() takes the alias of an aggregate inside a private query: SELECT count(*) AS n, dp_unbounded_high(n) ...')::DOUBLE;

@@ -6,7 +6,7 @@ All of it is post-processing of stored points. docs/proofs/coverage.md derives t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ MUCH = 0.95
 _SURE = 4.0
 """A bucket surely holds units where its noisy number exceeds so many standard deviations: of 16 empty ones any does
 with probability 5e-4."""
+_NARROW = 0.1
+"""Sizes are told apart as far as noise leaves the sum of them known to this part of it, up and down."""
 _LEAST_TOLD = 0.2
 """A share is told where it is known to this much, up and down: else there are too few units."""
 _Z_ONE_SIDED = 1.6448536269514722
@@ -62,23 +64,27 @@ def kept_of(noisy: Floats, sigma: float, end: float, most: float = math.inf) -> 
 
     """
     corners = noisy[:-1].reshape(BUCKETS, CORNERS)
-    sure = np.flatnonzero(corners.sum(axis=1) > _SURE * math.sqrt(CORNERS) * sigma)
-    last = int(sure[-1]) if sure.size else -1
-    outside = noisy[CORNERS * (last + 1) :]
-    beyond = max(0.0, float(outside.sum()) + _Z_ONE_SIDED * sigma * math.sqrt(len(outside)))
-    told, ends = corners[: last + 1], end * np.ldexp(1.0, np.arange(last + 1))
-    unknown = Kept(None, 0.0, 1.0, float(ends[-1]) if sure.size else 0.0, beyond)
+    ends = end * np.ldexp(1.0, np.arange(BUCKETS))
     # of each place, the size of who stands there, and what is left of it
     sizes, left = np.outer(ends, [0.0, 1.0, 0.0, 1.0]), np.outer(np.minimum(ends, most), [0.0, 0.0, 1.0, 1.0])
-    whole = float((sizes * told).sum())
-    if whole <= 0.0:
-        return unknown
-    share = min(1.0, max(0.0, float((left * told).sum()) / whole))
-    width = Z_95 * math.sqrt(_variance(told, left - share * sizes, sigma)) / whole
+    whole = np.cumsum((sizes * corners).sum(axis=1))
+    whole_noise = Z_95 * sigma * np.sqrt(np.cumsum((sizes**2).sum(axis=1)))
+    sure = np.flatnonzero(corners.sum(axis=1) > _SURE * math.sqrt(CORNERS) * sigma)
+    told = np.flatnonzero(whole_noise <= _NARROW * whole)
+    # as far as units surely go, or further, where it is still known well how much there is: a few may have much
+    count = max([0, *(sure + 1), *(told + 1)])
+    outside = noisy[CORNERS * count :]
+    beyond = max(0.0, float(outside.sum()) + _Z_ONE_SIDED * sigma * math.sqrt(len(outside)))
+    size = float(ends[count - 1]) if count else 0.0
+    if not count or whole[count - 1] <= 0.0:
+        return Kept(None, 0.0, 1.0, size, beyond)
+    share = min(1.0, max(0.0, float((left * corners)[:count].sum() / whole[count - 1])))
+    spread = _variance(corners[:count], (left - share * sizes)[:count], sigma)
+    width = Z_95 * math.sqrt(spread) / float(whole[count - 1])
     if width > _LEAST_TOLD:
-        return unknown
-    low, high = max(0.0, share - width), min(1.0, share + width)
-    return replace(unknown, share=share, low=low, high=high, enough=_enough(told, ends))
+        return Kept(None, 0.0, 1.0, size, beyond)
+    enough = _enough(corners[:count], ends[:count])
+    return Kept(share, max(0.0, share - width), min(1.0, share + width), size, beyond, enough)
 
 
 def _variance(told: Floats, scores: Floats, sigma: float) -> float:

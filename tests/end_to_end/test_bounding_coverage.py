@@ -200,7 +200,7 @@ def test_a_person_with_half_of_all_rows_is_beyond_and_moves_nothing_else() -> No
         assert other.beyond == pytest.approx(one.beyond + 1)
         silence(with_heavy)
         (kept,) = receipt_of(with_heavy.sql(text, rho=20.0, coverage=True)).coverage
-        assert kept.size == 128
+        assert kept.size >= 128
         assert 1 < kept.beyond < 20
 
 

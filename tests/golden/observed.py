@@ -145,9 +145,14 @@ def _priced(receipt: dpsql.Receipt) -> Entry:
     fields.pop("notes")
     for one in sets:
         one["receipt"].pop("notes")
+    # what bounds leave is a noisy number; that it is said of which numbers is not
+    for told in (fields, *(one["receipt"] for one in sets)):
+        coverage = [one["of"] for one in told.pop("coverage")]
+        if coverage:
+            told["coverage"] = coverage
     entry: Entry = {"receipt": fields, "columns": columns}
     entry |= {"sets": sets} if sets else {}
-    return entry | {"printed": str(receipt).splitlines()}
+    return entry | {"printed": [line for line in str(receipt).splitlines() if not line.startswith("kept ")]}
 
 
 def _points(session: dpsql.Session, query_hash: str) -> list[str]:

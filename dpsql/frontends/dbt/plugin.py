@@ -8,7 +8,8 @@ plugin, and finds what comes of it in ``call``. So the bounded SQL and the exact
 writes them nowhere: of a private model it runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
 
 For people to read, receipts, budgets and plans are written below ``target/dpsql``. None of it holds a row, a key or a
-noisy value: plans, receipts and budgets are functions of policy, text and past releases.
+noisy value: plans, receipts and budgets are functions of policy, text and past releases. What bounds leave, where
+``coverage`` asks for it, is a released number, and stands in a receipt and in the log.
 """
 
 from __future__ import annotations
