@@ -217,12 +217,14 @@ def combined_noise(parts: Sequence[tuple[float, Linear]], noise: Mapping[Statist
 
 
 def spread_value(spread: Spread, rows: Floats, total: Floats, squares: Floats, most: float) -> Floats:
-    """The spread of noisy sums, between 0 and ``most``; NaN where there are too few rows for one."""
+    """The spread of noisy sums, above 0 and up to ``most``; NaN where noise leaves too few rows, or none, for one."""
     enough = rows > float(spread.is_sample)
     n = np.where(enough, rows, 2.0)
     variance = squares / n - (total / n - spread.middle) ** 2 + spread.offset
     scale = n / (n - 1.0) if spread.is_sample else 1.0
-    return np.where(enough, np.minimum(_shown(spread, variance * scale), most), np.nan)
+    # noise that exceeds it says nothing of how small it is
+    known = enough & (variance > 0.0)
+    return np.where(known, np.minimum(_shown(spread, variance * scale), most), np.nan)
 
 
 def spread_interval(

@@ -104,6 +104,7 @@ class Reading:
             their floor, no values where there are none; None elsewhere.
         coverage: what of it is wanted.
         public: public keys of the frame; None where keys are private.
+        needs_data: whether raw rows are read at all.
 
     """
 
@@ -115,11 +116,7 @@ class Reading:
     frozen: Exact | None = None
     coverage: tuple[Statistic, ...] = ()
     public: pa.Table | None = field(default=None, repr=False)
-
-    @property
-    def needs_data(self) -> bool:
-        """Whether raw rows are read at all."""
-        return not self.frozen or bool(self.coverage) or any(statistic != PRESENCE for statistic in self.due)
+    needs_data: bool = True
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
         """The bounded query; nothing of the data."""
@@ -169,8 +166,9 @@ def prepare_reading(
         reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
     else:
         reading = Reading(frame, due, listed, held, is_first=False)
-    reading = replace(reading, coverage=coverage, public=public)
-    if not reading.needs_data:
+    needs_data = not reading.frozen or bool(coverage) or any(statistic != PRESENCE for statistic in due)
+    reading = replace(reading, coverage=coverage, public=public, needs_data=needs_data)
+    if not needs_data:
         return reading
     if not frame.rows_sql.relation:
         rows = frame.rows

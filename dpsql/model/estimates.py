@@ -142,6 +142,17 @@ class Estimate:
     type: str
 
     @property
+    def is_never_negative(self) -> bool:
+        """Whether it is a count, or a sum of what is never negative, on any rows whatever."""
+        if not isinstance(self.value, Sum | RunningSum):
+            return False
+        statistic = self.value.linear.statistic
+        if not statistic or statistic.kind != "sum":
+            return True
+        bounds = statistic.group_bounds_steps or statistic.row_bounds_steps
+        return bounds is not None and bounds[0] >= 0
+
+    @property
     def covered(self) -> Statistic | None:
         """Of a count or a sum, the statistic whose bounds leave something out; None of all others."""
         if not isinstance(self.value, Sum | RunningSum):

@@ -16,7 +16,15 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment, folded, types_of
 from dpsql.model.estimates import Estimate
-from dpsql.model.private_query import After, Buckets, Finish, FrameQuery, OutputColumn, PrivateQuery
+from dpsql.model.private_query import (
+    After,
+    Buckets,
+    Finish,
+    FrameQuery,
+    GroupingSets,
+    OutputColumn,
+    PrivateQuery,
+)
 from dpsql.model.refusals import Refusals
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import quote, span_of, to_sql, written
@@ -30,6 +38,8 @@ from dpsql.sql.windows import RESULT_FUNCTIONS, parts_of, range_terms, window_sq
 
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 _ENDS = ("low", "high")
+_AT_LEAST_0 = "(CASE WHEN {0} < 0 THEN 0 ELSE {0} END)"
+"""Of a number; greatest() would make 0 of NULL."""
 _UNBOUNDED_ENDS = ("unbounded", "unbounded_low", "unbounded_high")
 
 
@@ -199,14 +209,26 @@ def finish_sql(query: PrivateQuery) -> str:
 
     After the columns stand the ends of the 95 % interval of each that is one aggregate, low before high. An expression
     that fails on a noisy value (a cast, an overflow) is NULL: what was charged is always answered.
+
+    A column that is a count, or a sum of what is never negative, is shown as 0 where its noisy number is below 0; the
+    ends of its interval likewise. What is computed of it (expressions, conditions, windows, the order) has the number
+    as it is, whose noise has the mean 0.
     """
     finish, keys = query.first.finish, query.keys
     typed = [f"CAST({_key(query.first, i)} AS {key.type}) AS key_{i}" for i, key in enumerate(keys)]
+    # rows of sets that add up would do so no more
+    adds_up = isinstance(query, GroupingSets) and query.adds_up
+    clamped = {i for i, one in enumerate(query.first.estimates) if one.is_never_negative and not adds_up}
     for i, estimate in enumerate(query.first.estimates):
-        typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, agg_{i}_low, agg_{i}_high")
+        form = _AT_LEAST_0 if i in clamped else "{0}"
+        low, high = (f"{form.format(f'agg_{i}_{end}')} AS agg_{i}_{end}" for end in _ENDS)
+        typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, {low}, {high}")
         typed += [f"agg_{i}_{end}" for end in _UNBOUNDED_ENDS if i in finish.unbounded]
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
-    shown = [f"CAST({guarded(column.sql)} AS {column.type}) AS {quote(column.name)}" for column in finish.columns]
+    shown = []
+    for column in finish.columns:
+        sql = _AT_LEAST_0.format(column.sql) if column.estimate in clamped else column.sql
+        shown.append(f"CAST({guarded(sql)} AS {column.type}) AS {quote(column.name)}")
     numbered = [column.estimate for column in finish.columns if column.estimate is not None]
     columns = ", ".join(shown + [f"agg_{i}_{end}" for i in numbered for end in ("low", "high")])
     having = f" WHERE {guarded(finish.having)}" if finish.having else ""

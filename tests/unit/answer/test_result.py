@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
+from tests.end_to_end.receipts import receipt_of
 from tests.sql.golden_records import new_session
 
 SQL = (
@@ -133,13 +134,51 @@ def test_averages_stay_in_bounds_and_are_null_where_the_noisy_count_is_not_posit
     assert all(0 <= mean <= 500 for mean in numbers)
 
 
-def test_counts_are_whole_and_may_be_negative(session: dpsql.Session) -> None:
+def test_counts_are_whole_and_never_shown_below_0(session: dpsql.Session) -> None:
     """One count of nobody is below zero with probability over 0.4, so forty of them are not but for 1e-8."""
-    counts = [
-        session.sql(f"SELECT count(*) FROM visits WHERE fee > {1000 + i}", rho=0.01).fetchall()[0][0] for i in range(40)
+    columns = "count(*) AS n, n_plus, dp_interval_low(n) AS low, dp_interval_high(n) AS high"
+    columns = columns.replace("n_plus", "count(*) + 0 AS as_it_is")
+    found = [
+        session.sql(f"SELECT {columns} FROM visits WHERE fee > {1000 + i}", rho=0.01).fetchall()[0] for i in range(40)
     ]
-    assert all(isinstance(count, int) for count in counts)
-    assert min(counts) < 0
+    assert all(isinstance(count, int) for count, *_ in found)
+    # what is computed of it has the number as it is
+    assert min(as_it_is for _, as_it_is, *_ in found) < 0
+    assert all(count == max(as_it_is, 0) for count, as_it_is, *_ in found)
+    assert min(low for *_, low, _ in found) == 0.0
+    assert all(low <= count <= high or count == 0 for count, _, low, high in found)
+
+
+def test_sums_are_shown_below_0_where_their_bounds_are(session: dpsql.Session) -> None:
+    shown = {}
+    for bounds in ("(0, 10)", "(-10, 10)"):
+        call = f"sum(fee, contribution_bounds_per_row => {bounds})"
+        found = [
+            session.sql(f"SELECT {call} AS total FROM visits WHERE fee > {1000 + i}", rho=0.01).fetchall()[0][0]
+            for i in range(40)
+        ]
+        shown[bounds] = min(found)
+    assert shown["(0, 10)"] == 0
+    assert shown["(-10, 10)"] < 0
+
+
+def test_totals_over_groups_add_up_numbers_as_they_are(session: dpsql.Session) -> None:
+    """Of empty groups half would be added as 0 else, and a total be too large by 0.4 of their noise for each."""
+    session.connection.execute("CREATE TABLE empty (u INTEGER, k INTEGER)")
+    session.sql("CALL dp_protect('empty', unit := 'patient', privacy_unit_column := 'u', max_rows_per_group := 3)")
+    session.sql(f"CALL dp_domain('empty', 'k', keys := {list(range(400))})")
+    text = "SELECT k, count(*) AS n, sum(count(*)) OVER () AS total FROM empty GROUP BY k"
+    rows = session.sql(text, rho=0.01, mechanism="GAUSSIAN").fetchall()
+    sigma = next(
+        column.sigma
+        for column in receipt_of(session.sql(text, rho=0.01, mechanism="GAUSSIAN")).columns
+        if column.name == "n"
+    )
+    assert sigma is not None
+    assert min(n for _, n, _ in rows) == 0
+    # independent noise: 400 numbers add up to 20 standard deviations of one, 0.4 of each to 160
+    assert sum(n for _, n, _ in rows) > 0.3 * 400 * sigma
+    assert abs(rows[0][2]) < 0.5 * sum(n for _, n, _ in rows)
 
 
 KEYS = {
