@@ -197,6 +197,8 @@ def with_price(receipt: Receipt, charged: Charged) -> Receipt:
 def make_receipt(offer: Offer) -> Receipt:
     """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     query, frame = offer.query, offer.query.frame
+    coverage, cannot = query.request.coverage, frame.bounding.sparsity or frame.ceiling
+    is_unmeasured = bool(query.estimates) and (coverage is False or bool(coverage and cannot))
     return Receipt(
         query_hash=part_hash(query),
         table=frame.rows.table,
@@ -213,7 +215,7 @@ def make_receipt(offer: Offer) -> Receipt:
         max_keys=frame.key_count,
         threshold=shown_threshold(frame, offer.presence.tau, query.request.min_units),
         columns=column_receipts(query, offer.histogram, offer.noise),
-        notes=notes(offer),
+        notes=(*notes(offer), *(("what bounds leave out is not measured",) if is_unmeasured else ())),
     )
 
 

@@ -55,6 +55,7 @@ class PolicyView:
                 limit=self.reader.rho_limit and rho_from_nano(self.reader.rho_limit),
             ),
             links=link_steps(self.policy, canonical) if is_linked else (),
+            coverage=table.coverage,
         )
 
     def current_version(self, canonical: str) -> str:

@@ -158,6 +158,7 @@ class TableRules:
     version: str
     levels: LevelRules
     links: tuple[LinkStep, ...] = ()
+    coverage: bool = False
 
 
 @dataclass(frozen=True, slots=True)

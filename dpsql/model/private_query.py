@@ -125,6 +125,7 @@ class Request:
         min_units: groups of fewer units are not shown.
         refresh: whether a new generation of the frames is asked for.
         own_threshold: whether keys pass a threshold at the level asked for, whatever keys were shown before.
+        coverage: whether what bounds leave is to be measured where it can be; None where nobody wants to know.
 
     """
 
@@ -134,6 +135,7 @@ class Request:
     min_units: int = 1
     refresh: bool = False
     own_threshold: bool = False
+    coverage: bool | None = None
 
     @property
     def asked_epsilon(self) -> float:

@@ -149,7 +149,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         # what does not bind is said before anything is charged
         checked_conditions(select.filters, text.relation.schema.columns, text.environment, refusals)
     query = _private_query(source, keys, aggregates, by_set, extremes)
-    return _with_coverage(query, text) if options.coverage or query.first.finish.unbounded else query
+    return _with_coverage(query, text) if source.request.coverage or query.first.finish.unbounded else query
 
 
 def _with_calls_read(text: SelectText) -> SelectText:
@@ -228,13 +228,15 @@ def _private_query(
 
 
 def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
-    """The query with what bounding leaves of its numbers.
+    """The query with what bounding leaves of its numbers; without it where only the policy asks for it, in vain.
 
     Raises:
-        UnsupportedQueryError: that is not measured of it.
+        UnsupportedQueryError: that is not measured of it, and it asks for it.
 
     """
     if isinstance(query, KeysAlone) or not all(is_measured(part.frame) for part in query.parts):
+        if not (text.options.coverage or query.first.finish.unbounded):
+            return query
         text.refusals.refuse(
             "option", text.hint or text.clauses.select[0],
             "what bounds leave is not measured of keys alone, of the largest groups alone, of grouping sets that add "

@@ -62,6 +62,7 @@ def _table_settings(table: ProtectedTable, link: Link | None) -> dict[str, objec
         "rho_window": [level / NANO_PER_RHO for level in table.rho_window] if table.rho_window else None,
         "rho_ceiling": _rho(table.rho_ceiling),
         "separate_people": table.separate_people or None,
+        "coverage": table.coverage,
         "version": table.version,
     }
 

@@ -116,6 +116,7 @@ class ProtectedTable:
         separate_people: the curator said that these are not the people of another unit.
         max_rows_norm: most l2 norm of one member's numbers of rows over its groups, None if queries say so.
         max_rows_per_unit: most rows of one member that are read where a norm bounds what it adds; None for any number.
+        coverage: whether queries measure what bounds leave, where they do not say.
 
     """
 
@@ -134,6 +135,7 @@ class ProtectedTable:
     separate_people: bool = False
     max_rows_norm: float | None = None
     max_rows_per_unit: int | None = None
+    coverage: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,9 @@ ALTER TABLE protected_table ADD COLUMN max_rows_norm REAL;
 ALTER TABLE protected_table ADD COLUMN max_rows_per_unit INTEGER
 """
 
+# Tables of before keep the answers that they gave: nothing of their level goes to coverage.
+_FORMAT_7 = "ALTER TABLE protected_table ADD COLUMN coverage INTEGER NOT NULL DEFAULT 0"
+
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 
@@ -149,7 +152,8 @@ CREATE TABLE protected_table (
     max_groups INTEGER, max_rows_per_group INTEGER,
     default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER,
     rho_window_low INTEGER, rho_window_high INTEGER, rho_ceiling INTEGER,
-    separate_people INTEGER NOT NULL DEFAULT 0, max_rows_norm REAL, max_rows_per_unit INTEGER
+    separate_people INTEGER NOT NULL DEFAULT 0, max_rows_norm REAL, max_rows_per_unit INTEGER,
+    coverage INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE public_table (name TEXT PRIMARY KEY, decision TEXT) STRICT;
 CREATE TABLE table_version (
@@ -237,6 +241,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=_FORMAT_4, append_only=_LASTING_APPEND_ONLY),
     partial(_change_tables, statements=_LATER_KEYS, append_only=("point_tail",)),
     partial(_change_tables, statements=_FORMAT_6, append_only=()),
+    partial(_change_tables, statements=_FORMAT_7, append_only=()),
 )
 
 

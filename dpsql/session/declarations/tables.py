@@ -193,6 +193,7 @@ def _settings(
         separate_people=arguments.flag("separate_people"),
         max_rows_norm=arguments.read("max_rows_norm", float),
         max_rows_per_unit=arguments.read("max_rows_per_unit", int),
+        coverage=arguments.flag("coverage", default=True),
     )
     return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
 
@@ -200,7 +201,7 @@ def _settings(
 # Where the policy keeps each setting of a table.
 _SAME_NAME = (
     "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho", "default_epsilon", "default_delta",
-    "rho_window", "rho_ceiling", "separate_people",
+    "rho_window", "rho_ceiling", "separate_people", "coverage",
 )  # fmt: skip
 _FIELDS = {name: name for name in _SAME_NAME} | {
     "max_groups_contributed": "max_groups", "min_privacy_units_per_group": "min_units",

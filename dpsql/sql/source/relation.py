@@ -148,6 +148,7 @@ def together(one: TableRules, other: TableRules) -> TableRules:
         max_rows_per_unit=_largest(one.max_rows_per_unit, other.max_rows_per_unit),
         min_units=max(one.min_units, other.min_units),
         levels=_stricter(one.levels, other.levels),
+        coverage=one.coverage or other.coverage,
     )
 
 
