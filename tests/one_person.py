@@ -99,11 +99,14 @@ CREATE TABLE regions AS SELECT 'region ' || i % 3 AS region, i AS place FROM ran
 """
 _DECLARED = (
     "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    "CALL dp_protect('visits', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 3, "
+    "CALL dp_protect('visits', coverage := FALSE, "
+    "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 3, "
     "max_rows_per_group := 4)",
-    "CALL dp_protect('stays', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 3, "
+    "CALL dp_protect('stays', coverage := FALSE, "
+    "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 3, "
     "max_rows_per_group := 4)",
-    "CALL dp_link('items', 'visit', parent := 'visits.id', max_groups_contributed := 3, max_rows_per_group := 4)",
+    "CALL dp_link('items', 'visit', coverage := FALSE, "
+    "parent := 'visits.id', max_groups_contributed := 3, max_rows_per_group := 4)",
     "CALL dp_public('wards')", "CALL dp_public('codes')", "CALL dp_public('regions')",
     "CALL dp_analyst('ana')",
 )  # fmt: skip

@@ -9,9 +9,9 @@ CREATE TABLE meals AS SELECT i % 12000 AS visit_id, ['soup', 'fish'][1 + i % 2] 
 CREATE TABLE cities AS SELECT unnest(['Lund', 'Malmö', 'Ystad']) AS name;
 CREATE TABLE days AS SELECT DATE '2026-01-01' + i::INTEGER AS day FROM range(200) t(i);
 CALL dp_unit('patient', rho_budget := 100, delta_threshold := 1e-3, delta_conversion := 1e-6);
-CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 4,
+CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 4,
                 max_rows_per_group := 5, default_rho := 0.1, default_delta := 1e-9);
-CALL dp_link('meals', 'visit_id', parent := 'visits.visit_id', max_groups_contributed := 3, max_rows_per_group := 20,
+CALL dp_link('meals', 'visit_id', coverage := FALSE, parent := 'visits.visit_id', max_groups_contributed := 3, max_rows_per_group := 20,
              default_rho := 0.1);
 CALL dp_domain('visits', 'cost', bounds := [0, 500]);
 CALL dp_public('cities');

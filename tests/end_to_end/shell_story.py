@@ -56,7 +56,7 @@ def _declare(terminal: Terminal) -> None:
     )
     assert "unit patient has its budget" in sentence
     sentence = terminal.ask(
-        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+        "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
         "max_groups_contributed := 3, max_rows_per_group := 5, default_delta := 1e-8);"
     )
     assert "its privacy unit is patient" in sentence

@@ -22,7 +22,8 @@ def session() -> Iterator[dpsql.Session]:
             "i % 4 AS small, i % 2000 AS spot, md5((i % 3)::VARCHAR)::UUID AS id FROM range(5000) t(i)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'who', max_groups_contributed := 4, default_rho := 0.3, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'who', max_groups_contributed := 4, default_rho := 0.3, "
             "max_rows_per_group := 5, rho_budget := 100, delta_threshold := 1e-3, delta_conversion := 1e-6)"
         )
         yield session

@@ -29,9 +29,9 @@ CREATE VIEW flagged AS SELECT l_flag, l_order FROM line WHERE l_many > 1;
 RULES = "max_groups_contributed := 2, max_rows_per_group := 3, default_delta := 1e-6"
 DECLARATIONS = (
     "CALL dp_unit('customer', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    f"CALL dp_protect('customer', unit := 'customer', privacy_unit_column := 'c_id', {RULES})",
-    f"CALL dp_link('orders', 'o_customer', parent := 'customer.c_id', {RULES})",
-    f"CALL dp_link('line', 'l_order', parent := 'orders.o_id', {RULES})",
+    f"CALL dp_protect('customer', coverage := FALSE, unit := 'customer', privacy_unit_column := 'c_id', {RULES})",
+    f"CALL dp_link('orders', 'o_customer', coverage := FALSE, parent := 'customer.c_id', {RULES})",
+    f"CALL dp_link('line', 'l_order', coverage := FALSE, parent := 'orders.o_id', {RULES})",
     "CALL dp_public('status')",
     "CALL dp_domain('orders', 'o_day', keys := [0, 1, 2, 3, 4])",
 )

@@ -23,7 +23,8 @@ def open_session(units: int, max_rows_per_group: int = 256) -> dpsql.Session:
     )
     session.sql("CALL dp_unit('patient', rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)")
     session.sql(
-        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
         f"max_rows_per_group := {max_rows_per_group})"
     )
     return session

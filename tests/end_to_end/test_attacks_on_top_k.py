@@ -23,7 +23,8 @@ def clinic(*, bob: bool) -> dpsql.Session:
             f"INSERT INTO visits VALUES (99999, 'Bob', 0, 10, {LARGEST_HUGEINT}, [{LARGEST_HUGEINT}], NULL)"
         )
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_rows_per_group := 1, rho_budget := 1e6, "
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "privacy_unit_column := 'patient', max_rows_per_group := 1, rho_budget := 1e6, "
         "delta_threshold := 0.5, delta_conversion := 1e-6)"
     )
     session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 20])")
@@ -42,7 +43,8 @@ def session(request: pytest.FixtureRequest) -> Iterator[dpsql.Session]:
 def test_a_key_that_arrow_has_no_type_for_tells_of_no_row(session: dpsql.Session, key: str, option: str) -> None:
     """The second query joins raw keys with held ones; a cast of the raw side would fail on Bob's alone."""
     if "max_groups" in option:
-        session.sql("CALL dp_protect('visits', privacy_unit_column := 'patient', max_rows_per_group := 1, "
+        session.sql("CALL dp_protect('visits', coverage := FALSE, "
+        "privacy_unit_column := 'patient', max_rows_per_group := 1, "
                     "min_privacy_units_per_group := 5)")  # fmt: skip
     text = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({option}, rho = 1e-6) {key} AS k, {{}} FROM visits GROUP BY 1"
     session.sql(text.format("count(DISTINCT patient)"))

@@ -35,7 +35,8 @@ def session() -> Iterator[dpsql.Session]:
         )
         opened.sql("CALL dp_unit('unit', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
         opened.sql(
-            "CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u', max_groups_contributed := 4, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "unit := 'unit', privacy_unit_column := 'u', max_groups_contributed := 4, "
             "max_rows_per_group := 2, default_rho := 0.32, default_delta := 1e-6)"
         )
         opened._runner.noise_source = seeded_noise(4)
@@ -138,7 +139,9 @@ def test_a_unit_moves_each_histogram_in_one_place_by_one(session: dpsql.Session,
     session.connection.execute(
         f"CREATE OR REPLACE TABLE v (u INTEGER, k INTEGER, x DOUBLE); INSERT INTO v VALUES {rows}"
     )
-    session.sql("CALL dp_protect('v', unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 2)")
+    session.sql(
+        "CALL dp_protect('v', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 2)"
+    )
     for condition in ("", " FILTER (WHERE x <> 3)"):
         statement = read_statement(
             f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.1, max_groups_contributed = 2) "
@@ -172,7 +175,8 @@ def test_values_are_inside_the_ends_of_their_places() -> None:
                 f"CREATE OR REPLACE TABLE w AS SELECT u, {value!r}::DOUBLE AS x FROM range(99) r(u)"
             )
             session.sql(
-                "CALL dp_protect('w', privacy_unit_column := 'u', rho_budget := 1e9, delta_threshold := 0.1, "
+                "CALL dp_protect('w', coverage := FALSE, "
+                "privacy_unit_column := 'u', rho_budget := 1e9, delta_threshold := 0.1, "
                 "delta_conversion := 1e-6, max_rows_per_group := 1)"
             ) if value == 0.0 else None
             statement = read_statement("SELECT sum(x, contribution_bounds_per_row => AUTO) FROM w")

@@ -47,7 +47,7 @@ def session() -> Iterator[dpsql.Session]:
             "WHERE i <= u % 12"
         )
         opened.sql("CALL dp_unit('unit', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
-        opened.sql("CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u')")
+        opened.sql("CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u')")
         opened._runner.noise_source = seeded_noise(4)
         yield opened
 

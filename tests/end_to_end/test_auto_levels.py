@@ -52,7 +52,9 @@ def opened(path: str | Path = ":memory:") -> dpsql.Session:
         "FROM range(1200) r(u), range(8) s(i) WHERE i <= u % 8"
     )
     session.sql("CALL dp_unit('unit', rho_budget := 30, delta_threshold := 1e-3, delta_conversion := 1e-6)")
-    session.sql("CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 2)")
+    session.sql(
+        "CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 2)"
+    )
     for name, limit in LIMITS.items():
         session.sql(f"CALL dp_analyst('{name}', rho_limit := {limit})")
     session._runner.noise_source = seeded_noise(4)

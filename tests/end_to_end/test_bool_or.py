@@ -26,7 +26,8 @@ def session() -> Iterator[dpsql.Session]:
             "CASE p % 4 WHEN 0 THEN 'no' WHEN 2 THEN 'yes' ELSE 'perhaps' END AS said FROM range(400) u(p)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "max_rows_per_group := 1, rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'city', keys := [0, 1, 2, 3])")

@@ -48,7 +48,8 @@ def session() -> Iterator[dpsql.Session]:
         )
         session.sql("CALL dp_unit('visitor', rho_budget := 1e5, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 2, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 2, "
             "max_groups_contributed := 1, default_delta := 1e-6)"
         )
         session.sql("CALL dp_public('days')")
@@ -196,7 +197,8 @@ def test_a_column_of_any_name_can_be_the_buckets(name: str) -> None:
             f'CREATE TABLE t AS SELECT i AS pid, [1, 2, 3, 40][i % 4 + 1] AS "{name}" FROM range(800) t(i)'
         )
         session.sql(
-            "CALL dp_protect('t', privacy_unit_column := 'pid', max_groups_contributed := 1, rho_budget := 1000, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "privacy_unit_column := 'pid', max_groups_contributed := 1, rho_budget := 1000, "
             "delta_threshold := 0.1, delta_conversion := 1e-6)"
         )
         session.sql(f"CALL dp_domain('t', '{name}', keys := [1, 2, 3, 40])")

@@ -56,7 +56,7 @@ def session() -> Iterator[dpsql.Session]:
         session.sql("CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 1e-2, delta_conversion := 1e-6)")
         for table in ("visits", "failing"):
             session.sql(
-                f"CALL dp_protect('{table}', unit := 'patient', privacy_unit_column := 'patient', "
+                f"CALL dp_protect('{table}', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
                 "max_groups_contributed := 4, max_rows_per_group := 5, default_rho := 0.5, default_delta := 1e-9)"
             )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
@@ -184,7 +184,7 @@ REFUSED = (
     ("SELECT count(*) FROM visits WHERE length(repeat(city, 1000000)) > 1", UnsupportedQueryError),
     ("SELECT count(*) FROM visits WHERE random() > 0.5", UnsupportedQueryError),
     ("CALL dp_unit('patient', rho_budget := 5000, delta_threshold := 0.5, delta_conversion := 0.5)", AccessError),
-    ("CALL dp_protect('unprotected', unit := 'patient', privacy_unit_column := 'n')", AccessError),
+    ("CALL dp_protect('unprotected', coverage := FALSE, unit := 'patient', privacy_unit_column := 'n')", AccessError),
     ("CALL dp_domain('visits', 'city', keys := ['a'])", AccessError),
     ("CALL dp_public('unprotected')", AccessError),
     ("CALL dp_new_version('visits')", AccessError),

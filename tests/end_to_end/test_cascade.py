@@ -55,7 +55,7 @@ def open_session(sizes: Sequence[int], *, max_groups: int = 1, public: bool = Fa
         add_cities(session, 0, sizes)
         session.sql("CALL dp_unit('patient', rho_budget := 1e5, delta_threshold := 0.99, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
             f"max_groups_contributed := {max_groups}, max_rows_per_group := 1, default_delta := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [-10, 10])")

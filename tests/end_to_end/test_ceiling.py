@@ -30,7 +30,8 @@ def session() -> Iterator[dpsql.Session]:
             session.connection.execute(f"INSERT INTO visits SELECT i, 'shop {i}', i % 7, 5 FROM range({visitors}) t(i)")
         session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 2, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 2, "
             "max_groups_contributed := 4, default_delta := 1e-6, rho_ceiling := 1)"
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1, 2, 3, 4, 5, 6])")
@@ -160,7 +161,8 @@ def test_every_threshold_of_its_own_below_a_ceiling_is_paid_to_the_last_unit(del
         session.connection.execute("CREATE TABLE visits AS SELECT i AS visitor, i % 2 AS shop FROM range(9) t(i)")
         session.sql("CALL dp_unit('visitor', rho_budget := 9, delta_threshold := 0.9, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', rho_ceiling := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', rho_ceiling := 1, "
             f"max_groups_contributed := 1, default_delta := {delta!r})"
         )
         session.sql(f"CALL dp_analyst('ana', rho_limit := {limit!r})")
@@ -175,7 +177,7 @@ def test_a_ceiling_is_not_for_analysts_to_raise(session: dpsql.Session) -> None:
     for asked in (1.5, 50.0):
         with pytest.raises(UnsupportedQueryError, match="at most rho_ceiling = 1"):
             ana.sql(PUBLIC, rho=0.05, rho_ceiling=asked)
-    session.sql("CALL dp_protect('visits', rho_ceiling := NULL, replace := true)")
+    session.sql("CALL dp_protect('visits', coverage := FALSE, rho_ceiling := NULL, replace := true)")
     with pytest.raises(UnsupportedQueryError, match=r"at most rho_ceiling = 0\.1"):
         ana.sql(PUBLIC, rho=0.05, rho_ceiling=0.2)
     assert spent(session) == (0, 0)

@@ -33,7 +33,8 @@ def session() -> Iterator[dpsql.Session]:
             )
         session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', default_rho := 0.5, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', default_rho := 0.5, "
             "max_groups_contributed := 1, max_rows_per_group := 1, default_delta := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
@@ -304,7 +305,8 @@ def test_what_is_made_of_a_release_takes_no_level_from_others(session: dpsql.Ses
 
 
 def test_in_a_window_every_reader_has_a_threshold_that_is_paid(session: dpsql.Session) -> None:
-    session.sql("CALL dp_protect('visits', default_rho := 0.5, max_groups_contributed := 1, default_delta := 1e-6, "
+    session.sql("CALL dp_protect('visits', coverage := FALSE, "
+    "default_rho := 0.5, max_groups_contributed := 1, default_delta := 1e-6, "
                 "rho_window := [0.01, 1])")  # fmt: skip
     _, first = ask(session, "bob")
     assert first.charged_delta > 0

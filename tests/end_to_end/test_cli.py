@@ -27,7 +27,7 @@ RARE = "canary-of-one-patient"
 COUNTS = "SELECT city, count(DISTINCT patient) AS patients FROM visits GROUP BY city ORDER BY city"
 DECLARATIONS = (
     "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)",
-    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+    "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
     "max_groups_contributed := 2, max_rows_per_group := 3)",
     "CALL dp_domain('visits', 'cost', bounds := [0, 50])",
 )
@@ -256,7 +256,11 @@ def failures(database: str) -> list[tuple[Sequence[str], int, str]]:
         ((*ask, COUNTS, "--rho", "nan"), 2, "rho"),
         ((*ask, COUNTS, "--rho", "0.1", "--timeout", "-1"), 2, "timeout"),
         ((*ask, COUNTS, "--rho", "1e-12"), 2, "rho"),
-        ((*ask, "CALL dp_protect('visits', unit := 'nobody', privacy_unit_column := 'patient')"), 2, "nobody"),
+        (
+            (*ask, "CALL dp_protect('visits', coverage := FALSE, unit := 'nobody', privacy_unit_column := 'patient')"),
+            2,
+            "nobody",
+        ),
         ((*ask, "CALL dp_public('staff')", "--analyst", "ana"), 2, "curator"),
         ((*ask, "CALL dp_public('staff')", "--rho", "0.1"), 2, "options"),
         ((*ask, COUNTS, "--rho", "0.1", "--analyst", ""), 2, "name"),

@@ -52,7 +52,8 @@ def database(tmp_path: Path) -> Path:
             "FROM range(30_000) t(u)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 4, "
             f"max_rows_per_group := 3, rho_budget := {RHO * ALLOWED}, delta_threshold := 1e-3, "
             "delta_conversion := 1e-6)"
         )
@@ -129,7 +130,8 @@ def test_threads_share_a_state_in_memory() -> None:
             "CREATE TABLE visits AS SELECT u AS patient, u % 3 AS ward, 1.0 AS cost FROM range(999) t(u)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "max_rows_per_group := 1, rho_budget := 1, delta_threshold := 1e-3, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 2])")

@@ -122,7 +122,8 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
             "FROM range(100_000) t(u)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 4, "
             "max_rows_per_group := 3, rho_budget := 10_000, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")

@@ -80,7 +80,8 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dpsql.Se
             session.sql("CALL dp_unit('patient', epsilon_budget := 100, delta_budget := 1e-3)")
             for table in ("visits", "listed"):
                 session.sql(
-                    f"CALL dp_protect('{table}', unit := 'patient', privacy_unit_column := 'patient', "
+                    f"CALL dp_protect('{table}', coverage := FALSE, "
+                    "unit := 'patient', privacy_unit_column := 'patient', "
                     "max_groups_contributed := 4, max_rows_per_group := 3, default_rho := 0.1)"
                 )
             for column in ("cost", "fee"):

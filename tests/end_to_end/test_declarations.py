@@ -121,8 +121,8 @@ def curator(engine: Engine) -> Iterator[Curator]:
         for call in (
             "dp_unit('patient', epsilon_budget := 1, delta_budget := 1e-6)",
             "dp_unit('person', epsilon_budget := 1, delta_budget := 1e-6)",
-            "dp_protect('visits', unit := 'patient', privacy_unit_column := 'pid')",
-            "dp_protect('stays', unit := 'patient', privacy_unit_column := 'pid')",
+            "dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'pid')",
+            "dp_protect('stays', coverage := FALSE, unit := 'patient', privacy_unit_column := 'pid')",
             "dp_public('cities')",
             "dp_public('prices')",
         ):
@@ -222,20 +222,20 @@ def test_null_removes_a_setting_or_is_refused(
 
 
 def test_a_default_level_is_said_in_one_way_and_the_other_way_is_another_level(curator: Curator) -> None:
-    curator.sql("CALL dp_protect('visits', default_rho := 0.1)")
+    curator.sql("CALL dp_protect('visits', coverage := FALSE, default_rho := 0.1)")
     with pytest.raises(PolicyError, match=r"default_rho from 0\.1 to default_epsilon"):
-        curator.sql("CALL dp_protect('visits', default_epsilon := 0.01)")
-    curator.sql("CALL dp_protect('visits', default_epsilon := 0.01, replace := true)")
+        curator.sql("CALL dp_protect('visits', coverage := FALSE, default_epsilon := 0.01)")
+    curator.sql("CALL dp_protect('visits', coverage := FALSE, default_epsilon := 0.01, replace := true)")
     (visits,) = (table for table in curator.policy().tables if table.table == "main.visits")
     assert (visits.default_rho, visits.default_epsilon) == (None, 0.01)
 
 
 def test_a_delta_that_nobody_named_is_a_hundredth_of_the_units(curator: Curator) -> None:
     with pytest.raises(PolicyError, match="default_delta from 5e-09 to 6e-09"):
-        curator.sql("CALL dp_protect('visits', default_delta := 6e-9)")
-    curator.sql("CALL dp_protect('visits', default_delta := 4e-9)")
+        curator.sql("CALL dp_protect('visits', coverage := FALSE, default_delta := 6e-9)")
+    curator.sql("CALL dp_protect('visits', coverage := FALSE, default_delta := 4e-9)")
     with pytest.raises(PolicyError, match="default_delta from 4e-09 to 5e-09"):
-        curator.sql("CALL dp_protect('visits', default_delta := NULL)")
+        curator.sql("CALL dp_protect('visits', coverage := FALSE, default_delta := NULL)")
 
 
 def test_half_of_a_budget_keeps_the_other_half(curator: Curator) -> None:
@@ -258,6 +258,8 @@ def test_a_default_delta_may_go_where_the_threshold_delta_has_no_hundredth() -> 
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE v (pid INTEGER)")
         session.sql("CALL dp_unit('p', rho_budget := 1, delta_threshold := 5e-29, delta_conversion := 1e-6)")
-        session.sql("CALL dp_protect('v', unit := 'p', privacy_unit_column := 'pid', default_delta := 1e-9)")
-        session.sql("CALL dp_protect('v', default_delta := NULL)")
+        session.sql(
+            "CALL dp_protect('v', coverage := FALSE, unit := 'p', privacy_unit_column := 'pid', default_delta := 1e-9)"
+        )
+        session.sql("CALL dp_protect('v', coverage := FALSE, default_delta := NULL)")
         assert session._access.read().policy().tables[0].default_delta is None

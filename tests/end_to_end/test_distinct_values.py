@@ -22,7 +22,8 @@ def session() -> Iterator[dpsql.Session]:
             "'drug ' || ((p // 3 + v * 7) % (20 * (p % 3 + 1))) AS drug FROM range(600) u(p), range(3) w(v)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "max_rows_per_group := 3, rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         yield session
@@ -77,7 +78,10 @@ def test_errors_are_as_wide_as_intervals_say(session: dpsql.Session) -> None:
     """Of 500 intervals at 95 %, fewer than 455 or more than 493 cover with probability below 2e-4 (binomial)."""
     session._runner.noise_source = seeded_noise(5)
     session.connection.execute("CREATE TABLE many AS SELECT patient, patient % 500 AS city, drug FROM visits")
-    session.sql("CALL dp_protect('many', unit := 'visits', privacy_unit_column := 'patient', max_rows_per_group := 3)")
+    session.sql(
+        "CALL dp_protect('many', coverage := FALSE, "
+        "unit := 'visits', privacy_unit_column := 'patient', max_rows_per_group := 3)"
+    )
     session.sql(f"CALL dp_domain('many', 'city', keys := {list(range(500))})")
     query = "SELECT city, count(DISTINCT drug) AS n, dp_interval_low(n), dp_interval_high(n) FROM many GROUP BY city"
     exact = dict(session.connection.execute("SELECT city, count(DISTINCT drug) FROM many GROUP BY city").fetchall())

@@ -26,7 +26,8 @@ TABLE = (
 )
 POLICY = (
     "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.1, delta_conversion := 1e-6)",
-    "CALL dp_protect('t', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
+    "CALL dp_protect('t', coverage := FALSE, "
+    "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
     "max_rows_per_group := 3, default_rho := 0.1)",
     "CALL dp_domain('t', 'n', keys := [1, 2, 3])",
 )
@@ -111,7 +112,8 @@ class Bench:
             self.session.connection.execute(f"INSERT INTO t VALUES ({number}, {row})")
         self.session.sql("CALL dp_unit('person', rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6)")
         self.session.sql(
-            "CALL dp_protect('t', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
             "max_rows_per_group := 3)"
         )
         self.engine, sandbox = DuckDBEngine(self.session.connection), Sandbox()

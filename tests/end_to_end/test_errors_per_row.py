@@ -72,7 +72,8 @@ class Bench:
             self.session.connection.execute(statements)
         self.session.sql("CALL dp_unit('person', rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6)")
         self.session.sql(
-            "CALL dp_protect('t', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
             "max_rows_per_group := 3)"
         )
         self.session.sql("CALL dp_public('names')")

@@ -38,7 +38,8 @@ def clinic(folder: Path) -> tuple[Any, Path]:
         )
         session.sql("CALL dp_unit('patient', epsilon_budget := 30, delta_budget := 1e-5)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', default_rho := 0.1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'patient', privacy_unit_column := 'patient_id', default_rho := 0.1, "
             "max_groups_contributed := 3, max_rows_per_group := 5)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
@@ -504,8 +505,10 @@ def test_a_table_that_finds_its_unit_through_another_is_for_sql(tmp_path: Path) 
         session.connection.execute("CREATE TABLE visits (visit_id INTEGER PRIMARY KEY, patient_id INTEGER)")
         session.connection.execute("CREATE TABLE meals (visit_id INTEGER, dish VARCHAR)")
         session.sql("CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)")
-        session.sql("CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id')")
-        session.sql("CALL dp_link('meals', 'visit_id', parent := 'visits.visit_id')")
+        session.sql(
+            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id')"
+        )
+        session.sql("CALL dp_link('meals', 'visit_id', coverage := FALSE, parent := 'visits.visit_id')")
     meals = pd.DataFrame({"visit_id": [1], "dish": ["soup"]})
     unit = dpsql.unit("patient", state=tmp_path / "ward.duckdb.dpsql", source="meals")
     with pytest.raises(dpsql.PolicyError, match="through another table"):

@@ -35,7 +35,7 @@ def open_clinic() -> Iterator[dpsql.Session]:
             session.connection.execute(f"CREATE TABLE {table} AS FROM read_parquet(?)", [path])
         session.sql("CALL dp_unit('patient', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', "
+            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id', "
             "max_groups_contributed := 4, max_rows_per_group := 5, default_delta := 1e-7)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 500])")

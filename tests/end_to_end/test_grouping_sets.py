@@ -42,7 +42,7 @@ def declare(session: dpsql.Session) -> None:
         "(i % 10)::DOUBLE AS cost FROM range(1200) t(i)"
     )
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'patient', max_groups_contributed := 4, "
         "max_rows_per_group := 6, default_rho := 0.3, rho_budget := 1e3, delta_threshold := 0.1, "
         "delta_conversion := 1e-6)"
     )
@@ -65,7 +65,8 @@ def test_weights_do_not_reach_sums_of_finer_groups() -> None:
     with dpsql.connect(threads=1) as session:
         session.connection.execute("CREATE TABLE visits AS SELECT p AS patient, p % 4 AS ward FROM range(200) t(p)")
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_rows_per_group := 3, default_rho := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_rows_per_group := 3, default_rho := 1, "
             "rho_budget := 1e3, delta_threshold := 0.1, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'ward', keys := [0, 1, 2, 3])")

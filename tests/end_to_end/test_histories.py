@@ -99,12 +99,14 @@ def open_session() -> Iterator[dpsql.Session]:
         )
         session.sql("CALL dp_unit('visitor', rho_budget := 1e5, delta_threshold := 0.9, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
             f"max_groups_contributed := 1, default_delta := {DELTA})"
         )
         session.connection.execute("CREATE TABLE tills AS FROM visits")
         session.sql(
-            "CALL dp_protect('tills', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
+            "CALL dp_protect('tills', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
             f"max_groups_contributed := 1, default_delta := {DELTA}, rho_ceiling := {CEILING})"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")

@@ -24,7 +24,8 @@ CREATE TABLE labels AS SELECT i % 3 AS kind, 'label ' || i AS label, i::DOUBLE A
 """
 POLICY = (
     "CALL dp_unit('patient', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 2, "
+    "CALL dp_protect('visits', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 2, "
     "max_rows_per_group := 4)",
     "CALL dp_public('cities')",
     "CALL dp_public('labels')",
@@ -155,8 +156,10 @@ def test_a_linked_table_joins_public_ones(session: dpsql.Session) -> None:
     session.connection.execute(
         "CREATE TABLE meals AS SELECT (i % 900)::INTEGER AS number, i % 3 AS kind FROM range(2000) t(i)"
     )
-    session.sql("CALL dp_protect('stays', unit := 'patient', privacy_unit_column := 'pid')")
-    session.sql("CALL dp_link('meals', 'number', parent := 'stays.number', max_groups_contributed := 6)")
+    session.sql("CALL dp_protect('stays', coverage := FALSE, unit := 'patient', privacy_unit_column := 'pid')")
+    session.sql(
+        "CALL dp_link('meals', 'number', coverage := FALSE, parent := 'stays.number', max_groups_contributed := 6)"
+    )
     text = "SELECT label, count(DISTINCT pid) AS p FROM meals JOIN labels USING (kind) GROUP BY label"
     exact = text.replace("meals", "meals JOIN stays USING (number)")
     assert sorted(session.sql(text, rho=5).fetchall()) == sorted(session.connection.execute(exact).fetchall())
@@ -197,7 +200,10 @@ def test_a_public_column_is_never_taken_for_the_unit(session: dpsql.Session) -> 
         session.connection.execute(
             f'CREATE OR REPLACE TABLE pub AS SELECT 7 AS pid, i AS "{name}", i AS num FROM range(900) t(i)'
         )
-        session.sql("CALL dp_protect('lone', unit := 'patient', privacy_unit_column := 'pid', max_rows_per_group := 4)")
+        session.sql(
+            "CALL dp_protect('lone', coverage := FALSE, "
+            "unit := 'patient', privacy_unit_column := 'pid', max_rows_per_group := 4)"
+        )
         session.sql("CALL dp_public('pub', public_by_decision := 'numbers that nobody has')")
         for joined in ("pub JOIN lone ON pub.num = lone.num", "pub JOIN lone ON pub.pid = lone.pid"):
             assert session.sql(f"SELECT count(*) AS n FROM {joined}", rho=5, refresh=True).fetchall() == [(4,)]
@@ -351,7 +357,8 @@ def test_a_key_that_is_declared_leaves_a_join_whole(session: dpsql.Session) -> N
     """A constraint that comes or goes makes another text of it, with a hash of its own."""
     session.connection.execute("CREATE TABLE people AS SELECT i AS pid, i % 3 AS kind FROM range(1200) t(i)")
     session.sql(
-        "CALL dp_protect('people', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 2)"
+        "CALL dp_protect('people', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 2)"
     )
     text = "SELECT count(*) FROM visits v JOIN people p ON p.pid = v.pid"
     first = receipt_of(session.sql(text, rho=0.1))

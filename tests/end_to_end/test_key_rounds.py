@@ -45,7 +45,8 @@ def fill(session: dpsql.Session) -> None:
         "FROM range(18000) t(i) WHERE i // 2000 <= i % 9"
     )
     session.sql(
-        f"CALL dp_protect('sales', privacy_unit_column := 'person', rho_budget := {BUDGET}, delta_threshold := 1e-3, "
+        "CALL dp_protect('sales', coverage := FALSE, "
+        f"privacy_unit_column := 'person', rho_budget := {BUDGET}, delta_threshold := 1e-3, "
         f"delta_conversion := 1e-6, default_rho := 0.1, default_delta := {DELTA})"
     )
 
@@ -495,7 +496,8 @@ def test_keys_of_every_spelling_are_left_out(session: dpsql.Session) -> None:
         "FROM range(6000) t(i)"
     )
     session.sql(
-        "CALL dp_protect('odd', privacy_unit_column := 'person', separate_people := true, rho_budget := 1000, "
+        "CALL dp_protect('odd', coverage := FALSE, "
+        "privacy_unit_column := 'person', separate_people := true, rho_budget := 1000, "
         "delta_threshold := 1e-2, "
         f"delta_conversion := 1e-6, default_rho := 5, default_delta := {DELTA})"
     )

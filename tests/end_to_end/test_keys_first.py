@@ -103,7 +103,7 @@ def test_sums_and_means_of_a_key_that_came_later_are_of_their_own_day(session: d
         "avg(cost, contribution_bounds_per_row => (0, 10)) AS mean, "
         "count(DISTINCT person) FILTER (WHERE cost > 1) AS buyers FROM sales GROUP BY shop"
     )
-    session.sql("CALL dp_protect('sales', max_rows_per_group := 2, replace := true)")
+    session.sql("CALL dp_protect('sales', coverage := FALSE, max_rows_per_group := 2, replace := true)")
     answer = session.sql(text, rho=4.0, **FIRST)
     late = answer.df().set_index("shop").astype(float).loc["late"]
     sigma = {column.name: column.sigma or 0.0 for column in receipt_of(answer).columns}
@@ -174,7 +174,7 @@ def planned(session: dpsql.Session, text: str = PEOPLE) -> KeysFirst:
 def test_the_policys_minimum_of_units_is_kept_by_the_rounds_alone(session: dpsql.Session) -> None:
     """Sums have no threshold that hides what appears with one more unit, so that none may appear."""
     session.sql(
-        "CALL dp_protect('sales', privacy_unit_column := 'person', default_delta := 1e-6, "
+        "CALL dp_protect('sales', coverage := FALSE, privacy_unit_column := 'person', default_delta := 1e-6, "
         "min_privacy_units_per_group := 5, replace := TRUE)"
     )
     numbers, keys = planned(session, SUMS).parts

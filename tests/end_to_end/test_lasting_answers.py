@@ -252,7 +252,8 @@ def test_pins_and_what_is_made_of_releases_are_written_once(tmp_path: Path) -> N
     with dpsql.connect(tmp_path / "shop.db") as session:
         session.connection.execute("CREATE TABLE visits AS SELECT i AS visitor, i % 3 AS shop FROM range(900) t(i)")
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'visitor', max_groups_contributed := 1, "
             "rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6, default_delta := 1e-6)"
         )
         session._runner.noise_source = seeded_noise(3)

@@ -27,14 +27,17 @@ CREATE TABLE place (p_one INTEGER, p_two VARCHAR, size INTEGER);
 """
 UNIT = "CALL dp_unit('customer', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)"
 CUSTOMER = (
-    "CALL dp_protect('customer', unit := 'customer', privacy_unit_column := 'c_custkey', max_groups_contributed := 1)"
+    "CALL dp_protect('customer', coverage := FALSE, "
+    "unit := 'customer', privacy_unit_column := 'c_custkey', max_groups_contributed := 1)"
 )
 ORDERS = (
-    "CALL dp_link('orders', 'o_custkey', parent := 'customer.c_custkey', max_groups_contributed := 2, "
+    "CALL dp_link('orders', 'o_custkey', coverage := FALSE, "
+    "parent := 'customer.c_custkey', max_groups_contributed := 2, "
     "max_rows_per_group := 9)"
 )
 LINES = (
-    "CALL dp_link('lineitem', 'l_orderkey', parent := 'orders.o_orderkey', max_groups_contributed := 2, "
+    "CALL dp_link('lineitem', 'l_orderkey', coverage := FALSE, "
+    "parent := 'orders.o_orderkey', max_groups_contributed := 2, "
     "max_rows_per_group := 40)"
 )
 COUNT = (
@@ -122,9 +125,11 @@ def test_keys_of_several_columns(session: dpsql.Session) -> None:
     session.connection.execute("INSERT INTO region SELECT i % 20, 'r' || i // 20, i % 150 FROM range(200) t(i)")
     session.connection.execute("INSERT INTO place SELECT i % 20, 'r' || i % 11, i FROM range(700) t(i)")
     declared = "max_groups_contributed := 2"
-    session.sql(f"CALL dp_protect('region', unit := 'customer', privacy_unit_column := 'owner', {declared})")
+    session.sql(
+        f"CALL dp_protect('region', coverage := FALSE, unit := 'customer', privacy_unit_column := 'owner', {declared})"
+    )
     key = "['region.r_one', 'region.r_two']"
-    session.sql(f"CALL dp_link('place', ['p_one', 'p_two'], parent := {key}, {declared})")
+    session.sql(f"CALL dp_link('place', ['p_one', 'p_two'], coverage := FALSE, parent := {key}, {declared})")
     text = "SELECT p_two, count(DISTINCT owner) AS n FROM {} GROUP BY p_two"
     ours = session.sql(text.format("place"), rho=5)
     joined = "place JOIN region ON p_one = r_one AND p_two = r_two"
@@ -148,22 +153,28 @@ def test_settings_of_a_link_are_changed_by_the_same_call(session: dpsql.Session)
 
 
 REFUSED = {
-    "no constraint keeps the key unique": "CALL dp_link('place', 'p_one', parent := 'orders.o_custkey')",
-    "half of a key": "CALL dp_link('place', 'p_one', parent := 'region.r_one')",
-    "types differ": "CALL dp_link('place', 'p_two', parent := 'orders.o_orderkey')",
-    "types differ in width": "CALL dp_link('place', 'p_one', parent := 'orders.o_orderkey')",
-    "an unprotected parent": "CALL dp_link('place', ['p_one', 'p_two'], parent := ['region.r_one', 'region.r_two'])",
-    "another way to the unit": "CALL dp_link('lineitem', 'l_quantity', parent := 'customer.c_custkey')",
-    "protected by itself": "CALL dp_link('customer', 'c_custkey', parent := 'orders.o_orderkey')",
-    "itself": "CALL dp_link('orders', 'o_orderkey', parent := 'orders.o_orderkey')",
+    "no constraint keeps the key unique": "CALL dp_link('place', 'p_one', coverage := FALSE, "
+    "parent := 'orders.o_custkey')",
+    "half of a key": "CALL dp_link('place', 'p_one', coverage := FALSE, parent := 'region.r_one')",
+    "types differ": "CALL dp_link('place', 'p_two', coverage := FALSE, parent := 'orders.o_orderkey')",
+    "types differ in width": "CALL dp_link('place', 'p_one', coverage := FALSE, parent := 'orders.o_orderkey')",
+    "an unprotected parent": "CALL dp_link('place', ['p_one', 'p_two'], coverage := FALSE, "
+    "parent := ['region.r_one', 'region.r_two'])",
+    "another way to the unit": "CALL dp_link('lineitem', 'l_quantity', coverage := FALSE, "
+    "parent := 'customer.c_custkey')",
+    "protected by itself": "CALL dp_link('customer', 'c_custkey', coverage := FALSE, parent := 'orders.o_orderkey')",
+    "itself": "CALL dp_link('orders', 'o_orderkey', coverage := FALSE, parent := 'orders.o_orderkey')",
     "no parent": "CALL dp_link('place', 'p_one')",
-    "two parents": "CALL dp_link('place', ['p_one', 'p_two'], parent := ['customer.c_custkey', 'orders.o_orderkey'])",
-    "too few columns": "CALL dp_link('place', ['p_one', 'size'], parent := 'customer.c_custkey')",
-    "no such column": "CALL dp_link('place', 'nothing', parent := 'customer.c_custkey')",
-    "no such table": "CALL dp_link('nothing', 'p_one', parent := 'customer.c_custkey')",
-    "no list": "CALL dp_link('place', 3, parent := 'customer.c_custkey')",
-    "a unit of its own": "CALL dp_link('place', 'p_one', parent := 'customer.c_custkey', unit := 'other')",
-    "protecting what is linked": "CALL dp_protect('orders', unit := 'customer', privacy_unit_column := 'o_orderkey')",
+    "two parents": "CALL dp_link('place', ['p_one', 'p_two'], coverage := FALSE, "
+    "parent := ['customer.c_custkey', 'orders.o_orderkey'])",
+    "too few columns": "CALL dp_link('place', ['p_one', 'size'], coverage := FALSE, parent := 'customer.c_custkey')",
+    "no such column": "CALL dp_link('place', 'nothing', coverage := FALSE, parent := 'customer.c_custkey')",
+    "no such table": "CALL dp_link('nothing', 'p_one', coverage := FALSE, parent := 'customer.c_custkey')",
+    "no list": "CALL dp_link('place', 3, coverage := FALSE, parent := 'customer.c_custkey')",
+    "a unit of its own": "CALL dp_link('place', 'p_one', coverage := FALSE, "
+    "parent := 'customer.c_custkey', unit := 'other')",
+    "protecting what is linked": "CALL dp_protect('orders', coverage := FALSE, "
+    "unit := 'customer', privacy_unit_column := 'o_orderkey')",
     "public": "CALL dp_public('orders')",
 }  # fmt: skip
 
@@ -179,7 +190,7 @@ def test_what_leads_to_no_unit_is_refused(session: dpsql.Session, call: str) -> 
 def test_a_column_of_the_same_name_as_the_unit_is_refused(session: dpsql.Session) -> None:
     session.connection.execute("CREATE TABLE part (key BIGINT, o_custkey INTEGER)")
     with pytest.raises(PolicyError, match="of its own"):
-        session.sql("CALL dp_link('part', 'key', parent := 'orders.o_orderkey')")
+        session.sql("CALL dp_link('part', 'key', coverage := FALSE, parent := 'orders.o_orderkey')")
     session.connection.execute("ALTER TABLE lineitem ADD COLUMN o_custkey INTEGER")
     with pytest.raises(SchemaError, match="lends"):
         session.sql(COUNT, rho=1)
@@ -188,9 +199,9 @@ def test_a_column_of_the_same_name_as_the_unit_is_refused(session: dpsql.Session
 def test_a_collation_that_holds_two_keys_equal_is_refused(session: dpsql.Session) -> None:
     session.connection.execute("CREATE TABLE shop (name VARCHAR PRIMARY KEY)")
     session.connection.execute("CREATE TABLE sale (shop VARCHAR COLLATE NOCASE)")
-    session.sql("CALL dp_protect('shop', unit := 'customer', privacy_unit_column := 'name')")
+    session.sql("CALL dp_protect('shop', coverage := FALSE, unit := 'customer', privacy_unit_column := 'name')")
     with pytest.raises(PolicyError, match="collation"):
-        session.sql("CALL dp_link('sale', 'shop', parent := 'shop.name')")
+        session.sql("CALL dp_link('sale', 'shop', coverage := FALSE, parent := 'shop.name')")
 
 
 def test_a_parent_that_is_gone_is_named_and_nothing_is_charged(session: dpsql.Session) -> None:
@@ -231,9 +242,9 @@ def test_a_parent_key_with_a_collation_is_refused(session: dpsql.Session) -> Non
     """UNIQUE keeps bytes apart, and = under a collation does not: one row would meet several parents."""
     session.connection.execute("CREATE TABLE p (k VARCHAR COLLATE NOCASE PRIMARY KEY, pid INTEGER)")
     session.connection.execute("CREATE TABLE ch (k VARCHAR)")
-    session.sql("CALL dp_protect('p', unit := 'customer', privacy_unit_column := 'pid')")
+    session.sql("CALL dp_protect('p', coverage := FALSE, unit := 'customer', privacy_unit_column := 'pid')")
     with pytest.raises(PolicyError, match="collation"):
-        session.sql("CALL dp_link('ch', 'k', parent := 'p.k')")
+        session.sql("CALL dp_link('ch', 'k', coverage := FALSE, parent := 'p.k')")
 
 
 def test_keys_are_compared_by_their_bytes_whatever_the_columns_become(session: dpsql.Session) -> None:
@@ -241,8 +252,8 @@ def test_keys_are_compared_by_their_bytes_whatever_the_columns_become(session: d
     session.connection.execute("CREATE TABLE p (k VARCHAR PRIMARY KEY, pid INTEGER)")
     session.connection.execute("INSERT INTO p VALUES ('ab', 1), ('aB', 2), ('Ab', 3)")
     session.connection.execute("CREATE TABLE ch AS SELECT 'ab' AS k")
-    session.sql("CALL dp_protect('p', unit := 'customer', privacy_unit_column := 'pid')")
-    session.sql("CALL dp_link('ch', 'k', parent := 'p.k', max_rows_per_group := 5)")
+    session.sql("CALL dp_protect('p', coverage := FALSE, unit := 'customer', privacy_unit_column := 'pid')")
+    session.sql("CALL dp_link('ch', 'k', coverage := FALSE, parent := 'p.k', max_rows_per_group := 5)")
     session.connection.execute("CREATE OR REPLACE TABLE ch (k VARCHAR COLLATE NOCASE)")
     session.connection.execute("INSERT INTO ch VALUES ('ab')")
     assert session.sql("SELECT count(DISTINCT pid) AS u, count(*) AS n FROM ch", rho=5).fetchall() == [(1, 1)]

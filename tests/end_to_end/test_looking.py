@@ -38,7 +38,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Session]
         )
         session.sql("CALL dp_unit('patient', epsilon_budget := 9, delta_budget := 1e-5)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
             "max_groups_contributed := 3, max_rows_per_group := 3)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 50])")
@@ -296,7 +296,8 @@ def test_progress_is_the_curators_and_ends_with_the_reading(session: dpsql.Sessi
         "CREATE TABLE stays AS SELECT i % 500000 AS patient, i % 900 AS ward FROM range(3000000) t(i)"
     )
     session.sql(
-        "CALL dp_protect('stays', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 3)"
+        "CALL dp_protect('stays', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 3)"
     )
     seen: list[float] = []
     done = threading.Event()

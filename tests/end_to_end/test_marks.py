@@ -31,7 +31,8 @@ def open_shop(path: Path | None = None, **settings: Any) -> dpsql.Session:
         session.connection.execute("INSERT INTO visits SELECT i, 'shop ' || i % 2, i % 3, 7 FROM range(600) t(i)")
         session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
             "max_groups_contributed := 2, default_delta := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1, 2])")
@@ -135,7 +136,8 @@ def test_files_behind_a_view_have_size_and_time(source: str, tmp_path: Path, cap
         session.connection.execute("CREATE VIEW inner_view AS FROM " + source.format(file))
         session.connection.execute("CREATE VIEW seen AS SELECT * FROM inner_view WHERE day < 3")
         session.sql(
-            "CALL dp_protect('seen', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
+            "CALL dp_protect('seen', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
             "max_groups_contributed := 2, default_delta := 1e-6)"
         )
         session.sql(COUNT.replace("visits", "seen"), rho=1)
@@ -152,7 +154,7 @@ def test_files_behind_a_view_have_size_and_time(source: str, tmp_path: Path, cap
 def test_a_view_over_tables_has_their_marks() -> None:
     with open_shop() as session:
         session.connection.execute("CREATE VIEW seen AS SELECT * FROM main.Visits WHERE day < 3")
-        session.sql("CALL dp_protect('seen', unit := 'visitor', privacy_unit_column := 'visitor')")
+        session.sql("CALL dp_protect('seen', coverage := FALSE, unit := 'visitor', privacy_unit_column := 'visitor')")
         session.sql(COUNT.replace("visits", "seen"), rho=1, max_groups_contributed=2, delta=1e-6)
         assert session.warnings == ()
         session.connection.execute(CHANGES["rows are added"])

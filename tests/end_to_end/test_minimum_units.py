@@ -53,7 +53,7 @@ def open_session(groups: dict[int, int], minimum: int | None = MINIMUM) -> dpsql
 def protect(session: dpsql.Session, minimum: int | None) -> None:
     rule = f", min_privacy_units_per_group := {'NULL' if minimum is None else minimum}, replace := true"
     session.sql(
-        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+        "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
         f"max_groups_contributed := 1, max_rows_per_group := 1{rule})"
     )
 
@@ -238,7 +238,7 @@ def test_the_policy_shows_the_minimum(session: dpsql.Session) -> None:
 def test_a_minimum_that_is_no_number_of_units_is_refused(session: dpsql.Session, wrong: str) -> None:
     with pytest.raises(dpsql.PolicyError):
         session.sql(
-            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
             f"min_privacy_units_per_group := {wrong})"
         )
     assert ("main.visits", "20") in [row[1::2] for row in session.sql("FROM dp_policy()").fetchall()]

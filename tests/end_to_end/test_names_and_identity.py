@@ -29,7 +29,7 @@ def session() -> Iterator[dpsql.Session]:
 
 def _protect(session: dpsql.Session, table: str, column: str) -> None:
     session.sql(
-        f"CALL dp_protect('{table}', unit := 'person', privacy_unit_column := '{column}', "
+        f"CALL dp_protect('{table}', coverage := FALSE, unit := 'person', privacy_unit_column := '{column}', "
         "max_groups_contributed := 1, max_rows_per_group := 1, default_rho := 2)"
     )
 

@@ -44,7 +44,7 @@ def _opened(rules: str = "") -> dpsql.Session:
     silence(session)
     _fill(session)
     session.sql("CALL dp_unit('unit', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)")
-    session.sql(f"CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u'{rules})")
+    session.sql(f"CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u'{rules})")
     return session
 
 

@@ -67,7 +67,7 @@ def session(tmp_path: Path) -> Iterator[dpsql.Session]:
 
 
 def protect(session: dpsql.Session, table: str, column: str, rest: str = BUDGET) -> None:
-    session.sql(f"CALL dp_protect('{table}', privacy_unit_column := '{column}', {rest})")
+    session.sql(f"CALL dp_protect('{table}', coverage := FALSE, privacy_unit_column := '{column}', {rest})")
 
 
 def logged(session: dpsql.Session) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def test_a_link_leads_to_no_second_budget(session: dpsql.Session) -> None:
     session.connection.execute("CREATE VIEW eaten AS SELECT stay AS eater FROM meals")
     protect(session, "stays", "pid", "unit := 'patient'")
     protect(session, "eaten", "eater")
-    link = "CALL dp_link('meals', 'stay', parent := 'stays.stay'"
+    link = "CALL dp_link('meals', 'stay', coverage := FALSE, parent := 'stays.stay'"
     with pytest.raises(PolicyError, match=r"main\.eaten.*separate_people"):
         session.sql(f"{link})")
     session.sql(f"{link}, separate_people := true)")
@@ -160,7 +160,7 @@ def test_people_in_a_public_table_are_refused_unless_it_is_decided(session: dpsq
     """A column called like a unit column, and one called like the key that leads to a unit."""
     protect(session, "visits", "pid", "unit := 'patient'")
     protect(session, "stays", "pid", "unit := 'patient'")
-    session.sql("CALL dp_link('meals', 'stay', parent := 'stays.stay')")
+    session.sql("CALL dp_link('meals', 'stay', coverage := FALSE, parent := 'stays.stay')")
     with pytest.raises(PolicyError, match="public_by_decision := '"):
         session.sql(f"CALL dp_public('{table}')")
     session.sql(f"CALL dp_public('{table}', public_by_decision := 'printed every year')")

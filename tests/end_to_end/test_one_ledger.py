@@ -88,7 +88,7 @@ def test_one_question_costs_once_wherever_it_is_asked(tmp_path: Path) -> None:
     in_shell(
         tmp_path,
         "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6);\n"
-        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', "
+        "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id', "
         "max_groups_contributed := 4);\n",
     )
     answer = by_diagnosis(json.loads(in_shell(tmp_path, f"FROM dp_query($$ {QUESTION} $$, {OPTIONS});\n")))

@@ -45,7 +45,7 @@ def session() -> Iterator[dpsql.Session]:
 
 def declare(session: dpsql.Session, budget: float) -> None:
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'person', max_groups_contributed := 7, "
+        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'person', max_groups_contributed := 7, "
         f"max_rows_per_group := 1, default_rho := 0.5, rho_budget := {budget}, delta_threshold := 0.1, "
         "delta_conversion := 1e-6)"
     )
@@ -328,7 +328,7 @@ def test_the_row_has_the_noise_that_is_said(session: dpsql.Session) -> None:
 def test_more_rows_than_a_lattice_can_hold_are_refused(session: dpsql.Session) -> None:
     """In seven groups together a unit may have seven times the rows, of which one would be no step of the lattice."""
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'person', max_groups_contributed := 7, "
+        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'person', max_groups_contributed := 7, "
         "max_rows_per_group := 1000000000, default_rho := 0.5)"
     )
     text = "SELECT city, sum(cost, contribution_bounds_per_row => (0, 1)) AS s FROM visits GROUP BY city"

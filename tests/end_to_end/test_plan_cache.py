@@ -27,7 +27,8 @@ CREATE VIEW dear AS SELECT * FROM visits WHERE cost > 3;
 """
 POLICY = (
     "CALL dp_unit('patient', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+    "CALL dp_protect('visits', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 1, "
     "max_rows_per_group := 2, default_rho := 0.1)",
     "CALL dp_public('cities')",
     "CALL dp_domain('visits', 'city', keys_from := 'cities.city')",
@@ -87,12 +88,14 @@ CHANGES = {
     "a bound": (SUM, "CALL dp_domain('visits', 'cost', bounds := [0, 5])"),
     "bounds of a unit": (
         COUNT,
-        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 2, "
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 2, "
         "max_rows_per_group := 2, default_rho := 0.1, replace := true)",
     ),
     "a default": (
         COUNT,
-        "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 1, "
         "max_rows_per_group := 2, default_rho := 0.2, replace := true)",
     ),
     "a version": (COUNT, "CALL dp_new_version('visits')"),

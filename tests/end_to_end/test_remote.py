@@ -29,7 +29,8 @@ def session() -> Iterator[dpsql.Session]:
             "DATE '2026-01-01' + (u % 30)::INTEGER AS day FROM range(30_000) t(u)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 4, "
             "max_rows_per_group := 3, rho_budget := 10, delta_threshold := 1e-3, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")

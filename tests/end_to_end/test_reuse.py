@@ -25,7 +25,8 @@ from dpsql.state import Point
 from tests.noise_sources import seeded_noise
 
 PROTECT = (
-    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+    "CALL dp_protect('visits', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'patient', max_groups_contributed := 4, "
     "max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-6)"
 )
 
@@ -340,7 +341,8 @@ def test_keys_are_those_of_the_first_release_of_a_version(session: dpsql.Session
 def test_a_silent_change_gives_a_unit_no_further_keys(session: dpsql.Session) -> None:
     """The attack: one unit under another key at each reading, sums in between; the frame holds those of the first."""
     session.connection.execute("CREATE TABLE lone AS SELECT 1 AS patient, 0 AS city, 1.0::DOUBLE AS cost")
-    session.sql("CALL dp_protect('lone', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+    session.sql("CALL dp_protect('lone', coverage := FALSE, "
+    "privacy_unit_column := 'patient', max_groups_contributed := 1, "
                 "separate_people := true, rho_budget := 100, delta_threshold := 0.5, "
                 "delta_conversion := 1e-6)")  # fmt: skip
     text = "SELECT city, {} FROM lone GROUP BY city"
@@ -426,7 +428,8 @@ def test_public_keys_that_change_after_the_plan_are_noticed_before_the_charge(mo
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE visits AS SELECT i AS patient, 'Lund' AS city FROM range(20) t(i)")
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "epsilon_budget := 3, delta_budget := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'city', keys := ['Lund', 'Visby'])")

@@ -115,7 +115,8 @@ def assert_runs_in_duckdbs_order(key_type: str, keys: Sequence[str], order: str)
             "LATERAL (SELECT unnest(range(5 * (1 << i))) AS u)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6, default_delta := 1e-6)"
         )
         session.sql(f"CALL dp_domain('visits', 'k', keys := [{', '.join(keys)}])")

@@ -47,7 +47,8 @@ def session() -> Iterator[dpsql.Session]:
             "CREATE TABLE visits AS SELECT u % 3000 AS patient, u % 7 AS ward FROM range(30_000) t(u)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 4, "
             "max_rows_per_group := 3, rho_budget := 1, delta_threshold := 1e-3, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_analyst('ana', rho_limit := 0.2)")

@@ -74,7 +74,8 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         connection.execute("CALL dp_unit('guest', epsilon_budget := 9, delta_budget := 1e-5)").fetchall()
         protect = (
-            "CALL dp_protect('stays', unit := 'guest', privacy_unit_column := 'guest', max_groups_contributed := 1)"
+            "CALL dp_protect('stays', coverage := FALSE, "
+            "unit := 'guest', privacy_unit_column := 'guest', max_groups_contributed := 1)"
         )
         connection.execute(protect).fetchall()
         query = "SELECT day, price, paid, noon, count(DISTINCT guest) AS n FROM stays GROUP BY ALL ORDER BY ALL"
@@ -97,7 +98,8 @@ def test_every_type_of_key_reaches_the_prompt() -> None:
         "'00000000-0000-0000-0000-00000000000a'::UUID AS id, [1, i % 2] AS list, INTERVAL 3 DAY AS gap, "
         "'\\xAA'::BLOB AS raw, TIMESTAMPTZ '2026-01-02 03:04:05+00' AS at FROM range(3000) r(i);\n"
         "CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5);\n"
-        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p?', max_groups_contributed := 1);\n"
+        "CALL dp_protect('t', coverage := FALSE, "
+        "unit := 'p', privacy_unit_column := 'p?', max_groups_contributed := 1);\n"
         'SELECT * EXCLUDE n FROM dp_query($$ SELECT name, id, list, gap, raw, at, count(DISTINCT "p?") AS n FROM t '
         "GROUP BY ALL $$, epsilon := 3, delta := 1e-6) WHERE list = '[1, 0]' ORDER BY ALL;\n"
     )
@@ -112,7 +114,7 @@ def test_keys_that_a_frame_holds_reach_the_shells_database() -> None:
     out, err = in_shell(
         "CREATE TABLE t AS SELECT i AS p, 'k' || i % 3000 AS k, i % 7 AS v FROM range(300000) r(i);\n"
         "CALL dp_unit('p', epsilon_budget := 50, delta_budget := 1e-3);\n"
-        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1, "
+        "CALL dp_protect('t', coverage := FALSE, unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1, "
         "max_rows_per_group := 1);\n"
         "CALL dp_domain('t', 'v', bounds := [0, 7]);\n"
         "SELECT count(*) AS c FROM dp_query($$ SELECT k, count(DISTINCT p) AS n FROM t GROUP BY k $$, "
@@ -128,7 +130,10 @@ def test_a_shell_without_the_data_asks_a_server(tmp_path: Path) -> None:
     with dpsql.connect(tmp_path / "clinic.duckdb") as session:
         session.connection.execute("CREATE TABLE t AS SELECT i AS p, i % 2 AS k FROM range(2000) r(i)")
         session.sql("CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5)")
-        session.sql("CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1)")
+        session.sql(
+            "CALL dp_protect('t', coverage := FALSE, "
+            "unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1)"
+        )
         session.sql("CALL dp_analyst('ana', rho_limit := 0.5)")
         query = "SELECT k, count(DISTINCT p) AS n FROM t GROUP BY k"
         with in_background(session, door("ana")) as urls:
@@ -162,10 +167,12 @@ def test_a_private_query_cannot_read_another_ones_answer() -> None:
     _, err = in_shell(
         "CREATE TABLE t AS SELECT i AS p, i % 3 AS k FROM range(30) r(i);\n"
         "CALL dp_unit('p', epsilon_budget := 9, delta_budget := 1e-5);\n"
-        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
+        "CALL dp_protect('t', coverage := FALSE, "
+        "unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
         "CREATE VIEW v AS FROM dp_query($$ SELECT k, count(DISTINCT p) AS p FROM t GROUP BY k $$, rho := 1, "
         "delta := 1e-6);\n"
-        "CALL dp_protect('v', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
+        "CALL dp_protect('v', coverage := FALSE, "
+        "unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 1);\n"
         "FROM dp_query($$ SELECT k, count(DISTINCT p) FROM v GROUP BY k $$, rho := 1, delta := 1e-6);\n"
     )
     assert "could not read column 'p'" in err
@@ -319,14 +326,15 @@ def test_arguments_of_every_kind_arrive() -> None:
     out, err = in_shell(
         "CREATE TABLE t AS SELECT 1 AS p, DATE '2026-01-01' AS day, 'it''s' AS k;\n"
         "CALL dp_unit('p', epsilon_budget := 1, delta_budget := 1e-6);\n"
-        "CALL dp_protect('t', unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 2::TINYINT);\n"
+        "CALL dp_protect('t', coverage := FALSE, "
+        "unit := 'p', privacy_unit_column := 'p', max_groups_contributed := 2::TINYINT);\n"
         "CALL dp_domain('t', 'day', keys := [DATE '2026-01-01', '2026-01-02']);\n"
         "CALL dp_domain('t', 'k', keys := ['it''s', NULL]);\n"
         "CALL dp_analyst('ana', rho_limit := 0.5);\n"
         "SELECT value FROM dp_policy() WHERE value LIKE '%2026%' OR value LIKE '%it%s%NULL%';\n"
         "CALL dp_analyst('bob', rho_limit := 'much');\n"
         "CALL dp_analyst('ana', rho_limit := NULL);\n"
-        "CALL dp_protect('t', max_groups := 3);\n"
+        "CALL dp_protect('t', coverage := FALSE, max_groups := 3);\n"
     )
     assert "2026-01-02" in out
     assert "'it''s', NULL" in out

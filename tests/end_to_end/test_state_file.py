@@ -28,7 +28,7 @@ def create_tables(session: dpsql.Session, rows: int = 3000) -> None:
 
 def declare(session: dpsql.Session) -> None:
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 4, "
+        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'patient', max_groups_contributed := 4, "
         "max_rows_per_group := 3, default_rho := 0.5, rho_budget := 10, delta_threshold := 1e-2, "
         "delta_conversion := 1e-6)"
     )
@@ -246,8 +246,8 @@ def test_a_state_file_keeps_the_budget_of_a_database_in_memory(tmp_path: Path) -
     "text",
     [
         "CALL dp_unit('patient', epsilon_budget := -1, delta_budget := 1e-6)",
-        "CALL dp_protect('visits', unit := 'nobody', privacy_unit_column := 'patient')",
-        "CALL dp_protect('visits', privacy_unit_column := 'patient')",
+        "CALL dp_protect('visits', coverage := FALSE, unit := 'nobody', privacy_unit_column := 'patient')",
+        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'patient')",
         "CALL dp_domain('visits', 'patient', bounds := [0, 1])",
         "CALL dp_new_version('visits')",
         "SELECT count(*) FROM visits",

@@ -23,7 +23,8 @@ CREATE TABLE kinds AS SELECT 'B' || i % 50 AS diagnosis, i AS kind FROM range(20
 PERSON = f"INSERT INTO visits SELECT 9999, 'Ann', i % 365, 'B20' FROM range({MANY}) t(i)"
 POLICY = (
     "CALL dp_unit('patient', epsilon_budget := 1e6, delta_budget := 0.1)",
-    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 4, "
+    "CALL dp_protect('visits', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 4, "
     "max_rows_per_group := 5)",
     "CALL dp_public('kinds')",
 )

@@ -37,7 +37,8 @@ def session() -> Iterator[dpsql.Session]:
             session.connection.execute(f"INSERT INTO visits SELECT i, '{shop}', 10 FROM range({visitors}) t(i)")
         session.connection.execute("INSERT INTO visits SELECT i, 'tail ' || i, 10 FROM range(300) t(i)")
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_rows_per_group := 1, rho_budget := 1000, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'visitor', max_rows_per_group := 1, rho_budget := 1000, "
             "delta_threshold := 0.01, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'spent', bounds := [0, 20])")
@@ -169,7 +170,8 @@ class Tables:
     def __init__(self) -> None:
         self.session = dpsql.connect()
         self.session.connection.execute("CREATE TABLE t (unit INTEGER, key INTEGER)")
-        self.session.sql("CALL dp_protect('t', privacy_unit_column := 'unit', rho_budget := 1, delta_threshold := 0, "
+        self.session.sql("CALL dp_protect('t', coverage := FALSE, "
+        "privacy_unit_column := 'unit', rho_budget := 1, delta_threshold := 0, "
                          "delta_conversion := 1e-6)")  # fmt: skip
         self.engine, self.sandbox = DuckDBEngine(self.session.connection), Sandbox()
 

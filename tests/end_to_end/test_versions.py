@@ -22,7 +22,8 @@ def session() -> Iterator[dpsql.Session]:
         session.connection.execute("INSERT INTO visits SELECT i, 'old', 0 FROM range(500) t(i)")
         session.sql("CALL dp_unit('visitor', rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 1, "
             "max_groups_contributed := 2, default_delta := 1e-6, default_rho := 1)"
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1])")
@@ -136,7 +137,8 @@ def test_an_earlier_version_cannot_be_refreshed(session: dpsql.Session) -> None:
         session.sql(PUBLIC, as_of="1", refresh=True)
 
 
-PROTECT = "CALL dp_protect('visits', unit := 'visitor', privacy_unit_column := 'visitor', version := '{}')"
+PROTECT = "CALL dp_protect('visits', coverage := FALSE, "
+"unit := 'visitor', privacy_unit_column := 'visitor', version := '{}')"
 
 
 def test_a_declaration_may_name_the_version_that_a_table_has(session: dpsql.Session) -> None:

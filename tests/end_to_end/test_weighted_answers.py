@@ -32,7 +32,10 @@ def session() -> Iterator[dpsql.Session]:
 
 
 def _protect(session: dpsql.Session, rule: str = "") -> None:
-    session.sql(f"CALL dp_protect('t', unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 1{rule})")
+    session.sql(
+        "CALL dp_protect('t', coverage := FALSE, "
+        f"unit := 'unit', privacy_unit_column := 'u', max_rows_per_group := 1{rule})"
+    )
 
 
 def _ask(session: dpsql.Session, columns: str, rho: float = 5.0) -> dpsql.Result:

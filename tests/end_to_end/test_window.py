@@ -32,7 +32,8 @@ def session() -> Iterator[dpsql.Session]:
         for i, visitors in enumerate((900, 600, 300, 60, 40, 30, 20, 10, 3, 1)):
             session.connection.execute(f"INSERT INTO visits SELECT i, 'shop {i}' FROM range({visitors}) t(i)")
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 4, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'visitor', max_groups_contributed := 4, "
             "rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)"
         )
         session._runner.noise_source = seeded_noise(8)
@@ -164,7 +165,7 @@ def test_a_threshold_costs_at_most_a_half(session: dpsql.Session) -> None:
 def test_a_window_goes_with_rho_by_default_too(session: dpsql.Session, statement: str) -> None:
     """A table's default_epsilon would pay for the threshold of one level only."""
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'visitor', max_groups_contributed := 4, "
+        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'visitor', max_groups_contributed := 4, "
         "default_epsilon := 3.0, replace := true)"
     )
     with pytest.raises(dpsql.UnsupportedQueryError, match="goes with rho"):

@@ -48,7 +48,7 @@ def open_session(
         declared = {"max_groups_contributed": max_groups, "max_rows_per_group": 2, "default_delta": 1e-6} | policy
         session.sql("CALL dp_unit('patient', rho_budget := 1e6, delta_threshold := 0.99, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient', "
+            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
             f"{', '.join(f'{name} := {value}' for name, value in declared.items())})"
         )
         for column, length in {"clinic": clinics, "day": days}.items():

@@ -91,12 +91,15 @@ CREATE VIEW visits_view AS SELECT * FROM visits;
 
 POLICY = (
     "CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 1e-3, delta_conversion := 1e-6)",
-    "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 2, "
+    "CALL dp_protect('visits', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 2, "
     "max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-9)",
-    "CALL dp_protect('bills', unit := 'patient', privacy_unit_column := 'patient_id', max_rows_norm := 10)",
-    "CALL dp_protect('stays', unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 1, "
+    "CALL dp_protect('bills', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'patient_id', max_rows_norm := 10)",
+    "CALL dp_protect('stays', coverage := FALSE, "
+    "unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 1, "
     "max_rows_per_unit := 40)",
-    "CALL dp_link('meals', 'stay_id', parent := 'stays.stay_id', max_groups_contributed := 3, "
+    "CALL dp_link('meals', 'stay_id', coverage := FALSE, parent := 'stays.stay_id', max_groups_contributed := 3, "
     "max_rows_per_group := 2, default_rho := 0.1)",
     "CALL dp_public('cities')",
     "CALL dp_public('kinds')",

@@ -32,7 +32,8 @@ def session(request: pytest.FixtureRequest) -> Iterator[dpsql.Session]:
             f"FROM range({24 * GROUPS}) u(p)"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "rho_budget := 10000, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         if request.param == "listed":

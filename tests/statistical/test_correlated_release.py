@@ -43,7 +43,8 @@ def listed(session: dpsql.Session, groups: int, max_groups: int) -> None:
         f"CREATE OR REPLACE TABLE stays AS SELECT u AS guest, g AS house FROM range({groups}) a(g), range({UNITS}) b(u)"
     )
     session.sql(
-        f"CALL dp_protect('stays', privacy_unit_column := 'guest', max_groups_contributed := {max_groups}, "
+        "CALL dp_protect('stays', coverage := FALSE, "
+        f"privacy_unit_column := 'guest', max_groups_contributed := {max_groups}, "
         "rho_budget := 1e6, delta_threshold := 0.9, delta_conversion := 1e-6)"
     )
     session.sql(f"CALL dp_domain('stays', 'house', keys := [{', '.join(map(str, range(groups)))}])")
@@ -204,7 +205,8 @@ def lone_units(session: dpsql.Session, tables: Iterable[int], k: int) -> tuple[i
         table = f"stays_{number}"
         session.connection.execute(f"CREATE TABLE {table} AS SELECT 1 AS guest, g AS house FROM range({k}) a(g)")
         session.sql(
-            f"CALL dp_protect('{table}', privacy_unit_column := 'guest', rho_budget := 1, delta_threshold := 0.999, "
+            f"CALL dp_protect('{table}', coverage := FALSE, "
+            "privacy_unit_column := 'guest', rho_budget := 1, delta_threshold := 0.999, "
             "delta_conversion := 1e-6, separate_people := true)"
         )
         text = f"SELECT house, count(DISTINCT guest) AS n FROM {table} GROUP BY house ORDER BY n DESC LIMIT {k // 2}"

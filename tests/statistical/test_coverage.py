@@ -40,7 +40,8 @@ def session(request: pytest.FixtureRequest) -> Iterator[dpsql.Session]:
             "FROM range(3750) u(p), range(2) g(second), range(3) v(visit) WHERE visit <= (p + second) % 3"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 2, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 2, "
             "max_rows_per_group := 3, rho_budget := 10000, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")

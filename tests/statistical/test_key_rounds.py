@@ -28,7 +28,8 @@ def p_value() -> float:
         session._runner.noise_source = seeded_noise(8)
         session.connection.execute(f"CREATE TABLE t AS SELECT u, u AS k FROM range({UNITS}) r(u)")
         session.sql(
-            "CALL dp_protect('t', privacy_unit_column := 'u', rho_budget := 10, delta_threshold := 0.5, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "privacy_unit_column := 'u', rho_budget := 10, delta_threshold := 0.5, "
             "delta_conversion := 1e-6)"
         )
         answer = session.sql("SELECT DISTINCT k FROM t", rho=2, delta=0.4)

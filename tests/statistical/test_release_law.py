@@ -54,7 +54,8 @@ def session() -> Iterator[dpsql.Session]:
             f"FROM range({GROUPS}) a(g), range({UNITS}) b(u), range(3) c(v) WHERE v <= u % 3"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "max_rows_per_group := 3, rho_budget := 10000, delta_threshold := 0.99, delta_conversion := 1e-6)"
         )
         session._runner.noise_source = seeded_noise(7)
@@ -330,7 +331,8 @@ def shown_units(max_groups: int, releases: int) -> tuple[int, int, float]:
             f"FROM range({units}) a(u), range({max_groups}) b(g)"
         )
         session.sql(
-            f"CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := {max_groups}, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            f"privacy_unit_column := 'patient', max_groups_contributed := {max_groups}, "
             "rho_budget := 10000, delta_threshold := 0.99, delta_conversion := 1e-6)"
         )
         session._runner.noise_source = seeded_noise(11)

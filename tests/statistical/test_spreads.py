@@ -31,7 +31,8 @@ def session() -> Iterator[dpsql.Session]:
             f"FROM range({40 * GROUPS}) u(p), range(3) w(v) WHERE v <= p % 3"
         )
         session.sql(
-            "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+            "CALL dp_protect('visits', coverage := FALSE, "
+            "privacy_unit_column := 'patient', max_groups_contributed := 1, "
             "max_rows_per_group := 3, rho_budget := 10000, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [200, 300])")

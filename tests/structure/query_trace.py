@@ -38,7 +38,7 @@ TABLE = (
     "FROM range(300) t(i)"
 )
 PROTECTION = (
-    "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+    "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'patient', max_groups_contributed := 1, "
     "max_rows_per_group := 2, epsilon_budget := 3, delta_budget := 1e-6)"
 )
 RHO = 0.1

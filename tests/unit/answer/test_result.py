@@ -165,7 +165,10 @@ def test_sums_are_shown_below_0_where_their_bounds_are(session: dpsql.Session) -
 def test_totals_over_groups_add_up_numbers_as_they_are(session: dpsql.Session) -> None:
     """Of empty groups half would be added as 0 else, and a total be too large by 0.4 of their noise for each."""
     session.connection.execute("CREATE TABLE empty (u INTEGER, k INTEGER)")
-    session.sql("CALL dp_protect('empty', unit := 'patient', privacy_unit_column := 'u', max_rows_per_group := 3)")
+    session.sql(
+        "CALL dp_protect('empty', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'u', max_rows_per_group := 3)"
+    )
     session.sql(f"CALL dp_domain('empty', 'k', keys := {list(range(400))})")
     text = "SELECT k, count(*) AS n, sum(count(*)) OVER () AS total FROM empty GROUP BY k"
     rows = session.sql(text, rho=0.01, mechanism="GAUSSIAN").fetchall()
@@ -209,7 +212,8 @@ def test_keys_of_every_kind_come_back(kind: str, tmp_path: Path) -> None:
         session.connection.execute(f"INSERT INTO t SELECT i, {literal} FROM range(300) r(i)")
         session.connection.execute("INSERT INTO t SELECT i, NULL FROM range(300) r(i)")
         session.sql(
-            "CALL dp_protect('t', privacy_unit_column := 'p', max_groups_contributed := 2, rho_budget := 5, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "privacy_unit_column := 'p', max_groups_contributed := 2, rho_budget := 5, "
             "delta_threshold := 1e-4, delta_conversion := 1e-6)"
         )
         result = session.sql("SELECT k, count(DISTINCT p) AS n FROM t GROUP BY k", rho=1, delta=1e-6)

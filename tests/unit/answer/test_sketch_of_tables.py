@@ -46,7 +46,8 @@ def laboratory() -> Iterator[Laboratory]:
 def _protect(laboratory: Laboratory, *tables: str) -> None:
     for table in tables:
         laboratory.session.sql(
-            f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 3)"
+            f"CALL dp_protect('{table}', coverage := FALSE, "
+            "unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 3)"
         )
 
 

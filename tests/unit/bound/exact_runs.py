@@ -144,7 +144,9 @@ class Laboratory:
         if query.most_rows is not None:
             cap += f", max_rows_per_unit := {query.most_rows}"
         groups = "" if query.option_in_text else f", max_groups_contributed := {query.max_groups}"
-        self.session.sql(f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid'{cap}{groups})")
+        self.session.sql(
+            f"CALL dp_protect('{table}', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid'{cap}{groups})"
+        )
         for column, (low, high) in query.domains:
             self.session.sql(f"CALL dp_domain('{table}', {literal(column)}, bounds := [{low}, {high}])")
         if query.public_keys is not None:

@@ -54,7 +54,8 @@ def planned(laboratory: Laboratory, table: str, rows: list[Row]) -> PrivateQuery
     listed = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
     connection.execute(f"INSERT INTO {table} VALUES {listed}")
     laboratory.session.sql(
-        f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := {CAP}, "
+        f"CALL dp_protect('{table}', coverage := FALSE, "
+        f"unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := {CAP}, "
         f"max_groups_contributed := {MAX_GROUPS})"
     )
     return laboratory.plan(QUERY.format(table=table))

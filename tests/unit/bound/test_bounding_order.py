@@ -37,7 +37,7 @@ def _subsets(laboratory: Laboratory, *, planted: bool) -> Counter[tuple[int, ...
     """How many of 24,000 units with ten groups keep which three."""
     connection = laboratory.session.connection
     connection.execute("CREATE OR REPLACE TABLE tens AS SELECT u AS pid, k FROM range(24000) us(u), range(10) ks(k)")
-    laboratory.session.sql("CALL dp_protect('tens', unit := 'u', privacy_unit_column := 'pid')")
+    laboratory.session.sql("CALL dp_protect('tens', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
     frame = laboratory.plan("SELECT k, count(DISTINCT pid) FROM tens GROUP BY k", max_groups_contributed=3).first.frame
     sql = bounded_sql(frame, (PRESENCE,), SALT)
     if planted:
@@ -93,7 +93,7 @@ def visits(laboratory: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> 
     connection.execute(f"CREATE VIEW stored AS SELECT * FROM read_parquet('{path}')")
     for table in ("visits", "reversed", "shuffled", "viewed", "stored"):
         laboratory.session.sql(
-            f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid', "
+            f"CALL dp_protect('{table}', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid', "
             "max_groups_contributed := 5, max_rows_per_group := 3)"
         )
     return laboratory

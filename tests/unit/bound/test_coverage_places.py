@@ -140,7 +140,9 @@ def test_places_tell_on_average_what_bounding_leaves(laboratory: Laboratory, que
     aggregate, options = QUESTIONS[question]
     session = laboratory.session
     session.connection.execute(ROWS)
-    session.sql("CALL dp_protect('t', unit := 'u', privacy_unit_column := 'u', max_rows_per_group := 3)")
+    session.sql(
+        "CALL dp_protect('t', coverage := FALSE, unit := 'u', privacy_unit_column := 'u', max_rows_per_group := 3)"
+    )
     hint = f"WITH DIFFERENTIAL_PRIVACY OPTIONS ({options}) " if options else ""
     by = "" if question == "no keys" else " GROUP BY k"
     query = laboratory.plan(f"SELECT {hint}{aggregate} FROM t{by}").first

@@ -113,7 +113,8 @@ def check_one_result(laboratory: Laboratory, described: Described, max_groups: i
         connection.execute(f"INSERT INTO odd VALUES {', '.join(rows)}")
     try:
         laboratory.session.sql(
-            "CALL dp_protect('odd', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 3)"
+            "CALL dp_protect('odd', coverage := FALSE, "
+            "unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 3)"
         )
         text = f"SELECT {keys}, {', '.join(aggregates)} FROM odd GROUP BY {keys}"
         query = laboratory.plan(text, max_groups_contributed=max_groups)
@@ -163,7 +164,7 @@ def test_many_units_and_threads(laboratory: Laboratory, max_groups: int, threads
         "(hash(i, 2) % 1000)::DOUBLE AS x, 1 AS y FROM range(120000) r(i)"
     )
     laboratory.session.sql(
-        "CALL dp_protect('many', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 2)"
+        "CALL dp_protect('many', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 2)"
     )
     query = laboratory.plan(
         "SELECT k, count(*), sum(x, contribution_bounds_per_row => (0, 900)) FROM many GROUP BY k",
@@ -185,7 +186,8 @@ def test_many_units_and_threads(laboratory: Laboratory, max_groups: int, threads
 def _planned(laboratory: Laboratory, selected: str, max_groups: int) -> PrivateQuery:
     laboratory.session.connection.execute("CREATE OR REPLACE TABLE planned (pid INTEGER, k VARCHAR, x DOUBLE)")
     laboratory.session.sql(
-        "CALL dp_protect('planned', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 2)"
+        "CALL dp_protect('planned', coverage := FALSE, "
+        "unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 2)"
     )
     return laboratory.plan(f"SELECT k, {selected} FROM planned GROUP BY k", max_groups_contributed=max_groups)
 
@@ -223,7 +225,7 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
         "CREATE OR REPLACE TABLE sized AS SELECT CASE WHEN i % 10 > 0 THEN i % 500 END AS pid, 'k' || i % 40 AS k "
         "FROM range(20000) r(i)"
     )
-    laboratory.session.sql("CALL dp_protect('sized', unit := 'u', privacy_unit_column := 'pid')")
+    laboratory.session.sql("CALL dp_protect('sized', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
     frame = laboratory.plan("SELECT k, count(DISTINCT pid) FROM sized GROUP BY k", max_groups_contributed=2).first.frame
     found = Sizes(*laboratory.engine.sizes(approximate_sizes_sql(frame, SALT), listed_keys=None, timeout_seconds=None))
     assert found.rows == 18_000
@@ -250,7 +252,7 @@ def test_all_rows_are_looked_at_only_where_the_first_leave_the_choice_open(
     with dpsql.connect() as session:
         session.connection.execute(f"CREATE TABLE t AS SELECT i % {units} AS pid, i % 4 AS k FROM range(2000) r(i)")
         session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")
-        session.sql("CALL dp_protect('t', unit := 'u', privacy_unit_column := 'pid')")
+        session.sql("CALL dp_protect('t', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
         session.sql("SELECT k, count(DISTINCT pid) FROM t GROUP BY k", epsilon=1, delta=1e-6, max_groups_contributed=2)
     assert len(seen) == readings
 
@@ -267,7 +269,10 @@ def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False
     with dpsql.connect(allow_unsigned_extensions=unsigned) as session:
         session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(1000) r(i)")
         session.sql("CALL dp_unit('u', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)")
-        session.sql("CALL dp_protect('t', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 2)")
+        session.sql(
+            "CALL dp_protect('t', coverage := FALSE, "
+            "unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 2)"
+        )
         result = session.sql("SELECT k, count(DISTINCT pid) AS n FROM t GROUP BY k", rho=5.0, delta=0.1)
         assert len(result) > 0
     (sql,) = seen

@@ -77,7 +77,8 @@ def _create(session: dpsql.Session, kind: str, values: tuple[str | None, ...], o
         f"INSERT INTO typed SELECT u, CAST(v AS {kind}) FROM range({_UNITS}) us(u), (VALUES {listed}) vs(v) {order}"
     )
     session.sql(
-        "CALL dp_protect('typed', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 6, "
+        "CALL dp_protect('typed', coverage := FALSE, "
+        "unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 6, "
         "max_rows_per_group := 2)"
     )
     session.sql("CALL dp_new_version('typed')")
@@ -144,7 +145,10 @@ def test_a_nan_is_one_key_with_one_bit_pattern(session: dpsql.Session) -> None:
 @pytest.mark.parametrize("kind", _REFUSED)
 def test_a_type_that_cannot_be_released_is_refused_before_any_charge(session: dpsql.Session, kind: str) -> None:
     session.connection.execute(f"CREATE OR REPLACE TABLE typed (pid INTEGER, k {kind})")
-    session.sql("CALL dp_protect('typed', unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 6)")
+    session.sql(
+        "CALL dp_protect('typed', coverage := FALSE, "
+        "unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 6)"
+    )
     before = session.sql("FROM dp_budget('u')").fetchall()
     with pytest.raises(UnsupportedQueryError) as refused:
         session.sql("SELECT k, count(DISTINCT pid) FROM typed GROUP BY k", rho=2, delta=1e-3)

@@ -18,7 +18,7 @@ def session() -> Iterator[dpsql.Session]:
         session.sql("CALL dp_unit('person', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         for table in ("t", "listed"):
             session.sql(
-                f"CALL dp_protect('{table}', unit := 'person', privacy_unit_column := 'pid', "
+                f"CALL dp_protect('{table}', coverage := FALSE, unit := 'person', privacy_unit_column := 'pid', "
                 "max_groups_contributed := 2, default_rho := 0.1)"
             )
         session.sql("CALL dp_domain('listed', 'pid', keys := [1, 2, 3])")

@@ -32,7 +32,7 @@ REFUSED = [
 
 QUERIES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("rho_ceiling", "a lower ceiling of the policy, or limit of the reader"): (
-        "CALL dp_protect('visits', rho_ceiling := 0.5)", {"rho_ceiling": 0.75},
+        "CALL dp_protect('visits', coverage := FALSE, rho_ceiling := 0.5)", {"rho_ceiling": 0.75},
     ),
     ("refresh", "as_of an earlier version"): (
         "CALL dp_new_version('visits', version := '2')", {"refresh": True, "as_of": "1"},

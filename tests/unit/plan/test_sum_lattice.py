@@ -25,7 +25,8 @@ def laboratory() -> Iterator[Laboratory]:
     opened = Laboratory()
     opened.session.connection.execute("CREATE TABLE wide (pid INTEGER, x DOUBLE, low DOUBLE NOT NULL)")
     opened.session.sql(
-        "CALL dp_protect('wide', unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 256, "
+        "CALL dp_protect('wide', coverage := FALSE, "
+        "unit := 'u', privacy_unit_column := 'pid', max_rows_per_group := 256, "
         "max_groups_contributed := 2)"
     )
     yield opened

@@ -104,12 +104,12 @@ class World:
         for statement in (
             "CALL dp_unit('u', rho_budget := 1e9, delta_threshold := 0.5, delta_conversion := 1e-6)",
             *(
-                f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid', {caps})"
+                f"CALL dp_protect('{table}', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid', {caps})"
                 for table in ("visits", "stays", "people")
             ),
-            f"CALL dp_link('meals', {link}, parent := {key}, {caps})",
-            f"CALL dp_link('bites', 'm', parent := 'meals.m', {caps})",
-            f"CALL dp_link('notes', 'pid', parent := 'people.pid', {caps})",
+            f"CALL dp_link('meals', {link}, coverage := FALSE, parent := {key}, {caps})",
+            f"CALL dp_link('bites', 'm', coverage := FALSE, parent := 'meals.m', {caps})",
+            f"CALL dp_link('notes', 'pid', coverage := FALSE, parent := 'people.pid', {caps})",
             *(
                 f"CALL dp_domain('{table}', '{column}', keys := {list(values)})"
                 for table in ("visits", "stays")

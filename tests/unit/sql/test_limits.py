@@ -54,7 +54,8 @@ def session() -> Iterator[dpsql.Session]:
         session.connection.execute("CREATE TABLE t (pid INTEGER, n INTEGER)")
         session.sql("CALL dp_unit('person', rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('t', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
             "max_rows_per_group := 3, default_rho := 0.1)"
         )
         yield session

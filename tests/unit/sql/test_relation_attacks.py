@@ -25,7 +25,7 @@ def session() -> Iterator[dpsql.Session]:
         opened.sql("CALL dp_unit('u', rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)")
         for table in "abw":
             opened.sql(
-                f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid', "
+                f"CALL dp_protect('{table}', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid', "
                 "max_groups_contributed := 5, max_rows_per_group := 5, default_rho := 0.1)"
             )
         opened.sql("CALL dp_public('p')")

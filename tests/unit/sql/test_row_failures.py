@@ -64,7 +64,7 @@ def _create_hard(laboratory: Laboratory, number_type: str) -> str:
 
 def _protect(laboratory: Laboratory, table: str, cap: int = 50) -> None:
     laboratory.session.sql(
-        f"CALL dp_protect('{table}', unit := 'u', privacy_unit_column := 'pid', "
+        f"CALL dp_protect('{table}', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid', "
         f"max_groups_contributed := 30, max_rows_per_group := {cap})"
     )
 

@@ -51,11 +51,13 @@ INSERT INTO meals SELECT 1000 + i // 100, 'soup' FROM range({MANY}) t(i);
 POLICY = (
     "CALL dp_unit('patient', epsilon_budget := 1e6, delta_budget := 0.1)",
     *(
-        f"CALL dp_protect('{table}', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 4, "
+        f"CALL dp_protect('{table}', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 4, "
         "max_rows_per_group := 5)"
         for table in ("people", "stays", "visits", "marked")
     ),
-    "CALL dp_link('meals', 'sid', parent := 'stays.sid', max_groups_contributed := 4, max_rows_per_group := 5)",
+    "CALL dp_link('meals', 'sid', coverage := FALSE, "
+    "parent := 'stays.sid', max_groups_contributed := 4, max_rows_per_group := 5)",
     "CALL dp_public('kinds')",
 )
 PER_PERSON = "(SELECT pid, count(*) AS n FROM visits GROUP BY pid)"
@@ -314,7 +316,8 @@ def test_only_rows_that_are_the_same_can_change_places(
     collated = " COLLATE NOCASE" if kind == "VARCHAR" else ""
     connection.execute(f"CREATE OR REPLACE TABLE told (pid INTEGER, x {kind}{collated})")
     session.sql(
-        "CALL dp_protect('told', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 1, "
+        "CALL dp_protect('told', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 1, "
         "max_rows_per_group := 5)"
     )
     query = plan(session, counting("told a JOIN told b ON a.pid = b.pid"))
@@ -385,7 +388,8 @@ def test_rows_that_where_drops_do_not_take_the_place_of_others(
 def test_a_rare_row_of_a_person_with_many_is_found(session: dpsql.Session) -> None:
     session.connection.execute("CREATE OR REPLACE TABLE told AS SELECT 77 AS pid, i AS x FROM range(5000) t(i)")
     session.sql(
-        "CALL dp_protect('told', unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 1, "
+        "CALL dp_protect('told', coverage := FALSE, "
+        "unit := 'patient', privacy_unit_column := 'pid', max_groups_contributed := 1, "
         "max_rows_per_group := 5)"
     )
     query = plan(session, counting("told a, told b WHERE a.pid = b.pid AND a.x = 4711 AND b.x = 815"))

@@ -50,7 +50,8 @@ def session() -> Iterator[dpsql.Session]:
         )
         opened.connection.execute("INSERT INTO t (u) VALUES (3)")
         opened.sql(
-            "CALL dp_protect('t', privacy_unit_column := 'u', max_groups_contributed := 50, max_rows_per_group := 50, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "privacy_unit_column := 'u', max_groups_contributed := 50, max_rows_per_group := 50, "
             "default_rho := 1e-6, rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         yield opened
@@ -260,7 +261,8 @@ def test_what_the_optimizer_computes_from_statistics_never_fails_aloud(condition
             "DATE '2020-01-01' + (i % 300)::INTEGER AS d FROM range(1000) r(i)"
         )
         session.sql(
-            "CALL dp_protect('t', privacy_unit_column := 'u', max_groups_contributed := 50, max_rows_per_group := 50, "
+            "CALL dp_protect('t', coverage := FALSE, "
+            "privacy_unit_column := 'u', max_groups_contributed := 50, max_rows_per_group := 50, "
             "rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         analyst = session.as_analyst("ana")
