@@ -34,7 +34,7 @@ QUERIES = {
 }
 POLICY = (
     "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    "CALL dp_protect('zipf', unit := 'person', privacy_unit_column := 'unit', "
+    "CALL dp_protect('zipf', coverage := FALSE, unit := 'person', privacy_unit_column := 'unit', "
     "max_groups_contributed := 8, max_rows_per_group := 5)",
     "CALL dp_domain('zipf', 'value', bounds := [0, 100])",
 )

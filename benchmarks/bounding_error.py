@@ -56,7 +56,8 @@ def _kept_shares(path: Path, unit: str, key: str, max_groups: int, max_rows: int
         ).to_arrow_table(), "rows")  # fmt: skip
         engine, sandbox = DuckDBEngine(session.connection), Sandbox()
         session.sql(
-            f"CALL dp_protect('data', privacy_unit_column := '{unit}', max_groups_contributed := {max_groups}, "
+            "CALL dp_protect('data', coverage := FALSE, "
+            f"privacy_unit_column := '{unit}', max_groups_contributed := {max_groups}, "
             f"max_rows_per_group := {max_rows}, default_rho := 1, epsilon_budget := 3, delta_budget := 1e-6)"
         )
         query = _plan(session, f"SELECT {key}, count(*) FROM data GROUP BY ALL", engine, sandbox)

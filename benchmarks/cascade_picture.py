@@ -69,7 +69,7 @@ def run() -> Run:
         session.connection.execute("CREATE TABLE patients AS FROM read_parquet(?)", [path])
         session.sql("CALL dp_unit('patient', epsilon_budget := 8, delta_budget := 1e-6)")
         session.sql(
-            "CALL dp_protect('patients', unit := 'patient', privacy_unit_column := 'patient_id', "
+            "CALL dp_protect('patients', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id', "
             "max_groups_contributed := 1)"
         )
         session._runner.noise_source = seeded_noise(SEED)

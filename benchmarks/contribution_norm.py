@@ -61,7 +61,8 @@ def main() -> None:
         session.connection.register("made", rows)
         session.connection.execute("CREATE TABLE data AS FROM made")
         session.sql(
-            "CALL dp_protect('data', privacy_unit_column := 'person', max_rows_per_group := 5, rho_budget := 1e6, "
+            "CALL dp_protect('data', coverage := FALSE, "
+            "privacy_unit_column := 'person', max_rows_per_group := 5, rho_budget := 1e6, "
             "delta_threshold := 0.5, delta_conversion := 1e-6)"
         )
         began = time.perf_counter()

@@ -93,7 +93,8 @@ def _clinic(*, public: bool) -> dpsql.Session:
         "CREATE TABLE codes AS SELECT DISTINCT diagnosis AS code FROM visits WHERE diagnosis IS NOT NULL"
     )
     session.sql(
-        "CALL dp_protect('visits', privacy_unit_column := 'patient_id', rho_budget := 1e9, delta_threshold := 0.9, "
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "privacy_unit_column := 'patient_id', rho_budget := 1e9, delta_threshold := 0.9, "
         "delta_conversion := 1e-6)"
     )
     if public:

@@ -28,7 +28,8 @@ SALT = bytes(range(16))
 PLAIN = "SELECT key, count(DISTINCT unit) AS units FROM zipf GROUP BY key"
 PREPARED = (
     "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    "CALL dp_protect('zipf', unit := 'person', privacy_unit_column := 'unit', max_groups_contributed := 8)",
+    "CALL dp_protect('zipf', coverage := FALSE, "
+    "unit := 'person', privacy_unit_column := 'unit', max_groups_contributed := 8)",
 )
 
 

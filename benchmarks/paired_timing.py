@@ -50,7 +50,7 @@ folder, tree, keys, units, repeats, threads = *sys.argv[1:3], *map(int, sys.argv
 assert dpsql.__file__.startswith(tree), f"{dpsql.__file__} is not in {tree}"
 QUERY = "SELECT key, count(*) AS n{} FROM {} GROUP BY key"
 PROTECTION = (
-    "CALL dp_protect('{}', unit := 'person', privacy_unit_column := 'unit', "
+    "CALL dp_protect('{}', coverage := FALSE, unit := 'person', privacy_unit_column := 'unit', "
     "max_groups_contributed := 1, max_rows_per_group := 1)"
 )
 

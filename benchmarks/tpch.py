@@ -66,8 +66,10 @@ def policy(query: Query) -> list[str]:
     }[query.unit]
     return [
         f"CALL dp_unit('{query.unit}', epsilon_budget := 1000, delta_budget := 0.5)",
-        f"CALL dp_protect('{query.unit}', unit := '{query.unit}', privacy_unit_column := '{column}', {bounds})",
-        *(f"CALL dp_link('{table}', '{key}', parent := '{parent}', {bounds})" for table, key, parent in children),
+        f"CALL dp_protect('{query.unit}', coverage := FALSE, "
+        f"unit := '{query.unit}', privacy_unit_column := '{column}', {bounds})",
+        *(f"CALL dp_link('{table}', '{key}', coverage := FALSE, "
+        f"parent := '{parent}', {bounds})" for table, key, parent in children),
         *(f"CALL dp_public('{table}')" for table in public),
         *(f"CALL dp_domain('{table}', '{name}', bounds := [{low}, {high}])" for table, name, low, high in DOMAINS
           if query.unit == "customer"),

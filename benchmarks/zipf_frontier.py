@@ -80,7 +80,8 @@ def ask(database: Path, state: Path, options: str, truth: Mapping[int, int]) -> 
     """One query on a fresh state."""
     with dpsql.connect(database, state=state, read_only=True) as session:
         session.sql(
-            "CALL dp_protect('zipf', privacy_unit_column := 'unit', epsilon_budget := 10, delta_budget := 1e-4)"
+            "CALL dp_protect('zipf', coverage := FALSE, "
+            "privacy_unit_column := 'unit', epsilon_budget := 10, delta_budget := 1e-4)"
         )
         answer = session.sql(
             f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = {EPSILON}, delta = {DELTA}, {options}) "
