@@ -103,11 +103,14 @@ def commands(sh: str) -> list[list[str]]:
 
 
 def without_numbers(text: str) -> list[str]:
-    """What of an output is the same each time: all but numbers, hashes, and the rows of tables."""
+    """What of an output is the same each time: all but numbers, hashes, the rows of tables, and what bounds keep."""
     kept, in_rows = [], False
     for line in text.strip().splitlines():
         if line[:1] in ("├", "└"):
             in_rows = line[0] == "├"
+        elif line.startswith("kept "):
+            # whether enough units tell, and more is to be advised, are noisy numbers
+            kept.append("kept")
         elif not in_rows and set(line) - set("─┌┬┐ "):
             kept.append(re.sub(r"[\s─]+", " ", _NUMBER.sub("#", line)).strip())
     return kept
