@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dpsql.frontends.frames import privacy_unit
+from dpsql.model.estimates import Estimate
 from dpsql.session import ProcessState, plan_cache
 
 # how long an example takes is a fact about the machine, and so is how long it takes to think of one
@@ -31,3 +32,9 @@ def _process_state() -> None:
 def plans_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """No plan is kept, so that a fault which is planted in planning meets every text, and none meets the next test."""
     monkeypatch.setattr(plan_cache, "_LONGEST_QUESTION", -1)
+
+
+@pytest.fixture
+def as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of few units are shown as they are, below 0 too, so that what is shown has the law of the noise."""
+    monkeypatch.setattr(Estimate, "is_never_negative", False)

@@ -36,8 +36,11 @@ def covered_name(covered: Statistic, query: FrameQuery) -> str:
         return "groups"
     if covered.kind == "rows" and not covered.value_sql and not covered.filter_sql:
         return "rows"
-    by_text = (one.name for one in query.estimates if one.covered == covered)
-    return next(by_text, f"{covered.kind} of {covered.value_sql or '*'}")
+    for estimate in query.estimates:
+        if estimate.covered == covered:
+            return estimate.name
+    parts = [one.name for one in query.estimates if covered in {part.statistic for part in one.value.linears}]
+    return f"{'rows' if covered.kind == 'rows' else 'values'} of {', '.join(parts)}"
 
 
 def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:

@@ -53,9 +53,9 @@ class PolicyView:
                 window=table.rho_window and (rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1])),
                 ceiling=table.rho_ceiling and rho_from_nano(table.rho_ceiling),
                 limit=self.reader.rho_limit and rho_from_nano(self.reader.rho_limit),
+                coverage=table.coverage,
             ),
             links=link_steps(self.policy, canonical) if is_linked else (),
-            coverage=table.coverage,
         )
 
     def current_version(self, canonical: str) -> str:

@@ -87,15 +87,12 @@ class CoverageReceipt:
         return bool(self.advice)
 
     def __str__(self) -> str:
-        many = f"{self.beyond:,}"
         if self.share is None:
-            return f"of {self.of}: too few units tell what bounds leave of each {self.unit}'s"
-        size = f"{self.size:,.9g}"
-        whose = f"of each {self.unit} with up to {size}" if self.of in ("groups", "rows") else f"for sizes up to {size}"
-        return (
-            f"bounds keep ≈ {self.share:.0%} of {self.of} {whose} ({100 * self.low:.0f}–{100 * self.high:.0f} %); "
-            f"beyond that: at most {many}" + (f"; {self.advice}" if self.advice else "")
-        )
+            return f"too few units tell what bounds leave of {self.of} of each {self.unit}"
+        size = f"of each {self.unit} with up to {self.size:,.9g}"
+        interval = f"{100 * self.low:.0f}–{100 * self.high:.0f} %"
+        told = f"bounds keep ≈ {100 * self.share:.0f} % of {self.of} {size} ({interval})"
+        return "; ".join(filter(None, [told, f"with more: at most {self.beyond:,}", self.advice]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ class LevelRules:
         window: lowest and highest rho whose thresholds are paid together; None without.
         ceiling: rho at which statistics are drawn once; None where they are drawn at the level asked for.
         limit: most rho that the reader may be shown; None for any.
+        coverage: whether a part of rho measures what bounds leave where a query does not say.
 
     """
 
@@ -142,6 +143,7 @@ class LevelRules:
     window: tuple[float, float] | None
     ceiling: float | None
     limit: float | None
+    coverage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,6 @@ class TableRules:
     version: str
     levels: LevelRules
     links: tuple[LinkStep, ...] = ()
-    coverage: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,8 +143,8 @@ class Estimate:
 
     @property
     def is_never_negative(self) -> bool:
-        """Whether it is a count, or a sum of what is never negative, on any rows whatever."""
-        if not isinstance(self.value, Sum | RunningSum):
+        """Whether it is a count, or a sum of what is never negative, of one group; on any rows whatever."""
+        if not isinstance(self.value, Sum):
             return False
         statistic = self.value.linear.statistic
         if not statistic or statistic.kind != "sum":

@@ -108,8 +108,8 @@ def read_levels(text: SelectText) -> GroupedSource:
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
     delta = options.delta if options.delta is not None else levels.default_delta
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
-    # a table for which nobody said it measures nothing, and says nothing of it
-    coverage = options.coverage if options.coverage is not None else rules.coverage or None
+    # of a table without it, no receipt says that it is not measured
+    coverage = (levels.coverage or None) if options.coverage is None else options.coverage
     request = Request(rho, epsilon, delta, min_units, bool(options.refresh), bool(options.own_threshold), coverage)
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 

@@ -101,9 +101,8 @@ CREATE TABLE pin (
 """
 _LASTING_APPEND_ONLY = ("lowered_point", "pin", "auto_choice", "version_mark", "key_list")
 
-# What was answered before choices were kept: one histogram chose for all levels. Such a reader keeps it for every level
-# that they asked at, and some above: of a query that leaves AUTO k shares of 1/32, the statistics have 32 - k of them,
-# so twice what they were shown over 32 - k is more than the share.
+# Before choices were kept, one histogram chose for all levels. Its reader keeps it for those that they asked at, and some
+# above: beside k shares of 1/32 for AUTO statistics have 32 - k, so twice what was shown over 32 - k is more than a share.
 OLD_CHOICES = """
 INSERT INTO auto_choice (statistic_hash, analyst, share_low, share_high, rho_nano)
 SELECT statistic_hash, analyst, 1, max(2 * (shown / (32 - asked_count))), rho_nano FROM (
@@ -135,9 +134,7 @@ ALTER TABLE protected_table ADD COLUMN max_rows_norm REAL;
 ALTER TABLE protected_table ADD COLUMN max_rows_per_unit INTEGER
 """
 
-# Tables of before keep the answers that they gave: nothing of their level goes to coverage.
 _FORMAT_7 = "ALTER TABLE protected_table ADD COLUMN coverage INTEGER NOT NULL DEFAULT 0"
-
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 

@@ -15,7 +15,7 @@ from tests.documents.pages import ROOT
 PAGE = ROOT / "docs" / "api.md"
 GROUPS = {
     "Ask and declare": ("connect", "Session", "Analyst"),
-    "Read an answer": ("Result", "Receipt", "ColumnReceipt"),
+    "Read an answer": ("Result", "Receipt", "ColumnReceipt", "CoverageReceipt"),
     "Ask of data frames": ("unit", "PrivacyUnit", "from_frame"),
     "Ask a server": ("remote.connect", "remote.RemoteAnalyst"),
     "Draw": ("plot_cascade", "plot_budget"),

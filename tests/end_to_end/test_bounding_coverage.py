@@ -102,7 +102,7 @@ def test_by_epsilon_the_whole_query_has_the_epsilon_that_is_asked_for(session: d
     assert receipt.epsilon == 1.0
     assert receipt.delta <= 1e-6
     with _opened() as other:
-        without = receipt_of(other.sql(QUESTION, epsilon=1.0, delta=1e-6))
+        without = receipt_of(other.sql(QUESTION, epsilon=1.0, delta=1e-6, coverage=False))
     # the numbers have 31/32 of the same rho, and nothing else is lost
     assert receipt.rho == pytest.approx(without.rho, rel=1e-3)
     found, plain = receipt.columns[0].sigma, without.columns[0].sigma
@@ -133,12 +133,17 @@ def test_a_total_under_bounds_for_groups_says_what_it_keeps_and_its_estimate_hol
     session: dpsql.Session,
 ) -> None:
     """The policy is right for words, and wrong for the count of all rows."""
-    answer = session.sql(TOTAL, epsilon=1.0, delta=1e-6)
-    ((n, whole, low, high),) = answer.fetchall()
     truth, people = _whole(session)
-    assert n < 2.1 * people < 0.3 * truth
-    assert low < truth < high
-    assert abs(whole - truth) < 0.1 * truth
+    held = 0
+    for _ in range(10):
+        session.sql("CALL dp_new_version('visits')")
+        answer = session.sql(TOTAL, epsilon=1.0, delta=1e-6)
+        ((n, whole, low, high),) = answer.fetchall()
+        assert n < 2.1 * people < 0.3 * truth
+        assert abs(whole - truth) < 0.15 * truth
+        held += low < truth < high
+    # at least nine in ten do: fewer than six of ten with probability 1.6e-3, and mostly far less
+    assert held >= 6
     (kept,) = receipt_of(answer).coverage
     assert kept.share
     assert kept.low < n / truth < kept.high
@@ -319,7 +324,7 @@ def test_what_nothing_can_leave_out_has_none(session: dpsql.Session) -> None:
 
 
 def test_a_version_whose_rows_are_gone_says_that_it_is_not_known(session: dpsql.Session) -> None:
-    before = session.sql(QUESTION, rho=1.0)
+    before = session.sql(QUESTION, rho=1.0, coverage=False)
     session.sql("CALL dp_new_version('visits')")
     told = QUESTION.replace("AS n", "AS n, dp_unbounded(n) AS whole")
     answer = session.sql(told, rho=1.0, as_of="1")
@@ -335,5 +340,5 @@ def test_few_people_tell_nothing(session: dpsql.Session) -> None:
     (kept,) = receipt_of(answer).coverage
     assert kept.share is None
     assert not kept.is_low
-    assert "too few units tell" in str(kept)
+    assert str(kept).startswith("too few units tell")
     assert answer.fetchall()[0][1] is None

@@ -31,6 +31,7 @@ RULES = {
     "max_groups_contributed": "4", "max_rows_per_group": "5", "max_rows_norm": "9.5", "max_rows_per_unit": "40",
     "default_delta": "1e-9", "rho_window": "[0.01, 1]",
     "min_privacy_units_per_group": "20", "rho_ceiling": "1", "version": "'first'", "separate_people": "true",
+    "coverage": "false",
 }  # fmt: skip
 BY_RHO, BY_EPSILON = {"default_rho": "0.1"}, {"default_epsilon": "0.5", "rho_window": "NULL"}
 # each declaration: its names, and sets of arguments that hold every argument but replace
@@ -61,11 +62,13 @@ LOOSER = {
 }  # fmt: skip
 NO_DIRECTION = {
     "unit", "version", "parent", "keys", "keys_from", "public", "public_by_decision", "separate_people", "replace",
+    "coverage",
 }  # fmt: skip
 MAY_BE_NULL = {
     "max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit",
     "default_rho", "default_epsilon", "default_delta", "keys",
     "min_privacy_units_per_group", "rho_window", "rho_ceiling", "bounds", "keys_from", "rho_limit",
+    "coverage",
 }  # fmt: skip
 
 

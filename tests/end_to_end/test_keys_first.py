@@ -79,6 +79,7 @@ def test_a_query_by_epsilon_and_delta_keeps_both(session: dpsql.Session) -> None
         assert receipt.delta <= 1e-7
 
 
+@pytest.mark.usefixtures("as_they_are")
 def test_numbers_are_of_all_rows_and_lean_neither_way(session: dpsql.Session) -> None:
     """Nobody has more than nine shops, so nothing is cut, and a frequent shop takes no weight from a rare one."""
     exact = (

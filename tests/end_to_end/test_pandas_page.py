@@ -30,7 +30,8 @@ def test_every_block_prints_what_stands_below_it(
 
 
 def _words(text: str) -> list[str]:
-    return re.sub(r"-?[\d.]+(e-\d+)?", "#", text).split()
+    lines = [line for line in text.splitlines() if not line.startswith("kept ")]
+    return re.sub(r"-?[\d.]+(e-\d+)?", "#", "\n".join(lines)).split()
 
 
 def test_the_page_names_every_argument_and_method() -> None:

@@ -156,6 +156,7 @@ def test_groups_that_are_not_shown_count_in_totals() -> None:
         assert session.sql(largest, rho=1.0).fetchall() == [(row[0], row[2]) for row in by_total[1:4]]
 
 
+@pytest.mark.usefixtures("as_they_are")
 @pytest.mark.parametrize("first", ["values", "totals"])
 def test_where_plain_noise_is_best_totals_are_of_the_same_release_as_values(first: str) -> None:
     texts = {
@@ -468,6 +469,7 @@ def everything_told(session: dpsql.Session) -> tuple[list[object], Floats]:
     return told, np.array(found)
 
 
+@pytest.mark.usefixtures("as_they_are")
 def test_an_empty_table_has_the_same_receipts_prices_and_errors() -> None:
     told, found = [], []
     for per_group in (0, 4):

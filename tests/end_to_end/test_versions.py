@@ -137,8 +137,9 @@ def test_an_earlier_version_cannot_be_refreshed(session: dpsql.Session) -> None:
         session.sql(PUBLIC, as_of="1", refresh=True)
 
 
-PROTECT = "CALL dp_protect('visits', coverage := FALSE, "
-"unit := 'visitor', privacy_unit_column := 'visitor', version := '{}')"
+PROTECT = (
+    "CALL dp_protect('visits', coverage := FALSE, unit := 'visitor', privacy_unit_column := 'visitor', version := '{}')"
+)
 
 
 def test_a_declaration_may_name_the_version_that_a_table_has(session: dpsql.Session) -> None:

@@ -41,7 +41,7 @@ from tests.end_to_end.visits_by_day import (
 )
 from tests.noise_sources import FaultyNoise, seeded_noise
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.usefixtures("as_they_are")]
 
 # With the right law a check falls below the first with that probability per seed; planted faults fall below the other.
 ACCEPTED, CAUGHT = 1e-4, 1e-7

@@ -26,10 +26,11 @@ typedef struct {
 #define QUERY_OPTIONS                                                                                                  \
 	"rho", "epsilon", "delta", "max_groups_contributed", "group_selection_strategy", "min_privacy_units_per_group",     \
 	    "privacy_unit_column", "mechanism", "top_k", "sketch_size", "rho_window", "rho_ceiling", "own_threshold",       \
-	    "as_of", "refresh", "buckets", "bounding", "other_group"
+	    "as_of", "refresh", "buckets", "bounding", "other_group", "coverage"
 #define TABLE_RULES                                                                                                    \
 	"max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho",                \
-	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "version"
+	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "coverage",           \
+	    "version"
 #define BUDGET "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion"
 
 static const Signature signatures[] = {

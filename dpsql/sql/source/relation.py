@@ -148,7 +148,6 @@ def together(one: TableRules, other: TableRules) -> TableRules:
         max_rows_per_unit=_largest(one.max_rows_per_unit, other.max_rows_per_unit),
         min_units=max(one.min_units, other.min_units),
         levels=_stricter(one.levels, other.levels),
-        coverage=one.coverage or other.coverage,
     )
 
 
@@ -160,6 +159,7 @@ def _stricter(one: LevelRules, other: LevelRules) -> LevelRules:
         window=one.window or other.window,
         ceiling=_smallest(one.ceiling, other.ceiling),
         limit=_smallest(one.limit, other.limit),
+        coverage=one.coverage or other.coverage,
     )
 
 

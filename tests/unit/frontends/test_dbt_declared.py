@@ -50,10 +50,10 @@ UNIT = "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-06)"
 OTHERS = (
     ", max_rows_norm := NULL, max_rows_per_unit := NULL"
     ", default_rho := NULL, default_epsilon := NULL, default_delta := NULL, min_privacy_units_per_group := NULL, "
-    "rho_window := NULL, rho_ceiling := NULL"
+    "rho_window := NULL, rho_ceiling := NULL, coverage := NULL"
 )
 PROTECT = (
-    "CALL dp_protect('\"visits\"', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id', "
+    "CALL dp_protect('\"visits\"', unit := 'patient', privacy_unit_column := 'patient_id', "
     f"max_groups_contributed := 4, max_rows_per_group := NULL{OTHERS}"
 )
 
@@ -112,7 +112,7 @@ def test_links_and_lists_of_keys_bring_their_tables_along() -> None:
     assert statements(nodes, "m.meals", sources=sources) == [
         f"{PROTECT})",
         "CALL dp_public('\"dishes\"', version := 'a')",
-        "CALL dp_link('\"meals\"', 'visit_id', coverage := FALSE, parent := ['\"visits\".\"visit_id\"'], "
+        "CALL dp_link('\"meals\"', 'visit_id', parent := ['\"visits\".\"visit_id\"'], "
         f"max_groups_contributed := NULL, max_rows_per_group := NULL{OTHERS})",
         "CALL dp_domain('\"meals\"', 'dish', keys_from := '\"dishes\".\"name\"', bounds := NULL, keys := NULL)",
     ]
