@@ -101,8 +101,8 @@ CREATE TABLE pin (
 """
 _LASTING_APPEND_ONLY = ("lowered_point", "pin", "auto_choice", "version_mark", "key_list")
 
-# Before choices were kept, one histogram chose for all levels. Its reader keeps it for those that they asked at, and some
-# above: beside k shares of 1/32 for AUTO statistics have 32 - k, so twice what was shown over 32 - k is more than a share.
+# Before choices were kept one histogram chose for all levels. Its reader keeps it where they asked, and a little above:
+# beside k shares of 1/32 for AUTO statistics have 32 - k, and twice what was shown over 32 - k is more than a share.
 OLD_CHOICES = """
 INSERT INTO auto_choice (statistic_hash, analyst, share_low, share_high, rho_nano)
 SELECT statistic_hash, analyst, 1, max(2 * (shown / (32 - asked_count))), rho_nano FROM (
