@@ -209,13 +209,13 @@ class _Tour:
             )
         print()
         self._explain_bounding(
-            "flights", true, bounded,
+            answer, "flights", true, bounded,
             f"an aircraft counts in at most {DESTINATIONS} destinations with at most {FLIGHTS_EACH} flights each",
         )  # fmt: skip
         _say(
             "count(DISTINCT tailnum) counts every aircraft once, needs far less noise for that, and lands close to the "
-            "truth. Small counts drown in noise, and their intervals say so; one below 0 stays as it is, because "
-            "cutting it off would bias every total."
+            "truth. Small counts drown in noise, and their intervals say so; one below 0 is shown as 0, and a total "
+            "that the query adds up has it as it is."
         )
         _say(
             f"{len(rows)} of {len(true)} destinations are shown. Ana does not know the list beforehand, so a name "
@@ -249,7 +249,7 @@ class _Tour:
         print()
         _say("(± is half of the 95 % interval, which is equally wide for every count and every sum.)")
         self._explain_bounding(
-            "visits", true, bounded,
+            answer, "visits", true, bounded,
             f"a patient counts in at most {DIAGNOSES} diagnoses with at most {VISITS_EACH} visits each, and in this "
             "clinic one patient in a hundred makes a quarter of all visits",
         )  # fmt: skip
@@ -261,12 +261,13 @@ class _Tour:
         self._price(answer, "patient")
         return answer
 
-    def _explain_bounding(self, noun: str, true: Rows, bounded: Rows, limits: str) -> None:
+    def _explain_bounding(self, answer: Result, noun: str, true: Rows, bounded: Rows, limits: str) -> None:
+        (told,) = (one for one in receipt_of(answer).coverage if one.of == "rows")
         kept = sum(row[0] for row in bounded.values()) / sum(row[0] for row in true.values())
         _say(
             f"Before noise comes bounding: {limits}. That keeps {kept:.0%} of all {noun}, which is why private counts "
             "lie below true ones. An interval is about the noise alone: 95 in 100 cover the bounded count. Looser "
-            "limits lose less and need more noise."
+            f"limits lose less and need more noise. Ana, who sees no true number, is told by a private one: {told}."
         )
 
     def _price(self, answer: Result, unit: str) -> None:
