@@ -85,15 +85,19 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> 
     """
     covered = [(i, one.covered) for i, one in enumerate(statistics, start=1) if one.covered]
     measured = [(i, one) for i, one in covered if one.kind != "presence"]
-    # of sums the rows as they are, too, under numbers of their own
+    # of sums the rows before they are clamped, too, under numbers of their own
     whole = {i: len(statistics) + i for i, one in measured if one.kind == "sum"}
-    read = [*measured, *((whole[i], replace(one, row_bounds_steps=None)) for i, one in measured if i in whole)]
+    unclamped = [(whole[i], replace(one, row_bounds_steps=None, filter_sql="")) for i, one in measured if i in whole]
+    rows = rows_sql(frame, [*measured, *unclamped])
+    for i, number in whole.items():
+        # both are of one column, which is computed once
+        rows = rows.replace(f"source.x_{number}", f"source.x_{i}")
     keys = frame.key_columns
     listed = "".join(f", {key}" for key in keys)
     values = "".join(columns_of_rows(i, one) + _size_of_group(i, one, whole.get(i, i)) for i, one in measured)
     ctes = [
-        f"source AS ({source_sql(frame, read, salt)})",
-        f"rows AS ({rows_sql(frame, read)})",
+        f"source AS ({source_sql(frame, measured, salt)})",
+        f"rows AS ({rows})",
         f"per_group AS (SELECT unit{listed}, count(*) AS all_rows{values} FROM {listed_sql('rows', frame)} "
         f"WHERE unit IS NOT NULL GROUP BY unit{listed})",
         f"per_unit AS MATERIALIZED ({_per_unit(frame, covered)})",
