@@ -18,9 +18,9 @@ Floats = npt.NDArray[np.float64]
 
 MUCH = 0.95
 """A share that bounding may leave without a word beside the numbers."""
-_SURE = 4.0
+_SURE = 5.0
 """A bucket surely holds units where its noisy number exceeds so many standard deviations: of 16 empty ones any does
-with probability 5e-4."""
+with probability 5e-6, and the noise of the last that does is a small part of what is in it."""
 _NARROW = 0.1
 """Sizes are told apart as far as noise leaves the sum of them known to this part of it, up and down."""
 _LEAST_TOLD = 0.2

@@ -18,10 +18,10 @@ from dpsql.cascade.servings import servings_of
 from dpsql.errors import AccessError
 from dpsql.mechanism.calibrate import (
     Calibration,
-    Level,
     calibrate,
     guarantee,
     independent_guarantee,
+    level_of,
     window_guarantee,
 )
 from dpsql.mechanism.csh import selection_note
@@ -91,9 +91,9 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
 
     """
     calibrations = [calibrate(part, held_histogram(part, state)) for part in parts]
+    asked_nano = sum(calibration.rho_nano for calibration in calibrations)
     if not all(part.frame.rows_sql.relation for part in parts):
         calibrations = [_measurable(*each, state) for each in zip(parts, calibrations, strict=True)]
-    asked_nano = sum(calibration.rho_nano for calibration in calibrations)
     offers = []
     for part, calibration in zip(parts, calibrations, strict=True):
         servings = servings_of(part, calibration, state, reader, asked_nano)
@@ -104,18 +104,18 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
 
 
 def _measurable(query: FrameQuery, calibration: Calibration, state: State) -> Calibration:
-    """The calibration without coverage that is not stored, where the rows are gone that would tell it."""
+    """The calibration with coverage as far as it is stored, where the rows are gone that would tell more."""
     if query.frame.rows_sql.relation:
         return calibration
-
-    def is_stored(level: Level) -> bool:
-        stored = state.side_table.levels(statistic_hash(level.statistic, query.frame))
-        return bool(stored) and stored[0].rho_nano >= level.rho_nano
-
-    levels = tuple(
-        level for level in calibration.levels if level.statistic.kind not in COVERAGE_KINDS or is_stored(level)
-    )
-    return replace(calibration, levels=levels)
+    found = []
+    for level in calibration.levels:
+        if level.statistic.kind not in COVERAGE_KINDS:
+            found.append(level)
+        elif stored := state.side_table.levels(statistic_hash(level.statistic, query.frame)):
+            # as high as it was ever measured
+            most = min(level.rho_nano, stored[0].rho_nano)
+            found.append(level_of(level.statistic, most, calibration.histogram))
+    return replace(calibration, levels=tuple(found))
 
 
 def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
@@ -197,8 +197,8 @@ def with_price(receipt: Receipt, charged: Charged) -> Receipt:
 def make_receipt(offer: Offer) -> Receipt:
     """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     query, frame = offer.query, offer.query.frame
-    coverage, cannot = query.request.coverage, frame.bounding.sparsity or frame.ceiling
-    is_unmeasured = bool(query.estimates) and (coverage is False or bool(coverage and cannot))
+    coverage = query.request.coverage
+    is_unmeasured = bool(query.estimates) and (coverage is False or (bool(coverage) and not frame.is_measured))
     return Receipt(
         query_hash=part_hash(query),
         table=frame.rows.table,

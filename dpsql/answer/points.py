@@ -262,6 +262,9 @@ def noisy_table(
         columns[f"agg_{i}_high"] = pa.array(column.high[then])
         if i in query.finish.unbounded:
             kept = kept_shares(offer, side_table).get(estimate.covered or PRESENCE)
+            if query.frame.rows.outside:
+                # of the row of the other groups nothing is measured
+                kept = UNKNOWN
             ends = unbounded_of(column.value[then], column.low[then], column.high[then], kept)
             names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
             columns |= {name: pa.array(one, from_pandas=True) for name, one in zip(names, ends, strict=True)}

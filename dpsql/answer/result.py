@@ -90,7 +90,8 @@ class CoverageReceipt:
         if self.share is None:
             return f"too few units tell what bounds leave of {self.of} of each {self.unit}"
         size = f"of each {self.unit} with up to {self.size:,.9g}"
-        interval = f"{100 * self.low:.0f}–{100 * self.high:.0f} %"
+        digits = 0 if self.high - self.low > 0.02 else 1
+        interval = f"{100 * self.low:.{digits}f}–{100 * self.high:.{digits}f} %"
         told = f"bounds keep ≈ {100 * self.share:.0f} % of {self.of} {size} ({interval})"
         return "; ".join(filter(None, [told, f"with more: at most {self.beyond:,}", self.advice]))
 

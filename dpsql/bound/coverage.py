@@ -94,11 +94,11 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> 
         rows = rows.replace(f"source.x_{number}", f"source.x_{i}")
     keys = frame.key_columns
     listed = "".join(f", {key}" for key in keys)
-    values = "".join(columns_of_rows(i, one) + _size_of_group(i, one, whole.get(i, i)) for i, one in measured)
+    values = "".join(columns_of_rows(i, one) + _whole_of_group(i, one, whole.get(i, i)) for i, one in measured)
     ctes = [
         f"source AS ({source_sql(frame, measured, salt)})",
         f"rows AS ({rows})",
-        f"per_group AS (SELECT unit{listed}, count(*) AS all_rows{values} FROM {listed_sql('rows', frame)} "
+        f"per_group AS (SELECT unit{listed}{values} FROM {listed_sql('rows', frame)} "
         f"WHERE unit IS NOT NULL GROUP BY unit{listed})",
         f"per_unit AS MATERIALIZED ({_per_unit(frame, covered)})",
     ]
@@ -110,31 +110,33 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> 
     return f"WITH {named}\n{' UNION ALL '.join(placed)}"
 
 
-def _size_of_group(i: int, covered: Statistic, whole: int) -> str:
-    """What a unit has in a group, as a size, and as the value that it would add were it not bounded; lattice steps.
+def _whole_of_group(i: int, covered: Statistic, whole: int) -> str:
+    """What a unit would add to a group were it not bounded, in lattice steps.
 
     Args:
         i: number of the statistic.
         covered: the statistic.
-        whole: number under which its rows are read as they are.
+        whole: number under which its rows are read before they are clamped.
 
     """
     condition = f" FILTER (WHERE f_{i})" if covered.filter_sql else ""
     if covered.kind == "rows":
         count = f"{2**-COUNT_LATTICE_EXPONENT} * count({f'x_{i}' if covered.value_sql else '*'}){condition}"
-        return f", CAST({count} AS HUGEINT) AS size_{i}, CAST({count} AS HUGEINT) AS whole_{i}"
-    x = f"x_{whole}"
-    return f", coalesce(sum(abs({x})){condition}, 0) AS size_{i}, coalesce(sum({x}){condition}, 0) AS whole_{i}"
+        return f", CAST({count} AS HUGEINT) AS whole_{i}"
+    return f", coalesce(sum(x_{whole}){condition}, 0) AS whole_{i}"
 
 
 def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
     """The sums over a unit's groups, and what is left of them."""
     bounding = frame.bounding
-    sums = "count(*) AS n, sum(all_rows) AS all_rows"
+    sums = "count(*) AS n"
     for i, one in covered:
         if one.kind == "presence":
             continue
-        sums += f", CAST(sum(size_{i}) AS DOUBLE) AS size_{i}, CAST(sum(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
+        sums += (
+            f", CAST(sum(abs(whole_{i})) AS DOUBLE) AS size_{i}"
+            f", CAST(sum(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
+        )
         if isinstance(one.limit, Norm):
             # up to 2**31 rows, or 2**38 parts of a sum, squared, in any number of groups: they fit a HUGEINT
             v = row_number(i) if one.limit.row_steps else f"v_{i} // {_part(one)}"
@@ -153,8 +155,7 @@ def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
             f"least(1.0::DOUBLE, {counted}::DOUBLE / n) AS kept, "
             f"{weight if bounding.counted_groups else '1.0::DOUBLE'} AS weight"
         )
-    read = f"least(1.0::DOUBLE, {bounding.max_rows}::DOUBLE / all_rows)" if bounding.max_rows else "1.0::DOUBLE"
-    return f"SELECT *, {shares}, {read} AS read FROM (SELECT unit, {sums} FROM per_group GROUP BY unit)"
+    return f"SELECT *, {shares} FROM (SELECT unit, {sums} FROM per_group GROUP BY unit)"
 
 
 def _part(covered: Statistic) -> int:
@@ -165,7 +166,7 @@ def _part(covered: Statistic) -> int:
 def _left(i: int, covered: Statistic) -> tuple[str, str]:
     """A unit's size and what is left of it, in groups, rows or the units of the aggregate."""
     if covered.kind == "presence":
-        return "CAST(n AS DOUBLE)", "n * kept * weight * read"
+        return "CAST(n AS DOUBLE)", "n * kept * weight"
     left = f"size_{i} - lost_{i}"
     if isinstance(covered.limit, Norm):
         norm = covered.limit
@@ -174,12 +175,14 @@ def _left(i: int, covered: Statistic) -> tuple[str, str]:
             most, c = norm.l2_steps, norm.centre_steps
         # row numbers are whole, their bound is in halves
         most_here = most * 2.0**COUNT_LATTICE_EXPONENT if norm.row_steps else float(most)
-        square = f"read * read * square_{i} - 2.0 * {c}::DOUBLE * weight * read * total_{i}"
+        square = f"square_{i} - 2.0 * {c}::DOUBLE * weight * total_{i}"
         square = f"greatest(kept * ({square} + {c}::DOUBLE * {c} * weight * weight * n), 0.0)"
         scale = f"least(1.0::DOUBLE, {most_here!r}::DOUBLE / greatest(sqrt({square}), 1e-300))"
         left += f" - (1.0 - {scale}) * far_{i}"
     step = f"{covered.lattice!r}::DOUBLE"
-    return f"size_{i} * {step}", f"greatest({left}, 0.0) * {step} * kept * weight * read"
+    # what a norm bounds is not weighted: what the weight takes of the centre, the presence count gives back
+    weight = "" if isinstance(covered.limit, Norm) else " * weight"
+    return f"size_{i} * {step}", f"greatest({left}, 0.0) * {step} * kept{weight}"
 
 
 def _placed(i: int, covered: Statistic, frame: Frame, salt: bytes) -> str:

@@ -21,7 +21,7 @@ from dpsql.mechanism.independent_gaussian import GAUSSIAN, GSHM
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.keys_first import KEYS_FIRST
 from dpsql.model.estimates import RunningTotal
-from dpsql.model.frame import Frame
+from dpsql.model.frame import COVERAGE_KINDS, Frame
 from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
 from dpsql.noise.running_totals import FractionalSum, totals_error
 
@@ -79,12 +79,15 @@ def choose_frame(query: FrameQuery) -> FrameQuery:
             best = frame
     independent = math.sqrt(best.unit_groups / 2.0)
     presence = query.weights[0] * min(1.0, unit_noise(best) / independent)
-    total = math.fsum([presence, *query.weights[1:]])
+    # what is left for coverage stays what it is
+    coverage = [0.0 if one.kind not in COVERAGE_KINDS else query.weights[i] for i, one in enumerate(query.statistics)]
+    others = [weight - own for weight, own in zip((presence, *query.weights[1:]), coverage, strict=True)]
+    total = math.fsum(others) / (1.0 - math.fsum(coverage))
     return replace(
         query,
         frame=best,
         alternatives=tuple(frame for frame in frames if frame is not best),
-        weights=tuple(weight / total for weight in (presence, *query.weights[1:])),
+        weights=tuple(weight / total + own for weight, own in zip(others, coverage, strict=True)),
     )
 
 

@@ -6,6 +6,7 @@ Planning chooses the kind (`plan.aggregates`); value and interval of a kind are 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Ordering, Statistic
@@ -159,9 +160,9 @@ class Estimate:
             return None
         statistic, centre = self.value.linear.statistic, self.value.linear.centre
         if statistic:
-            return statistic if statistic.kind in ("rows", "sum") else None
+            return statistic if statistic.kind in ("rows", "sum") and not statistic.is_raised else None
         # of rows of which every present unit counts one, the number is that of units; the text tells them apart
-        if "DISTINCT" in self.name.upper():
+        if re.match(r"\w+\(DISTINCT ", self.name, re.IGNORECASE):
             return PRESENCE
         steps = round(centre) << -COUNT_LATTICE_EXPONENT
         return Statistic("rows", steps, steps, COUNT_LATTICE_EXPONENT, limit=round(centre))

@@ -205,6 +205,17 @@ class Frame:
         return None if self.keys else 1
 
     @property
+    def is_measured(self) -> bool:
+        """Whether it can be measured what bounding leaves: where a frame bounds units itself, as its numbers are drawn.
+
+        What top-k pre-processing leaves out depends on all units together; at a ceiling coverage would cost as much as
+        the numbers; and which rows of a unit are cut, before they are grouped, is not followed.
+        """
+        bounding = self.bounding
+        cuts_rows = bounding.max_rows or self.rows_sql.cuts
+        return not (bounding.finer or bounding.sparsity or cuts_rows or self.ceiling is not None)
+
+    @property
     def finer_per_group(self) -> int:
         """Most of the groups of the finer frame that one unit has in one group; 1 where there is no finer frame."""
         finer = self.bounding.finer
@@ -310,6 +321,12 @@ class Statistic:
         if self.kind == "rows_coverage":
             return replace(self, kind="rows")
         return replace(self, kind="sum") if self.kind == "sum_coverage" else None
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether bounds make more of what a unit has, because they begin above what it has at least."""
+        least = 2 if self.kind == "rows" else 0
+        return any(bounds[0] > least for bounds in (self.group_bounds_steps, self.row_bounds_steps) if bounds)
 
     @property
     def row_cap(self) -> int | None:

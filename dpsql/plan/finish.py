@@ -59,7 +59,7 @@ def check_outputs(text: SelectText) -> None:
             elif is_interval_call(node) and interval_target(node, text.select) is None:
                 text.refusals.add(
                     "interval_argument", node, f"{written(node)} takes the alias of one aggregate.",
-                    "Write count(*) AS n, dp_interval_low(n).",
+                    f"Write count(*) AS n, {node.name.lower()}(n).",
                 )  # fmt: skip
 
 
@@ -166,7 +166,8 @@ class _NoisyTable:
         """Note that an aggregate's number without bounds is asked for; refuse what has none."""
         if self.estimates[number].covered is None:
             self.text.refusals.refuse(
-                "interval_argument", node, f"{written(node)} takes the alias of a count or a sum.",
+                "interval_argument", node,
+                f"{written(node)} takes the alias of a count or a sum whose bounds begin at 0 or below.",
                 "Write count(*) AS n, dp_unbounded(n); of averages, write sum and count and divide these.",
             )  # fmt: skip
         if self.text.options.coverage is False:

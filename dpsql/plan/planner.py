@@ -33,7 +33,7 @@ from dpsql.operations.dialect import TOO_DEEP, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
-from dpsql.plan.features.coverage import is_measured, with_coverage
+from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_after, read_finish, split
 from dpsql.plan.frames import (
@@ -234,13 +234,13 @@ def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
         UnsupportedQueryError: that is not measured of it, and it asks for it.
 
     """
-    if isinstance(query, KeysAlone) or not all(is_measured(part.frame) for part in query.parts):
+    if isinstance(query, KeysAlone) or not all(part.frame.is_measured for part in query.parts):
         if not (text.options.coverage or query.first.finish.unbounded):
             return query
         text.refusals.refuse(
             "option", text.hint or text.clauses.select[0],
             "what bounds leave is not measured of keys alone, of the largest groups alone, of grouping sets that add "
-            "up, and at a ceiling.",
+            "up, at a ceiling, and where joins or max_rows_per_unit cut the rows of a unit.",
             "Leave coverage and dp_unbounded out.",
         )  # fmt: skip
     # what a query for keys shows is no number that a bound makes smaller

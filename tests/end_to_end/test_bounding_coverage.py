@@ -342,3 +342,63 @@ def test_few_people_tell_nothing(session: dpsql.Session) -> None:
     assert not kept.is_low
     assert str(kept).startswith("too few units tell")
     assert answer.fetchall()[0][1] is None
+
+
+def test_the_row_of_the_other_groups_has_no_number_without_bounds(session: dpsql.Session) -> None:
+    text = (
+        "SELECT CAST(word AS VARCHAR) AS w, count(*) AS n, dp_unbounded(n) AS whole FROM visits "
+        "WHERE word < 4 OR person < 3 GROUP BY w"
+    )
+    rows = {w: whole for w, _, whole in session.sql(text, rho=1.0, other_group="rest").fetchall()}
+    assert rows.pop("rest") is None
+    assert all(whole > 0 for whole in rows.values())
+
+
+def test_rows_are_told_from_units_by_the_whole_word(session: dpsql.Session) -> None:
+    """One row of a person counts, so that both are one statistic."""
+    session.connection.execute(
+        "CREATE TABLE notes AS SELECT i % 3000 AS person, i + 1 AS distinct_id FROM range(30000) r(i)"
+    )
+    session.connection.execute("ALTER TABLE notes ALTER distinct_id SET NOT NULL")
+    session.sql("CALL dp_protect('notes', unit := 'person', privacy_unit_column := 'person', max_rows_per_group := 1)")
+    (kept,) = receipt_of(session.sql("SELECT count(distinct_id) AS n FROM notes", rho=1.0)).coverage
+    assert kept.share == pytest.approx(0.1, abs=0.02)
+    assert receipt_of(session.sql("SELECT count(DISTINCT person) AS n FROM notes", rho=1.0)).coverage == ()
+
+
+@pytest.mark.parametrize("call", [
+    "count(*, contribution_bounds_per_group => (7, 9))", "sum(cost, contribution_bounds_per_group => (5, 50))",
+    "sum(cost, contribution_bounds_per_row => (1, 4))",
+])  # fmt: skip
+def test_bounds_that_add_to_values_have_no_share(session: dpsql.Session, call: str) -> None:
+    answer = session.sql(f"SELECT word, {call} AS n FROM visits GROUP BY word", rho=1.0)
+    assert [one.of for one in receipt_of(answer).coverage] == ["groups"]
+    with pytest.raises(dpsql.UnsupportedQueryError, match="begin at 0 or below"):
+        session.sql(f"SELECT word, {call} AS n, dp_unbounded(n) FROM visits GROUP BY word", rho=1.0)
+
+
+def test_where_rows_are_cut_before_they_are_grouped_nothing_is_measured(session: dpsql.Session) -> None:
+    text = "SELECT count(*) AS n{} FROM visits a JOIN visits b USING (person)"
+    receipt = receipt_of(session.sql(text.format(""), rho=1.0))
+    assert receipt.coverage == ()
+    assert "what bounds leave out is not measured" in receipt.notes
+    with pytest.raises(dpsql.UnsupportedQueryError, match="cut the rows of a unit"):
+        session.sql(text.format(", dp_unbounded(n)"), rho=1.0)
+
+
+def test_rows_that_are_gone_are_told_of_as_far_as_they_were_measured(session: dpsql.Session) -> None:
+    low = receipt_of(session.sql(QUESTION, rho=0.5))
+    session.sql(QUESTION, rho=2.0, coverage=False)
+    session.sql("CALL dp_new_version('visits')")
+    for rho in (0.5, 1.0, 2.0):
+        receipt = receipt_of(session.sql(QUESTION, rho=rho, as_of="1"))
+        assert receipt.coverage == low.coverage
+        assert receipt.reused
+
+
+def test_public_keys_leave_coverage_its_share(session: dpsql.Session) -> None:
+    session.sql(f"CALL dp_domain('visits', 'word', keys := {list(range(40))})")
+    session.sql(f"{QUESTION}", rho=0.32)
+    levels = _levels(session, QUESTION, 0.32)
+    assert [level for one, level in levels.items() if one.covered] == [10_000_000]
+    assert sum(levels.values()) == 320_000_000

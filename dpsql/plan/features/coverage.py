@@ -44,31 +44,22 @@ def with_coverage(query: FrameQuery) -> FrameQuery:
     )
 
 
-def is_measured(frame: Frame) -> bool:
-    """Whether coverage is measured: of frames that bound units themselves, and draw numbers as they are asked for.
-
-    What top-k pre-processing leaves out depends on all units together; at a ceiling coverage would cost as much as the
-    numbers.
-    """
-    bounding = frame.bounding
-    return not (bounding.finer or bounding.sparsity or frame.ceiling is not None)
-
-
 def _bounded(query: FrameQuery) -> tuple[Statistic, ...]:
     """Statistics of which a bound can leave something out: sums, numbers of rows, and units in several groups."""
-    if not is_measured(query.frame):
+    if not query.frame.is_measured:
         return ()
     cuts_groups = _cuts_groups(query.frame)
     named = {one.covered for one in query.estimates if one.covered}
     found = tuple(
         one
         for one in sorted(named.union(query.statistics) - {PRESENCE}, key=repr)
+        if not one.is_raised
         if one.kind == "sum" or (one.kind == "rows" and (one.limit or one.group_bounds_steps or cuts_groups))
     )
     return (PRESENCE, *found) if cuts_groups and (PRESENCE in named or not found) else found
 
 
 def _cuts_groups(frame: Frame) -> bool:
-    """Whether a unit may have more groups than it may count in, or more rows than are read."""
-    bounding, count = frame.bounding, frame.key_count
-    return bool(bounding.max_rows) or (bool(frame.keys) and (count is None or (bounding.max_groups or count) < count))
+    """Whether a unit may have more groups than it may count in."""
+    most, count = frame.bounding.max_groups, frame.key_count
+    return bool(frame.keys) and (count is None or (most or count) < count)

@@ -16,7 +16,7 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import BUCKETS, CORNERS, PLACES, coverage_sql, first_end, most_left
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.private_query import FrameQuery
-from dpsql.plan.features.coverage import is_measured, with_coverage
+from dpsql.plan.features.coverage import with_coverage
 from tests.frames import with_relation
 from tests.unit.bound.exact_runs import SALT, Laboratory, Rewrite, Run, is_unit, unchanged
 from tests.unit.bound.query_descriptions import Case
@@ -56,7 +56,7 @@ def _counts(
 
 def _check(laboratory: Laboratory, case: Case, rewrite: Rewrite = unchanged) -> None:
     with laboratory.run(case) as run:
-        if not is_measured(run.query.first.frame):
+        if not run.query.first.frame.is_measured:
             return
         statistics = _covered(run.query.first)
         if not statistics:
@@ -85,7 +85,7 @@ def test_a_unit_stands_in_one_place_of_each_histogram_over_many_cases(laboratory
 
 _FAULTS = {
     "a place for each group": lambda sql: re.sub(r"FROM per_group GROUP BY unit\)", "FROM per_group GROUP BY ALL)", (
-        sql.replace("SELECT unit, count(*) AS n", "SELECT unit, all_rows AS own, count(*) AS n")
+        sql.replace("SELECT unit, count(*) AS n", "SELECT unit, hash(per_group) AS own, count(*) AS n")
     )),
     "drawn by all units together": lambda sql: sql.replace(
         "hash(hash(unit, 'coverage", "hash(hash((SELECT count(*) FROM per_unit), 'coverage"
@@ -106,7 +106,7 @@ def test_the_check_catches_a_planted_fault(laboratory: Laboratory, fault: str) -
 
 
 ROWS = (
-    "CREATE OR REPLACE TABLE t AS SELECT u, i AS k, (u % 7) * 1e0 + j AS x "
+    "CREATE OR REPLACE TABLE t AS SELECT u, i AS k, j, (u % 7) * 1e0 + j AS x "
     "FROM range(60) r(u), range(12) s(i), range(9) n(j) "
     "WHERE (u * 7 + i * 5) % 11 < u % 9 AND j <= (u + i) % 6"
 )
@@ -119,6 +119,11 @@ QUESTIONS = {
     "clamped groups": ("sum(x, contribution_bounds_per_group => (0, 12))", "max_groups_contributed = 12"),
     "rows by norm": ("count(*, contribution_norm => 4)", "max_groups_contributed = 6, bounding = NORM"),
     "sums by norm": ("sum(x, contribution_norm => 20)", "max_groups_contributed = 6, bounding = NORM"),
+    "rows by norm, many groups": ("count(*, contribution_norm => 9)", "max_groups_contributed = 2, bounding = NORM"),
+    "values that cancel": (
+        "sum(CASE WHEN j % 2 = 0 THEN 10 ELSE -9 END, contribution_bounds_per_group => (-9, 9))",
+        "max_groups_contributed = 12",
+    ),
     "no keys": ("count(*, contribution_bounds_per_group => (0, 5))", ""),
 }
 
@@ -165,7 +170,10 @@ def test_places_tell_on_average_what_bounding_leaves(laboratory: Laboratory, que
         kept.append(_totals(laboratory, query.frame, covered, salt))
     condition = " WHERE x > 4" if question == "some rows" else ""
     what = {"presence": "count(DISTINCT (u, k))", "rows": "count(*)", "sum": "sum(x)"}[covered.kind]
-    (whole,) = session.connection.execute(f"SELECT {what} FROM t{condition}").fetchall()[0]
+    source = f"t{condition}"
+    if "cancel" in question:
+        source = "(SELECT abs(sum(CASE WHEN j % 2 = 0 THEN 10 ELSE -9 END)) AS x FROM t GROUP BY u, k)"
+    (whole,) = session.connection.execute(f"SELECT {what} FROM {source}").fetchall()[0]
     # four standard deviations of a mean of 100; p = 1e-4 for each
     assert np.mean(sizes) == pytest.approx(whole, abs=0.4 * float(np.std(sizes)) + 1e-9)
     spread = math.hypot(float(np.std(left)), float(np.std(kept)))
