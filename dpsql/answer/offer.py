@@ -362,6 +362,11 @@ def _auto_notes(query: FrameQuery) -> Iterator[str]:
                 f"AUTO chose max_groups = {query.frame.bounding.max_groups} from a noisy histogram of units by their "
                 f"number of groups, {_chosen_at(level)}"
             )
+        elif asked.is_norm:
+            yield (
+                f"AUTO chose a norm of {asked.bounds[1]:.9g} for {asked.name} from a noisy histogram of units by the "
+                f"norm of what they have in all groups, {_chosen_at(level)}; whoever has more is scaled down"
+            )
         else:
             yield (
                 f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "

@@ -14,6 +14,7 @@ rule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,19 +34,25 @@ from dpsql.features.auto_histograms import (
     noisy_histogram,
     questions,
 )
+from dpsql.features.auto_norms import NormUse, chosen_norm, rounded_up
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
-from dpsql.model.frame import NANO
+from dpsql.model.frame import KEYS_FIRST, NANO
 from dpsql.model.identity import part_hash
-from dpsql.model.private_query import AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.plan.features.auto import with_max_groups
+from dpsql.plan.features.auto import GROUPS, VALUE_EXPONENT, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up
 
 _REFERENCE_DELTA = 1e-6
 """Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
+
+_TYPICAL_GROUPS = 8
+"""In how many groups a unit is taken to be that may be in more."""
+_FOUND = 4.0
+"""A key is taken to be selected in rounds where it has so many times the noise of a count of units in that many."""
 
 PlanAgain = Callable[[FoundBounds], PrivateQuery]
 """Plans a text by the bounds that AUTO found for its sums."""
@@ -72,7 +79,7 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
     found = _found_bounds(query.first, levels, state)
     if found:
         query = plan(found)
-    return query.mapped(lambda part: _settled(replace(part, auto_levels=levels), state))
+    return query.mapped(lambda part: _settled(replace(part, auto_levels=levels) if part.auto else part, state))
 
 
 def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel, ...]:
@@ -125,10 +132,16 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
     """The bounds that AUTO found for sums of a query."""
     found = {}
     for asked, level in zip(query.auto, levels, strict=True):
-        if isinstance(asked, AutoGroups) or not level.is_stored:
+        if not level.is_stored:
+            continue
+        if isinstance(asked, AutoGroups):
+            is_first = query.frame.mechanism == KEYS_FIRST
+            if is_first and _most_groups(replace(query, auto_levels=levels), asked, state) == 1:
+                # rounds of key selection are for units with several keys
+                found[GROUPS] = (1.0, 1.0)
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
-        bounds = found_bounds(point.noisy_values, point.sigma)
+        bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
         if bounds is None:
             raise ReleaseError(
                 f"AUTO found no bounds for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have "
@@ -138,13 +151,30 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
     return found
 
 
+def _found_norm(asked: AutoBounds, query: FrameQuery, point: Point) -> tuple[float, float] | None:
+    """The norm that a histogram chooses for a query, as the interval around 0 that it is half of."""
+    most, key_count = query.frame.bounding.max_groups, query.frame.key_count
+    groups = min(one for one in (most, key_count, _TYPICAL_GROUPS) if one)
+    use = NormUse(point.rho_nano * (AUTO_PARTS - 1) / NANO, groups, key_count)
+    steps = chosen_norm(point.noisy_values, point.sigma, use)
+    if steps is None:
+        return None
+    norm = rounded_up(steps if asked.statistic.kind == "rows_norm" else steps * 2.0**VALUE_EXPONENT)
+    return -norm, norm
+
+
 def _settled(query: FrameQuery, state: State) -> FrameQuery:
     """The query on the frame with the least noise, with the number of groups that AUTO chose."""
     if query.is_open:
         return query
-    asked = query.auto[0]
+    asked = next(iter(query.auto), None)
     if not isinstance(asked, AutoGroups):
         return choose_frame(query)
+    return choose_frame(with_max_groups(query, asked, asked.chosen or _most_groups(query, asked, state)))
+
+
+def _most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
+    """The number of groups that a histogram chooses for a query."""
     point = Question(asked).point(state.side_table, query.auto_levels[0].rho_nano)
     # what a query that leaves this level for AUTO has for its statistics
     rho = point.rho_nano * (AUTO_PARTS - 1) / NANO
@@ -153,11 +183,14 @@ def _settled(query: FrameQuery, state: State) -> FrameQuery:
         frame = choose_frame(with_max_groups(query, asked, max_groups)).frame
         histogram = histogram_of(frame)
         sigma = histogram.sigma(rho)
+        if frame.mechanism == KEYS_FIRST:
+            # which keys are found is not for this number to decide
+            return Expected(count_sigma(histogram, sigma), _FOUND * math.sqrt(_TYPICAL_GROUPS / (2.0 * rho)))
         tau = histogram.threshold(_REFERENCE_DELTA, sigma)
         return Expected(count_sigma(histogram, sigma), None if tau is None else frame.bounding.minimum_units + tau)
 
     public = query.frame.public_keys
-    most = chosen_groups(
+    return chosen_groups(
         point.noisy_values,
         point.sigma,
         asked.candidates,
@@ -165,7 +198,6 @@ def _settled(query: FrameQuery, state: State) -> FrameQuery:
         key_count=None if public is None else public.count,
         weighted=asked.weighted,
     )
-    return choose_frame(with_max_groups(query, asked, most))
 
 
 def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
@@ -191,11 +223,12 @@ def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
     return calibration.rho_nano + sum(level.share_nano for level in query.auto_levels)
 
 
-def answer_delta_units(calibration: Calibration) -> int:
-    """Delta units that the answer costs, beside AUTO: the precision of its noise, and its thresholds."""
-    return sum(delta_units_up(level.noise_delta) for level in calibration.levels) + delta_units_up(
-        calibration.cut.delta
-    )
+def answer_delta_units(query: FrameQuery, calibration: Calibration) -> int:
+    """Most delta units that the answer costs, beside AUTO: the precision of its noise, and its thresholds."""
+    imprecision = sum(delta_units_up(level.noise_delta) for level in calibration.levels)
+    # of keys that are selected first, thresholds cost as much as is left for them
+    thresholds = query.request.delta if query.frame.mechanism == KEYS_FIRST else calibration.cut.delta
+    return imprecision + delta_units_up(thresholds)
 
 
 def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: float | None) -> Charged:
@@ -218,7 +251,7 @@ def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: f
         # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
         # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
         rho_nano = max(calibration.rho_nano for calibration in calibrations)
-        rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
+        rest = ChargeItem(part_hash(query), rho_nano, max(answer_delta_units(query, one) for one in calibrations))
         runtime.state.ledger.require(query.frame.rows.unit, (*items, rest))
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):

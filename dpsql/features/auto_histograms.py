@@ -20,16 +20,18 @@ from dpsql.accounting.sparse_histogram import SparseProfile
 from dpsql.mechanism.histogram import FLOAT_SLACK
 from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Frame, Statistic
 from dpsql.model.identity import statistic_hash
-from dpsql.model.private_query import AutoGroups, AutoLevel, AutoQuestion, FrameQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, AutoQuestion, FrameQuery
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta_zcdp
 from dpsql.plan.features.auto import (
     GROUPS,
+    NORM_PLACES,
     VALUE_BITS,
     VALUE_EXPONENT,
     counted_groups,
     extremes_sql,
     group_counts_sql,
+    norms_sql,
 )
 from dpsql.state import Point, SideTable, delta_units_up
 
@@ -44,7 +46,7 @@ PLACES = 2 * _FURTHEST + 1
 """Places of one histogram of values: 0 and, in both directions, one for each power of two."""
 EXTREMES_L2 = np.sqrt(2.0).item()
 """One unit stands in one place of the largest values, and in one of the smallest."""
-_EMPTY = 4.0
+EMPTY = 4.0
 """Places whose noisy count is below so many standard deviations are taken as empty: far out, noise would weigh much."""
 _EULER = 0.5772156649015329
 
@@ -66,6 +68,10 @@ class Question:
         return GROUPS if isinstance(self.asked, AutoGroups) else self.asked.statistic
 
     @property
+    def _is_norm(self) -> bool:
+        return isinstance(self.asked, AutoBounds) and self.asked.is_norm
+
+    @property
     def statistic_hash(self) -> str:
         """What the histogram is charged, stored and found by."""
         return statistic_hash(self.statistic, self.frame)
@@ -73,26 +79,32 @@ class Question:
     @property
     def l2(self) -> float:
         """Most that one unit moves the histogram in the l2 norm; its square is the number of places it stands in."""
-        return 1.0 if isinstance(self.asked, AutoGroups) else EXTREMES_L2
+        return 1.0 if isinstance(self.asked, AutoGroups) or self._is_norm else EXTREMES_L2
 
     @property
     def place_count(self) -> int:
         """Number of places; the same for every table."""
-        return len(self.asked.candidates) if isinstance(self.asked, AutoGroups) else 2 * PLACES
+        if isinstance(self.asked, AutoGroups):
+            return len(self.asked.candidates)
+        return NORM_PLACES if self._is_norm else 2 * PLACES
 
     def sql(self, salt: bytes) -> str:
         """The exact histogram; nothing of the data. The salt is that by which joins cut rows."""
         if isinstance(self.asked, AutoGroups):
             return group_counts_sql(self.frame, salt)
-        return extremes_sql(self.frame, self.asked.statistic, salt)
+        sql = norms_sql if self._is_norm else extremes_sql
+        return sql(self.frame, self.asked.statistic, salt)
 
     def exact(self, table: pa.Table) -> Integers:
         """Number of units in each place."""
         units = table.column("units").to_numpy().astype(np.int64)
         if isinstance(self.asked, AutoGroups):
             return binned(table.column("groups").to_numpy().astype(np.int64), units, self.asked.candidates)
+        place = table.column("place").to_numpy().astype(np.int64)
+        if self._is_norm:
+            return np.bincount(place, units, self.place_count).astype(np.int64)
         upper = table.column("upper").to_numpy(zero_copy_only=False).astype(np.bool_)
-        return placed(upper, table.column("place").to_numpy().astype(np.int64), units)
+        return placed(upper, place, units)
 
     def noise_units(self, rho_nano: int) -> int:
         """Delta units that the precision of one draw costs, on the places that a unit stands in."""
@@ -107,7 +119,7 @@ class Question:
 
     def is_sure(self, point: Point) -> bool:
         """Whether a stored histogram says enough for a choice that later queries keep."""
-        sure = sure_groups if isinstance(self.asked, AutoGroups) else sure_bounds
+        sure = sure_groups if isinstance(self.asked, AutoGroups) or self._is_norm else sure_bounds
         return sure(point.noisy_values, point.sigma)
 
 
@@ -249,13 +261,13 @@ def chosen_groups(
         weighted: whether a unit in more groups counts in each with a weight.
 
     """
-    units = np.where(noisy > _EMPTY * sigma, noisy, 0.0)
+    units = np.where(noisy > EMPTY * sigma, noisy, 0.0)
     last = np.asarray(ends, dtype=np.float64)
     groups = 0.5 * (last + np.append(0.0, last[:-1]) + 1.0)
     pairs = float(units @ groups)
     if pairs <= 0.0:
         return ends[0]
-    largest = _largest_size(pairs, float(units.sum()), key_count)
+    largest = largest_size(pairs, float(units.sum()), key_count)
     errors = [
         _predicted(largest, _lost(units, groups, end, weighted=weighted) / pairs, expected(end), key_count)
         for end in ends
@@ -270,7 +282,7 @@ def _lost(units: Floats, groups: Floats, max_groups: int, *, weighted: bool) -> 
     return float(units @ np.maximum(groups - kept, 0.0))
 
 
-def _largest_size(pairs: float, units: float, key_count: int | None) -> float:
+def largest_size(pairs: float, units: float, key_count: int | None) -> float:
     """Size c of the largest group, if those of rank r have c / r: over all keys, or as long as that is at least 1."""
     if key_count is not None:
         return min(units, pairs / (math.log(key_count) + _EULER))

@@ -36,7 +36,7 @@ from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import FrameQuery, KeysFirst
-from dpsql.state import State
+from dpsql.state import Charged, State
 
 _PART_OF_KEYS = (3, 5)
 """Of rho: six tenths. More finds more keys and tells less of each: 451, 496 and 537 keys at a root mean squared error
@@ -50,7 +50,7 @@ class KeysAndNumbers:
     Attributes:
         asked: the query, on current generations.
         rounds: those of its keys.
-        numbers: the query of its numbers, at its level.
+        numbers: the query of its numbers, at its level, and at what is left for AUTO.
         reader: who asks, with what of their clearance is for numbers.
 
     """
@@ -73,16 +73,17 @@ class KeysAndNumbers:
         """
         (numbers, selection), request = asked.parts, asked.first.request
         histograms = [histogram_of(selection.frame)] * 2 + [histogram_of(numbers.frame)]
-        shares = shared_requests(request, histograms, (1.0, 9.0, 10.0), numbers.statistics)
+        auto_nano = sum(level.share_nano for level in numbers.auto_levels)
+        shares = shared_requests(request, histograms, (1.0, 9.0, 10.0), numbers.statistics, auto_nano)
         total = sum(whole_nano(share.rho or 0.0) for share in shares)
-        reader.require(total)
+        reader.require(total + auto_nano)
         limit = reader.rho_limit
         of_rounds, of_numbers = (replace(reader, rho_limit=limit and part) for part in _split(limit or 0))
         keys_nano, numbers_nano = _split(total)
         return cls(
             asked,
             KeyRounds.of(replace(selection, request=request.at(keys_nano / NANO)), of_rounds),
-            replace(numbers, request=request.at(numbers_nano / NANO)),
+            replace(numbers, request=request.at((numbers_nano + auto_nano) / NANO)),
             of_numbers,
         )
 
@@ -131,10 +132,10 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     # what can fail of the receipt fails before the first charge
     _joint_receipt(asked, planned, [make_receipt(offer) for offer in planned], name)
     runtime.state.ledger.require(frame.rows.unit, [item for offer in planned for item in offer.items])
-    keys, released = release_rounds(parts.rounds, runtime, inquiry)
+    keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
     add_keys(frame, keys, runtime)
     numbers = prepare_stage([parts.numbers], runtime, parts.reader, keys)
-    paid = release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
+    paid = inquiry.auto_charge + release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
     stages = [*(stage for stage, _ in released), numbers]
     offers = [stage.offers[0] for stage in stages]
     receipt = _joint_receipt(asked, offers, [stage.receipts[0] for stage in stages], name)
@@ -159,8 +160,10 @@ def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence
     """The receipt of keys and numbers together, before a price is known."""
     epsilon, delta = joint_guarantee_of(asked.first.request, offers)
     *rounds, numbers = (replace(receipt, query_hash=name) for receipt in receipts)
+    auto_nano = sum(level.rho_nano for level in asked.first.auto_levels)
+    rho = (sum(offer.rho_nano for offer in offers) + auto_nano) / NANO
     return replace(
-        numbers, rho=sum(offer.rho_nano for offer in offers) / NANO, epsilon=epsilon, delta=delta,
+        numbers, rho=rho, epsilon=epsilon, delta=delta,
         notes=(*numbers.notes, keys_first_note(offers[:-1])),
         sets=(*round_receipts(rounds), SetReceipt(("numbers",), numbers)),
     )  # fmt: skip

@@ -144,6 +144,8 @@ def sigma_at(statistic: Statistic, rho_nano: int, histogram: Histogram) -> float
 def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     """Level in nano-rho that a query leaves for each thing that AUTO asks, whether it is drawn already or not.
 
+    All of them together have one part in `AUTO_PARTS`.
+
     The statistics share the rest, so that one text at one level asks for the same points before and after.
 
     Raises:
@@ -153,11 +155,11 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     rho = query.request.rho
     if rho is None:
         rho = _rho_with_auto(histogram, query.request.asked_epsilon, _after_imprecision(query, histogram))
-    return _part_for_auto(whole_nano(rho))
+    return _part_for_auto(whole_nano(rho), query)
 
 
-def _part_for_auto(total_nano: int) -> int:
-    return max(1, total_nano // AUTO_PARTS)
+def _part_for_auto(total_nano: int, query: FrameQuery) -> int:
+    return max(1, total_nano // AUTO_PARTS // len(query.auto))
 
 
 def guarantee(
@@ -267,7 +269,8 @@ def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[
     """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
     total, auto_nano = whole_nano(rho), 0
     if query.auto:
-        total -= len(query.auto) * _part_for_auto(total)
+        shares = [level.share_nano for level in query.auto_levels] or [_part_for_auto(total, query)] * len(query.auto)
+        total -= sum(shares)
         auto_nano = sum(level.rho_nano for _, level in zip(query.auto, query.auto_levels, strict=True))
     shares = [math.floor(weight * total) for weight in query.weights]
     shares[0] += total - sum(shares)

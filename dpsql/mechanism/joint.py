@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.accounting import gaussian, zcdp
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import draws_of, whole_nano
+from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, draws_of, whole_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO, Statistic
 from dpsql.model.private_query import Request
@@ -35,6 +35,7 @@ class ShownFrame:
         threshold_delta: what the thresholds cost that its keys have passed.
         statistics: what is noised.
         draws_per_point: how many draws a point may be an average of.
+        auto_nano: level of what AUTO chose the frame by.
 
     """
 
@@ -43,6 +44,7 @@ class ShownFrame:
     threshold_delta: float
     statistics: tuple[Statistic, ...]
     draws_per_point: int
+    auto_nano: int = 0
 
     @property
     def is_gaussian(self) -> bool:
@@ -57,7 +59,11 @@ class ShownFrame:
 
 
 def shared_requests(
-    request: Request, histograms: Sequence[Histogram], noises: Sequence[float], statistics: tuple[Statistic, ...]
+    request: Request,
+    histograms: Sequence[Histogram],
+    noises: Sequence[float],
+    statistics: tuple[Statistic, ...],
+    auto_nano: int = 0,
 ) -> tuple[Request, ...]:
     """The request of each frame: all by rho, in proportion to the noise of a count.
 
@@ -68,6 +74,7 @@ def shared_requests(
         histograms: how the presence counts are noised.
         noises: standard deviation of a count of each at rho = 1.
         statistics: what is noised in each.
+        auto_nano: level that is left for AUTO, and shared by none of them.
 
     Raises:
         CalibrationError: delta is below what the precision of the noise allows.
@@ -77,8 +84,9 @@ def shared_requests(
     delta = request.delta * _THRESHOLDS / hiding if hiding else request.delta
     total = request.rho
     if total is None:
-        total = _rho(request, histograms, statistics, hides=bool(hiding))
-    total_nano = whole_nano(total)
+        draws = sum(draws_of(histogram, statistics) for histogram in histograms) + _auto_draws(auto_nano)
+        total = _rho(request, histograms, draws, hides=bool(hiding))
+    total_nano = whole_nano(total) - auto_nano
     shares = [math.floor(noise / math.fsum(noises) * total_nano) for noise in noises]
     shares[0] += total_nano - sum(shares)
     return tuple(
@@ -87,9 +95,12 @@ def shared_requests(
     )
 
 
-def _rho(request: Request, histograms: Sequence[Histogram], statistics: tuple[Statistic, ...], *, hides: bool) -> float:
+def _auto_draws(auto_nano: int) -> int:
+    return MOST_DRAWN * MOST_AUTO_DRAWS if auto_nano else 0
+
+
+def _rho(request: Request, histograms: Sequence[Histogram], draws: int, *, hides: bool) -> float:
     """Largest rho that keeps (epsilon, delta), rounded down."""
-    draws = sum(draws_of(histogram, statistics) for histogram in histograms)
     target = _conversion_delta(request.delta, hides=hides) - 1.01 * slack_delta(draws, request.asked_epsilon)
     if target <= 0.0:
         raise CalibrationError(
@@ -112,8 +123,9 @@ def joint_guarantee(parts: Sequence[ShownFrame], request: Request) -> tuple[floa
     draws' precision adds comes on top.
     """
     hides = any(part.histogram.hides for part in parts)
-    rho = sum(part.rho_nano for part in parts) / NANO
+    rho = sum(part.rho_nano + part.auto_nano for part in parts) / NANO
     draws = [part.draws_per_point * draws_of(part.histogram, part.statistics) for part in parts]
+    draws += [_auto_draws(part.auto_nano) for part in parts]
     converted = _conversion_delta(request.delta, hides=hides)
     if request.epsilon is not None:
         room = converted - 1.01 * slack_delta(sum(draws), request.epsilon)

@@ -286,9 +286,10 @@ class Statistic:
         kind: ``presence`` (v = 1, not recentred), ``units`` (present rows pass ``filter_sql``), ``rows``, ``sum``,
             ``values`` (distinct values of a group; v is then what the unit adds to those of all others) or
             ``histogram`` (rows in each of ``cells`` cells, not recentred; v is then their number); or what AUTO is
-            asked: ``groups``, ``group_extremes`` and ``row_extremes`` (`plan.features.auto`); or ``presence_coverage``,
-            ``rows_coverage``, ``sum_coverage``: units by what bounding leaves of them in such a statistic, over places
-            that are the same for every table (`bound.coverage`).
+            asked: ``groups``, ``group_extremes``, ``row_extremes``, ``rows_norm`` and ``sum_norm``
+            (`plan.features.auto`); or ``presence_coverage``, ``rows_coverage``, ``sum_coverage``: units by what
+            bounding leaves of them in such a statistic, over places that are the same for every table
+            (`bound.coverage`).
         value_sql: argument whose non-NULL rows count; empty for ``count(*)``.
         filter_sql: FILTER condition; empty without one.
         row_bounds_steps: clamp of each row in lattice steps (sums with per-row bounds).
@@ -301,7 +302,7 @@ class Statistic:
 
     kind: Literal[
         "presence", "units", "rows", "sum", "values", "histogram", "groups", "group_extremes", "row_extremes",
-        "presence_coverage", "rows_coverage", "sum_coverage",
+        "rows_norm", "sum_norm", "presence_coverage", "rows_coverage", "sum_coverage",
     ]  # fmt: skip
     low_steps: int
     high_steps: int

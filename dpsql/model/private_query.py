@@ -184,23 +184,26 @@ class AutoGroups:
         frame: whose units are counted by their number of groups; the same whatever is asked of these groups.
         candidates: numbers that may be chosen, and the ends of the places of the histogram.
         weighted: whether units in more groups than that count with a weight.
+        chosen: the answer, where it decided more than the number of groups; None where that is yet to follow from it.
 
     """
 
     frame: Frame
     candidates: tuple[int, ...]
     weighted: bool
+    chosen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AutoBounds:
-    """What ``contribution_bounds_per_… => AUTO`` asks of the data before a sum's lattice is known.
+    """What ``contribution_bounds_per_… => AUTO`` or ``contribution_norm => AUTO`` asks before a lattice is known.
 
     Attributes:
         name: the aggregate's text, for plans and receipts.
-        statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows.
+        statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows; or the norm of its
+            rows or sums over its groups.
         frame: whose units are looked at.
-        bounds: what was found; of a sum of which nothing is known, from -1 to 1.
+        bounds: what was found, a norm as its two ends; of a sum of which nothing is known, from -1 to 1.
 
     """
 
@@ -208,6 +211,11 @@ class AutoBounds:
     statistic: Statistic
     frame: Frame
     bounds: tuple[float, float]
+
+    @property
+    def is_norm(self) -> bool:
+        """Whether it is a norm that is looked for."""
+        return self.statistic.kind in ("rows_norm", "sum_norm")
 
 
 AutoQuestion = AutoGroups | AutoBounds

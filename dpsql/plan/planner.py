@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.errors import ParseError, SchemaError
+from dpsql.errors import ParseError, SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, things_without
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.private_query import (
@@ -34,6 +35,7 @@ from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
+from dpsql.plan.features.defaults import left_to_auto
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_after, read_finish, split
 from dpsql.plan.frames import (
@@ -83,7 +85,7 @@ def plan_query(
         text = read_select(statement.tree, keywords or {}, environment, refusals)
         if isinstance(text, PrivateInside):
             return _plan_inside(statement, text, environment, keywords or {}, found_bounds or {}, refusals)
-        return _plan(text, found_bounds or {})
+        return _plan_or_auto(text, found_bounds or {})
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -108,6 +110,17 @@ def _plan_inside(
     return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
 
 
+def _plan_or_auto(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
+    """Plan a SELECT by what policy and text say; where that is refused for want of a bound, by what AUTO finds."""
+    try:
+        return _plan(text, found_bounds)
+    except UnsupportedQueryError as error:
+        for free in left_to_auto(text, error.refusals, found_bounds):
+            with suppress(UnsupportedQueryError):
+                return _plan(free, found_bounds)
+        raise
+
+
 def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     """Plan a SELECT whose rows are private, from its text to its keys, aggregates and frames."""
     text = _with_calls_read(text)
@@ -128,6 +141,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     rows = AggregateSource(
         text.relation.schema, text.owner, text.environment, refusals, found_bounds,
         by_norm=options.bounding == "NORM", recentred=options.mechanism != "KEYS_FIRST",
+        finds_bounds=text.finds_bounds,
     )  # fmt: skip
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
@@ -148,7 +162,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     if select.filters:
         # what does not bind is said before anything is charged
         checked_conditions(select.filters, text.relation.schema.columns, text.environment, refusals)
-    query = _private_query(source, keys, aggregates, by_set, extremes)
+    query = _private_query(source, keys, aggregates, by_set, extremes, rows.found_bounds)
     return _with_coverage(query, text) if source.request.coverage or query.first.finish.unbounded else query
 
 
@@ -197,6 +211,7 @@ def _private_query(
     aggregates: Mapping[str, Aggregate],
     by_set: Sequence[tuple[Frame, ...]],
     extremes: Sequence[AutoBounds],
+    found_bounds: FoundBounds,
 ) -> PrivateQuery:
     """The query of a SELECT in which nothing was refused."""
     text, frames, options = source.text, by_set[0], source.text.options
@@ -205,7 +220,7 @@ def _private_query(
     shown_keys = (*keys.shown, *(Key(to_sql(flag), "BIGINT") for flag in text.flags))
     auto: list[AutoQuestion] = list(extremes)
     if is_left_to_auto(options, frames[0]):
-        auto.insert(0, auto_groups(frames[0], weighted=options.bounding in ("L2", "NORM")))
+        auto.insert(0, auto_groups(frames[0], found_bounds, weighted=options.bounding in ("L2", "NORM")))
     query = FrameQuery(
         frame=frames[0],
         alternatives=frames[1:],
@@ -251,7 +266,7 @@ def _selection(query: FrameQuery, frames: tuple[Frame, ...]) -> FrameQuery:
     """The query for the keys of a query alone, of which no number is shown."""
     return replace(
         query, frame=frames[0], alternatives=frames[1:], statistics=(PRESENCE,), weights=(1.0,), estimates=(),
-        finish=Finish(()),
+        finish=Finish(()), auto=(),
     )  # fmt: skip
 
 

@@ -123,8 +123,9 @@ def _each_round(offers: Sequence[Offer]) -> Iterator[Row]:
 def _joint_rows(section: str, query: FrameQuery, offers: Sequence[Offer], note: str) -> list[Row]:
     """What holds for several releases together."""
     epsilon, delta = joint_guarantee_of(query.request, offers)
+    auto_nano = sum(level.rho_nano for part in offers for level in part.query.auto_levels)
     return [
-        (section, "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
+        (section, "rho", f"{(sum(part.rho_nano for part in offers) + auto_nano) / NANO_PER_RHO:.9g}"),
         (section, "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
         (section, "rule", note),
     ]
@@ -243,7 +244,7 @@ def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
     bounds = [
         (
             "bounds", one.name,
-            f"AUTO: found in noisy histograms of units by their largest and smallest values, {origin_sentence(level)}",
+            f"AUTO: found in {_values_sentence(one)}, {origin_sentence(level)}",
         )
         for one, level in asked if isinstance(one, AutoBounds)
     ]  # fmt: skip
@@ -260,12 +261,19 @@ def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
         groups = f"with max_groups = {option.frame.bounding.max_groups}"
         rows.append((groups, "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
     rho_nano = first.rho_nano + sum(item.rho_nano for item in items)
-    price_delta = (sum(item.delta_units for item in items) + answer_delta_units(first)) / DELTA_UNITS_PER_ONE
+    price_delta = (sum(item.delta_units for item in items) + answer_delta_units(query, first)) / DELTA_UNITS_PER_ONE
     rows += [
         ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}, or less where an answer is stored"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
     ]
     return text_table(("section", "name", "value"), rows)
+
+
+def _values_sentence(asked: AutoBounds) -> str:
+    """Which histograms bounds are found in."""
+    if asked.is_norm:
+        return "a noisy histogram of units by the norm of what they have in all groups"
+    return "noisy histograms of units by their largest and smallest values"
 
 
 def _groups_sentence(frame: Frame) -> str:

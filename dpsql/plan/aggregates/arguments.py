@@ -45,7 +45,7 @@ class CallBounds:
     per_group: Bounds | None = None
     per_row: Bounds | None = None
     auto: str = ""
-    norm: float | None = None
+    norm: float | Literal["AUTO"] | None = None
 
     def with_pair(self, form: str, pair: Bounds | None) -> CallBounds:
         """These bounds with one pair more."""
@@ -270,8 +270,10 @@ def _bounds(
     return found
 
 
-def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: AggregateSource) -> float:
-    norm = _number(argument.expression, source.refusals.text)
+def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: AggregateSource) -> float | Literal["AUTO"]:
+    given = argument.expression
+    is_auto = isinstance(given, exp.Var) and given.name == "AUTO"
+    norm = 1.0 if is_auto else _number(given, source.refusals.text)
     if not kind.bounds or kind.share:
         source.refusals.add(_ARGUMENT, argument, f"{function} has no norm.", "Leave contribution_norm out.")
     elif not source.by_norm:
@@ -279,8 +281,10 @@ def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: Aggreg
             _ARGUMENT, argument, "a norm bounds all groups of a unit together.", "Write OPTIONS (bounding = NORM).",
         )  # fmt: skip
     elif not norm > 0.0:
-        source.refusals.add("bounds_invalid", argument, "a norm is a number above 0.", "Write contribution_norm => 14.")
-    return norm
+        source.refusals.add(
+            "bounds_invalid", argument, "a norm is a number above 0, or AUTO.", "Write contribution_norm => 14."
+        )
+    return "AUTO" if is_auto else norm
 
 
 def _weight(argument: exp.Expr, source: AggregateSource) -> float:

@@ -11,9 +11,10 @@ factor, that of the rows, or their quotient would be no mean of rows.
 from __future__ import annotations
 
 import math
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Norm, Statistic
+from dpsql.model.private_query import NO_BOUNDS
 from dpsql.model.refusals import refuse_combinations
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
@@ -25,28 +26,48 @@ _FARTHEST = 2.0**16
 """Bounds lie within this many norms of 0, so that they are exact numbers of steps."""
 
 
-def rows_norm(source: AggregateSource, call: Call) -> float:
+def rows_norm(source: AggregateSource, call: Call, value_sql: str) -> float:
     """Most norm of a unit's numbers of rows: what call or policy says, and no more than the rows that are read of it.
 
+    What neither says is left to AUTO.
+
+    Args:
+        source: what the call is of.
+        call: the call.
+        value_sql: what the rows that count have a value of; empty for all rows.
+
     Raises:
-        RefusedCallError: neither says anything, or it is no such number; why is noted.
+        RefusedCallError: it is no such number; why is noted.
 
     """
     rules = source.owner.rules
-    bounds = (call.bounds.norm or rules.max_rows_norm, rules.max_rows_per_unit)
-    most = min((one for one in bounds if one), default=0.0)
-    if not most:
-        source.refuse(
-            "bounds_missing", call.node, f"{call.name} has no bound on the norm of one unit's rows over its groups.",
-            "Write contribution_norm => 14 in it, or declare max_rows_norm := 14 or max_rows_per_unit := 40 in "
-            f"CALL dp_protect('{source.schema.canonical}', …).",
-        )  # fmt: skip
+    norm = call.bounds.norm or rules.max_rows_norm or (None if rules.max_rows_per_unit else "AUTO")
+    if norm == "AUTO":
+        norm = min(max(1.0, _found_norm(source, call, "rows_norm", value_sql)), MOST_ROWS)
+    most = min(one for one in (norm, rules.max_rows_per_unit) if one)
     if not 1.0 <= most <= MOST_ROWS:
         source.refuse(
             "bounds_invalid", call.node, f"a norm of rows is a number from 1 to {MOST_ROWS:,}.",
             "Write contribution_norm => 14.",
         )  # fmt: skip
     return most
+
+
+def _found_norm(source: AggregateSource, call: Call, kind: Literal["rows_norm", "sum_norm"], value_sql: str) -> float:
+    """The norm that AUTO found, or stands for it before it is asked; notes what it is asked.
+
+    Raises:
+        RefusedCallError: bounds per group would change what has the norm.
+
+    """
+    if call.bounds.per_group:
+        source.refuse(
+            "bounds_missing", call.node, f"{call.name} has bounds per group, and no norm over all groups of a unit.",
+            "Write contribution_norm => 14 in it, or leave the bounds out, so that AUTO finds the norm.",
+        )  # fmt: skip
+    asked = Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
+    source.asked.setdefault(asked, call.name)
+    return source.found_bounds.get(asked, NO_BOUNDS)[1]
 
 
 def refuse_by_norm(source: AggregateSource, call: Call) -> NoReturn:
@@ -58,7 +79,7 @@ def refuse_by_norm(source: AggregateSource, call: Call) -> NoReturn:
 
 def rows_by_norm(source: AggregateSource, call: Call, value_sql: str, group: Bounds | None) -> Statistic:
     """The number of rows, in each group first clamped to bounds if there are any, and recentred to their middle."""
-    most = math.floor(rows_norm(source, call) * _ROW_STEPS)
+    most = math.floor(rows_norm(source, call, value_sql) * _ROW_STEPS)
     bounds = tuple(int(bound) * _ROW_STEPS for bound in group) if group else ()
     low, high = bounds or (0, most)
     centre = _centre(source, call, (low, high), most) if group else 0
@@ -93,20 +114,24 @@ def _centre(source: AggregateSource, call: Call, bounds: tuple[int, int], most: 
 def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, missing: bool) -> Statistic:
     """The sum of values; of a call without a norm, that which its rows can have by the norm of their numbers.
 
+    What neither says is left to AUTO.
+
     Raises:
-        RefusedCallError: there is none, or bounds are too far from 0 for it; why is noted.
+        RefusedCallError: bounds are too far from 0 for it; why is noted.
 
     """
-    norm = call.bounds.norm
-    if not norm:
-        if bounds.per_group or not bounds.per_row:
-            source.refuse(
-                "bounds_missing", call.node, f"{call.name} has no bound on the norm of one unit's sums.",
-                "Write contribution_norm => 500 in it, or bound its rows.",
-            )  # fmt: skip
-        norm = max(map(abs, bounds.per_row)) * rows_norm(source, call)
+    value_sql, rules = finite_sql(to_sql(call.value), call.value_type), source.owner.rules
+    norm, is_found = call.bounds.norm, False
+    if not norm and bounds.per_row and (rules.max_rows_norm or rules.max_rows_per_unit):
+        norm = max(map(abs, bounds.per_row)) * rows_norm(source, call, value_sql)
+    elif not norm or norm == "AUTO":
+        norm, is_found = _found_norm(source, call, "sum_norm", value_sql), True
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
-    if not 2.0**-60 <= norm <= 2.0**100 or any(abs(bound) > _FARTHEST * norm for pair in given for bound in pair):
+    is_far = any(abs(bound) > _FARTHEST * norm for pair in given for bound in pair)
+    if is_far and is_found:
+        # whoever comes near such a bound is scaled down by the norm
+        bounds = CallBounds()
+    elif is_far or not 2.0**-60 <= norm <= 2.0**100:
         source.refuse(
             "bounds_invalid", call.node, "the norm is too small, too large, or too small for the other bounds.",
             "Shift or scale the value, as in sum(x - 1000000, …).",
@@ -126,7 +151,7 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
         low_steps=low,
         high_steps=high,
         lattice_exponent=exponent,
-        value_sql=finite_sql(to_sql(call.value), call.value_type),
+        value_sql=value_sql,
         filter_sql=call.filter_sql,
         row_bounds_steps=row,
         group_bounds_steps=group if bounds.per_group else None,

@@ -37,6 +37,7 @@ class AggregateSource:
         found_bounds: bounds that AUTO found.
         groups: bounds are read as those of what one unit adds to so many groups together: from one to all of them.
         by_norm: whether what one unit adds is bounded over all its groups together.
+        finds_bounds: whether bounds of rows that nobody names are left to AUTO.
         recentred: whether half of a value's interval is counted by units. Not so where the rows of a value may be of
             another day than the count of units, of which a key that came later has none.
         asked: each extreme that AUTO is asked to find, with the text of its aggregate; grows while calls are read.
@@ -51,6 +52,7 @@ class AggregateSource:
     groups: int = 1
     asked: dict[Statistic, str] = field(default_factory=dict)
     by_norm: bool = False
+    finds_bounds: bool = False
     recentred: bool = True
 
     def type_of(self, value: exp.Expr) -> str:

@@ -148,8 +148,10 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
         bounds = CallBounds().with_pair(bounds.auto, _found_bounds(source, call))
     elif not (bounds.per_group or bounds.per_row):
         bounds = CallBounds(per_row=_inferred(source, call.value))
+        if not bounds.per_row and source.finds_bounds and call.function == "avg":
+            bounds = CallBounds(per_row=_found_bounds(source, call))
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
-    if not given and not (call.bounds.norm and call.function == "sum"):
+    if not given and not (source.by_norm and call.function == "sum"):
         _refuse_unbounded_sum(source, call)
     if not all(low < high for low, high in given):
         source.note_bounds(call.node)

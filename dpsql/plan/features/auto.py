@@ -1,8 +1,8 @@
 """AUTO: the questions that are asked of the data first, and what may come of them.
 
 For ``max_groups_contributed`` units are counted by the number of groups that they are in, for bounds by their largest
-and by their smallest value, all over fixed grids. A unit is in one place of each histogram, and they are released
-before the frame, or the lattice of a sum, is known that they decide.
+and by their smallest value, for a norm by that of all that they have, all over fixed grids. A unit is in one place of
+each histogram, and they are released before the frame, or the lattice of a sum, is known that they decide.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
 from dpsql.model.frame import Bounding, Frame, PublicKeys, Statistic
-from dpsql.model.private_query import AutoGroups, FrameQuery
+from dpsql.model.private_query import AutoGroups, FoundBounds, FrameQuery
 
 MOST_GROUPS = 1024
 """Most groups that AUTO chooses for private keys: more need noise so wide that they should be named."""
@@ -26,6 +26,13 @@ VALUE_EXPONENT = -30
 """Values are told apart down to 2**-30 …"""
 VALUE_BITS = 90
 """… and up to 2**60: sums of 2**36 rows of 2**90 steps fit a HUGEINT."""
+
+NORM_STEPS_PER_DOUBLING = 4
+"""Norms are told apart by a fourth root of 2 …"""
+NORM_PLACES = NORM_STEPS_PER_DOUBLING * VALUE_BITS + 2
+"""… from one step up to 2**VALUE_BITS of them; the first place is for norms of 0."""
+_NORM_BITS = 20
+"""Sums of a unit are squared in parts of 2**-20 of the largest, so that 2**80 of them fit a HUGEINT."""
 
 GROUPS = Statistic(kind="groups", low_steps=1, high_steps=1, lattice_exponent=0)
 """Units by the number of groups that they are in."""
@@ -75,10 +82,11 @@ def asked_frame(frame: Frame) -> Frame:
     return Frame(frame.rows, frame.rows_sql, bounding, frame.keys, frame.public_keys)
 
 
-def auto_groups(frame: Frame, *, weighted: bool) -> AutoGroups:
-    """The question for a frame."""
+def auto_groups(frame: Frame, found: FoundBounds, *, weighted: bool) -> AutoGroups:
+    """The question for a frame; with its answer where that decided how the text is planned."""
     most = MOST_GROUPS if frame.public_keys is None else min(MOST_GROUPS, frame.public_keys.count)
-    return AutoGroups(asked_frame(frame), candidates(most), weighted)
+    chosen = round(found[GROUPS][1]) if GROUPS in found else None
+    return AutoGroups(asked_frame(frame), candidates(most), weighted, chosen)
 
 
 def with_max_groups(query: FrameQuery, auto: AutoGroups, max_groups: int) -> FrameQuery:
@@ -115,23 +123,61 @@ def extremes_sql(frame: Frame, statistic: Statistic, salt: bytes) -> str:
     as a whole number, so that it does not depend on the order of rows; place k > 0 has those of 2**(k-2) to 2**(k-1)
     steps (the first, from 0 to 1), -k their opposites.
     """
-    most = 2**VALUE_BITS
-    scaled = f"CAST(x_1 AS DOUBLE) * {2.0**-VALUE_EXPONENT!r}::DOUBLE"
-    steps = f"CAST(round(least(greatest({scaled}, {-most}::DOUBLE), {most}::DOUBLE)) AS HUGEINT)"
-    kept = " AND f_1" if statistic.filter_sql else ""
-    rows = listed_sql("rows", frame)
-    keys = "".join(f", key_{i}" for i in range(len(frame.keys)))
-    value = f"SELECT unit, {steps} AS v FROM {rows} WHERE unit IS NOT NULL AND x_1 IS NOT NULL{kept}"
+    value = _values_sql(frame, statistic, _VALUE_STEPS, "v")
     if statistic.kind == "group_extremes":
-        value = value.replace(" AS v FROM", f" AS step{keys} FROM", 1)
-        value = f"SELECT unit, sum(step) AS v FROM ({value}) GROUP BY unit{keys}"
+        value = _sums_sql(frame, statistic, _VALUE_STEPS)
     size = f"least(CAST(ceil(log2(CAST(greatest(abs(v), 1) AS DOUBLE))) AS INTEGER), {VALUE_BITS}) + 1"
     return (
-        f"WITH source AS ({source_sql(frame, [(1, statistic)], salt)}),\n"
-        f"rows AS ({rows_sql(frame, [(1, statistic)])}),\n"
+        f"{_read_sql(frame, statistic, salt)},\n"
         f"valued AS ({value}),\n"
         f"placed AS (SELECT unit, CAST(sign(v) AS INTEGER) * ({size}) AS place FROM valued),\n"
         "per_unit AS (SELECT max(place) AS highest, min(place) AS lowest FROM placed GROUP BY unit)\n"
         "SELECT true AS upper, highest AS place, count(*) AS units FROM per_unit GROUP BY highest UNION ALL "
         "SELECT false, lowest, count(*) FROM per_unit GROUP BY lowest"
     )
+
+
+def norms_sql(frame: Frame, statistic: Statistic, salt: bytes) -> str:
+    """SQL for the units by the places of their norms: columns place and units (BIGINT), in no order.
+
+    What a unit has in a group is a number of rows, or a sum in steps as in `extremes_sql`. Its squares are whole
+    numbers, too, of parts of the largest one, so that neither they nor their sum depend on the order of rows. Place 0
+    has norms of 0; place k > 0 those above 2**((k-2)/4) and up to 2**((k-1)/4) steps, the first from 0, the last all.
+    """
+    part = f"greatest(max(abs(v)) OVER (PARTITION BY unit) // {2**_NORM_BITS}, 1)"
+    norm = "sqrt(CAST(squares AS DOUBLE)) * CAST(part AS DOUBLE)"
+    place = f"least(CAST(ceil({NORM_STEPS_PER_DOUBLING} * log2({norm})) AS INTEGER), {NORM_PLACES - 2}) + 1"
+    step = "1" if statistic.kind == "rows_norm" else _VALUE_STEPS
+    return (
+        f"{_read_sql(frame, statistic, salt)},\n"
+        f"per_group AS ({_sums_sql(frame, statistic, step)}),\n"
+        f"parts AS (SELECT unit, {part} AS part, CAST(v AS HUGEINT) // {part} AS v FROM per_group),\n"
+        "per_unit AS (SELECT any_value(part) AS part, sum(v * v) AS squares FROM parts GROUP BY unit)\n"
+        f"SELECT CASE WHEN squares > 0 THEN {place} ELSE 0 END AS place, count(*) AS units FROM per_unit GROUP BY place"
+    )
+
+
+_MOST = float(2**VALUE_BITS)
+_SCALED = f"CAST(x_1 AS DOUBLE) * {2.0**-VALUE_EXPONENT!r}::DOUBLE"
+_VALUE_STEPS = f"CAST(round(least(greatest({_SCALED}, {-_MOST!r}::DOUBLE), {_MOST!r}::DOUBLE)) AS HUGEINT)"
+"""A row's value in steps of 2**VALUE_EXPONENT."""
+
+
+def _read_sql(frame: Frame, statistic: Statistic, salt: bytes) -> str:
+    """The start of a query: the rows that it reads, and those that take part."""
+    numbered = [(1, statistic)]
+    return f"WITH source AS ({source_sql(frame, numbered, salt)}),\nrows AS ({rows_sql(frame, numbered)})"
+
+
+def _values_sql(frame: Frame, statistic: Statistic, step: str, name: str) -> str:
+    """A SELECT of each row that counts: unit, keys, and what it adds."""
+    counts = " AND x_1 IS NOT NULL" * bool(statistic.value_sql) + " AND f_1" * bool(statistic.filter_sql)
+    columns = "".join(f", {key}" for key in frame.key_columns)
+    rows = listed_sql("rows", frame)
+    return f"SELECT unit{columns}, {step} AS {name} FROM {rows} WHERE unit IS NOT NULL{counts}"
+
+
+def _sums_sql(frame: Frame, statistic: Statistic, step: str) -> str:
+    """A SELECT of each unit's sum in each of its groups, as v."""
+    columns = "".join(f", {key}" for key in frame.key_columns)
+    return f"SELECT unit, sum(step) AS v FROM ({_values_sql(frame, statistic, step, 'step')}) GROUP BY unit{columns}"

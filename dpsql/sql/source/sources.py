@@ -82,6 +82,7 @@ class SelectText:
         environment: that of the moment which ``as_of`` asks for.
         select: the clauses with their names resolved.
         refusals: collects.
+        finds_bounds: whether bounds that nobody names are left to AUTO.
 
     """
 
@@ -93,6 +94,7 @@ class SelectText:
     environment: Environment
     select: ResolvedSelect
     refusals: Refusals
+    finds_bounds: bool = False
 
     @property
     def has_sets(self) -> bool:
