@@ -25,15 +25,8 @@ from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, requi
 from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_histograms import (
-    Expected,
-    Question,
-    auto_sigma,
-    chosen_groups,
-    found_bounds,
-    noisy_histogram,
-    questions,
-)
+from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds
+from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import NormUse, chosen_norm, rounded_up
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
@@ -143,9 +136,10 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
         point = Question(asked).point(state.side_table, level.rho_nano)
         bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
         if bounds is None:
+            what = "no norm" if asked.is_norm else "no bounds"
             raise ReleaseError(
-                f"AUTO found no bounds for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have "
-                "values of one size; name the bounds, or ask with more rho"
+                f"AUTO found {what} for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have values "
+                f"of one size; name {'contribution_norm' if asked.is_norm else 'the bounds'}, or ask with more rho"
             )
         found[asked.statistic] = bounds
     return found

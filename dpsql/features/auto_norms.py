@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.features.auto_histograms import EMPTY, Floats, largest_size, sure_groups, sure_places
+from dpsql.features.auto_choices import Floats, holds_most, largest_size, sure_places
 from dpsql.plan.features.auto import NORM_STEPS_PER_DOUBLING
 
-_BIAS = 16.0
+_BIAS = 9.0
 """How much more a square of what bounds leave out weighs than one of noise, because stated intervals have noise alone:
-what is left out of the largest groups is to be a quarter of it, so that they hold as often as they say."""
+what is left out of the largest groups is to be a third of it, so that they hold as often as they say."""
 _DIGITS = 3
+_WIDEST = 2 * NORM_STEPS_PER_DOUBLING
+"""Most places that are added up to one where others are known to hold units: of norms up to four times as large."""
 _STEP = 1.0 / 16.0
 """Norms that may be chosen are so many doublings apart."""
 
@@ -40,11 +42,11 @@ class NormUse:
 
 
 def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
-    """The norm with the least predicted sum of squared errors, what bounding leaves out counted sixteenfold.
+    """The norm with the least predicted sum of squared errors, what bounding leaves out counted ninefold.
 
-    Norms are taken to be spread evenly within their place, a unit of norm v in g groups to have v sqrt(g) in all, group
-    sizes to fall as 1/rank, and bounds to leave the same part of every group; of private keys those groups count of
-    which twice the noise is less than the size. Where few places surely hold units, neighbouring ones are added up.
+    Norms are taken to be the end of their place, a unit of norm v in g groups to have v sqrt(g) in all, group sizes to
+    fall as 1/rank, and bounds to leave the same part of every group; of private keys those groups count of which twice
+    the noise is less than the size. Where few places surely hold units, neighbouring ones are added up.
 
     Args:
         noisy: number of units in each place, in units.
@@ -54,21 +56,19 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     Returns: a number of steps; None where it is not known of any place, or of all together, that it holds units.
 
     """
-    places = _held(noisy[1:], sigma)
-    if places is None:
+    units = _held(noisy[1:], sigma)
+    held = np.flatnonzero(units)
+    if not held.size:
         return None
-    units, low, high = places
-    norms = np.exp2(np.arange(np.log2(low[0]), np.log2(high[-1]) + _STEP, _STEP))[1:]
-    total = float(units @ (low + high)) / 2.0
+    units, ends = units[held], np.exp2(held / NORM_STEPS_PER_DOUBLING)
+    norms = np.exp2(np.arange(held[0] / NORM_STEPS_PER_DOUBLING, np.log2(ends[-1]) + _STEP / 2.0, _STEP))
+    total = float(units @ ends)
     most = total * math.sqrt(use.groups)
     # any number of units: what one has in a group is no number of them
     largest = largest_size(most, most, use.key_count)
     errors = []
     for norm in norms:
-        inside = np.clip(norm, low, high)
-        # of what is spread evenly up to the upper end: the part above the norm, and how far above it is on average
-        beyond = ((high + inside) / 2.0 - norm) * (high - inside) / (high - low)
-        lost = float(units @ beyond) / total
+        lost = float(units @ np.maximum(ends - norm, 0.0)) / total
         noise = norm / math.sqrt(2.0 * use.rho)
         groups = float(use.key_count or max(1.0, largest / (2.0 * noise)))
         squares = math.pi**2 / 6.0 - 1.0 / (groups + 0.5)
@@ -77,21 +77,36 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     return float(norms[int(np.argmin(errors))])
 
 
-def _held(noisy: Floats, sigma: float) -> tuple[Floats, Floats, Floats] | None:
-    """Places with units, wide enough to tell most of them from none: their numbers, lower and upper ends."""
-    ends = np.exp2(np.arange(-1, len(noisy)) / NORM_STEPS_PER_DOUBLING)
-    width, found = 1, None
-    while width < 2 * len(noisy):
-        starts = np.arange(0, len(noisy), width)
-        merged, noise = np.add.reduceat(noisy, starts), sigma * math.sqrt(width)
-        if sure_places(merged, noise, len(merged)).any():
-            held = merged > EMPTY * noise
-            last = np.minimum(starts + width, len(noisy))
-            found = merged[held], ends[starts][held], ends[last][held]
-            if sure_groups(merged, noise):
-                break
+def sure_norm(noisy: Floats, sigma: float) -> bool:
+    """Whether places are known that surely hold units, and three quarters of all from a quarter to four times these."""
+    held = np.flatnonzero(_held(noisy[1:], sigma))
+    if not held.size:
+        return False
+    near = noisy[1:][max(0, held[0] - _WIDEST) : held[-1] + 1 + _WIDEST]
+    inside = noisy[1:][held]
+    # only how many others there are counts, and their sum
+    others = np.full(len(near) - len(held), (near.sum() - inside.sum()) / max(1, len(near) - len(held)))
+    return holds_most(inside, others, sigma)
+
+
+def _held(noisy: Floats, sigma: float) -> Floats:
+    """Units in each place, 0 where none are known of.
+
+    A place that does not surely hold units by itself is added up with neighbours, by two, four and eight, and by more
+    where nothing else is known; what they surely hold together is spread evenly over them.
+    """
+    units, left, width = np.zeros_like(noisy), np.ones(len(noisy), dtype=np.bool_), 1
+    while width < 2 * len(noisy) and (width <= _WIDEST or left.all()):
+        block = np.arange(len(noisy)) // width
+        free = np.bincount(block, left)
+        total = np.bincount(block, np.where(left, noisy, 0.0))
+        each = total / np.sqrt(np.maximum(free, 1.0))
+        passed = sure_places(each, sigma, len(free)) & (free > 0)
+        found = left & passed[block]
+        units[found] = (total / np.maximum(free, 1.0))[block][found]
+        left &= ~found
         width *= 2
-    return found
+    return units
 
 
 def rounded_up(norm: float) -> float:

@@ -166,9 +166,9 @@ class PrivateDuckDB(DuckDB):
 
 
 def _keep_auto(argument: exp.Expr) -> None:
-    """The word AUTO as bounds, in a named argument, is no column."""
+    """The word AUTO as bounds or norm, in a named argument, is no column."""
     value = argument.args["expression"]
-    bounds = argument.this.name.lower().startswith("contribution_bounds_")
+    bounds = argument.this.name.lower().startswith(("contribution_bounds_", "contribution_norm"))
     if bounds and isinstance(value, exp.Column) and not value.table and value.name.upper() == "AUTO":
         word = exp.Var(this="AUTO")
         word.meta.update(value.this.meta)

@@ -85,7 +85,14 @@ def plan_query(
         text = read_select(statement.tree, keywords or {}, environment, refusals)
         if isinstance(text, PrivateInside):
             return _plan_inside(statement, text, environment, keywords or {}, found_bounds or {}, refusals)
-        return _plan_or_auto(text, found_bounds or {})
+        try:
+            return _plan(text, found_bounds or {})
+        except UnsupportedQueryError as error:
+            # what is refused for want of a bound alone may be left to AUTO
+            for free in left_to_auto(text, error.refusals, found_bounds or {}):
+                with suppress(UnsupportedQueryError):
+                    return _plan(free, found_bounds or {})
+            raise
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -108,17 +115,6 @@ def _plan_inside(
     inner, outer = parts
     query = plan_query(SelectStatement(inner, statement.text), environment, keywords, found_bounds)
     return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
-
-
-def _plan_or_auto(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
-    """Plan a SELECT by what policy and text say; where that is refused for want of a bound, by what AUTO finds."""
-    try:
-        return _plan(text, found_bounds)
-    except UnsupportedQueryError as error:
-        for free in left_to_auto(text, error.refusals, found_bounds):
-            with suppress(UnsupportedQueryError):
-                return _plan(free, found_bounds)
-        raise
 
 
 def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:

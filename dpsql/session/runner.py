@@ -100,6 +100,9 @@ class StatementRunner:
         for _ in range(_MOST_PLANS):
             if not query.first.is_open:
                 break
+            if isinstance(query, KeysFirst):
+                # what comes after AUTO fails before it is charged
+                KeysAndNumbers.of(query, cleared).require_runs(runtime)
             auto_charge += draw(query.first, runtime, cleared, timeout_seconds)
             query, _, cleared = self.plan(statement, options, reader)
         else:
@@ -253,6 +256,8 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     """
     if query.first.is_open:
         prepare_histograms(query.first, runtime)
+        if isinstance(query, KeysFirst):
+            KeysAndNumbers.of(query, reader).require_runs(runtime)
         return
     query = query.mapped(lambda part: current(part, runtime.state, reader))
     if isinstance(query, KeysAlone):

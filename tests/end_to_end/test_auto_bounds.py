@@ -16,7 +16,8 @@ from dpsql.accounting.profile import smallest_threshold
 from dpsql.accounting.sparse_histogram import SparseProfile
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
-from dpsql.features.auto_histograms import EXTREMES_L2, PLACES, auto_sigma, found_bounds, noisy_histogram, placed
+from dpsql.features.auto_choices import EXTREMES_L2, PLACES, found_bounds, placed
+from dpsql.features.auto_histograms import auto_sigma, noisy_histogram
 from dpsql.model.private_query import AutoBounds
 from dpsql.plan.features.auto import extremes_sql
 from dpsql.sql.statements import SelectStatement, read_statement

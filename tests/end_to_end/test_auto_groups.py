@@ -18,7 +18,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import auto as auto_module
 from dpsql.features import auto_histograms
-from dpsql.features.auto_histograms import Expected, binned, chosen_groups
+from dpsql.features.auto_choices import Expected, binned, chosen_groups
 from dpsql.mechanism.window import free_level
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import PrivateQuery

@@ -23,7 +23,8 @@ from dpsql.answer import stage
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import auto as auto_module
-from dpsql.features.auto_histograms import EXTREMES_L2, Question, questions
+from dpsql.features.auto_choices import EXTREMES_L2
+from dpsql.features.auto_histograms import Question, questions
 from dpsql.mechanism.window import free_level
 from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.statements import SelectStatement, read_statement

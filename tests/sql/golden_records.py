@@ -45,6 +45,7 @@ from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame, Norm
 from dpsql.model.private_query import (
+    AutoGroups,
     Buckets,
     FrameQuery,
     GroupingSets,
@@ -351,6 +352,11 @@ def _frame_lines(query: FrameQuery) -> Iterator[str]:
     wishes = [name for name in ("refresh", "own_threshold") if getattr(request, name)]
     levels = [f"{name}={value:g}" for name, value in asked.items() if value is not None]
     yield " ".join(["asks", *levels, *wishes])
+    if query.auto:
+        names = (
+            "max_groups" if isinstance(one, AutoGroups) else f"{one.statistic.kind} {one.name}" for one in query.auto
+        )
+        yield f"first asks AUTO: {', '.join(names)}"
 
 
 def _mechanism(frame: Frame) -> str:

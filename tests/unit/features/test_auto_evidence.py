@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsql.features.auto_histograms import (
+from dpsql.features.auto_choices import (
     EXTREMES_L2,
     PLACES,
-    auto_sigma,
     found_bounds,
     holds_most,
-    noisy_histogram,
     sure_bounds,
     sure_groups,
     sure_places,
 )
+from dpsql.features.auto_histograms import auto_sigma, noisy_histogram
 from dpsql.plan.features.auto import candidates
 from tests.noise_sources import seeded_noise
 

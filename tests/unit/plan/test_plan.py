@@ -113,18 +113,18 @@ UNBOUNDED = (
 @pytest.mark.parametrize("sql", UNBOUNDED)
 def test_the_words_to_add_are_exact(sql: str, clinic: Clinic) -> None:
     with pytest.raises(UnsupportedQueryError) as caught:
-        plan(clinic, sql, rho=0.1, max_groups_contributed=3)
+        plan(clinic, sql, rho=0.1, max_groups_contributed=3, bounding="L0")
     (refusal,) = caught.value.refusals
     assert refusal.code == "bounds_missing"
     words = re.match(r"Write (.+?\)\))(?: or |\.)", refusal.hint)
     assert words is not None
     call = re.search(r"\b(count|sum|avg|dp_count)\(.*?\)(?= |$)", sql)
     assert call is not None
-    plan(clinic, sql.replace(call[0], words[1]), rho=0.1, max_groups_contributed=3)
+    plan(clinic, sql.replace(call[0], words[1]), rho=0.1, max_groups_contributed=3, bounding="L0")
     automatic = re.search(r"\. (.+ => AUTO\)) spends part of rho", refusal.hint)
     assert (automatic is None) == call[0].startswith(("count", "dp_count"))
     if automatic is not None:
-        plan(clinic, sql.replace(call[0], automatic[1]), rho=0.1, max_groups_contributed=3)
+        plan(clinic, sql.replace(call[0], automatic[1]), rho=0.1, max_groups_contributed=3, bounding="L0")
 
 
 def test_a_sum_may_be_bounded_by_the_declaration_that_its_refusal_names(clinic: Clinic) -> None:

@@ -1,0 +1,203 @@
+"""Norms by AUTO, and a table of which nothing but the unit is declared: what is chosen, paid, refused and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.session import runner
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    """4,000 people with 9 rows over 3 or 9 of 12 shops, and one with 50,000 rows in one."""
+    with dpsql.connect(threads=2) as opened:
+        opened.connection.execute(
+            "CREATE TABLE sales AS SELECT u, (u + i % (CASE WHEN u % 2 = 0 THEN 3 ELSE 9 END)) % 12 AS shop, "
+            "(10 + hash(u, i) % 10) / 1.0 AS cost FROM range(4000) r(u), range(9) s(i) "
+            "UNION ALL SELECT 4000, 3, 1e6 FROM range(50000)"
+        )
+        opened.sql("CALL dp_unit('buyer', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        opened.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+        opened.connection.execute("CREATE TABLE single AS FROM sales WHERE shop = u % 12")
+        opened.sql("CALL dp_protect('single', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+        opened._runner.noise_source = seeded_noise(4)
+        yield opened
+
+
+ROWS = "SELECT shop, count(*) AS n FROM sales GROUP BY shop ORDER BY shop"
+BY_NORM: dict[str, Any] = {"rho": 0.32, "delta": 1e-6, "max_groups_contributed": 12, "bounding": "NORM"}
+LEVEL: dict[str, Any] = {"rho": 0.32, "delta": 1e-6}
+
+
+def spent(session: dpsql.Session) -> float:
+    return float(session.sql("FROM dp_budget('buyer')").df().rho_spent[0])
+
+
+def test_a_norm_is_chosen_once_and_is_the_named_one(session: dpsql.Session) -> None:
+    """Norms are the root of 27 and 3; the end of a place is chosen, and who has 50,000 rows raises nothing."""
+    first, again = session.sql(ROWS, **BY_NORM), session.sql(ROWS, **BY_NORM)
+    one, other = receipt_of(first), receipt_of(again)
+    assert again.fetchall() == first.fetchall()
+    assert one.charged_rho == pytest.approx(0.32, abs=1e-12) == one.rho
+    assert (other.charged_rho, other.query_hash) == (0.0, one.query_hash)
+    (note,) = (note for note in one.notes if "AUTO" in note)
+    assert note.startswith("AUTO chose a norm of 5.66 for count(*) from a noisy histogram of units by the norm of what")
+    assert "at rho = 0.01" in note
+    named = ROWS.replace("count(*)", "count(*, contribution_norm => 5.66)")
+    receipt = receipt_of(session.sql(named, **{**BY_NORM, "rho": 0.31}))
+    assert (receipt.query_hash, receipt.charged_rho) == (one.query_hash, 0.0)
+
+
+def test_in_any_order_it_costs_what_the_levels_cost(session: dpsql.Session) -> None:
+    for rho in (0.064, 0.32, 0.16):
+        session.sql(ROWS, **{**BY_NORM, "rho": rho})
+    # sure at the first level, so that it is never drawn again
+    assert spent(session) == pytest.approx(0.002 + 0.31, abs=1e-8)
+
+
+def test_what_nobody_has_is_not_found_and_is_paid_once(session: dpsql.Session) -> None:
+    few = ROWS.replace("FROM sales", "FROM sales WHERE u < 3")
+    for _ in range(2):
+        with pytest.raises(dpsql.ReleaseError, match=r"AUTO found no norm for .*; name contribution_norm, or ask"):
+            session.sql(few, **BY_NORM)
+        assert spent(session) == pytest.approx(0.01, abs=1e-12)
+
+
+# -- nothing is declared but the unit ---------------------------------------------------------------------------------
+
+PEOPLE = (
+    "SELECT shop, count(DISTINCT u) AS people, count(*) AS n, sum(cost) AS paid, avg(cost) AS mean FROM {} "
+    "GROUP BY shop"
+)
+
+
+def test_a_first_query_needs_no_number_but_the_unit(session: dpsql.Session) -> None:
+    answer = session.sql(PEOPLE.format("sales"), rho=0.64, delta=1e-6)
+    receipt, table = receipt_of(answer), answer.df().set_index("shop").sort_index()
+    exact = session.connection.sql(
+        "SELECT shop, count(DISTINCT u) AS people, count(*) AS n, sum(cost) AS paid FROM sales WHERE u < 4000 "
+        "GROUP BY shop ORDER BY shop"
+    ).df().set_index("shop")  # fmt: skip
+    assert receipt.mechanism == "keys_first"
+    assert receipt.rho == receipt.charged_rho == pytest.approx(0.64, abs=1e-12) == spent(session)
+    assert len(table) == 12
+    for column in ("people", "n", "paid"):
+        assert (table[column] / exact[column] - 1.0).abs().max() < 0.1
+    assert (table["mean"] - 14.5).abs().max() < 1.5
+    said = " ".join(receipt.notes)
+    for word in ("AUTO chose max_groups", "a norm of 5.66 for count(*)", "for sum(cost)", "found bounds [8, 32]"):
+        assert word in said
+    again = receipt_of(session.sql(PEOPLE.format("sales"), rho=0.64, delta=1e-6))
+    assert (again.charged_rho, again.query_hash) == (0.0, receipt.query_hash)
+
+
+def test_by_epsilon_it_keeps_what_was_asked(session: dpsql.Session) -> None:
+    for text in (PEOPLE.format("sales"), PEOPLE.format("single"), "SELECT count(*), sum(cost) FROM single"):
+        receipt = receipt_of(session.sql(text, epsilon=2.0, delta=1e-6))
+        assert 2.0 - 1e-6 <= receipt.epsilon <= 2.0
+        assert receipt.delta <= 1e-6
+
+
+def test_rounds_of_key_selection_are_for_units_with_several_keys(session: dpsql.Session) -> None:
+    receipt = receipt_of(session.sql(PEOPLE.format("single"), **LEVEL))
+    assert (receipt.mechanism, receipt.max_groups) == ("gshm", 1)
+    assert receipt.charged_rho == pytest.approx(0.32, abs=1e-12) == receipt.rho
+    again = receipt_of(session.sql(PEOPLE.format("single"), **LEVEL))
+    assert (again.charged_rho, again.query_hash) == (0.0, receipt.query_hash)
+
+
+def test_totals_and_public_keys_need_no_number_either(session: dpsql.Session) -> None:
+    total = session.sql("SELECT count(*) AS n, sum(cost) AS paid FROM sales", **LEVEL).df()
+    # the person with 50,000 rows of a million each is scaled down to what the others have
+    assert total.n[0] == pytest.approx(36_000, rel=0.02)
+    assert total.paid[0] == pytest.approx(36_000 * 14.5, rel=0.1)
+    session.sql("CALL dp_domain('sales', 'shop', keys := [1, 2, 99])")
+    listed = session.sql(ROWS, **LEVEL)
+    assert listed.df().shop.tolist() == [1, 2, 99]
+    assert receipt_of(listed).mechanism != "keys_first"
+
+
+@pytest.mark.parametrize(
+    ("select", "options"),
+    [
+        ("median(cost)", {}),
+        ("count(DISTINCT cost)", {}),
+        ("sum(cost, contribution_bounds_per_group => (0, 50))", {}),
+        ("count(*)", {"bounding": "L0"}),
+        ("count(*)", {"rho_window": (0.1, 0.5)}),
+    ],
+)
+def test_what_needs_bounds_is_refused_as_ever(session: dpsql.Session, select: str, options: dict[str, Any]) -> None:
+    with pytest.raises(dpsql.UnsupportedQueryError, match="max_groups_contributed"):
+        session.sql(f"SELECT shop, {select} FROM sales GROUP BY shop", **{**LEVEL, **options})
+    assert spent(session) == 0.0
+
+
+def test_a_policy_that_bounds_anything_is_asked_for_the_rest(session: dpsql.Session) -> None:
+    session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u', "
+                "max_groups_contributed := 3)")  # fmt: skip
+    with pytest.raises(dpsql.UnsupportedQueryError, match="max_rows_per_group"):
+        session.sql(ROWS, **LEVEL)
+
+
+def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql.Session) -> None:
+    explain = f"FROM dp_explain($${PEOPLE.format('sales')}$$, rho := 0.32, delta := 1e-6)"
+    before = session.sql(explain).fetchall()
+    assert any("norm of what they have in all groups" in value for _, _, value in before)
+    session.connection.execute("DELETE FROM sales")
+    assert session.sql(explain).fetchall() == before
+    assert spent(session) == 0.0
+
+
+def test_a_plan_is_explained_after_it_was_chosen(session: dpsql.Session) -> None:
+    receipt = receipt_of(session.sql(PEOPLE.format("sales"), **LEVEL))
+    rows = session.sql(f"FROM dp_explain($${PEOPLE.format('sales')}$$, rho := 0.32, delta := 1e-6)").fetchall()
+    told = {(section, name): value for section, name, value in rows}
+    assert told["keys and numbers", "rho"] == f"{receipt.rho:.9g}" == "0.32"
+    assert told["price", "rho"] == "0"
+    assert told["price", "query hash"] == receipt.query_hash
+
+
+@pytest.mark.parametrize(("rho", "threshold"), [(3.1, 1e-3), (0.32, 5e-7)])
+def test_what_could_not_be_answered_is_not_paid(session: dpsql.Session, rho: float, threshold: float) -> None:
+    session.sql(f"CALL dp_unit('poor', rho_budget := 3, delta_threshold := {threshold}, delta_conversion := 1e-6)")
+    session.connection.execute("CREATE TABLE poor AS FROM sales")
+    session.sql(
+        "CALL dp_protect('poor', coverage := FALSE, unit := 'poor', privacy_unit_column := 'u', "
+        "separate_people := TRUE)"
+    )
+    with pytest.raises(dpsql.BudgetError):
+        session.sql(ROWS.replace("sales", "poor"), rho=rho, delta=1e-6)
+    assert session.sql("FROM dp_budget('poor')").df().rho_spent[0] == 0.0
+
+
+def test_a_reader_with_a_limit_holds_what_the_receipt_says(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.2)")
+    ana = session.as_analyst("ana")
+    with pytest.raises(dpsql.AccessError):
+        ana.sql(ROWS, **LEVEL)
+    assert spent(session) == 0.0
+    receipt = receipt_of(ana.sql(ROWS, rho=0.16, delta=1e-6))
+    assert receipt.rho == pytest.approx(0.16, abs=1e-12)
+    held = session.sql("FROM dp_budget('buyer', analysts := ['ana'])").df().rho_held[0]
+    assert held == pytest.approx(0.16, abs=1e-9)
+
+
+def test_a_crash_after_auto_pays_nothing_twice(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def crash(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "release_keys_first", crash)
+        with pytest.raises(RuntimeError):
+            session.sql(ROWS, **LEVEL)
+    assert spent(session) == pytest.approx(0.01, abs=1e-8)
+    session.sql(ROWS, **LEVEL)
+    assert spent(session) == pytest.approx(0.32, abs=1e-12)
