@@ -6,6 +6,7 @@ SELECT i AS visit_id, i % 3000 AS patient_id, ['Lund', 'Malmö', 'Ystad'][1 + i 
 FROM range(12000) t(i);
 ALTER TABLE visits ADD PRIMARY KEY (visit_id);
 CREATE TABLE meals AS SELECT i % 12000 AS visit_id, ['soup', 'fish'][1 + i % 2] AS dish FROM range(20000) t(i);
+CREATE TABLE bills AS SELECT i % 3000 AS patient_id, 'K' || (i * i % 23) AS kind, (i * 31 % 90)::DOUBLE AS amount FROM range(24000) t(i);
 CREATE TABLE cities AS SELECT unnest(['Lund', 'Malmö', 'Ystad']) AS name;
 CREATE TABLE days AS SELECT DATE '2026-01-01' + i::INTEGER AS day FROM range(200) t(i);
 CALL dp_unit('patient', rho_budget := 100, delta_threshold := 1e-3, delta_conversion := 1e-6);

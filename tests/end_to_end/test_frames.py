@@ -420,7 +420,7 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     "bounds": (dpsql.UnsupportedQueryError, r"bounds=\(0, 500\)", lambda df: grouped(df, "city").sum("paid")),
     "rows": (
         dpsql.UnsupportedQueryError, "max_rows_per_group=5",
-        lambda df: grouped(df, "city", max_rows_per_group=None).size(),
+        lambda df: grouped(df, "city", max_rows_per_group=None, bounding="L0").size(),
     ),
     "groups": (dpsql.UnsupportedQueryError, "max_groups=4", lambda df: grouped(df, "city", max_groups=None).size()),
     "level": (dpsql.UnsupportedQueryError, "epsilon=0.5", lambda df: grouped(df, "city", rho=None).size()),

@@ -18,7 +18,7 @@ class Limit:
 
 TRACE_LIMITS = {
     "asked first": {
-        "files": Limit(56, 56), "functions": Limit(380, 380), "lines": Limit(2_063, 1_900), "types": Limit(18, 20),
+        "files": Limit(56, 56), "functions": Limit(380, 380), "lines": Limit(2_065, 1_900), "types": Limit(18, 20),
     },
     "asked again": {
         "files": Limit(39, 44), "functions": Limit(186, 260), "lines": Limit(870, 1_250), "types": Limit(11, 20),
@@ -35,8 +35,8 @@ NEVER_ENTERED = (
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(17_368, 15_900),
-    "tests for None": Limit(186, 350),
+    "statements": Limit(17_561, 15_900),
+    "tests for None": Limit(187, 350),
     "public names without a docstring, in %": Limit(0, 8),
     "long files": Limit(0, 0),
     "long functions": Limit(0, 0),

@@ -160,7 +160,7 @@ def test_the_choice_is_the_least_of_the_stated_formula(seed: int, sigma: float) 
 
     def error(one: float) -> float:
         lost = sum(units * max(0.0, end - one) for end, units in held) / total
-        return sum(9.0 * (lost * largest / r) ** 2 for r in range(1, 31)) + 30.0 * one**2 / 0.6
+        return 30.0 * one**2 / 0.6 + math.fsum(9.0 * (lost * largest / r) ** 2 for r in range(1, 31))
 
     others = [norm * 2.0 ** (step / 16.0) for step in range(-32, 33)]
     # the sum of 1 / r**2 is a closed form there, to 1 %
@@ -180,7 +180,8 @@ def test_noise_alone_chooses_nothing_and_is_not_sure() -> None:
     source, rho_nano = seeded_noise(9), 10_000_000
     sigma = auto_sigma(rho_nano, 1.0)
     for _ in range(100):
-        noisy = noisy_histogram(np.zeros(NORM_PLACES, dtype=np.int64), rho_nano, 1.0, source) * 2.0**-20
+        drawn = noisy_histogram(np.zeros(NORM_PLACES, dtype=np.int64), rho_nano, 1.0, source)
+        noisy = drawn.astype(np.float64) * 2.0**-20
         assert chosen_norm(noisy, sigma, PRIVATE) is None
         assert not sure_norm(noisy, sigma)
 
