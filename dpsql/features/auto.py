@@ -27,12 +27,12 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
-from dpsql.features.auto_norms import NormUse, chosen_norm, rounded_up
+from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
-from dpsql.model.frame import KEYS_FIRST, NANO
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
@@ -44,6 +44,8 @@ _REFERENCE_DELTA = 1e-6
 
 _TYPICAL_GROUPS = 8
 """In how many groups a unit is taken to be that may be in more."""
+_FEW_ROWS = 4.0
+"""The norm of rows where a histogram tells nothing: a row in each of 16 groups, or four in one."""
 _FOUND = 4.0
 """A key is taken to be selected in rounds where it has so many times the noise of a count of units in that many."""
 
@@ -149,11 +151,19 @@ def _found_norm(asked: AutoBounds, query: FrameQuery, point: Point) -> tuple[flo
     """The norm that a histogram chooses for a query, as the interval around 0 that it is half of."""
     most, key_count = query.frame.bounding.max_groups, query.frame.key_count
     groups = min(one for one in (most, key_count, _TYPICAL_GROUPS) if one)
-    use = NormUse(point.rho_nano * (AUTO_PARTS - 1) / NANO, groups, key_count)
+    usual = USUAL_ROWS_PLACES if asked.statistic.kind == "rows_norm" else 0
+    use = NormUse(point.rho_nano * (AUTO_PARTS - 1) / NANO, groups, key_count, usual)
     steps = chosen_norm(point.noisy_values, point.sigma, use)
-    if steps is None:
+    if asked.statistic.kind == "rows_norm":
+        if steps is None:
+            # whoever has rows has one or more, and few units tell whether that is worth much noise
+            return -_FEW_ROWS, _FEW_ROWS
+        # on the lattice of rows, where a norm of 1.41 would be one of 1
+        norm = math.ceil(steps * 2.0**-COUNT_LATTICE_EXPONENT - 1e-9) * 2.0**COUNT_LATTICE_EXPONENT
+    elif steps is None:
         return None
-    norm = rounded_up(steps if asked.statistic.kind == "rows_norm" else steps * 2.0**VALUE_EXPONENT)
+    else:
+        norm = rounded_up(steps * 2.0**VALUE_EXPONENT)
     return -norm, norm
 
 

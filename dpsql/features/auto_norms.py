@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.features.auto_choices import Floats, holds_most, largest_size, sure_places
+from dpsql.features.auto_choices import FALSE_POSITIVE, Floats, holds_most, largest_size, sure_places
 from dpsql.plan.features.auto import NORM_STEPS_PER_DOUBLING
 
 _BIAS = 9.0
@@ -21,6 +21,11 @@ what is left out of the largest groups is to be a third of it, so that they hold
 _DIGITS = 3
 _WIDEST = 2 * NORM_STEPS_PER_DOUBLING
 """Most places that are added up to one where others are known to hold units: of norms up to four times as large."""
+_LIKELY = 0.1
+"""Where no place surely holds units, noise alone may pass for some of usual ones with this probability: the choice does
+not last."""
+USUAL_ROWS_PLACES = 10 * NORM_STEPS_PER_DOUBLING + 1
+"""Places of norms up to 1,024 rows, as most people have in most tables."""
 _STEP = 1.0 / 16.0
 """Norms that may be chosen are so many doublings apart."""
 
@@ -33,12 +38,14 @@ class NormUse:
         rho: what the statistics of a query have that leaves a histogram of this level for AUTO.
         groups: in how many groups a unit is taken to be.
         key_count: number of public keys; None where keys are private.
+        usual_places: how many places, the first ones, are likely to hold units whoever they are.
 
     """
 
     rho: float
     groups: int
     key_count: int | None
+    usual_places: int = 0
 
 
 def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
@@ -53,10 +60,12 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
         sigma: its noise.
         use: how it will be used.
 
-    Returns: a number of steps; None where it is not known of any place, or of all together, that it holds units.
+    Returns: a number of steps; None where no place, nor all together, are likely to hold units.
 
     """
     units = _held(noisy[1:], sigma)
+    if not units.any():
+        units = _held(noisy[1 : use.usual_places + 1], sigma, _LIKELY)
     held = np.flatnonzero(units)
     if not held.size:
         return None
@@ -89,8 +98,8 @@ def sure_norm(noisy: Floats, sigma: float) -> bool:
     return holds_most(inside, others, sigma)
 
 
-def _held(noisy: Floats, sigma: float) -> Floats:
-    """Units in each place, 0 where none are known of.
+def _held(noisy: Floats, sigma: float, probability: float = FALSE_POSITIVE) -> Floats:
+    """Units in each place, 0 where none are known of; of empty places any passes with at most about the probability.
 
     A place that does not surely hold units by itself is added up with neighbours, by two, four and eight, and by more
     where nothing else is known; what they surely hold together is spread evenly over them.
@@ -101,7 +110,7 @@ def _held(noisy: Floats, sigma: float) -> Floats:
         free = np.bincount(block, left)
         total = np.bincount(block, np.where(left, noisy, 0.0))
         each = total / np.sqrt(np.maximum(free, 1.0))
-        passed = sure_places(each, sigma, len(free)) & (free > 0)
+        passed = sure_places(each, sigma, len(free), probability) & (free > 0)
         found = left & passed[block]
         units[found] = (total / np.maximum(free, 1.0))[block][found]
         left &= ~found

@@ -64,7 +64,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
     if query.first.is_open:
-        return _open_table(query.first, state, reader)
+        return _open_table(query, state, reader)
     query = query.mapped(lambda part: current(part, state, reader))
     if isinstance(query, KeysAlone):
         offers = round_offers(KeyRounds.of(query.first, reader).planned(state), state)
@@ -225,13 +225,24 @@ def _frame_rows(frame: Frame) -> list[Row]:
     ]
 
 
-def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
-    """The plan of a query whose max_groups is yet to be chosen: what AUTO costs, and noise for some of its choices."""
+def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Result:
+    """The plan of a query that leaves something to AUTO: what AUTO costs, and noise for some of its choices."""
+    query = asked_query.first
     options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     first = calibrations[0]
     items = open_price(query)
     reader.require(asked_nano(query, first))
+    if isinstance(asked_query, KeysFirst):
+        # whatever AUTO chooses, these are their levels
+        offers = KeysAndNumbers.of(asked_query, reader).offers(state)
+        epsilon, delta = joint_guarantee_of(query.request, offers)
+        later = [item for part in offers for item in part.items]
+        rho_nano, delta_units = sum(one.rho_nano for one in later), sum(one.delta_units for one in later)
+        total_nano = sum(part.rho_nano for part in offers) + first.auto_nano
+    else:
+        epsilon, delta, rho_nano = first.epsilon, first.delta, first.rho_nano
+        delta_units, total_nano = answer_delta_units(query, first), first.rho_nano + first.auto_nano
     asked = list(zip(query.auto, query.auto_levels, strict=True))
     numbers = [
         (
@@ -252,19 +263,19 @@ def _open_table(query: FrameQuery, state: State, reader: Reader) -> Result:
         *_frame_rows(query.frame),
         *(numbers or [("frame", "max_groups", _groups_sentence(query.frame))]),
         *bounds,
-        ("mechanism", "rho", f"{(first.rho_nano + first.auto_nano) / NANO_PER_RHO:.9g}"),
-        ("mechanism", "this query alone", f"epsilon = {first.epsilon:.6g}, delta = {first.delta:.6g}"),
+        ("mechanism", "rho", f"{total_nano / NANO_PER_RHO:.9g}"),
+        ("mechanism", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
     ]
     for option, calibration in zip(options, calibrations, strict=True):
         sigma = noise_sigma(PRESENCE, calibration.levels[0].sigma, calibration.histogram)
         threshold = "" if calibration.cut.tau is None else f"; {_threshold_sentence(option, calibration.cut.tau)}"
         groups = f"with max_groups = {option.frame.bounding.max_groups}"
         rows.append((groups, "distinct units", f"sigma of a count = {sigma:.9g}{threshold}"))
-    rho_nano = first.rho_nano + sum(item.rho_nano for item in items)
-    price_delta = (sum(item.delta_units for item in items) + answer_delta_units(query, first)) / DELTA_UNITS_PER_ONE
+    rho_nano += sum(item.rho_nano for item in items)
+    delta_units += sum(item.delta_units for item in items)
     rows += [
         ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}, or less where an answer is stored"),
-        ("price", "threshold delta", f"{price_delta:.6g}"),
+        ("price", "threshold delta", f"{delta_units / DELTA_UNITS_PER_ONE:.6g}"),
     ]
     return text_table(("section", "name", "value"), rows)
 

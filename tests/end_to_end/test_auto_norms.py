@@ -40,16 +40,16 @@ def spent(session: dpsql.Session) -> float:
 
 
 def test_a_norm_is_chosen_once_and_is_the_named_one(session: dpsql.Session) -> None:
-    """Norms are the root of 27 and 3; the end of a place is chosen, and who has 50,000 rows raises nothing."""
+    """Norms are the root of 27 and 3; the next half of a row is chosen, and who has 50,000 raises nothing."""
     first, again = session.sql(ROWS, **BY_NORM), session.sql(ROWS, **BY_NORM)
     one, other = receipt_of(first), receipt_of(again)
     assert again.fetchall() == first.fetchall()
     assert one.charged_rho == pytest.approx(0.32, abs=1e-12) == one.rho
     assert (other.charged_rho, other.query_hash) == (0.0, one.query_hash)
     (note,) = (note for note in one.notes if "AUTO" in note)
-    assert note.startswith("AUTO chose a norm of 5.66 for count(*) from a noisy histogram of units by the norm of what")
+    assert note.startswith("AUTO chose a norm of 6 for count(*) from a noisy histogram of units by the norm of what")
     assert "at rho = 0.01" in note
-    named = ROWS.replace("count(*)", "count(*, contribution_norm => 5.66)")
+    named = ROWS.replace("count(*)", "count(*, contribution_norm => 6)")
     receipt = receipt_of(session.sql(named, **{**BY_NORM, "rho": 0.31}))
     assert (receipt.query_hash, receipt.charged_rho) == (one.query_hash, 0.0)
 
@@ -61,8 +61,14 @@ def test_in_any_order_it_costs_what_the_levels_cost(session: dpsql.Session) -> N
     assert spent(session) == pytest.approx(0.002 + 0.31, abs=1e-8)
 
 
+def test_rows_of_few_units_are_answered_all_the_same(session: dpsql.Session) -> None:
+    receipt = receipt_of(session.sql(ROWS.replace("FROM sales", "FROM sales WHERE u < 3"), **BY_NORM))
+    (note,) = (note for note in receipt.notes if "AUTO" in note)
+    assert "too noisy for a choice that lasts" in note
+
+
 def test_what_nobody_has_is_not_found_and_is_paid_once(session: dpsql.Session) -> None:
-    few = ROWS.replace("FROM sales", "FROM sales WHERE u < 3")
+    few = ROWS.replace("FROM sales", "FROM sales WHERE u < 3").replace("count(*)", "sum(cost)")
     for _ in range(2):
         with pytest.raises(dpsql.ReleaseError, match=r"AUTO found no norm for .*; name contribution_norm, or ask"):
             session.sql(few, **BY_NORM)
@@ -91,7 +97,7 @@ def test_a_first_query_needs_no_number_but_the_unit(session: dpsql.Session) -> N
         assert (table[column] / exact[column] - 1.0).abs().max() < 0.1
     assert (table["mean"] - 14.5).abs().max() < 1.5
     said = " ".join(receipt.notes)
-    for word in ("AUTO chose max_groups", "a norm of 5.66 for count(*)", "for sum(cost)", "found bounds [8, 32]"):
+    for word in ("AUTO chose max_groups", "a norm of 6 for count(*)", "for sum(cost)", "found bounds [8, 32]"):
         assert word in said
     again = receipt_of(session.sql(PEOPLE.format("sales"), rho=0.64, delta=1e-6))
     assert (again.charged_rho, again.query_hash) == (0.0, receipt.query_hash)
@@ -149,6 +155,10 @@ def test_a_policy_that_bounds_anything_is_asked_for_the_rest(session: dpsql.Sess
 def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql.Session) -> None:
     explain = f"FROM dp_explain($${PEOPLE.format('sales')}$$, rho := 0.32, delta := 1e-6)"
     before = session.sql(explain).fetchall()
+    told = {(section, name): value for section, name, value in before}
+    assert told["mechanism", "rho"] == "0.32"
+    assert told["price", "rho"] == "0.32, or less where an answer is stored"
+    assert told["price", "threshold delta"] == "3.125e-07"
     assert any("norm of what they have in all groups" in value for _, _, value in before)
     session.connection.execute("DELETE FROM sales")
     assert session.sql(explain).fetchall() == before

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram
-from dpsql.features.auto_norms import NormUse, _held, chosen_norm, rounded_up, sure_norm
+from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _held, chosen_norm, rounded_up, sure_norm
 from dpsql.model.private_query import AutoBounds
 from dpsql.plan.features.auto import NORM_PLACES, NORM_STEPS_PER_DOUBLING, norms_sql
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -176,14 +176,17 @@ def test_few_units_are_told_from_none_together() -> None:
     assert 4.0 <= norm <= 16.0
 
 
-def test_noise_alone_chooses_nothing_and_is_not_sure() -> None:
+def test_noise_alone_seldom_chooses_and_is_not_sure() -> None:
     source, rho_nano = seeded_noise(9), 10_000_000
-    sigma = auto_sigma(rho_nano, 1.0)
+    sigma, chosen = auto_sigma(rho_nano, 1.0), 0
     for _ in range(100):
         drawn = noisy_histogram(np.zeros(NORM_PLACES, dtype=np.int64), rho_nano, 1.0, source)
         noisy = drawn.astype(np.float64) * 2.0**-20
         assert chosen_norm(noisy, sigma, PRIVATE) is None
+        chosen += chosen_norm(noisy, sigma, NormUse(0.3, 8, None, USUAL_ROWS_PLACES)) is not None
         assert not sure_norm(noisy, sigma)
+    # at most one in ten by each of some widths
+    assert chosen < 50
 
 
 def test_a_choice_lasts_where_most_units_of_like_norms_stand_out() -> None:
