@@ -15,7 +15,7 @@ rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -227,18 +227,30 @@ def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
     return calibration.rho_nano + sum(level.share_nano for level in query.auto_levels)
 
 
-def answer_delta_units(query: FrameQuery, calibration: Calibration) -> int:
-    """Most delta units that the answer costs, beside AUTO: the precision of its noise, and its thresholds."""
-    imprecision = sum(delta_units_up(level.noise_delta) for level in calibration.levels)
-    # of keys that are selected first, thresholds cost as much as is left for them
-    thresholds = query.request.delta if query.frame.mechanism == KEYS_FIRST else calibration.cut.delta
-    return imprecision + delta_units_up(thresholds)
+def answer_delta_units(calibration: Calibration) -> int:
+    """Delta units that the answer costs, beside AUTO: the precision of its noise, and its thresholds."""
+    return sum(delta_units_up(level.noise_delta) for level in calibration.levels) + delta_units_up(
+        calibration.cut.delta
+    )
 
 
-def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: float | None) -> Charged:
+def draw(
+    query: FrameQuery,
+    runtime: Runtime,
+    reader: Reader,
+    timeout_seconds: float | None,
+    later: Sequence[ChargeItem] = (),
+) -> Charged:
     """Store every histogram that is missing: charged and drawn, or made of what is stored, for nothing.
 
     Where the state file changed since the plan nothing is done for a histogram, and the query is to be planned again.
+
+    Args:
+        query: the plan.
+        runtime: state, engine and source of noise.
+        reader: who asks.
+        timeout_seconds: limit on reading raw data.
+        later: price of an answer of several releases; that of one follows from the plan.
 
     Raises:
         AccessError, CalibrationError, BudgetError, ReleaseError: nothing was charged or read.
@@ -255,8 +267,8 @@ def draw(query: FrameQuery, runtime: Runtime, reader: Reader, timeout_seconds: f
         # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
         # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
         rho_nano = max(calibration.rho_nano for calibration in calibrations)
-        rest = ChargeItem(part_hash(query), rho_nano, max(answer_delta_units(query, one) for one in calibrations))
-        runtime.state.ledger.require(query.frame.rows.unit, (*items, rest))
+        rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
+        runtime.state.ledger.require(query.frame.rows.unit, (*items, *(later or (rest,))))
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):
             if auto_level(question, level.share_nano, runtime.state, reader) != level:

@@ -242,7 +242,7 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
         total_nano = sum(part.rho_nano for part in offers) + first.auto_nano
     else:
         epsilon, delta, rho_nano = first.epsilon, first.delta, first.rho_nano
-        delta_units, total_nano = answer_delta_units(query, first), first.rho_nano + first.auto_nano
+        delta_units, total_nano = answer_delta_units(first), first.rho_nano + first.auto_nano
     asked = list(zip(query.auto, query.auto_levels, strict=True))
     numbers = [
         (

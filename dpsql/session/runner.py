@@ -100,10 +100,12 @@ class StatementRunner:
         for _ in range(_MOST_PLANS):
             if not query.first.is_open:
                 break
+            later = []
             if isinstance(query, KeysFirst):
                 # what comes after AUTO fails before it is charged
-                KeysAndNumbers.of(query, cleared).require_runs(runtime)
-            auto_charge += draw(query.first, runtime, cleared, timeout_seconds)
+                offers = KeysAndNumbers.of(query, cleared).require_runs(runtime)
+                later = [item for offer in offers for item in offer.items]
+            auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
             query, _, cleared = self.plan(statement, options, reader)
         else:
             raise StateError("others change what AUTO chooses by at this moment; ask again")

@@ -174,7 +174,7 @@ def test_a_plan_is_explained_after_it_was_chosen(session: dpsql.Session) -> None
     assert told["price", "query hash"] == receipt.query_hash
 
 
-@pytest.mark.parametrize(("rho", "threshold"), [(3.1, 1e-3), (0.32, 5e-7)])
+@pytest.mark.parametrize(("rho", "threshold"), [(3.1, 1e-3), (0.32, 3e-7)])
 def test_what_could_not_be_answered_is_not_paid(session: dpsql.Session, rho: float, threshold: float) -> None:
     session.sql(f"CALL dp_unit('poor', rho_budget := 3, delta_threshold := {threshold}, delta_conversion := 1e-6)")
     session.connection.execute("CREATE TABLE poor AS FROM sales")
@@ -185,6 +185,9 @@ def test_what_could_not_be_answered_is_not_paid(session: dpsql.Session, rho: flo
     with pytest.raises(dpsql.BudgetError):
         session.sql(ROWS.replace("sales", "poor"), rho=rho, delta=1e-6)
     assert session.sql("FROM dp_budget('poor')").df().rho_spent[0] == 0.0
+    # thresholds cost 3.125e-7 of it
+    session.sql("CALL dp_unit('poor', delta_threshold := 3.2e-7, replace := TRUE)")
+    assert len(session.sql(ROWS.replace("sales", "poor"), **LEVEL)) == 12
 
 
 def test_a_reader_with_a_limit_holds_what_the_receipt_says(session: dpsql.Session) -> None:

@@ -35,8 +35,8 @@ NEVER_ENTERED = (
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(17_561, 15_900),
-    "tests for None": Limit(187, 350),
+    "statements": Limit(17_584, 15_900),
+    "tests for None": Limit(188, 350),
     "public names without a docstring, in %": Limit(0, 8),
     "long files": Limit(0, 0),
     "long functions": Limit(0, 0),
