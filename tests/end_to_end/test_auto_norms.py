@@ -145,6 +145,22 @@ def test_what_needs_bounds_is_refused_as_ever(session: dpsql.Session, select: st
     assert spent(session) == 0.0
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT shop, count(*) AS n, sum(count(*)) OVER () AS all_of_them FROM sales GROUP BY shop",
+        "SELECT shop, count(*) AS n, dp_unbounded(n), dp_interval_low(n) FROM sales GROUP BY shop HAVING n > 9",
+        "WITH t AS (SELECT shop, count(*) AS n FROM sales GROUP BY ALL) SELECT sum(n) FROM t",
+        "SELECT shop, avg(cost), bool_or(cost > 5) FROM sales GROUP BY shop QUALIFY rank() OVER (ORDER BY shop) < 3",
+    ],
+)
+def test_what_stands_around_numbers_works_as_ever(session: dpsql.Session, text: str) -> None:
+    receipt = receipt_of(session.sql(text, **LEVEL))
+    assert receipt.mechanism == "keys_first"
+    assert receipt.charged_rho == pytest.approx(0.32, abs=1e-12)
+    assert receipt_of(session.sql(text, **LEVEL)).charged_rho == 0.0
+
+
 def test_a_policy_that_bounds_anything_is_asked_for_the_rest(session: dpsql.Session) -> None:
     session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u', "
                 "max_groups_contributed := 3)")  # fmt: skip
