@@ -75,15 +75,15 @@ def main() -> None:
                 began = time.perf_counter()
                 answer = session.sql(text, epsilon=asked.epsilon, delta=asked.delta, refresh=True, **options)
                 seconds.append(time.perf_counter() - began)
-                found.append(_errors(answer, {row[0]: row[2 if name.startswith("sums") else 1] for row in exact}))
+                true = {row[0]: row[2 if name.startswith("sums") else 1] for row in exact}
+                found.append(errors({row[0]: row[1] for row in answer.fetchall()}, true))
             groups, error, largest = (statistics.mean(one) for one in zip(*found, strict=True))
             print(f"{name:32} {groups:>6.0f} {error:>8.1f} {largest:>8.1f} {statistics.median(seconds):>8.2f}")
     print(f"{'DuckDB, GROUP BY':32} {'':>6} {'':>8} {'':>8} {plain:>8.2f}")
 
 
-def _errors(answer: dpsql.Result, exact: dict[int, float]) -> tuple[float, float, float]:
-    """Groups shown, root mean squared error of the first number of them, and of the 18 largest of all."""
-    shown = {row[0]: row[1] for row in answer.fetchall()}
+def errors(shown: dict[int, float], exact: dict[int, float]) -> tuple[float, float, float]:
+    """Groups shown, root mean squared error of their numbers, and of those of the 18 largest of all."""
     largest = sorted(exact, key=lambda key: -exact[key])[:18]
     squares = [(number - exact[key]) ** 2 for key, number in shown.items()]
     of_largest = [(shown.get(key, 0) - exact[key]) ** 2 for key in largest]

@@ -16,7 +16,7 @@ import time
 import pyarrow as pa
 
 import dpsql
-from benchmarks.contribution_norm import made_rows
+from benchmarks.contribution_norm import errors, made_rows
 
 QUERIES = {
     "people": ("count(DISTINCT person)",),
@@ -24,15 +24,6 @@ QUERIES = {
     "sums": ("sum(amount)",),
     "rows and sums": ("count(*)", "sum(amount)"),
 }
-_LARGEST = 18
-
-
-def errors(shown: pa.Table, exact: dict[int, float], column: int) -> tuple[float, float]:
-    """Root mean squared errors of a column: over all shown groups, and over the largest of them."""
-    pairs = zip(shown.column(0).to_pylist(), shown.column(column).to_pylist(), strict=True)
-    largest = sorted(((exact[key], number) for key, number in pairs), reverse=True)
-    squares = [(number - true) ** 2 for true, number in largest]
-    return statistics.fmean(squares) ** 0.5, statistics.fmean(squares[:_LARGEST]) ** 0.5
 
 
 def released(rows: pa.Table, select: str, epsilon: float, delta: float) -> tuple[pa.Table, float]:
@@ -65,13 +56,13 @@ def main() -> None:
             select = ", ".join(selects)
             exact = plain.connection.sql(f"SELECT key, {select} FROM data GROUP BY key").fetchall()
             found = [released(rows, select, asked.epsilon, asked.delta) for _ in range(asked.releases)]
-            groups = statistics.fmean(len(shown) for shown, _ in found)
             seconds = statistics.median(one for _, one in found)
             for column, each in enumerate(selects, start=1):
                 true = {row[0]: row[column] for row in exact}
-                all_of, largest = zip(*(errors(shown, true, column) for shown, _ in found), strict=True)
+                numbers = (zip(shown[0].to_pylist(), shown[column].to_pylist(), strict=True) for shown, _ in found)
+                told = zip(*(errors(dict(one), true) for one in numbers), strict=True)
+                groups, mean, of_largest = map(statistics.fmean, told)
                 label = name if len(selects) == 1 else f"{name}: {each}"
-                mean, of_largest = statistics.fmean(all_of), statistics.fmean(largest)
                 print(f"{label:32} {groups:>6.0f} {mean:>8.1f} {of_largest:>8.1f} {seconds:>8.2f}")
 
 

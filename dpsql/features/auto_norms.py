@@ -88,14 +88,13 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
 
 def sure_norm(noisy: Floats, sigma: float) -> bool:
     """Whether places are known that surely hold units, and three quarters of all from a quarter to four times these."""
-    held = np.flatnonzero(_held(noisy[1:], sigma))
-    if not held.size:
+    places = noisy[1:]
+    held = _held(places, sigma) != 0.0
+    if not held.any():
         return False
-    near = noisy[1:][max(0, held[0] - _WIDEST) : held[-1] + 1 + _WIDEST]
-    inside = noisy[1:][held]
-    # only how many others there are counts, and their sum
-    others = np.full(len(near) - len(held), (near.sum() - inside.sum()) / max(1, len(near) - len(held)))
-    return holds_most(inside, others, sigma)
+    first, last = np.flatnonzero(held)[[0, -1]]
+    near = slice(max(0, first - _WIDEST), last + 1 + _WIDEST)
+    return holds_most(places[held], places[near][~held[near]], sigma)
 
 
 def _held(noisy: Floats, sigma: float, probability: float = FALSE_POSITIVE) -> Floats:
