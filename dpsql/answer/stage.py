@@ -178,7 +178,7 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         thresholds=thresholds,
         # what AUTO chose by, so that the same question at the same level stays the same for its reader
         choices=[
-            AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, reader.rho_limit)
+            AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, level.limit_nano)
             for level in part.query.auto_levels
         ],
         marks=marks,

@@ -7,9 +7,10 @@ nothing for it.
 The points of a histogram are a cascade, and which of them chooses for a reader and a level follows from text, policy,
 past releases and stored points alone. Its top is drawn at what a query leaves for AUTO; where the top is not sure of
 what it says, a query that leaves at least a step of the grid more rises it, and pays the difference. Once it is sure
-it stays the top. A reader whose limit is below the top has a point of their own, at the step of the grid below the
-limit, made of stored points. What an answer was chosen by is kept for its reader and level. docs/proofs/auto.md has the
-rule.
+it stays the top. A reader may be chosen for by points up to what a query at their limit leaves for each question, so
+that what a query shows them adds up to no more than the limit; where the top is above that, they have a point of their
+own, at the step of the grid below it, made of stored points. What an answer was chosen by is kept for its reader and
+level. docs/proofs/auto.md has the rule.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +30,7 @@ from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
-from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate
+from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate, part_for_auto
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
@@ -81,34 +83,43 @@ def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel,
     """Where a reader stands with all that a query leaves to AUTO."""
     first = may_come(query)[0]
     share = auto_share(first, histogram_of(first.frame))
-    return tuple(auto_level(Question(asked), share, state, reader) for asked in query.auto)
+    limit = reader.rho_limit and part_for_auto(reader.rho_limit, query)
+    return tuple(auto_level(Question(asked), share, state, replace(reader, rho_limit=limit)) for asked in query.auto)
 
 
 def auto_level(question: Question, share_nano: int, state: State, reader: Reader) -> AutoLevel:
-    """Where a reader stands with a question, at a query that leaves this level for it."""
+    """Where a reader stands with a question, at a query that leaves this level for it.
+
+    Args:
+        question: what is asked of the data.
+        share_nano: what the query leaves for it.
+        state: the state file.
+        reader: who asks, limited to what a query at their limit leaves for it.
+
+    """
     table, name = state.side_table, question.statistic_hash
-    stored = table.levels(name)
+    stored, at_level = table.levels(name), partial(AutoLevel, name, share_nano, limit_nano=reader.rho_limit)
     if not stored:
-        return AutoLevel(name, share_nano, share_nano, due_nano=share_nano, is_stored=False)
+        return at_level(share_nano, due_nano=share_nano, is_stored=False)
 
     def sure(rho_nano: int) -> bool:
         return question.is_sure(question.point(table, rho_nano))
 
     kept = state.history.auto_level(name, reader.name, share_nano, reader.rho_limit)
     if kept is not None:
-        return AutoLevel(name, share_nano, kept, is_sure=sure(kept))
+        return at_level(kept, is_sure=sure(kept))
     top = stored[0].rho_nano
     if not reader.may_see(top):
         own = free_level(int(reader.most_nano))
         is_stored = any(one.rho_nano == own for one in stored)
-        return AutoLevel(name, share_nano, own, is_stored=is_stored, is_sure=is_stored and sure(own))
+        return at_level(own, is_stored=is_stored, is_sure=is_stored and sure(own))
     is_sure = sure(top)
     draws = sum(one.source_rho_nano is None for one in stored)
     # without rows nothing is drawn any more
     may_draw = draws < MOST_DRAWN and bool(question.frame.rows_sql.relation)
     if is_sure or not may_draw or free_level(share_nano) <= free_level(top):
-        return AutoLevel(name, share_nano, top, is_sure=is_sure)
-    return AutoLevel(name, share_nano, share_nano, due_nano=share_nano - top, is_stored=False)
+        return at_level(top, is_sure=is_sure)
+    return at_level(share_nano, due_nano=share_nano - top, is_stored=False)
 
 
 def origin_sentence(level: AutoLevel) -> str:
@@ -271,7 +282,8 @@ def draw(
         runtime.state.ledger.require(query.frame.rows.unit, (*items, *(later or (rest,))))
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):
-            if auto_level(question, level.share_nano, runtime.state, reader) != level:
+            reader_here = replace(reader, rho_limit=level.limit_nano)
+            if auto_level(question, level.share_nano, runtime.state, reader_here) != level:
                 continue
             if level.due_nano:
                 total += _draw(question, level, listed, runtime, reader, timeout_seconds)

@@ -155,10 +155,11 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     rho = query.request.rho
     if rho is None:
         rho = _rho_with_auto(histogram, query.request.asked_epsilon, _after_imprecision(query, histogram))
-    return _part_for_auto(whole_nano(rho), query)
+    return part_for_auto(whole_nano(rho), query)
 
 
-def _part_for_auto(total_nano: int, query: FrameQuery) -> int:
+def part_for_auto(total_nano: int, query: FrameQuery) -> int:
+    """What a level leaves for each thing that a query asks by AUTO, in nano-rho."""
     return max(1, total_nano // AUTO_PARTS // len(query.auto))
 
 
@@ -269,7 +270,7 @@ def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[
     """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
     total, auto_nano = whole_nano(rho), 0
     if query.auto:
-        shares = [level.share_nano for level in query.auto_levels] or [_part_for_auto(total, query)] * len(query.auto)
+        shares = [level.share_nano for level in query.auto_levels] or [part_for_auto(total, query)] * len(query.auto)
         total -= sum(shares)
         auto_nano = sum(level.rho_nano for _, level in zip(query.auto, query.auto_levels, strict=True))
     shares = [math.floor(weight * total) for weight in query.weights]

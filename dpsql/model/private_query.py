@@ -165,6 +165,7 @@ class AutoLevel:
         due_nano: what is to be drawn and paid for that histogram.
         is_stored: whether the histogram is there.
         is_sure: whether what it says holds for later queries, at higher levels too.
+        limit_nano: highest level by which it may choose for this reader; None for any.
 
     """
 
@@ -174,6 +175,7 @@ class AutoLevel:
     due_nano: int = 0
     is_stored: bool = True
     is_sure: bool = False
+    limit_nano: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

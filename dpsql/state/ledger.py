@@ -324,7 +324,7 @@ class ReleaseHistory:
             statistic_hash: the histogram's.
             analyst: who asks.
             share_nano: what the query leaves for the histogram.
-            rho_limit: the reader's limit; None without one.
+            rho_limit: highest level that may choose for the reader; None for any.
 
         """
         with self._database.read() as connection:

@@ -163,7 +163,7 @@ class AutoChoice:
         analyst: who is shown what was chosen.
         share_nano: what the query left for the histogram.
         rho_nano: level of the point that chose.
-        rho_limit: the reader's limit; None without one.
+        rho_limit: highest level that may choose for the reader; None for any.
 
     """
 
