@@ -37,6 +37,7 @@ class Kept:
         low, high: its 95 % interval.
         size: the largest size that is told apart, in groups, rows or the units of the aggregate.
         beyond: most units above that size, with probability 95 %.
+        part_beyond: least part that these have of all that there is, with probability 95 %; 0 where there may be none.
         enough: size to which each unit would have to be cut for 95 % to be left; 0 where it is not known.
 
     """
@@ -46,6 +47,7 @@ class Kept:
     high: float
     size: float
     beyond: float
+    part_beyond: float = 0.0
     enough: float = 0.0
 
 
@@ -74,7 +76,8 @@ def kept_of(noisy: Floats, sigma: float, end: float, most: float = math.inf) -> 
     # as far as units surely go, or further, where it is still known well how much there is: a few may have much
     count = max([0, *(sure + 1), *(told + 1)])
     outside = noisy[CORNERS * count :]
-    beyond = max(0.0, float(outside.sum()) + _Z_ONE_SIDED * sigma * math.sqrt(len(outside)))
+    outside_noise = _Z_ONE_SIDED * sigma * math.sqrt(len(outside))
+    beyond = max(0.0, float(outside.sum()) + outside_noise)
     size = float(ends[count - 1]) if count else 0.0
     if not count or whole[count - 1] <= 0.0:
         return Kept(None, 0.0, 1.0, size, beyond)
@@ -83,8 +86,11 @@ def kept_of(noisy: Floats, sigma: float, end: float, most: float = math.inf) -> 
     width = Z_95 * math.sqrt(spread) / float(whole[count - 1])
     if width > _LEAST_TOLD:
         return Kept(None, 0.0, 1.0, size, beyond)
+    # each of them has more than the size
+    least_beyond = size * max(0.0, float(outside.sum()) - outside_noise)
+    part_beyond = least_beyond / (least_beyond + float(whole[count - 1] + whole_noise[count - 1]))
     enough = _enough(corners[:count], ends[:count])
-    return Kept(share, max(0.0, share - width), min(1.0, share + width), size, beyond, enough)
+    return Kept(share, max(0.0, share - width), min(1.0, share + width), size, beyond, part_beyond, enough)
 
 
 def _variance(told: Floats, scores: Floats, sigma: float) -> float:

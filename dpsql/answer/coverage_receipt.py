@@ -20,7 +20,7 @@ def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable) -> Rece
     found = [
         CoverageReceipt(
             covered_name(covered, query), query.frame.rows.unit, kept.share, kept.low, kept.high, kept.size,
-            math.ceil(kept.beyond), _advice(covered, kept, query),
+            math.ceil(kept.beyond), kept.part_beyond, _advice(covered, kept, query),
         )
         for covered, kept in shares.items()
         if kept is not UNKNOWN
@@ -46,8 +46,10 @@ def covered_name(covered: Statistic, query: FrameQuery) -> str:
 def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:
     """What to write for more, and what it costs, where one bound alone leaves it out; else empty."""
     bounding, enough = query.frame.bounding, kept.enough
-    if kept.share is None or kept.share >= MUCH or not enough:
+    if kept.share is None or not enough:
         return ""
+    if kept.share >= MUCH:
+        return "what bounds keep of that is not known" if kept.part_beyond > 1.0 - MUCH else ""
     groups = bounding.max_groups
     if covered.kind == "presence" and groups and groups < enough:
         return (

@@ -67,8 +67,10 @@ class CoverageReceipt:
         share: part of it that is left, over units up to ``size``; None where too few units tell.
         low, high: its 95 % interval.
         size: number of groups or rows, or amount, up to which a unit's is told apart.
-        beyond: most units with more than that, with probability 95 %; nothing is known of how much they have.
-        advice: where it is less than 95 %, what to write for more, and what that costs.
+        beyond: most units with more than that, with probability 95 %; what bounds keep of theirs is not known.
+        part_beyond: least part that they have of all that there is, with probability 95 %.
+        advice: where it is less than 95 %, what to write for more, and what that costs; where 5 % are of units with
+            more, that nothing is known of it.
 
     """
 
@@ -79,11 +81,12 @@ class CoverageReceipt:
     high: float
     size: float
     beyond: int
+    part_beyond: float
     advice: str
 
     @property
     def is_low(self) -> bool:
-        """Whether bounding leaves less than 95 %."""
+        """Whether bounding leaves less than 95 %, or may."""
         return bool(self.advice)
 
     def __str__(self) -> str:
@@ -93,7 +96,10 @@ class CoverageReceipt:
         digits = 0 if self.high - self.low > 0.02 else 1
         interval = f"{100 * self.low:.{digits}f}–{100 * self.high:.{digits}f} %"
         told = f"bounds keep ≈ {100 * self.share:.0f} % of {self.of} {size} ({interval})"
-        return "; ".join(filter(None, [told, f"with more: at most {self.beyond:,}", self.advice]))
+        more = f"with more: at most {self.beyond:,}"
+        if self.part_beyond >= 0.01:
+            more += f", who have {100 * self.part_beyond:.0f} % of all or more"
+        return "; ".join(filter(None, [told, more, self.advice]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, requi
 from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
-from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds
+from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds, holds_most
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
 from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate, part_for_auto
@@ -38,7 +38,7 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO
 from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.plan.features.auto import GROUPS, VALUE_EXPONENT, with_max_groups
+from dpsql.plan.features.auto import GROUPS, LARGEST_VALUE, VALUE_EXPONENT, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up
 
 _REFERENCE_DELTA = 1e-6
@@ -148,14 +148,29 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
         bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
-        if bounds is None:
-            what = "no norm" if asked.is_norm else "no bounds"
-            raise ReleaseError(
-                f"AUTO found {what} for {asked.name} at rho = {level.rho_nano / NANO:.9g}: too few units have values "
-                f"of one size; name {'contribution_norm' if asked.is_norm else 'the bounds'}, or ask with more rho"
-            )
-        found[asked.statistic] = bounds
+        found[asked.statistic] = _required(bounds, asked, level, point)
     return found
+
+
+def _required(
+    bounds: tuple[float, float] | None, asked: AutoBounds, level: AutoLevel, point: Point
+) -> tuple[float, float]:
+    """The same, or a refusal of a sum for which a stored histogram tells no bounds or no norm."""
+    named = "contribution_norm" if asked.is_norm else "the bounds"
+    if bounds is None:
+        reason = "too few units have values of one size"
+        if asked.is_norm and holds_most(point.noisy_values[:1], point.noisy_values[1:], point.sigma):
+            reason = "nearly all units have values that add up to 0"
+        raise ReleaseError(
+            f"AUTO found no {'norm' if asked.is_norm else 'bounds'} for {asked.name} at rho = "
+            f"{level.rho_nano / NANO:.9g}: {reason}; name {named}, or ask with more rho"
+        )
+    if max(map(abs, bounds)) >= LARGEST_VALUE:
+        raise ReleaseError(
+            f"AUTO tells no sizes from {LARGEST_VALUE:.2e} on, and values of {asked.name} are that large; divide them, "
+            f"or name {named}"
+        )
+    return bounds
 
 
 def _found_norm(asked: AutoBounds, query: FrameQuery, point: Point) -> tuple[float, float] | None:

@@ -26,6 +26,11 @@ _LIKELY = 0.1
 not last."""
 USUAL_ROWS_PLACES = 10 * NORM_STEPS_PER_DOUBLING + 1
 """Places of norms up to 1,024 rows, as most people have in most tables."""
+_TAIL = 1.0 / 3.0
+"""What is likely to lie beyond the places that surely hold units counts so much: its square once, not ninefold."""
+_SLOWEST_FALL = 0.5
+"""Where a doubling of norms has more of the units of the one before, units of norms without end would have all."""
+_LEAST_UNITS = 0.5
 _STEP = 1.0 / 16.0
 """Norms that may be chosen are so many doublings apart."""
 
@@ -53,7 +58,8 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
 
     Norms are taken to be the end of their place, a unit of norm v in g groups to have v sqrt(g) in all, group sizes to
     fall as 1/rank, and bounds to leave the same part of every group; of private keys those groups count of which twice
-    the noise is less than the size. Where few places surely hold units, neighbouring ones are added up.
+    the noise is less than the size. Where few places surely hold units, neighbouring ones are added up, and what is
+    likely to lie beyond the last of them counts for a third.
 
     Args:
         noisy: number of units in each place, in units.
@@ -66,9 +72,10 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     units = _held(noisy[1:], sigma)
     if not units.any():
         units = _held(noisy[1 : use.usual_places + 1], sigma, _LIKELY)
-    held = np.flatnonzero(units)
-    if not held.size:
+    if not units.any():
         return None
+    units = _with_tail(units, noisy[1:], sigma)
+    held = np.flatnonzero(units)
     units, ends = units[held], np.exp2(held / NORM_STEPS_PER_DOUBLING)
     norms = np.exp2(np.arange(held[0] / NORM_STEPS_PER_DOUBLING, np.log2(ends[-1]) + _STEP / 2.0, _STEP))
     total = float(units @ ends)
@@ -114,6 +121,30 @@ def _held(noisy: Floats, sigma: float, probability: float = FALSE_POSITIVE) -> F
         units[found] = (total / np.maximum(free, 1.0))[block][found]
         left &= ~found
         width *= 2
+    return units
+
+
+def _with_tail(units: Floats, noisy: Floats, sigma: float) -> Floats:
+    """The same with what is likely to lie beyond the last place that surely holds units.
+
+    A doubling of norms is expected to have as much less than the one before as that has less than the one before it.
+    Expected and counted numbers are averaged by what is known of each, less a standard deviation of what noise leaves
+    in it; so light tails are cut where they end, and heavy ones go on where places alone say nothing.
+    """
+    units, doubling = units.copy(), NORM_STEPS_PER_DOUBLING
+    last, noise = int(np.flatnonzero(units)[-1]) + 1, sigma * math.sqrt(doubling)
+    here = float(units[max(last - doubling, 0) : last].sum())
+    before = float(noisy[max(last - 2 * doubling, 0) : max(last - doubling, 0)].sum())
+    fall = min(here / max(before, 1.0), _SLOWEST_FALL)
+    for start in range(last, len(noisy) - doubling + 1, doubling):
+        place = slice(start, start + doubling)
+        expected = fall * here
+        weight = expected**2 / (expected**2 + noise**2)
+        found = (1.0 - weight) * expected + weight * (float(noisy[place].sum()) - noise)
+        if found < _LEAST_UNITS:
+            break
+        units[place] = _TAIL * found / doubling
+        fall, here = min(fall, found / here), found
     return units
 
 

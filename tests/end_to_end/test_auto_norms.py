@@ -246,3 +246,16 @@ def test_a_crash_after_auto_pays_nothing_twice(session: dpsql.Session, monkeypat
     assert spent(session) == pytest.approx(0.01, abs=1e-8)
     session.sql(ROWS, **LEVEL)
     assert spent(session) == pytest.approx(0.32, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("1e25", "no sizes from 1.15e\\+18 on, and values of sum"), ("0.0", "values that add up to 0")]
+)
+def test_sums_of_which_auto_tells_no_size_are_refused(session: dpsql.Session, value: str, words: str) -> None:
+    session.connection.execute(f"CREATE TABLE odd AS SELECT u, shop, {value}::DOUBLE AS cost FROM sales")
+    session.sql("CALL dp_protect('odd', unit := 'buyer', privacy_unit_column := 'u', coverage := FALSE)")
+    for _ in range(2):
+        with pytest.raises(dpsql.ReleaseError, match=words):
+            session.sql("SELECT shop, sum(cost) AS c FROM odd GROUP BY shop", **LEVEL)
+    # histograms are paid once, and nothing else
+    assert spent(session) == pytest.approx(0.01, abs=1e-8)

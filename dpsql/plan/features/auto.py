@@ -26,6 +26,7 @@ VALUE_EXPONENT = -30
 """Values are told apart down to 2**-30 …"""
 VALUE_BITS = 90
 """… and up to 2**60: sums of 2**36 rows of 2**90 steps fit a HUGEINT."""
+LARGEST_VALUE = 2.0 ** (VALUE_BITS + VALUE_EXPONENT)
 
 NORM_STEPS_PER_DOUBLING = 4
 """Norms are told apart by a fourth root of 2 …"""
