@@ -7,6 +7,7 @@ reader sees of stored points is post-processing of what was paid for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -281,10 +282,22 @@ def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
 
 def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
     """Keys of a frame that pass the threshold of one stored point, which is its own."""
+    _, places = _selected(frame, stored, side_table)
+    return stored_keys(frame, side_table).take(pa.array(places))
+
+
+def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float]:
+    """The noisy sum of weights of these keys, and its standard deviation."""
+    point, places = _selected(frame, stored, side_table)
+    return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places))
+
+
+def _selected(frame: Frame, stored: Level, side_table: SideTable) -> tuple[Point, npt.NDArray[np.intp]]:
+    """A stored point of a round of key selection, and the places of the keys that pass its own threshold."""
     point = side_table.point(statistic_hash(PRESENCE, frame), stored.rho_nano, stored.release_rho_nano)
     if not point or stored.tau is None:
         raise StateError("a round of key selection is stored without its threshold; declare a new version of the table")
-    return stored_keys(frame, side_table).take(pa.array(shown_keys(point.noisy_values, stored.tau, 1)))
+    return point, shown_keys(point.noisy_values, stored.tau, 1)
 
 
 def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | None = None) -> Point:

@@ -14,6 +14,7 @@ which never change; that keys are shown which passed the threshold of a lower po
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,12 +22,13 @@ import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
-from dpsql.answer.points import noisy_table, selected_keys
+from dpsql.answer.points import noisy_table, selected_keys, selected_weight
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
 from dpsql.errors import CalibrationError
+from dpsql.features.auto_choices import TotalWeight
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
@@ -47,6 +49,8 @@ _LEFT_BEHIND = 20
 """A series of n rounds is left behind by who asks for _LEFT_BEHIND / max(1, n - 1) times its level, and for twice."""
 _MOST_ROUNDS = _LEFT_BEHIND // 2 + 1
 """Rounds of a series, from which on who asks for twice as much leaves it behind."""
+_MISSED = 2.0
+"""Weight that the first round did not find is taken for noise up to so many standard deviations."""
 _NOT_KNOWN = "not known before the keys are selected"
 
 
@@ -80,6 +84,7 @@ class KeyRounds:
         first: the query of the first round, on its current generation, with the request of all rounds together.
         first_nano, total_nano: levels of the first round where it is not drawn yet, and of all rounds together.
         reader: who asks, with their clearance, which holds for all rounds together.
+        expected: what all units spread over their keys in the first round, where that was released; None elsewhere.
 
     """
 
@@ -87,10 +92,16 @@ class KeyRounds:
     first_nano: int
     total_nano: int
     reader: Reader
+    expected: TotalWeight | None = None
 
     @classmethod
-    def of(cls, query: FrameQuery, reader: Reader) -> KeyRounds:
+    def of(cls, query: FrameQuery, reader: Reader, expected: TotalWeight | None = None) -> KeyRounds:
         """The rounds of a query with the request of all of them together.
+
+        Args:
+            query: that of the first round.
+            reader: who asks.
+            expected: what all units spread over their keys, where further rounds are to be left out once that is found.
 
         Raises:
             AccessError, CalibrationError: the reader, or the precision of the noise, does not allow the level.
@@ -102,7 +113,7 @@ class KeyRounds:
         if not first_nano:
             raise CalibrationError("so little rho cannot be shared among rounds; the unit of account is 1e-9")
         reader.require(first_nano + sum(others))
-        return cls(query, first_nano, first_nano + sum(others), reader)
+        return cls(query, first_nano, first_nano + sum(others), reader, expected)
 
     def known(self, state: State) -> Iterator[Round]:
         """The rounds as far as they are known: up to the first that is not released.
@@ -117,20 +128,29 @@ class KeyRounds:
                 level = left if number else self._first_nano(first, left)
             else:
                 return
-            yield self._round(number, frame, level, left, selected)
+            one = self._round(number, frame, level, left, selected)
+            yield one
             left -= level
-            if not self._is_due(left):
+            if not self._goes_on(one, state):
                 return
 
     def planned(self, state: State) -> tuple[Round, ...]:
         """All rounds; of one that is not known, as if no keys were selected before it, which changes no price."""
         known = tuple(self.known(state))
         last = known[-1]
-        if not self._is_due(last.left_nano) or last.number + 1 >= _MOST_ROUNDS:
+        if not self._goes_on(last, state) or last.number + 1 >= _MOST_ROUNDS:
             return known
         frame = next_round(self.first.frame, last.number + 1, _NOT_KNOWN)
         unknown = self._round(last.number + 1, frame, last.left_nano, last.left_nano, no_keys(self.first.frame))
         return (*known, unknown)
+
+    def spare_nano(self, state: State) -> int:
+        """What is left of the level where the first round found nearly all keys; 0 elsewhere.
+
+        A function of stored points, which do not change: the histogram of AUTO and the first round of a series.
+        """
+        first = next(self.known(state))
+        return first.left_nano if self._found_nearly_all(first, state) else 0
 
     def _series(self, state: State) -> tuple[int, Frame]:
         """What is left of the level for the series of rounds that serves it, and the frame of its first round.
@@ -154,8 +174,17 @@ class KeyRounds:
     def _first_nano(self, first: Frame, left: int) -> int:
         return self.first_nano if first == self.first.frame else max(1, left // 10)
 
-    def _is_due(self, left: int) -> bool:
-        return left * _LEAST_PART >= self.total_nano
+    def _goes_on(self, one: Round, state: State) -> bool:
+        """Whether there is a round after this one."""
+        return one.left_nano * _LEAST_PART >= self.total_nano and not self._found_nearly_all(one, state)
+
+    def _found_nearly_all(self, one: Round, state: State) -> bool:
+        """Whether a first round has all the weight that units spread, as far as noise lets tell."""
+        stored = state.side_table.levels(statistic_hash(PRESENCE, one.query.frame)) if not one.number else []
+        if not self.expected or not stored:
+            return False
+        found, sigma = selected_weight(one.query.frame, stored[0], state.side_table)
+        return self.expected.weight - found <= _MISSED * math.hypot(self.expected.sigma, sigma)
 
     def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:
         request = self.first.request.at(rho_nano / NANO)

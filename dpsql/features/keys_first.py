@@ -4,6 +4,9 @@ The keys are selected in rounds, as where they are asked for alone, at six tenth
 on a frame of their own at the rest. A rise is one more round and the difference of the numbers' levels. The frame of
 the numbers does not hang on what was found: units are bounded over all of their keys, and every key of the rows has a
 stored value, shown or hidden (docs/proofs/key-rounds.md, Theorem 4).
+
+Where AUTO's histogram of units by their number of groups says that the first round found nearly all there is, there is
+no second one, and the numbers have its level (Theorem 5).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from dpsql.answer.points import noisy_table, stored_keys
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
+from dpsql.features.auto_choices import TotalWeight, total_weight
+from dpsql.features.auto_histograms import Question
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
     KeyRounds,
@@ -35,7 +40,7 @@ from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
-from dpsql.model.private_query import FrameQuery, KeysFirst
+from dpsql.model.private_query import AutoGroups, FrameQuery, KeysFirst
 from dpsql.state import Charged, State
 
 _PART_OF_KEYS = (3, 5)
@@ -50,7 +55,8 @@ class KeysAndNumbers:
     Attributes:
         asked: the query, on current generations.
         rounds: those of its keys.
-        numbers: the query of its numbers, at its level, and at what is left for AUTO.
+        numbers: the query of its numbers, at its level, and at what is left for AUTO; where rounds turn out to be
+            left out, `settled` has the level.
         reader: who asks, with what of their clearance is for numbers.
 
     """
@@ -61,7 +67,7 @@ class KeysAndNumbers:
     reader: Reader
 
     @classmethod
-    def of(cls, asked: KeysFirst, reader: Reader) -> KeysAndNumbers:
+    def of(cls, asked: KeysFirst, state: State, reader: Reader) -> KeysAndNumbers:
         """The parts of a query.
 
         A limit of the reader is shared as every level is, so that what queries of this kind show them of keys and of
@@ -80,12 +86,25 @@ class KeysAndNumbers:
         limit = reader.rho_limit
         of_rounds, of_numbers = (replace(reader, rho_limit=limit and part) for part in _split(limit or 0))
         keys_nano, numbers_nano = _split(total)
+        selection = replace(selection, request=request.at(keys_nano / NANO))
         return cls(
             asked,
-            KeyRounds.of(replace(selection, request=request.at(keys_nano / NANO)), of_rounds),
+            KeyRounds.of(selection, of_rounds, _expected_weight(asked, state)),
             replace(numbers, request=request.at((numbers_nano + auto_nano) / NANO)),
             of_numbers,
         )
+
+    def settled(self, state: State) -> KeysAndNumbers:
+        """The same, its numbers with the level of rounds that are left out, as far as that is known.
+
+        While the first round is not released none is left out, which costs as much or more. A reader with a limit has
+        their numbers at the level that they have beside rounds, so that what they hold adds up to it.
+        """
+        spare, request = self.rounds.spare_nano(state), self.numbers.request
+        if not spare or self.reader.has_limit:
+            return self
+        level = whole_nano(request.rho or 0.0) + spare
+        return replace(self, numbers=replace(self.numbers, request=request.at(level / NANO)))
 
     def offers(self, state: State) -> tuple[Offer, ...]:
         """How its rounds are served, and last its numbers.
@@ -94,7 +113,7 @@ class KeysAndNumbers:
             AccessError, CalibrationError: as `offers_of`.
 
         """
-        return (*round_offers(self.rounds.planned(state), state), self._numbers_offer(state))
+        return (*round_offers(self.rounds.planned(state), state), self.settled(state)._numbers_offer(state))
 
     def require_runs(self, runtime: Runtime) -> tuple[Offer, ...]:
         """Find out that keys and numbers can be read where they are yet to be drawn; how they are served.
@@ -103,13 +122,24 @@ class KeysAndNumbers:
             AccessError, CalibrationError, ReleaseError, SchemaError: as `prepare_stage`.
 
         """
-        numbers = self._numbers_offer(runtime.state)
+        numbers = self.settled(runtime.state)._numbers_offer(runtime.state)
         reading_of(numbers, runtime, no_keys(self.numbers.frame))
         return (*require_rounds_run(self.rounds, runtime), numbers)
 
     def _numbers_offer(self, state: State) -> Offer:
         (offer,) = offers_of([self.numbers], state, self.reader)
         return offer
+
+
+def _expected_weight(asked: KeysFirst, state: State) -> TotalWeight | None:
+    """What units spread over their keys in all, by AUTO's histogram of their numbers of groups; None without one."""
+    numbers, selection = asked.parts
+    groups = next(((one, level) for one, level in zip(numbers.auto, numbers.auto_levels, strict=False)), None)
+    most_keys = selection.frame.bounding.counted_groups
+    if groups is None or not isinstance(groups[0], AutoGroups) or not groups[1].is_stored or not most_keys:
+        return None
+    point = Question(groups[0]).point(state.side_table, groups[1].rho_nano)
+    return total_weight(point.noisy_values, point.sigma, groups[0].candidates, most_keys)
 
 
 def _split(rho_nano: int) -> tuple[int, int]:
@@ -127,14 +157,14 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
             before the first is charged, but for what somebody else takes of the budget meanwhile.
 
     """
-    parts, side_table = KeysAndNumbers.of(asked, inquiry.reader), runtime.state.side_table
+    parts, side_table = KeysAndNumbers.of(asked, runtime.state, inquiry.reader), runtime.state.side_table
     planned, name, frame = parts.require_runs(runtime), inquiry.query_hash, parts.numbers.frame
     # what can fail of the receipt fails before the first charge
     _joint_receipt(asked, planned, [make_receipt(offer) for offer in planned], name)
     runtime.state.ledger.require(frame.rows.unit, [item for offer in planned for item in offer.items])
     keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
     add_keys(frame, keys, runtime)
-    numbers = prepare_stage([parts.numbers], runtime, parts.reader, keys)
+    numbers = prepare_stage([parts.settled(runtime.state).numbers], runtime, parts.reader, keys)
     paid = inquiry.auto_charge + release_stage(numbers, runtime, replace(inquiry, reader=parts.reader))
     stages = [*(stage for stage, _ in released), numbers]
     offers = [stage.offers[0] for stage in stages]

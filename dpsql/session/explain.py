@@ -69,7 +69,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     if isinstance(query, KeysAlone):
         offers = round_offers(KeyRounds.of(query.first, reader).planned(state), state)
     elif isinstance(query, KeysFirst):
-        offers = KeysAndNumbers.of(query, reader).offers(state)
+        offers = KeysAndNumbers.of(query, state, reader).offers(state)
     else:
         offers = offers_of(query.parts, state, reader)
     items = [item for part in offers for item in part.items]
@@ -235,7 +235,7 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
     reader.require(asked_nano(query, first))
     if isinstance(asked_query, KeysFirst):
         # whatever AUTO chooses, these are their levels
-        offers = KeysAndNumbers.of(asked_query, reader).offers(state)
+        offers = KeysAndNumbers.of(asked_query, state, reader).offers(state)
         epsilon, delta = joint_guarantee_of(query.request, offers)
         later = [item for part in offers for item in part.items]
         rho_nano, delta_units = sum(one.rho_nano for one in later), sum(one.delta_units for one in later)

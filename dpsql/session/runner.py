@@ -103,7 +103,7 @@ class StatementRunner:
             later = []
             if isinstance(query, KeysFirst):
                 # what comes after AUTO fails before it is charged
-                offers = KeysAndNumbers.of(query, cleared).require_runs(runtime)
+                offers = KeysAndNumbers.of(query, state, cleared).require_runs(runtime)
                 later = [item for offer in offers for item in offer.items]
             auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
             query, _, cleared = self.plan(statement, options, reader)
@@ -259,14 +259,14 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     if query.first.is_open:
         prepare_histograms(query.first, runtime)
         if isinstance(query, KeysFirst):
-            KeysAndNumbers.of(query, reader).require_runs(runtime)
+            KeysAndNumbers.of(query, runtime.state, reader).require_runs(runtime)
         return
     query = query.mapped(lambda part: current(part, runtime.state, reader))
     if isinstance(query, KeysAlone):
         require_rounds_run(KeyRounds.of(query.first, reader), runtime)
         return
     if isinstance(query, KeysFirst):
-        KeysAndNumbers.of(query, reader).require_runs(runtime)
+        KeysAndNumbers.of(query, runtime.state, reader).require_runs(runtime)
         return
     offers = offers_of(query.parts, runtime.state, reader)
     for offer in offers:

@@ -1,0 +1,154 @@
+"""Keys first where the first round finds nearly all: no second round, and its level is the numbers'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.features import key_rounds, keys_first
+from dpsql.features.auto_choices import total_weight
+from dpsql.plan.features.auto import candidates
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+PEOPLE = "SELECT shop, count(DISTINCT u) AS n FROM sales GROUP BY shop"
+ROWS = "SELECT shop, count(*) AS n FROM sales GROUP BY shop"
+LEVEL: dict[str, Any] = {"rho": 0.05, "delta": 1e-6}
+FIRST_NANO = 2_906_250
+"""A tenth of the six tenths of 31/32 of 0.05 for keys."""
+
+
+def opened(*, rare: int = 0, seed: int = 5) -> dpsql.Session:
+    """4,000 people with 8 of 12 shops; every second one has one of so many rare shops, too."""
+    session = dpsql.connect(threads=2)
+    session.connection.execute(
+        "CREATE TABLE sales AS SELECT u, (u + i) % 12 AS shop, 1 + i AS cost FROM range(4000) r(u), range(8) s(i)"
+    )
+    if rare:
+        session.connection.execute(f"INSERT INTO sales SELECT u, 100 + hash(u) % {rare}, 1 FROM range(0, 4000, 2) r(u)")
+    session.sql("CALL dp_unit('buyer', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+    session.sql("CALL dp_protect('sales', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+    session._runner.noise_source = seeded_noise(seed)
+    return session
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with opened() as made:
+        yield made
+
+
+def levels(answer: dpsql.Result) -> list[float]:
+    """Of each round, and last of the numbers, with what AUTO was told."""
+    return [one.receipt.rho for one in receipt_of(answer).sets]
+
+
+def spent(session: dpsql.Session) -> float:
+    return float(session.sql("FROM dp_budget('buyer')").df().rho_spent[0])
+
+
+@pytest.mark.parametrize("text", [PEOPLE, ROWS], ids=["people", "rows"])
+def test_the_level_of_the_round_that_is_left_out_is_the_numbers(session: dpsql.Session, text: str) -> None:
+    answer = session.sql(text, **LEVEL)
+    assert len(answer) == 12
+    first, numbers = levels(answer)
+    assert first == FIRST_NANO / 1e9
+    assert first + numbers == pytest.approx(0.05, abs=1e-9)
+    assert receipt_of(answer).rho == receipt_of(answer).charged_rho == pytest.approx(0.05, abs=1e-9) == spent(session)
+    again = session.sql(text, **LEVEL)
+    assert (again.fetchall(), receipt_of(again).charged_rho) == (answer.fetchall(), 0.0)
+
+
+def test_where_keys_are_left_there_is_a_second_round() -> None:
+    with opened(rare=40) as session:
+        answer = session.sql(PEOPLE, **LEVEL)
+        assert len(levels(answer)) == 3
+        assert len(answer) == 52
+        assert spent(session) == pytest.approx(0.05, abs=1e-9)
+
+
+def _shown(rare: int) -> int:
+    with opened(rare=rare) as session:
+        return len(session.sql(PEOPLE, **LEVEL))
+
+
+def test_the_check_catches_a_round_that_is_left_out_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_rounds, "_MISSED", 1e9)
+    assert _shown(40) < 52
+
+
+def test_the_plan_states_what_is_charged_at_most_and_then_exactly(session: dpsql.Session) -> None:
+    def price() -> float:
+        plan = session.sql(f"FROM dp_explain($${PEOPLE}$$, rho := 0.05, delta := 1e-6)").fetchall()
+        return float(next(value for section, name, value in plan if (section, name) == ("price", "rho")).split(",")[0])
+
+    assert price() == pytest.approx(0.05, abs=1e-9)
+    before = spent(session)
+    session.sql(PEOPLE, **LEVEL)
+    assert spent(session) - before == pytest.approx(0.05, abs=1e-9)
+    assert price() == 0.0
+
+
+def test_levels_rise_for_the_difference(session: dpsql.Session) -> None:
+    for rho in (0.05, 0.08, 0.02, 0.08, 0.64):
+        answer = session.sql(PEOPLE, rho=rho, delta=1e-6)
+        assert len(levels(answer)) == 2
+    # AUTO's histogram was sure at first, and is not drawn again
+    first, numbers = levels(answer)
+    assert first == pytest.approx(0.06 * 0.64 * 31 / 32, rel=0.02)
+    assert first + numbers <= 0.64 + 1e-9
+    assert spent(session) <= 0.64 + 1e-9
+
+
+def test_a_reader_with_a_limit_has_numbers_at_their_part(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.05)")
+    answer = session.as_analyst("ana").sql(PEOPLE, **LEVEL)
+    first, numbers = levels(answer)
+    assert first == FIRST_NANO / 1e9
+    assert numbers == pytest.approx(0.4 * 0.05 * 31 / 32 + 0.05 / 32, abs=1e-8)
+    held = session.sql("FROM dp_budget('buyer', analysts := ['ana'])").df().rho_held[0]
+    assert held == pytest.approx(receipt_of(answer).rho, abs=1e-9)
+    assert held < 0.05
+
+
+def test_a_budget_that_two_rounds_would_pass_is_not_begun(session: dpsql.Session) -> None:
+    session.sql("CALL dp_unit('buyer', rho_budget := 0.049, replace := TRUE)")
+    with pytest.raises(dpsql.BudgetError):
+        session.sql(PEOPLE, **LEVEL)
+    assert spent(session) == 0.0
+    session.sql("CALL dp_unit('buyer', rho_budget := 0.05, replace := TRUE)")
+    assert len(session.sql(PEOPLE, **LEVEL)) == 12
+
+
+def test_a_crash_after_the_first_round_pays_nothing_twice(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(keys_first, "add_keys", crash)
+        with pytest.raises(RuntimeError):
+            session.sql(PEOPLE, **LEVEL)
+    assert spent(session) == pytest.approx(FIRST_NANO / 1e9 + 0.05 / 32, abs=1e-9)
+    assert len(levels(session.sql(PEOPLE, **LEVEL))) == 2
+    assert spent(session) == pytest.approx(0.05, abs=1e-9)
+
+
+def test_the_weight_of_all_units_is_that_of_their_numbers_of_groups() -> None:
+    ends = candidates(1024)
+    units = np.zeros(len(ends))
+    units[[0, 2, 8]] = 1_000, 400, 300
+    found = total_weight(units, 1.0, ends, 64)
+    assert found is not None
+    # the ninth place is for nine groups or ten
+    assert found.weight == pytest.approx(1_000 + 400 * math.sqrt(3) + 300 * math.sqrt(10))
+    assert found.sigma == pytest.approx(math.sqrt(1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 10))
+    units[-1] = 500
+    assert total_weight(units, 1.0, ends, 64).weight == pytest.approx(found.weight + 500 * 8.0)  # type: ignore[union-attr]
+    assert total_weight(np.zeros(len(ends)), 1.0, ends, 64) is None
