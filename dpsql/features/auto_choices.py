@@ -30,6 +30,13 @@ EXTREMES_L2 = np.sqrt(2.0).item()
 """One unit stands in one place of the largest values, and in one of the smallest."""
 _EMPTY = 4.0
 """Places whose noisy count is below so many standard deviations are taken as empty: far out, noise would weigh much."""
+WIDEST = 8
+"""Most places that are added up to one where others are known to hold units: of norms up to four times as large."""
+LIKELY = 0.1
+"""Where no place surely holds units, noise alone may pass for some of usual ones with this probability: the choice does
+not last."""
+_USUAL_GROUPS = 16
+"""In up to so many groups most units are in most tables."""
 _EULER = 0.5772156649015329
 
 
@@ -38,6 +45,26 @@ def sure_places(noisy: Floats, sigma: float, places: int, probability: float = F
     profile = SparseProfile(max_groups=places, sigma=sigma)
     passed: npt.NDArray[np.bool_] = noisy > smallest_threshold(profile, probability)
     return passed
+
+
+def held_units(noisy: Floats, sigma: float, probability: float = FALSE_POSITIVE) -> Floats:
+    """Units in each place, 0 where none are known of; of empty places any passes with at most about the probability.
+
+    A place that does not surely hold units by itself is added up with neighbours, by two, four and eight, and by more
+    where nothing else is known; what they surely hold together is spread evenly over them.
+    """
+    units, left, width = np.zeros_like(noisy), np.ones(len(noisy), dtype=np.bool_), 1
+    while width < 2 * len(noisy) and (width <= WIDEST or left.all()):
+        block = np.arange(len(noisy)) // width
+        free = np.bincount(block, left)
+        total = np.bincount(block, np.where(left, noisy, 0.0))
+        each = total / np.sqrt(np.maximum(free, 1.0))
+        passed = sure_places(each, sigma, len(free), probability) & (free > 0)
+        found = left & passed[block]
+        units[found] = (total / np.maximum(free, 1.0))[block][found]
+        left &= ~found
+        width *= 2
+    return units
 
 
 def holds_most(inside: Floats, outside: Floats, sigma: float) -> bool:
@@ -169,6 +196,8 @@ def chosen_groups(
 ) -> int:
     """The end with the least predicted sum of squared errors: what bounding leaves out, noise, and hidden groups.
 
+    Where no place by itself holds units, neighbouring ones are added up.
+
     Group sizes are taken to fall as 1/rank, adding up to the pairs of units and groups that the histogram has. Nothing
     here reads data: a bad guess costs accuracy alone.
 
@@ -181,8 +210,11 @@ def chosen_groups(
         weighted: whether a unit in more groups counts in each with a weight.
 
     """
-    units = np.where(noisy > _EMPTY * sigma, noisy, 0.0)
-    last = np.asarray(ends, dtype=np.float64)
+    units, last = np.where(noisy > _EMPTY * sigma, noisy, 0.0), np.asarray(ends, dtype=np.float64)
+    if not units.any():
+        units = held_units(noisy, sigma)
+    if not units.any():
+        units[last <= _USUAL_GROUPS] = held_units(noisy[last <= _USUAL_GROUPS], sigma, LIKELY)
     groups = 0.5 * (last + np.append(0.0, last[:-1]) + 1.0)
     pairs = float(units @ groups)
     if pairs <= 0.0:

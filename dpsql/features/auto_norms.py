@@ -12,18 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.features.auto_choices import FALSE_POSITIVE, Floats, holds_most, largest_size, sure_places
+from dpsql.features.auto_choices import LIKELY, WIDEST, Floats, held_units, holds_most, largest_size
 from dpsql.plan.features.auto import NORM_STEPS_PER_DOUBLING
 
 _BIAS = 9.0
 """How much more a square of what bounds leave out weighs than one of noise, because stated intervals have noise alone:
 what is left out of the largest groups is to be a third of it, so that they hold as often as they say."""
 _DIGITS = 3
-_WIDEST = 2 * NORM_STEPS_PER_DOUBLING
-"""Most places that are added up to one where others are known to hold units: of norms up to four times as large."""
-_LIKELY = 0.1
-"""Where no place surely holds units, noise alone may pass for some of usual ones with this probability: the choice does
-not last."""
 USUAL_ROWS_PLACES = 10 * NORM_STEPS_PER_DOUBLING + 1
 """Places of norms up to 1,024 rows, as most people have in most tables."""
 _TAIL = 1.0 / 3.0
@@ -69,9 +64,9 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
     Returns: a number of steps; None where no place, nor all together, are likely to hold units.
 
     """
-    units = _held(noisy[1:], sigma)
+    units = held_units(noisy[1:], sigma)
     if not units.any():
-        units = _held(noisy[1 : use.usual_places + 1], sigma, _LIKELY)
+        units = held_units(noisy[1 : use.usual_places + 1], sigma, LIKELY)
     if not units.any():
         return None
     units = _with_tail(units, noisy[1:], sigma)
@@ -96,32 +91,12 @@ def chosen_norm(noisy: Floats, sigma: float, use: NormUse) -> float | None:
 def sure_norm(noisy: Floats, sigma: float) -> bool:
     """Whether places are known that surely hold units, and three quarters of all from a quarter to four times these."""
     places = noisy[1:]
-    held = _held(places, sigma) != 0.0
+    held = held_units(places, sigma) != 0.0
     if not held.any():
         return False
     first, last = np.flatnonzero(held)[[0, -1]]
-    near = slice(max(0, first - _WIDEST), last + 1 + _WIDEST)
+    near = slice(max(0, first - WIDEST), last + 1 + WIDEST)
     return holds_most(places[held], places[near][~held[near]], sigma)
-
-
-def _held(noisy: Floats, sigma: float, probability: float = FALSE_POSITIVE) -> Floats:
-    """Units in each place, 0 where none are known of; of empty places any passes with at most about the probability.
-
-    A place that does not surely hold units by itself is added up with neighbours, by two, four and eight, and by more
-    where nothing else is known; what they surely hold together is spread evenly over them.
-    """
-    units, left, width = np.zeros_like(noisy), np.ones(len(noisy), dtype=np.bool_), 1
-    while width < 2 * len(noisy) and (width <= _WIDEST or left.all()):
-        block = np.arange(len(noisy)) // width
-        free = np.bincount(block, left)
-        total = np.bincount(block, np.where(left, noisy, 0.0))
-        each = total / np.sqrt(np.maximum(free, 1.0))
-        passed = sure_places(each, sigma, len(free), probability) & (free > 0)
-        found = left & passed[block]
-        units[found] = (total / np.maximum(free, 1.0))[block][found]
-        left &= ~found
-        width *= 2
-    return units
 
 
 def _with_tail(units: Floats, noisy: Floats, sigma: float) -> Floats:

@@ -16,8 +16,9 @@ import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import auto_norms
+from dpsql.features.auto_choices import held_units
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram
-from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _held, _with_tail, chosen_norm, rounded_up, sure_norm
+from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _with_tail, chosen_norm, rounded_up, sure_norm
 from dpsql.model.private_query import AutoBounds
 from dpsql.plan.features.auto import NORM_PLACES, NORM_STEPS_PER_DOUBLING, norms_sql
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -155,7 +156,7 @@ def test_the_choice_is_the_least_of_the_stated_formula(seed: int, sigma: float) 
     noisy = of_norms(np.maximum(1.0, generator.lognormal(2.0, 0.3, 20_000)), sigma, seed)
     norm = chosen_norm(noisy, sigma, NormUse(rho=0.3, groups=8, key_count=30))
     assert norm is not None
-    likely = _with_tail(_held(noisy[1:], sigma), noisy[1:], sigma)
+    likely = _with_tail(held_units(noisy[1:], sigma), noisy[1:], sigma)
     held = [(2.0 ** (k / 4.0), units) for k, units in enumerate(likely) if units]
     total = sum(end * units for end, units in held)
     largest = min(total * 8.0**0.5, total * 8.0**0.5 / (math.log(30) + 0.5772156649))
