@@ -150,22 +150,25 @@ class KeyRounds:
         A function of stored points, which do not change: the histogram of AUTO and the first round of a series.
         """
         first = next(self.known(state))
-        return first.left_nano if self._found_nearly_all(first, state) else 0
+        return first.left_nano if self._found_nearly_all(first.query.frame, state) else 0
 
     def _series(self, state: State) -> tuple[int, Frame]:
         """What is left of the level for the series of rounds that serves it, and the frame of its first round.
 
-        All of it follows from levels, stored and asked for, and from which frames have points: nothing of the rows.
+        All of it follows from levels, stored and asked for, from which frames have points, and from stored points.
         """
         left, first = self.total_nano, self.first.frame
         for number in itertools.count(1):
             levels = [level for _, level, _ in _stored_rounds(first, state) if level]
+            if levels and left < _LEFT_BEHIND * levels[0] and self._found_nearly_all(first, state):
+                # whoever was answered by this round alone is answered by it again, whatever others asked for since
+                return left, first
             total, following = sum(levels), next_series(self.first.frame, number)
             is_left_behind = bool(state.side_table.levels(statistic_hash(PRESENCE, following)))
             if left < 2 * total or not total:
                 # of what is left behind nothing grows, or who asked for it would hold more than they ask for
                 return (min(left, total) if is_left_behind else left), first
-            # of one round alone nobody was answered, or at next to nothing
+            # where one round alone does not find nearly all nobody was answered by it, or at next to nothing
             if not is_left_behind and max(1, len(levels) - 1) * left < _LEFT_BEHIND * total:
                 return left, first
             left, first = left - total, following
@@ -176,14 +179,15 @@ class KeyRounds:
 
     def _goes_on(self, one: Round, state: State) -> bool:
         """Whether there is a round after this one."""
-        return one.left_nano * _LEAST_PART >= self.total_nano and not self._found_nearly_all(one, state)
+        ends = not one.number and self._found_nearly_all(one.query.frame, state)
+        return one.left_nano * _LEAST_PART >= self.total_nano and not ends
 
-    def _found_nearly_all(self, one: Round, state: State) -> bool:
-        """Whether a first round has all the weight that units spread, as far as noise lets tell."""
-        stored = state.side_table.levels(statistic_hash(PRESENCE, one.query.frame)) if not one.number else []
+    def _found_nearly_all(self, first: Frame, state: State) -> bool:
+        """Whether the first round of a series has all the weight that units spread, as far as noise lets tell."""
+        stored = state.side_table.levels(statistic_hash(PRESENCE, first))
         if not self.expected or not stored:
             return False
-        found, sigma = selected_weight(one.query.frame, stored[0], state.side_table)
+        found, sigma = selected_weight(first, stored[0], state.side_table)
         return self.expected.weight - found <= _MISSED * math.hypot(self.expected.sigma, sigma)
 
     def _round(self, number: int, frame: Frame, rho_nano: int, left: int, selected: pa.Table) -> Round:

@@ -106,6 +106,23 @@ class KeysAndNumbers:
         level = whole_nano(request.rho or 0.0) + spare
         return replace(self, numbers=replace(self.numbers, request=request.at(level / NANO)))
 
+    def price_while_open(self, state: State) -> tuple[int, int]:
+        """Most nano-rho, and most delta units, that keys and numbers cost, whatever AUTO will be told.
+
+        Where the first round is stored and AUTO's histogram is not, other rounds may be served for nothing, or the
+        numbers have their level, and cost it.
+
+        Raises:
+            AccessError, CalibrationError: as `offers_of`.
+
+        """
+        one_round = replace(self, rounds=replace(self.rounds, expected=TotalWeight(0.0, 0.0)))
+        prices = [[item for offer in part.offers(state) for item in offer.items] for part in (self, one_round)]
+        return (
+            max(sum(item.rho_nano for item in items) for items in prices),
+            max(sum(item.delta_units for item in items) for items in prices),
+        )
+
     def offers(self, state: State) -> tuple[Offer, ...]:
         """How its rounds are served, and last its numbers.
 
@@ -114,6 +131,12 @@ class KeysAndNumbers:
 
         """
         return (*round_offers(self.rounds.planned(state), state), self.settled(state)._numbers_offer(state))
+
+    def may_cost_less(self, offers: Sequence[Offer]) -> bool:
+        """Whether keys and numbers cost less than these offers where the first round finds nearly all keys."""
+        *rounds, numbers = offers
+        is_stored = not any(item.rho_nano for item in numbers.items)
+        return bool(self.rounds.expected and rounds[0].items) and (is_stored or self.reader.has_limit)
 
     def require_runs(self, runtime: Runtime) -> tuple[Offer, ...]:
         """Find out that keys and numbers can be read where they are yet to be drawn; how they are served.

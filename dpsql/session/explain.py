@@ -65,11 +65,14 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     """
     if query.first.is_open:
         return _open_table(query, state, reader)
-    query = query.mapped(lambda part: current(part, state, reader))
+    query, or_less = query.mapped(lambda part: current(part, state, reader)), ""
     if isinstance(query, KeysAlone):
         offers = round_offers(KeyRounds.of(query.first, reader).planned(state), state)
     elif isinstance(query, KeysFirst):
-        offers = KeysAndNumbers.of(query, state, reader).offers(state)
+        parts = KeysAndNumbers.of(query, state, reader)
+        offers = parts.offers(state)
+        if parts.may_cost_less(offers):
+            or_less = ", or less where the first round finds nearly all keys"
     else:
         offers = offers_of(query.parts, state, reader)
     items = [item for part in offers for item in part.items]
@@ -87,7 +90,7 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     if isinstance(query, WithOtherGroup):
         rows += _other_rows(query, offers[0], state, reader)
     rows += [
-        ("price", "rho", f"{price_rho:.9g}"),
+        ("price", "rho", f"{price_rho:.9g}{or_less}"),
         ("price", "threshold delta", f"{price_delta:.6g}"),
         ("price", "query hash", query_hash(query)),
     ]
@@ -235,10 +238,10 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
     reader.require(asked_nano(query, first))
     if isinstance(asked_query, KeysFirst):
         # whatever AUTO chooses, these are their levels
-        offers = KeysAndNumbers.of(asked_query, state, reader).offers(state)
+        parts = KeysAndNumbers.of(asked_query, state, reader)
+        offers = parts.offers(state)
         epsilon, delta = joint_guarantee_of(query.request, offers)
-        later = [item for part in offers for item in part.items]
-        rho_nano, delta_units = sum(one.rho_nano for one in later), sum(one.delta_units for one in later)
+        rho_nano, delta_units = parts.price_while_open(state)
         total_nano = sum(part.rho_nano for part in offers) + first.auto_nano
     else:
         epsilon, delta, rho_nano = first.epsilon, first.delta, first.rho_nano

@@ -36,7 +36,7 @@ from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table
 from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.state import Charged, State
+from dpsql.state import Charged, ChargeItem, State
 
 logger = logging.getLogger("dpsql")
 
@@ -103,8 +103,9 @@ class StatementRunner:
             later = []
             if isinstance(query, KeysFirst):
                 # what comes after AUTO fails before it is charged
-                offers = KeysAndNumbers.of(query, state, cleared).require_runs(runtime)
-                later = [item for offer in offers for item in offer.items]
+                parts = KeysAndNumbers.of(query, state, cleared)
+                parts.require_runs(runtime)
+                later = [ChargeItem(query_hash(query), *parts.price_while_open(state))]
             auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
             query, _, cleared = self.plan(statement, options, reader)
         else:

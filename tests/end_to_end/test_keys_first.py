@@ -23,7 +23,7 @@ from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import KeysFirst
 from dpsql.sql.statements import SelectStatement, read_statement
-from dpsql.state import ChargeItem, Ledger, SideTable, Tail
+from dpsql.state import ChargeItem, Ledger, SideTable, State, Tail
 from tests.end_to_end.receipts import receipt_of
 from tests.end_to_end.test_key_rounds import fill, levels_of, spent, stored
 from tests.noise_sources import NoNoise, seeded_noise
@@ -375,8 +375,8 @@ def test_in_a_history_prices_are_those_told_and_readers_keep_to_their_limits(see
 def test_the_check_finds_a_limit_that_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     of = keys_first.KeysAndNumbers.of.__func__  # type: ignore[attr-defined]
 
-    def unshared(cls: type, query: KeysFirst, reader: Reader) -> keys_first.KeysAndNumbers:
-        parts: keys_first.KeysAndNumbers = of(cls, query, reader)
+    def unshared(cls: type, query: KeysFirst, state: State, reader: Reader) -> keys_first.KeysAndNumbers:
+        parts: keys_first.KeysAndNumbers = of(cls, query, state, reader)
         numbers = parts.numbers
         rho = 2.5 * (numbers.request.rho or 0.0)
         return replace(

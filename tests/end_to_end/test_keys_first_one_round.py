@@ -82,16 +82,54 @@ def test_the_check_catches_a_round_that_is_left_out_too_soon(monkeypatch: pytest
     assert _shown(40) < 52
 
 
-def test_the_plan_states_what_is_charged_at_most_and_then_exactly(session: dpsql.Session) -> None:
-    def price() -> float:
-        plan = session.sql(f"FROM dp_explain($${PEOPLE}$$, rho := 0.05, delta := 1e-6)").fetchall()
-        return float(next(value for section, name, value in plan if (section, name) == ("price", "rho")).split(",")[0])
+def price(session: dpsql.Session, rho: float = 0.05) -> str:
+    plan = session.sql(f"FROM dp_explain($${PEOPLE}$$, rho := {rho}, delta := 1e-6)").fetchall()
+    return str(next(value for section, name, value in plan if (section, name) == ("price", "rho")))
 
-    assert price() == pytest.approx(0.05, abs=1e-9)
+
+def test_the_plan_states_what_is_charged_at_most_and_then_exactly(session: dpsql.Session) -> None:
+    assert price(session) == "0.05, or less where an answer is stored"
     before = spent(session)
     session.sql(PEOPLE, **LEVEL)
     assert spent(session) - before == pytest.approx(0.05, abs=1e-9)
-    assert price() == 0.0
+    assert price(session) == "0"
+
+
+@pytest.mark.parametrize("of_keys", [0.02, 0.05])
+def test_rounds_of_keys_that_are_stored_are_in_the_price_where_numbers_may_have_their_level(of_keys: float) -> None:
+    with opened(seed=6) as session:
+        session.sql("SELECT DISTINCT shop FROM sales", rho=of_keys, delta=1e-6)
+        stated, before = price(session), spent(session)
+        # what AUTO is told is not charged before the rest can be paid
+        session.sql(f"CALL dp_unit('buyer', rho_budget := {before + 0.04}, replace := TRUE)")
+        with pytest.raises(dpsql.BudgetError):
+            session.sql(PEOPLE, **LEVEL)
+        assert spent(session) == before
+        session.sql("CALL dp_unit('buyer', rho_budget := 3, replace := TRUE)")
+        assert len(levels(session.sql(PEOPLE, **LEVEL))) == 2
+        assert float(stated.split(",")[0]) == pytest.approx(spent(session) - before, abs=1e-9)
+
+
+def test_a_plan_that_the_first_round_may_make_cheaper_says_so(session: dpsql.Session) -> None:
+    session.sql(PEOPLE, **LEVEL)
+    stated, before = price(session, 0.11), spent(session)
+    assert stated.endswith(", or less where the first round finds nearly all keys")
+    session.sql(PEOPLE, rho=0.11, delta=1e-6)
+    assert spent(session) - before < float(stated.split(",")[0])
+
+
+@pytest.mark.parametrize("reader", [None, "ana"])
+@pytest.mark.parametrize("others", [0.11, 0.2, 0.6])
+def test_the_same_question_has_the_same_answer_whatever_others_ask(others: float, reader: str | None) -> None:
+    with opened() as session:
+        session.sql("CALL dp_analyst('ana', rho_limit := 0.05)")
+        asking = session.as_analyst(reader) if reader else session
+        first = asking.sql(PEOPLE, **LEVEL)
+        session.sql(PEOPLE, rho=others, delta=1e-6)
+        session.sql("SELECT DISTINCT shop FROM sales", rho=others, delta=1e-6)
+        again = asking.sql(PEOPLE, **LEVEL)
+        assert (again.fetchall(), levels(again)) == (first.fetchall(), levels(first))
+        assert receipt_of(again).charged_rho == 0.0
 
 
 def test_levels_rise_for_the_difference(session: dpsql.Session) -> None:
