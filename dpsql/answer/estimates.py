@@ -276,15 +276,18 @@ def _shown(spread: Spread, variance: Floats) -> Floats:
 def quantile_column(_: Estimate, quantile: Quantile, frame: NoisyFrame) -> EstimatedColumn:
     """A quantile of every key, read from its cells."""
     noisy = frame.values[quantile.histogram]
-    value = quantile_value(noisy.value, quantile.share, quantile.bounds)
-    ends = quantile_interval(noisy.value, quantile.share, quantile.bounds, noisy.noise, Z_95)
+    value = quantile_value(noisy.value, quantile.share, quantile.edges)
+    ends = quantile_interval(noisy.value, quantile.share, quantile.edges, noisy.noise, Z_95)
     return EstimatedColumn(value, *ends)
 
 
-def quantile_value(cells: Floats, share: float, bounds: tuple[float, float]) -> Floats:
-    """Where the noisy number of rows below reaches its share, in a straight line within a cell; NaN without rows.
+def quantile_value(cells: Floats, share: float, edges: Sequence[float]) -> Floats:
+    """Where the noisy number of rows below reaches its share; NaN without rows.
 
-    *Shapes*: ``cells`` (keys, cells), the result (keys,).
+    Within a cell rows are as dense as a straight line says, of the smaller slope towards its two neighbours, and level
+    where these are both below it, or both above.
+
+    *Shapes*: ``cells`` (keys, cells), ``edges`` (cells + 1,), the result (keys,).
     """
     # rows below a value cannot become fewer as it rises, and are not below 0
     below = np.maximum(np.maximum.accumulate(np.cumsum(cells, axis=1), axis=1), 0.0)
@@ -293,13 +296,23 @@ def quantile_value(cells: Floats, share: float, bounds: tuple[float, float]) -> 
     place = np.argmax(below >= wanted[:, None], axis=1)
     keys = np.arange(len(cells))
     before = np.where(place > 0, below[keys, place - 1], 0.0)
-    step = below[keys, place] - before
-    within = np.clip((wanted - before) / np.where(step > 0.0, step, 1.0), 0.0, 1.0)
-    return np.where(rows > 0.0, _edge(place + within, cells.shape[1], bounds), np.nan)
+    starts, widths = np.asarray(edges)[:-1], np.diff(edges)
+    density = np.diff(below, axis=1, prepend=0.0) / widths
+    slopes = np.zeros_like(density)
+    steps = np.diff(density, axis=1) / np.diff(starts + widths / 2.0)
+    left, right = steps[:, :-1], steps[:, 1:]
+    slopes[:, 1:-1] = np.where(left * right > 0.0, np.sign(left) * np.minimum(np.abs(left), np.abs(right)), 0.0)
+    here, width = density[keys, place], widths[place]
+    # nowhere in the cell below 0
+    slope = np.clip(slopes[keys, place], -2.0 * here / width, 2.0 * here / width)
+    first, passed = here - slope * width / 2.0, np.clip(wanted - before, 0.0, here * width)
+    root = first + np.sqrt(np.maximum(first**2 + 2.0 * slope * passed, 0.0))
+    within = np.divide(2.0 * passed, root, out=np.zeros_like(passed), where=root > 0.0)
+    return np.where(rows > 0.0, starts[place] + np.minimum(within, width), np.nan)
 
 
 def quantile_interval(
-    cells: Floats, share: float, bounds: tuple[float, float], noise: float, z: float
+    cells: Floats, share: float, edges: Sequence[float], noise: float, z: float
 ) -> tuple[Floats, Floats]:
     """An interval that covers the cell of the exact quantile as often as z says of a normal variable's size.
 
@@ -307,7 +320,7 @@ def quantile_interval(
     D_j >= 0. It is left out only if the noisy D_j is more than z standard deviations below 0, though D_j >= 0, or the
     noisy D_(j-1) more than z above 0, though D_(j-1) < 0: each with half the probability that z leaves. What is shown
     is the least interval that holds all cells that are not left out, and the bounds where there are none.
-    *Args*: ``noise``, standard deviation of what was noised. *Shapes*: (keys, cells) to (keys,) twice.
+    *Args*: ``noise``, standard deviation of what was noised. *Shapes*: (keys, cells) and (cells + 1,) to (keys,) twice.
     """
     count = cells.shape[1]
     weights = np.tril(np.ones((count, count))) - share
@@ -318,12 +331,7 @@ def quantile_interval(
     some = possible.any(axis=1)
     first = np.where(some, np.argmax(possible, axis=1), 0)
     last = np.where(some, count - 1 - np.argmax(possible[:, ::-1], axis=1), count - 1)
-    return _edge(first, count, bounds), _edge(last + 1, count, bounds)
-
-
-def _edge(place: npt.NDArray[np.generic], count: int, bounds: tuple[float, float]) -> Floats:
-    low, high = bounds
-    return np.asarray(low + (high - low) * (place / count), dtype=np.float64)  # type: ignore[operator]
+    return np.asarray(edges)[first], np.asarray(edges)[last + 1]
 
 
 def any_unit_column(estimate: Estimate, value: AnyUnit, frame: NoisyFrame) -> EstimatedColumn:

@@ -299,8 +299,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
     ]
     found += [
-        f"quantiles of {statistic.value_sql} are read from {cells.count} cells, each of them "
-        f"{(cells.high - cells.low) / cells.count:.9g} wide"
+        f"quantiles of {statistic.value_sql} are read from {cells.count} cells, {cells.widths}"
         for statistic in query.statistics
         if (cells := statistic.histogram)
     ]

@@ -22,7 +22,10 @@ them times row_cap / n, rounded down to the lattice; these add up to at most min
 
 from __future__ import annotations
 
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Cells, Statistic
+from collections.abc import Sequence
+
+from dpsql.model.cells import Cells
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
 
 CELL_LATTICE_EXPONENT = -8
 """Counts of cells live on 1/256 of a row: many rows that are scaled down do not vanish one by one."""
@@ -76,11 +79,17 @@ def matches(left: str, right: str, columns: list[str]) -> str:
 
 def cell_sql(value: str, cells: Cells) -> str:
     """The cell that a row is in; NULL where it has no value. What is beyond the bounds is in the first or last cell."""
-    per_cell = cells.count / (cells.high - cells.low)
-    place = f"floor((CAST({value} AS DOUBLE) - {cells.low!r}::DOUBLE) * {per_cell!r}::DOUBLE)"
-    clamped = f"CAST(least(greatest({place}, 0), {cells.count - 1}) AS INTEGER)"
-    # least and greatest skip NULLs
-    return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"
+    found = _halved(f"CAST({value} AS DOUBLE)", cells.edges, 0, cells.count)
+    return f"CAST(CASE WHEN {value} IS NOT NULL THEN {found} END AS INTEGER)"
+
+
+def _halved(number: str, edges: Sequence[float], first: int, end: int) -> str:
+    """The cell of a number among those from the first up to the end, compared as often as these can be halved."""
+    if end - first == 1:
+        return str(first)
+    middle = (first + end) // 2
+    below, above = (_halved(number, edges, *part) for part in ((first, middle), (middle, end)))
+    return f"CASE WHEN {number} < {edges[middle]!r}::DOUBLE THEN {below} ELSE {above} END"
 
 
 def histogram_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: str) -> list[str]:
@@ -107,11 +116,13 @@ def histogram_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: s
             f"CAST(CASE WHEN n > {statistic.row_cap} THEN c * {statistic.high_steps} // n "
             f"ELSE c * {2**-statistic.lattice_exponent} END AS BIGINT)"
         )
-        sums = ", ".join(f"sum(v) FILTER (WHERE cell = {j}) AS n_{j}" for j in range(statistic.cells))
+        # of a map, since as many sums with a filter each would look at every row as often
+        sums = ", ".join(f"by_cell[{j}] AS n_{j}" for j in range(statistic.cells))
         ctes += [
             f"cells_{i} AS (SELECT {group}, cell, {scaled} AS v FROM "
             f"(SELECT *, sum(c) OVER (PARTITION BY {group}) AS n FROM ({counted})))",
-            f"binned_{i} AS (SELECT {listed}{sums} FROM cells_{i} SEMI JOIN kept "
-            f"ON {matches(f'cells_{i}', 'kept', ['unit', *keys])}{grouping})",
+            f"binned_{i} AS (SELECT {listed}{sums} FROM (SELECT {listed}map_from_entries(list((cell, n))) AS by_cell "
+            f"FROM (SELECT {listed}cell, sum(v) AS n FROM cells_{i} SEMI JOIN kept ON "
+            f"{matches(f'cells_{i}', 'kept', ['unit', *keys])} GROUP BY {listed}cell){grouping}))",
         ]
     return ctes

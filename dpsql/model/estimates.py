@@ -123,6 +123,13 @@ class Quantile(BoundedValue):
         """The cells."""
         return (Linear(self.histogram, 0.0),)
 
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Where the cells begin, and where the last one ends."""
+        if not self.histogram.histogram:
+            raise AssertionError("a quantile is read from cells")
+        return self.histogram.histogram.edges
+
 
 Value = LinearValue | Ratio | Spread | Quantile
 

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dpsql.model.cells import Cells
 from dpsql.model.rows import Key, Rows, RowsSql
 
 NANO = 10**9
@@ -242,15 +243,6 @@ class Frame:
     def exact_exponent(self, statistic: Statistic) -> int:
         """Exact sums of a statistic are multiples of two to this power: of its lattice, of the noise's with weights."""
         return statistic.noise_exponent if self.bounding.counted_groups else statistic.lattice_exponent
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The cells of a histogram: equal parts between two bounds; rows beyond are in the first or the last."""
-
-    count: int
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

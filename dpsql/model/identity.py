@@ -90,6 +90,8 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
     }
     if statistic.histogram:
         parts["cell_bounds"] = (statistic.histogram.low, statistic.histogram.high)
+        if statistic.histogram.finer:
+            parts["finer_cells"] = True
     if statistic.cells != 1:
         parts["cells"] = statistic.cells
     if isinstance(statistic.limit, Norm):

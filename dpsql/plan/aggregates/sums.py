@@ -19,8 +19,9 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
+from dpsql.model.cells import Cells
 from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread
-from dpsql.model.frame import Cells, Statistic
+from dpsql.model.frame import Statistic
 from dpsql.model.private_query import NO_BOUNDS
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
@@ -37,9 +38,6 @@ from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
-
-CELLS = 64
-"""Equal parts of the bounds that rows of a quantile are counted in."""
 
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
@@ -91,7 +89,7 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
         value_sql=finite_sql(to_sql(call.value), call.value_type),
         filter_sql=call.filter_sql,
         limit=cap,
-        histogram=Cells(CELLS, *bounds),
+        histogram=Cells.of(*bounds),
     )
     return Aggregate(Estimate(call.name, Quantile(bounds, statistic, call.share), "DOUBLE"), call.weight)
 

@@ -12,11 +12,14 @@ import numpy.typing as npt
 import pytest
 
 from dpsql.bound.aggregation import bounded_sql
+from dpsql.model.cells import Cells
 from dpsql.model.private_query import PrivateQuery
 from tests.unit.bound.exact_runs import SALT, Laboratory
 from tests.unit.bound.query_descriptions import literal
 
-CAP, MAX_GROUPS, CELLS, LOW, HIGH = 3, 2, 64, -5.0, 20.0
+CAP, MAX_GROUPS = 3, 2
+EDGES = Cells.of(-5.0, 20.0).edges
+CELLS = len(EDGES) - 1
 STEPS = 256
 QUERY = (
     "SELECT k, median(x, contribution_bounds_per_row => (-5, 20)) FILTER (WHERE y > 0), "
@@ -24,7 +27,7 @@ QUERY = (
     "FROM {table} GROUP BY k"
 )
 Row = tuple[int | None, int | None, float | None, int | None]
-Cells = dict[int | None, npt.NDArray[np.int64]]
+Counts = dict[int | None, npt.NDArray[np.int64]]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,8 @@ def laboratory() -> Iterator[Laboratory]:
 
 def random_rows(chance: random.Random) -> list[Row]:
     usual = (chance.uniform(-8, 25) for _ in range(9))
-    values = (None, math.nan, math.inf, -math.inf, -1e300, 1e300, -5.0, 20.0, *usual)
+    small = (chance.uniform(-1, 1) * 10.0 ** -chance.uniform(1, 6) for _ in range(4))
+    values = (None, math.nan, math.inf, -math.inf, -1e300, 1e300, -5.0, 20.0, 0.0, EDGES[200], *usual, *small)
     rows: list[Row] = []
     for unit in (1, 2, 3, None):
         for key in chance.sample([0, 1, 2, 3, None], 4):
@@ -61,7 +65,7 @@ def planned(laboratory: Laboratory, table: str, rows: list[Row]) -> PrivateQuery
     return laboratory.plan(QUERY.format(table=table))
 
 
-def exact(laboratory: Laboratory, query: PrivateQuery, rewrite: Callable[[str], str] = str) -> Cells:
+def exact(laboratory: Laboratory, query: PrivateQuery, rewrite: Callable[[str], str] = str) -> Counts:
     """The cells of every group; the query's histogram is one statistic, whatever its quantiles."""
     (place,) = (i for i, one in enumerate(query.first.statistics) if one.kind == "histogram")
     sql = rewrite(bounded_sql(query.first.frame, query.first.statistics, SALT))
@@ -70,7 +74,7 @@ def exact(laboratory: Laboratory, query: PrivateQuery, rewrite: Callable[[str], 
     return dict(zip(table.column("key_0").to_pylist(), np.array(columns, dtype=np.int64).T, strict=True))
 
 
-def reference(laboratory: Laboratory, rows: list[Row]) -> Cells:
+def reference(laboratory: Laboratory, rows: list[Row]) -> Counts:
     """The same by plain Python; DuckDB is asked for the hashes that order groups alone."""
     groups: dict[int, set[int | None]] = defaultdict(set)
     for unit, key, _, _ in rows:
@@ -78,7 +82,7 @@ def reference(laboratory: Laboratory, rows: list[Row]) -> Cells:
             groups[unit].add(key)
     pairs = [(unit, key) for unit, keys in groups.items() for key in keys]
     order = dict(zip(pairs, laboratory.hashes(pairs, ["INTEGER", "INTEGER"]), strict=True))
-    found: Cells = {}
+    found: Counts = {}
     for unit, keys in groups.items():
         for key in sorted(keys, key=lambda one: order[unit, one])[:MAX_GROUPS]:
             values = [x for u, k, x, y in rows if (u, k) == (unit, key) and y is not None and y > 0 and x is not None]
@@ -91,10 +95,10 @@ def reference(laboratory: Laboratory, rows: list[Row]) -> Cells:
 
 
 def cell(value: float) -> int:
-    return min(max(math.floor((value - LOW) * (CELLS / (HIGH - LOW))), 0), CELLS - 1)
+    return sum(edge <= value for edge in EDGES[1:-1])
 
 
-def moves(before: Cells, after: Cells) -> list[int]:
+def moves(before: Counts, after: Counts) -> list[int]:
     """How far the cells of each group that moved at all are moved, in the l1 norm."""
     zeros = np.zeros(CELLS, dtype=np.int64)
     moved = [int(np.abs(before.get(k, zeros) - after.get(k, zeros)).sum()) for k in {**before, **after}]

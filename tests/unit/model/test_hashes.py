@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.model.frame import PRESENCE, Cells, Factorised, Ordering, Sparsity, Window
+from dpsql.model.cells import Cells
+from dpsql.model.frame import PRESENCE, Factorised, Ordering, Sparsity, Window
 from dpsql.model.identity import frame_hash, query_hash, statistic_hash
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.rows import LinkStep
@@ -204,12 +205,14 @@ def test_everything_that_a_statistic_holds_is_in_its_hash(clinic: Clinic) -> Non
     changes = {
         "kind": "rows", "low_steps": -1, "high_steps": 1, "lattice_exponent": 7, "value_sql": "x", "filter_sql": "y",
         "row_bounds_steps": None, "group_bounds_steps": (0, 1), "limit": 99,
-        "histogram": Cells(64, 0.0, 1.0),
+        "histogram": Cells(0.0, 1.0, finer=True),
     }  # fmt: skip
     assert set(changes) == field_names(statistic)
+    assert field_names(Cells) == {"low", "high", "finer"}
     changed = [dataclasses.replace(statistic, **{name: value}) for name, value in changes.items()]  # type: ignore[arg-type]
+    changed.append(dataclasses.replace(statistic, histogram=Cells(0.0, 1.0, finer=False)))
     hashes = {statistic_hash(other, query.first.frame) for other in [statistic, *changed]}
-    assert len(hashes) == len(changes) + 1
+    assert len(hashes) == len(changes) + 2
 
 
 @settings(max_examples=60)
