@@ -6,7 +6,8 @@ It stands on what users and their files see: `Session.sql`, `Analyst.sql`, `Sess
 Left out, because it follows noise, the clock or the data:
 
 - of an answer with AUTO all but its plan and the first thing that it draws, and what is asked of the same session
-  afterwards: the noise of a histogram chooses the frame, and the next answers share statistics with it or do not;
+  afterwards: the noise of a histogram chooses the frame, and the next answers share statistics with it or do not; where
+  AUTO is not asked for, and chooses because nothing else bounds, the whole answer;
 - of a text that asks for the clock, every hash: today's date is one of its constants;
 - of an answer with other_group, and of keys alone, the hashes of points: the frame of that row, or of later rounds,
   holds a digest of the keys that are shown;
@@ -45,6 +46,11 @@ _ask = dpsql.Session.sql
 def asks_auto(text: str, options: Mapping[str, object]) -> bool:
     """Whether AUTO is asked for."""
     return _AUTO.search(f"{text} {list(options.values())}") is not None
+
+
+def auto_chose(receipt: dpsql.Receipt) -> bool:
+    """Whether AUTO chose something, asked for or because nothing else bounds it."""
+    return any(note.startswith("AUTO ") for note in receipt.notes)
 
 
 @contextmanager
@@ -103,7 +109,7 @@ class _Watched:
                 entry |= {"refused": type(error).__name__, "says": str(error).splitlines()}
             seen.append(without_clock(entry))
             raise
-        if has_auto and result.receipt is not None and self.session is not None:
+        if self.session is not None and result.receipt is not None and (has_auto or auto_chose(result.receipt)):
             chosen.add(self.session)
         if self.session not in chosen:
             entry |= self._outcome(result)
