@@ -19,7 +19,7 @@ from dpsql.model.estimates import UNITS
 from dpsql.model.private_query import Buckets, GroupingSets, PrivateQuery
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
-from dpsql.pictures.tables import TableColumn
+from dpsql.pictures.tables import TableColumn, digits_of
 
 
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -141,6 +141,26 @@ def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
             intervals = list(zip(low, high, strict=True))
         columns.append(TableColumn(name, readable(column).to_pylist(), intervals))
     return columns
+
+
+def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
+    """The table as it is printed: numbers, and ends of their intervals, with two digits of the narrowest half of these.
+
+    Other columns are as they are.
+    """
+    ends = [] if layout is None else [(name, layout.interval(name)) for name in table.column_names]
+    intervals = {name: interval for name, interval in ends if interval}
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if not pa.types.is_floating(field.type):
+            continue
+        shown = (one for name, one in intervals.items() if name == field.name or any(end.equals(column) for end in one))
+        low, high = (_floats(end) for end in next(shown, (pa.chunked_array([[]], pa.float64()),) * 2))
+        halves = (high - low) / 2.0
+        halves = halves[np.isfinite(halves) & (halves > 0.0)]
+        if halves.size:
+            table = table.set_column(place, field, pc.round(column, digits_of(float(halves.min()))))
+    return table
 
 
 def _layout_of(table: pa.Table) -> Layout:

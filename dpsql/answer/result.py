@@ -14,9 +14,9 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 
-from dpsql.answer.layout import Layout, bars_of, readable, table_columns
+from dpsql.answer.layout import Layout, bars_of, readable, rounded, table_columns
 from dpsql.pictures.charts import draw_bars
-from dpsql.pictures.tables import MOST_ROWS, html_table
+from dpsql.pictures.tables import MOST_ROWS, html_table, short
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _HIDING = ("gshm", "csh")
 """Mechanisms of private keys."""
+
+_LEAST_DELTA = 1e-15
+"""What costs less is not written out."""
 
 _WIDTH = 240
 """Widest box, in characters: a sentence of a plan is shown whole."""
@@ -164,7 +167,9 @@ class Receipt:
         """What was charged, in words."""
         if self.reused:
             return "nothing (served as stored)"
-        return f"rho = {self.charged_rho:.6g}, delta = {self.charged_delta:.3g}"
+        # what the precision of the noise costs is of no interest to whoever reads
+        delta = f"= {self.charged_delta:.3g}" if self.charged_delta >= _LEAST_DELTA else f"< {_LEAST_DELTA:.0e}"
+        return f"rho = {self.charged_rho:.6g}, delta {delta}"
 
     def __str__(self) -> str:
         # what bounds leave out stands nearest to the numbers
@@ -179,13 +184,13 @@ class Receipt:
             # a list bounds the number of keys, too, but leaves none of them out
             is_relative = self.max_keys is not None and self.mechanism in _HIDING
             above = "the largest group left out by more than " if is_relative else ""
-            lines.append(f"keys     shown where the noisy count of units exceeds {above}{self.threshold:.9g}")
+            lines.append(f"keys     shown where the noisy count of units exceeds {above}{short(self.threshold, 4)}")
         for one in self.sets:
             keys, own = ", ".join(one.keys), one.receipt
-            hidden = "" if own.threshold is None else f"; shown above {own.threshold:.9g} units"
+            hidden = "" if own.threshold is None else f"; shown above {short(own.threshold, 4)} units"
             lines.append(f"set      ({keys}): rho = {own.rho:.6g}, charged {own.charged_rho:.6g}{hidden}")
         for column in self.columns:
-            width = "differs by row" if column.half_width_95 is None else f"± {column.half_width_95:.6g} (95 %)"
+            width = "differs by row" if column.half_width_95 is None else f"± {short(column.half_width_95)} (95 %)"
             lines.append(f"error    {column.name}: {width}")
         return "\n".join(lines + [f"note     {note}" for note in self.notes])
 
@@ -298,13 +303,13 @@ class Result:
             connection.from_arrow(self._table).write_parquet(str(path))
 
     def show(self) -> None:
-        """Print the table as a box, and the price under it."""
+        """Print the table as a box, its numbers rounded to what their intervals know, and the receipt under it."""
         print(self)  # noqa: T201 — printing is what this method is for
 
     def __str__(self) -> str:
         box = io.StringIO()
         with duckdb.connect(":memory:") as connection, contextlib.redirect_stdout(box):
-            connection.from_arrow(self._table).show(max_width=_WIDTH, max_rows=40)
+            connection.from_arrow(rounded(self._table, self.layout)).show(max_width=_WIDTH, max_rows=40)
         return box.getvalue() + (f"{self.receipt}\n" if self.receipt else "")
 
     def __repr__(self) -> str:

@@ -21,35 +21,34 @@ WIDTH = 98
 EPSILON, DELTA = 2.0, 1e-8
 ROWS_SHOWN = 8
 Rows = Mapping[Any, Sequence[Any]]
-DESTINATIONS, FLIGHTS_EACH = 32, 40
-DIAGNOSES, VISITS_EACH = 12, 5
-
 TABLES = {
     "flights": ("sample_data", "flights.parquet"),
     "visits": ("sample_data", "clinic", "visits.parquet"),
 }
 DECLARATIONS = (
     "CALL dp_unit('aircraft', epsilon_budget := 3, delta_budget := 1e-6)",
-    "CALL dp_protect('flights', unit := 'aircraft', privacy_unit_column := 'tailnum',\n"
-    f"                max_groups_contributed := {DESTINATIONS}, max_rows_per_group := {FLIGHTS_EACH})",
+    "CALL dp_protect('flights', unit := 'aircraft', privacy_unit_column := 'tailnum')",
+    "CALL dp_domain('flights', 'air_time', bounds := [0, 400])",
     "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)",
     "CALL dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id',\n"
-    f"                max_groups_contributed := {DIAGNOSES}, max_rows_per_group := {VISITS_EACH})",
-    "CALL dp_domain('visits', 'cost', bounds := [0, 500])",
+    "                max_groups_contributed := 64, max_rows_norm := 24)",
+    "CALL dp_domain('visits', 'cost', bounds := [0, 1500])",
 )
 
 FLIGHTS = """\
-SELECT dest,
-       count(*) AS flights,
-       dp_interval_low(flights) AS flights_low, dp_interval_high(flights) AS flights_high,
-       count(DISTINCT tailnum) AS aircraft,
-       dp_interval_low(aircraft) AS aircraft_low, dp_interval_high(aircraft) AS aircraft_high
-FROM flights GROUP BY dest ORDER BY flights DESC"""
+SELECT carrier, count(DISTINCT tailnum) AS aircraft, avg(air_time) AS minutes,
+       dp_interval_low(aircraft) AS aircraft_low, dp_interval_high(aircraft) AS aircraft_high,
+       dp_interval_low(minutes) AS minutes_low, dp_interval_high(minutes) AS minutes_high
+FROM flights GROUP BY carrier ORDER BY aircraft DESC"""
 VISITS = """\
-SELECT diagnosis, count(*) AS visits, sum(cost) AS total, avg(cost) AS mean,
+SELECT diagnosis, count(DISTINCT patient_id) AS patients, avg(cost) AS mean,
+       dp_interval_low(patients) AS patients_low, dp_interval_high(patients) AS patients_high,
        dp_interval_low(mean) AS mean_low, dp_interval_high(mean) AS mean_high
-FROM visits GROUP BY diagnosis ORDER BY visits DESC"""
-NEVER_PRIVATE = "SELECT dest, max(dep_delay) FROM flights GROUP BY dest"
+FROM visits GROUP BY diagnosis ORDER BY patients DESC"""
+TRUE_FLIGHTS = "SELECT carrier, count(DISTINCT tailnum), avg(air_time) FROM flights GROUP BY carrier"
+TRUE_VISITS = """\
+SELECT diagnosis, count(DISTINCT patient_id), avg(cost) FROM visits WHERE patient_id IS NOT NULL GROUP BY diagnosis"""
+NEVER_PRIVATE = "SELECT carrier, max(dep_delay) FROM flights GROUP BY carrier"
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 52rem; margin: 2rem auto;
@@ -60,15 +59,7 @@ table { border-collapse: collapse; font-size: .9rem } th, td { padding: .1rem .7
 summary { cursor: pointer; color: #0072b2 }
 """
 _GROUPS_SHOWN = 25
-
-
-def bounded_counts(table: str, key: str, unit: str, max_groups: int, max_rows: int) -> str:
-    """SQL for the row counts that bounding leaves, on average over the secret choice of groups."""
-    return f"""
-        SELECT {key}, sum(least(rows_here, {max_rows}) * least(1, {max_groups} / keys)) FROM (
-            SELECT {unit}, {key}, count(*) AS rows_here, count(*) OVER (PARTITION BY {unit}) AS keys
-            FROM {table} WHERE {unit} IS NOT NULL GROUP BY {unit}, {key}
-        ) GROUP BY {key}"""
+_INTERVAL = "95 % interval"
 
 
 def run_demo(page: Path | None = None) -> None:
@@ -129,24 +120,23 @@ class _Tour:
         cascade = plot_cascade(self._curator, receipt_of(self._flights).query_hash, figure=own_figure(8, 5.6))
         sections = (
             section(
-                "Aircraft per destination",
-                "Every aircraft counts once in a destination, so little noise is enough. Ana does not know the list of "
-                "destinations beforehand: a destination is shown only where its noisy count of aircraft exceeds the "
-                "threshold, so that none is named because of a single aircraft.",
+                "Aircraft per airline",
+                "Every aircraft counts once in an airline, so little noise is enough. Ana does not know the list of "
+                "airlines beforehand: one is shown only where its noisy count of aircraft exceeds the threshold, so "
+                "that none is named because of a single aircraft.",
                 _bars(self._flights, "aircraft"),
                 sql=FLIGHTS,
                 table=self._flights._repr_html_(),
             ),
             section(
-                "Flights per destination",
-                "The same release. One aircraft may add many flights to a destination, so these counts need more "
-                "noise.",
-                _bars(self._flights, "flights"),
+                "Minutes in the air per airline",
+                "The same release. An average is a noisy sum over a noisy count: the fewer flights an airline has, the "
+                "wider its interval.",
+                _bars(self._flights, "minutes"),
             ),
             section(
                 "Average cost per diagnosis",
-                "An average is a noisy sum over a noisy count: the fewer patients a diagnosis has, the wider its "
-                "interval.",
+                "All visits of a patient together are scaled down to a norm; the answer says what that keeps.",
                 _bars(self._visits, "mean"),
                 sql=VISITS,
                 table=self._visits._repr_html_(),
@@ -173,8 +163,9 @@ class _Tour:
             self._curator.connection.execute(f"CREATE TABLE {table} AS FROM read_parquet(?)", [str(asset(*parts))])
         _say(
             "flights is real: every departure from New York in 2013, where an aircraft that comes back again and "
-            "again stands in for a person. visits is an invented clinic. The curator declares who is protected, how "
-            "much one of them may count, and how much may ever be learned about one of them: the privacy budget."
+            "again stands in for a person. visits is an invented clinic. The curator declares who is protected, and "
+            "how much may ever be learned about one of them: the privacy budget. How much one of them may count can be "
+            "declared, as of patients; where it is not, as of aircraft, what is best for the rows is found privately."
         )
         for declaration in DECLARATIONS:
             self._curator.sql(declaration)
@@ -185,96 +176,52 @@ class _Tour:
         )
 
     def _ask_for_flights(self) -> Result:
-        _title("2. Ana asks: how many flights, and how many aircraft, per destination?")
+        _title("2. Ana asks: how many aircraft has each airline, and how long do they fly?")
         _code(FLIGHTS)
-        answer = self._ana.sql(FLIGHTS, epsilon=EPSILON, delta=DELTA)
-        rows = answer.fetchall()
-        true = self._exact("SELECT dest, count(*), count(DISTINCT tailnum) FROM flights GROUP BY dest")
-        bounded = self._exact(bounded_counts("flights", "dest", "tailnum", DESTINATIONS, FLIGHTS_EACH))
+        answer, true = self._ana.sql(FLIGHTS, epsilon=EPSILON, delta=DELTA), self._exact(TRUE_FLIGHTS)
         _say(
-            f"With epsilon = {EPSILON:g} and delta = {DELTA:g}, here are the {ROWS_SHOWN} largest, one from the middle "
-            "and the last. TRUE, and bounded (about what bounding leaves of it), stand there for comparison: only the "
-            "curator may see them."
+            f"With epsilon = {EPSILON:g} and delta = {DELTA:g}, here are the {ROWS_SHOWN} largest. TRUE stands there "
+            "for comparison: only the curator may see it."
         )
-        print(
-            "        flights                                     │ aircraft                        │",
-            "  dest  private      95 % interval  bounded     TRUE │  private    95 % interval  TRUE │",
-            sep="\n",
-        )
-        for row in [*rows[:ROWS_SHOWN], rows[len(rows) // 2], rows[-1]]:
-            dest, flights, low, high, aircraft, aircraft_low, aircraft_high = row
-            print(
-                f"  {dest:<4} {flights:>8,} {_range(low, high):>18} {bounded[dest][0]:>8,.0f} {true[dest][0]:>8,} │"
-                f" {aircraft:>8,} {_range(aircraft_low, aircraft_high):>16} {true[dest][1]:>5,} │"
-            )
-        print()
-        self._explain_bounding(
-            answer, "flights", true, bounded,
-            f"an aircraft counts in at most {DESTINATIONS} destinations with at most {FLIGHTS_EACH} flights each",
-        )  # fmt: skip
+        _compare(answer, true, "carrier", "aircraft", "minutes in the air")
+        self._explain_bounding(answer, "air_time", "an aircraft has up to 575 flights")
         _say(
-            "count(DISTINCT tailnum) counts every aircraft once, needs far less noise for that, and lands close to the "
-            "truth. Small counts drown in noise, and their intervals say so; one below 0 is shown as 0, and a total "
-            "that the query adds up has it as it is."
-        )
-        _say(
-            f"{len(rows)} of {len(true)} destinations are shown. Ana does not know the list beforehand, so a name "
-            f"appears only where the noisy number of aircraft exceeds {receipt_of(answer).threshold}: LEX, to which a "
-            "single aircraft flew once, would appear with a chance below delta."
+            f"{len(answer)} of {len(true)} airlines are shown. Ana does not know the list beforehand, so a name "
+            f"appears only where the noisy number of aircraft exceeds {receipt_of(answer).threshold:.1f}: an airline "
+            "with a single aircraft would appear with a chance below delta."
         )
         self._price(answer, "aircraft")
         _say("(Budgets are kept in rho, because rho simply adds up from query to query, and epsilon does not.)")
         return answer
 
     def _ask_for_visits(self) -> Result:
-        _title("3. Ana asks: how many visits per diagnosis, and what did they cost?")
+        _title("3. Ana asks: how many patients has each diagnosis, and what does a visit cost?")
         _code(VISITS)
-        answer = self._ana.sql(VISITS, epsilon=EPSILON, delta=DELTA)
-        rows = answer.fetchall()
-        true = self._exact("SELECT diagnosis, count(*), sum(cost), avg(cost) FROM visits GROUP BY diagnosis")
-        bounded = self._exact(bounded_counts("visits", "diagnosis", "patient_id", DIAGNOSES, VISITS_EACH))
-        widths = {column.name: column.half_width_95 or 0.0 for column in receipt_of(answer).columns}
-        print(
-            "             visits                          │ cost in thousands      │ average cost",
-            "  diagnosis  private         bounded    TRUE │ private           TRUE │ private 95 % interval  TRUE",
-            sep="\n",
-        )
-        for row in rows[:ROWS_SHOWN]:
-            diagnosis, visits, total, mean, low, high = row
-            true_visits, true_total, true_mean = true[diagnosis]
-            count_text = f"{visits:>8,} ± {widths['visits']:<3.0f} {bounded[diagnosis][0]:>9,.0f} {true_visits:>7,}"
-            total_text = f"{total / 1000:>7,.0f} ± {widths['total'] / 1000:<3.0f} {true_total / 1000:>7,.0f}"
-            mean_text = f"{mean:>7.0f} {_range(low, high):>13} {true_mean:>5.0f}"
-            print(f"  {diagnosis or 'NULL':<9} {count_text} │ {total_text} │ {mean_text}")
-        print()
-        _say("(± is half of the 95 % interval, which is equally wide for every count and every sum.)")
-        self._explain_bounding(
-            answer, "visits", true, bounded,
-            f"a patient counts in at most {DIAGNOSES} diagnoses with at most {VISITS_EACH} visits each, and in this "
-            "clinic one patient in a hundred makes a quarter of all visits",
-        )  # fmt: skip
+        answer, true = self._ana.sql(VISITS, epsilon=EPSILON, delta=DELTA, bounding="NORM"), self._exact(TRUE_VISITS)
+        _say("With OPTIONS (bounding = NORM), which bounds all that a patient adds, and not each diagnosis by itself:")
+        _compare(answer, true, "diagnosis", "patients", "average cost")
+        self._explain_bounding(answer, "cost", "one patient in a hundred makes a quarter of all visits")
         _say(
-            "An average is a noisy sum over a noisy count. Bounding lowers both, so averages stay close to the truth, "
-            "except where many costs lie above 500, which is where they are cut off. "
-            f"{len(rows)} of {len(true):,} diagnoses are shown; the rare ones, which would point at somebody, are not."
+            "An average is a noisy sum over a noisy count. Bounding lowers both, so averages stay close to the truth. "
+            f"{len(answer)} of {len(true):,} diagnoses are shown; the rare ones, which would point at somebody, are "
+            "not."
         )
         self._price(answer, "patient")
         return answer
 
-    def _explain_bounding(self, answer: Result, noun: str, true: Rows, bounded: Rows, limits: str) -> None:
-        (told,) = (one for one in receipt_of(answer).coverage if one.of == "rows")
-        kept = sum(row[0] for row in bounded.values()) / sum(row[0] for row in true.values())
+    def _explain_bounding(self, answer: Result, value: str, why: str) -> None:
+        (told,) = (one for one in receipt_of(answer).coverage if one.of == f"rows of avg({value})")
         _say(
-            f"Before noise comes bounding: {limits}. That keeps {kept:.0%} of all {noun}, which is why private counts "
-            "lie below true ones. An interval is about the noise alone: 95 in 100 cover the bounded count. Looser "
-            f"limits lose less and need more noise. Ana, who sees no true number, is told by a private one: {told}."
+            f"Before noise comes bounding: {why}, and noise that hides all of one alike would be in every number. So "
+            "whoever adds more than a bound is scaled down to it. An interval is about the noise alone: 95 in 100 "
+            f"cover the bounded number. Ana, who sees no true one, is told what bounding left: {told}."
         )
 
     def _price(self, answer: Result, unit: str) -> None:
         receipt = receipt_of(answer)
         (budget,) = self._ana.sql(f"FROM dp_budget('{unit}')").arrow().to_pylist()
         _say(
-            f"Price: rho = {receipt.charged_rho:.4f}, delta = {receipt.charged_delta:.2g}. Left for {unit} queries: "
+            f"Price: {receipt.price}. Left for {unit} queries: "
             f"rho = {budget['rho_left']:.4f} of {budget['rho_budget']:.4f}. This answer alone: epsilon = "
             f"{receipt.epsilon:.3g} at delta = {receipt.delta:.2g}; all answers so far: epsilon = "
             f"{budget['epsilon_spent']:.3g} of {budget['epsilon_budget']:g} at delta = {budget['delta_budget']:.2g}."
@@ -322,6 +269,22 @@ def _say(text: str) -> None:
 
 def _code(text: str) -> None:
     print(textwrap.indent(text, "    "))
+
+
+def _compare(answer: Result, true: Rows, key: str, count: str, average: str) -> None:
+    """The largest groups: a private count and average, each with its interval, beside what is true."""
+    print(
+        f"{'':12}{count:<33} │ {average}",
+        f"  {key:<9} {'private':>9} {_INTERVAL:>15} {'TRUE':>7} │ {'private':>8} {_INTERVAL:>15} {'TRUE':>7}",
+        sep="\n",
+    )
+    for name, number, mean, low, high, mean_low, mean_high in answer.fetchall()[:ROWS_SHOWN]:
+        true_number, true_mean = true[name]
+        print(
+            f"  {name or 'NULL':<9} {number:>9,} {_range(low, high):>15} {true_number:>7,} │ "
+            f"{mean:>8.0f} {_range(mean_low, mean_high):>15} {true_mean:>7.0f}"
+        )
+    print()
 
 
 def _range(low: float, high: float) -> str:

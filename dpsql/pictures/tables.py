@@ -48,7 +48,7 @@ def _cell(column: TableColumn, row: int) -> str:
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         text = escape(_written(value, None))
         return f'<td style="{_STYLE}">{text}</td>' if _is_number(value) else f"<td>{text}</td>"
-    digits = _digits((high - low) / 2)
+    digits = digits_of((high - low) / 2)
     ends = f"{low:,.{digits}f} … {high:,.{digits}f}"
     number = escape(_written(value, digits))
     return f'<td style="{_STYLE}">{number} <span style="{_MUTED}">{escape(ends)}</span></td>'
@@ -58,9 +58,20 @@ def _is_number(value: object) -> bool:
     return hasattr(value, "__round__") and not isinstance(value, bool)
 
 
-def _digits(half_width: float) -> int:
-    """Digits after the point that show two of the half width."""
+def digits_of(half_width: float) -> int:
+    """Digits after the point that show two of half of an interval."""
     return max(0, min(12, 1 - math.floor(math.log10(half_width)))) if half_width > 0 else 6
+
+
+def short(number: float, digits: int = 3) -> str:
+    """A number with so many digits that count, and no exponent.
+
+    >>> short(2536.36), short(18.3215), short(0.0012345), short(10.0)
+    ('2,540', '18.3', '0.00123', '10')
+    """
+    is_whole = not math.isfinite(number) or number.is_integer()
+    decimals = 0 if is_whole else max(0, digits - 1 - math.floor(math.log10(abs(number))))
+    return f"{float(f'{number:.{digits}g}'):,.{decimals}f}"
 
 
 def _written(value: object, digits: int | None) -> str:

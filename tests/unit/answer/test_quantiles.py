@@ -54,7 +54,9 @@ def test_a_quantile_is_where_its_share_of_rows_is_reached() -> None:
     cells[1, [0, 63]] = 1.0
     assert quantile_value(cells, 0.25, EDGES)[:2].tolist() == [10.25, 0.5]
     assert quantile_value(cells, 0.75, EDGES)[:2].tolist() == [10.75, 63.5]
-    assert quantile_value(cells, 0.5, np.linspace(-1.0, 1.0, CELLS + 1).tolist())[0] == pytest.approx(-1 + 2 * 10.5 / 64)
+    assert quantile_value(cells, 0.5, np.linspace(-1.0, 1.0, CELLS + 1).tolist())[0] == pytest.approx(
+        -1 + 2 * 10.5 / 64
+    )
     assert np.isnan(quantile_value(cells, 0.5, EDGES)[2])
     assert np.isnan(quantile_value(-cells, 0.5, EDGES)).all()
 

@@ -1,0 +1,101 @@
+"""What a newcomer sees first holds: numbers of the README and of the demo lie in their intervals as often as they say.
+
+Intervals are about noise alone, so this says as well that the sample policies bound little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.assets import asset
+from dpsql.frontends import demo
+from tests.noise_sources import seeded_noise
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+NUMBERS = 42
+"""Of one release: two of each of five airlines, eight airlines and eight diagnoses."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of a first screen, and the same of the rows themselves, whose columns are its first."""
+
+    text: str
+    true: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def readme_question() -> Question:
+    (text,) = re.findall(r'question = """(.*?)"""', README, flags=re.DOTALL)
+    ends = "dp_interval_low(minutes) AS low, dp_interval_high(minutes) AS high"
+    assert ends in text
+    both = "dp_interval_low(aircraft), dp_interval_high(aircraft), dp_interval_low(minutes), dp_interval_high(minutes)"
+    return Question(text.replace(ends, both), demo.TRUE_FLIGHTS)
+
+
+LEVEL = {"epsilon": demo.EPSILON, "delta": demo.DELTA}
+QUESTIONS = (
+    readme_question(),
+    Question(demo.FLIGHTS, demo.TRUE_FLIGHTS, LEVEL),
+    Question(demo.VISITS, demo.TRUE_VISITS, {**LEVEL, "bounding": "NORM"}),
+)
+
+
+@pytest.fixture(scope="module")
+def declared() -> list[str]:
+    """The README's declarations, which are among those of the demo."""
+    statements = re.findall(r'session\.sql\("(CALL .*?)"\)', README)
+    assert set(statements) <= set(demo.DECLARATIONS)
+    assert len(statements) == 3
+    return list(demo.DECLARATIONS)
+
+
+def covered(declared: Sequence[str], releases: int, part: float = 1.0) -> Counter[str]:
+    """How often each number lay in so large a part of its interval, of those that every release has shown."""
+    shown: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    for seed in range(releases):
+        for place, question in enumerate(QUESTIONS):
+            with dpsql.connect(threads=2) as session:
+                for name, parts in demo.TABLES.items():
+                    session.connection.execute(f"CREATE TABLE {name} AS FROM read_parquet(?)", [str(asset(*parts))])
+                for statement in declared:
+                    session.sql(statement)
+                session._runner.noise_source = seeded_noise(1000 * place + seed)
+                true = {row[0]: row[1:] for row in session.connection.execute(question.true).fetchall()}
+                answer = session.sql(question.text, **question.options)
+                for key, _, _, *ends in answer.fetchall()[: demo.ROWS_SHOWN]:
+                    for column, low, high in ((0, *ends[:2]), (1, *ends[2:])):
+                        name = f"question {place}, {key}, number {column}"
+                        shown[name] += 1
+                        middle, half = (low + high) / 2, part * (high - low) / 2
+                        inside[name] += middle - half <= true[key][column] <= middle + half
+    return Counter({name: inside[name] for name, times in shown.items() if times == releases})
+
+
+@pytest.mark.statistical
+def test_numbers_of_first_screens_lie_in_their_intervals(declared: list[str]) -> None:
+    """Of 126 to 150 numbers at 95 % less than 88 % do with probability below 1e-3 (binomial)."""
+    found = covered(declared, 4)
+    assert len(found) >= NUMBERS - 4
+    assert found.total() >= 0.88 * 4 * len(found)
+    # the planted fault: intervals of half of their width
+    assert covered(declared, 4, part=0.5).total() < 0.88 * 4 * len(found)
+
+
+@pytest.mark.statistical
+@pytest.mark.long
+def test_every_number_of_first_screens_lies_in_its_interval_in_88_of_100_releases(declared: list[str]) -> None:
+    """Of a number at 95 % less do with probability 0.4 % (binomial), so one of these 40 may now and then."""
+    found = covered(declared, 100)
+    too_rarely = {name: times for name, times in found.items() if times < 88}
+    assert len(too_rarely) <= 2, too_rarely
+    assert all(times >= 84 for times in too_rarely.values())
