@@ -88,7 +88,8 @@ def kept_of(noisy: Floats, sigma: float, end: float, most: float = math.inf) -> 
         return Kept(None, 0.0, 1.0, size, beyond)
     # each of them has more than the size
     least_beyond = size * max(0.0, float(outside.sum()) - outside_noise)
-    part_beyond = least_beyond / (least_beyond + float(whole[count - 1] + whole_noise[count - 1]))
+    most_within = float(whole[count - 1]) + Z_95 * math.sqrt(_variance(corners[:count], sizes[:count], sigma))
+    part_beyond = least_beyond / (least_beyond + most_within)
     enough = _enough(corners[:count], ends[:count])
     return Kept(share, max(0.0, share - width), min(1.0, share + width), size, beyond, part_beyond, enough)
 

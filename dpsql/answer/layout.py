@@ -71,6 +71,7 @@ def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
     keys = {quote(f"key_{i}") for i in range(len(query.keys))}
     numbered = [(column.name, column.estimate) for column in columns if column.estimate is not None]
     ends = finished.select(list(range(len(columns), finished.num_columns)))
+    ends = ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")])
     adds_up = isinstance(query, GroupingSets) or isinstance(first.groups, Buckets)
     is_cut = not (adds_up or first.frame.bounding.sparsity)
     counts = [name for name, estimate in numbered if first.estimates[estimate].value == UNITS]
@@ -78,7 +79,8 @@ def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
         keys=tuple(column.name for column in columns if column.sql in keys),
         is_cut=is_cut,
         units=counts[0] if is_cut and counts else None,
-        ends=ends.rename_columns([f"{end} {name}" for name, _ in numbered for end in ("low", "high")]),
+        # times are drawn as no bars
+        ends=ends.select([field.name for field in ends.schema if pa.types.is_floating(field.type)]),
     )
 
 

@@ -27,7 +27,7 @@ from dpsql.mechanism.calibrate import (
 from dpsql.mechanism.csh import selection_note
 from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.estimates import BoundedValue
+from dpsql.model.estimates import BoundedValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, COVERAGE_KINDS, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
 from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery
@@ -298,11 +298,12 @@ def notes(offer: Offer) -> tuple[str, ...]:
         f"of one unit at most {most:.9g} distinct values count in a group; which ones is chosen by a secret hash"
         for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
     ]
-    found += [
-        f"quantiles of {statistic.value_sql} are read from {cells.count} cells, {cells.widths}"
-        for statistic in query.statistics
-        if (cells := statistic.histogram)
-    ]
+    found += dict.fromkeys(
+        f"quantiles of {one.value.histogram.value_sql} are read from {cells.count} cells, "
+        f"{cells.widths(are_times=one.type != 'DOUBLE')}"
+        for one in query.estimates
+        if isinstance(one.value, Quantile) and (cells := one.value.histogram.histogram)
+    )
     kinds = dict.fromkeys(type(estimate.value) for estimate in query.estimates)
     found += [NOTES[kind] for kind in kinds if kind in NOTES]
     if any(statistic.row_cap for statistic in query.statistics):

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _PARTS = 64
-"""Equal parts of the bounds."""
+"""Equal parts of bounds that reach to 0, or near it."""
+_PARTS_ELSEWHERE = 256
+"""Equal parts of others."""
 _DOUBLINGS = 14
 """A part next to 0 is divided so often: of bounds [0, 10**6] down to 0.24."""
 _PARTS_PER_DOUBLING = 16
@@ -43,15 +45,14 @@ class Cells:
         """Number of cells."""
         return len(self.edges) - 1
 
-    @property
-    def widths(self) -> str:
-        """How wide the cells are, in words."""
-        widest = f"{(self.high - self.low) / _PARTS:.3g} wide"
-        return (
-            f"at most {widest}, and finer towards {_nearest_to_zero(self.low, self.high):.9g}"
-            if self.finer
-            else (f"each of them {widest}")
-        )
+    def widths(self, *, are_times: bool) -> str:
+        """How wide the cells are, in words; of times in days, where bounds are seconds."""
+        widest = (self.high - self.low) / _parts(self)
+        if are_times:
+            return f"each of them {widest / 86_400.0:.3g} days wide"
+        if self.finer:
+            return f"at most {widest:.3g} wide, and finer towards {_nearest_to_zero(self.low, self.high):.9g}"
+        return f"each of them {widest:.3g} wide"
 
 
 @lru_cache(maxsize=256)
@@ -63,7 +64,8 @@ def _edges(cells: Cells) -> tuple[float, ...]:
     (289, (0.0, 6.10351...e-05), (62.0, 63.0, 64.0))
     """
     low, high = cells.low, cells.high
-    parts = [low + (high - low) * (number / _PARTS) for number in range(_PARTS)] + [high]
+    count = _parts(cells)
+    parts = [low + (high - low) * (number / count) for number in range(count)] + [high]
     if not cells.finer:
         return tuple(parts)
     middle = _nearest_to_zero(low, high)
@@ -78,6 +80,10 @@ def _edges(cells: Cells) -> tuple[float, ...]:
     steps = [2.0 ** (-number / _PARTS_PER_DOUBLING) for number in range(1, _PARTS_PER_DOUBLING * _DOUBLINGS + 1)]
     finer = [middle + (end - middle) * step for end in ends for step in steps]
     return tuple(sorted({*parts, middle, *finer}))
+
+
+def _parts(cells: Cells) -> int:
+    return _PARTS if cells.finer else _PARTS_ELSEWHERE
 
 
 def _nearest_to_zero(low: float, high: float) -> float:

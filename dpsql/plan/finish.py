@@ -40,6 +40,11 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "
 _ENDS = ("low", "high")
 _AT_LEAST_0 = "(CASE WHEN {0} < 0 THEN 0 ELSE {0} END)"
 """Of a number; greatest() would make 0 of NULL."""
+_MOMENTS = {
+    "TIMESTAMP": "make_timestamp(CAST(round({0} * 1e6) AS BIGINT)) AS {0}",
+    "TIMESTAMP WITH TIME ZONE": "make_timestamptz(CAST(round({0} * 1e6) AS BIGINT)) AS {0}",
+}
+"""Moments of a column of seconds, by the type of these."""
 _UNBOUNDED_ENDS = ("unbounded", "unbounded_low", "unbounded_high")
 
 
@@ -90,7 +95,8 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     noisy = [Column(f"key_{i}", key.type, True) for i, key in enumerate(keys)]
     for i, aggregate in enumerate(aggregates.values()):
         noisy.append(Column(f"agg_{i}", aggregate.estimate.type, True))
-        noisy += [Column(f"agg_{i}_{end}", "DOUBLE", True) for end in (*_ENDS, *_UNBOUNDED_ENDS)]
+        own = aggregate.estimate.type if aggregate.estimate.type in _MOMENTS else "DOUBLE"
+        noisy += [Column(f"agg_{i}_{end}", own, True) for end in (*_ENDS, *_UNBOUNDED_ENDS)]
     estimates = [aggregate.estimate for aggregate in aggregates.values()]
     table = _NoisyTable(text, len(keys), noisy, {sql: f"agg_{i}" for sql, i in numbers.items()} | shown_keys, estimates)
     shown = [(item.expression, table.sql(item.expression)) for item in select.items]
@@ -223,7 +229,10 @@ def finish_sql(query: PrivateQuery) -> str:
     for i, estimate in enumerate(query.first.estimates):
         form = _AT_LEAST_0 if i in clamped else "{0}"
         low, high = (f"{form.format(f'agg_{i}_{end}')} AS agg_{i}_{end}" for end in _ENDS)
-        typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, {low}, {high}")
+        if moment := _MOMENTS.get(estimate.type):
+            typed += [moment.format(one) for one in (f"agg_{i}", *(f"agg_{i}_{end}" for end in _ENDS))]
+        else:
+            typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, {low}, {high}")
         typed += [f"agg_{i}_{end}" for end in _UNBOUNDED_ENDS if i in finish.unbounded]
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
     shown = []

@@ -66,6 +66,31 @@ def test_intervals_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
     assert covered(session, rho) < LEAST
 
 
+DAYS = """
+    SELECT city, median(DATE '2024-01-01' + CAST(cost AS INTEGER),
+                        contribution_bounds_per_row => (DATE '2023-01-01', DATE '2025-01-01')) AS m,
+           dp_interval_low(m), dp_interval_high(m) FROM visits GROUP BY city"""
+
+
+def covered_days(session: dpsql.Session, rho: float) -> int:
+    found = session.connection.execute(
+        "SELECT city, CAST(quantile_disc(DATE '2024-01-01' + CAST(cost AS INTEGER), 0.5) AS TIMESTAMP) "
+        "FROM visits GROUP BY city"
+    ).fetchall()
+    exact = dict(found)
+    rows = session.sql(DAYS, rho=rho, mechanism="GAUSSIAN").fetchall()
+    assert all(low <= shown <= high for _, shown, low, high in rows)
+    return sum(low <= exact[city] <= high for city, _, low, high in rows)
+
+
+@pytest.mark.statistical
+def test_intervals_of_dates_cover(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert covered_days(session, 0.05) >= LEAST
+    # the planted fault: intervals of a tenth of the noise
+    monkeypatch.setattr(quantiles, "Z_95", Z_95 / 10)
+    assert covered_days(session, 0.05) < LEAST
+
+
 def test_the_median_is_near_the_exact_one_and_cheaper_asked_again() -> None:
     with open_session(public=False) as session:
         exact = session.connection.execute(

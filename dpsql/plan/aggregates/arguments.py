@@ -18,6 +18,7 @@ from dpsql.model.frame import Statistic
 from dpsql.operations.dialect import to_sql, unquoted, written
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
+from dpsql.plan.aggregates.times import TIMES, is_time_literal, seconds_of
 from dpsql.sql.clauses import NAMED_ARGUMENTS, function_name, is_aggregate_call
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.statements import literal_value
@@ -40,12 +41,16 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class CallBounds:
-    """Bounds that a call names, which of the two pairs AUTO finds, and the norm over all groups of a unit."""
+    """Bounds that a call names, which of the two pairs AUTO finds, and the norm over all groups of a unit.
+
+    ``are_times`` says whether the bounds are written as dates or timestamps.
+    """
 
     per_group: Bounds | None = None
     per_row: Bounds | None = None
     auto: str = ""
     norm: float | Literal["AUTO"] | None = None
+    are_times: bool = False
 
     def with_pair(self, form: str, pair: Bounds | None) -> CallBounds:
         """These bounds with one pair more."""
@@ -113,7 +118,7 @@ class AggregateKind:
     names: tuple[str, ...]
     answers: str
     read: Callable[[AggregateSource, Call], Aggregate]
-    values: Literal["rows", "anything", "numbers", "truth values"]
+    values: Literal["rows", "anything", "numbers", "numbers, dates or timestamps", "truth values"]
     bounds: tuple[str, ...] = ()
     finds_bounds: bool = False
     share: Literal["", "given", "half"] = ""
@@ -122,6 +127,7 @@ class AggregateKind:
 
 TYPE_HINTS = {
     "numbers": "Cast the value, or aggregate another column.",
+    "numbers, dates or timestamps": "Cast the value, or aggregate another column.",
     "truth values": "Write a condition, as in {}(x > 0).",
 }
 """Hint of the refusal of other types, by what an aggregate takes."""
@@ -174,11 +180,21 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
     kind = kinds[call.function]
     if kind.values in TYPE_HINTS:
         value_type = source.type_of(call.value)
-        if not (is_number(value_type) if kind.values == "numbers" else value_type == "BOOLEAN"):
+        if not _takes(kind, value_type):
             message = f"{call.function} takes {kind.values}, not {type_name(value_type)}."
             source.refuse("value_type", node, message, TYPE_HINTS[kind.values].format(call.function))
         call = replace(call, value_type=value_type)
+    if call.bounds.are_times != (call.value_type in TIMES) and (call.bounds.per_row or call.bounds.per_group):
+        source.note_bounds(node, are_times=call.value_type in TIMES)
+        raise RefusedCallError
     return kind.read(source, call)
+
+
+def _takes(kind: AggregateKind, value_type: str) -> bool:
+    """Whether an aggregate is of values of a type."""
+    if kind.values == "truth values":
+        return value_type == "BOOLEAN"
+    return is_number(value_type) or (kind.values != "numbers" and value_type in TIMES)
 
 
 def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateSource) -> Call:
@@ -200,7 +216,8 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
     if called != function and kind.values != "rows":
         if len(positional) != 3 or named:
             source.refuse(_ARGUMENT, node, f"{called} takes a value and two bounds.", f"Write {called}(x, 0, 500).")
-        bounds, positional = bounds.with_pair(kind.bounds[0], _pair(node, positional[1:], source)), positional[:1]
+        given, positional = positional[1:], positional[:1]
+        bounds = replace(bounds.with_pair(kind.bounds[0], _pair(node, given, source)), are_times=_any_time(given))
     share = _share(node, function, kind, positional, source) if kind.share else 0.0
     values = positional[:1] if kind.share else positional
     has_value = bool(values) and not isinstance(values[0], exp.Star)
@@ -251,7 +268,9 @@ def _bounds(
         if isinstance(given, exp.Var) and given.name == "AUTO":
             found = replace(found, auto=form)
         elif isinstance(given, exp.Tuple | exp.Array):
-            found = found.with_pair(form, _pair(argument, given.expressions, source))
+            are_times = _any_time(given.expressions)
+            pair = _pair(argument, given.expressions, source)
+            found = replace(found.with_pair(form, pair), are_times=are_times or found.are_times)
         else:
             source.note_bounds(argument)
     absent = [name for name in named if not name.endswith(kind.bounds)]
@@ -298,6 +317,11 @@ def _share(
     node: exp.Expr, function: str, kind: AggregateKind, positional: Sequence[exp.Expr], source: AggregateSource
 ) -> float:
     """The share of rows below a quantile; 0 after noting that it is none."""
+    if any(isinstance(part, exp.Array) for part in positional[1:]):
+        source.refuse(
+            _ARGUMENT, node, f"{function} takes one share.",
+            f"Write {function}(x, 0.25), {function}(x, 0.5): all quantiles of x cost as much as one.",
+        )  # fmt: skip
     is_half = kind.share == "half"
     written = [_number(part, source.refusals.text) for part in positional[1:]]
     shares = [0.5, *written] if is_half else written
@@ -311,12 +335,20 @@ def _share(
 
 
 def _pair(node: exp.Expr, parts: Sequence[exp.Expr], source: AggregateSource) -> Bounds | None:
-    """Two numbers; None after noting that they are none."""
-    numbers = [_number(part, source.refusals.text) for part in parts]
+    """Two numbers, or the seconds of two moments; None after noting that they are neither."""
+    are_times = _any_time(parts)
+    numbers = [
+        (seconds_of(part) if is_time_literal(part) else math.nan) if are_times else _number(part, source.refusals.text)
+        for part in parts
+    ]
     if len(numbers) == 2 and all(map(math.isfinite, numbers)):
         return numbers[0], numbers[1]
-    source.note_bounds(node)
+    source.note_bounds(node, are_times=are_times)
     return None
+
+
+def _any_time(parts: Sequence[exp.Expr]) -> bool:
+    return any(map(is_time_literal, parts))
 
 
 def _number(node: exp.Expr, text: str) -> float:

@@ -37,12 +37,14 @@ AGGREGATES = (
         no_distinct=_ONLY_ALL,
     ),
     AggregateKind(
-        ("median",), "value below which half of the clamped rows are", read_quantile, "numbers", ("per_row",),
+        ("median",), "value below which half of the clamped rows are", read_quantile, "numbers, dates or timestamps",
+        ("per_row",),
         share="half", no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(
         ("quantile", "quantile_cont", "quantile_disc", "approx_quantile"),
-        "value below which a share of the clamped rows is", read_quantile, "numbers", ("per_row",),
+        "value below which a share of the clamped rows is", read_quantile, "numbers, dates or timestamps",
+        ("per_row",),
         share="given", no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(

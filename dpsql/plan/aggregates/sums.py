@@ -36,6 +36,7 @@ from dpsql.plan.aggregates.lattice import (
 )
 from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
+from dpsql.plan.aggregates.times import TIMES, seconds_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
 
@@ -81,17 +82,21 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     bounds, cap = _row_bounds(source, call), source.owner.rules.max_rows_per_group
     if not cap:
         raise AssertionError("a quantile is of rows of which a unit has so many in a group")
+    sql, are_times = to_sql(call.value), call.value_type in TIMES
     statistic = Statistic(
         kind="histogram",
         low_steps=0,
         high_steps=cap * 2**-CELL_LATTICE_EXPONENT,
         lattice_exponent=CELL_LATTICE_EXPONENT,
-        value_sql=finite_sql(to_sql(call.value), call.value_type),
+        value_sql=seconds_sql(sql) if are_times else finite_sql(sql, call.value_type),
         filter_sql=call.filter_sql,
         limit=cap,
-        histogram=Cells.of(*bounds),
+        # the beginning of 1970 is not where times are close together
+        histogram=Cells(*bounds, finer=False) if are_times else Cells.of(*bounds),
     )
-    return Aggregate(Estimate(call.name, Quantile(bounds, statistic, call.share), "DOUBLE"), call.weight)
+    return Aggregate(
+        Estimate(call.name, Quantile(bounds, statistic, call.share), TIMES.get(call.value_type, "DOUBLE")), call.weight
+    )
 
 
 def _average(source: AggregateSource, call: Call) -> Ratio:
@@ -145,14 +150,14 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     if bounds.auto:
         bounds = CallBounds().with_pair(bounds.auto, _found_bounds(source, call))
     elif not (bounds.per_group or bounds.per_row):
-        bounds = CallBounds(per_row=_inferred(source, call.value))
+        bounds = CallBounds(per_row=None if call.value_type in TIMES else _inferred(source, call.value))
         if not bounds.per_row and source.finds_bounds and call.function == "avg":
             bounds = CallBounds(per_row=_found_bounds(source, call))
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
     if not given and not (source.by_norm and call.function == "sum"):
         _refuse_unbounded_sum(source, call)
     if not all(low < high for low, high in given):
-        source.note_bounds(call.node)
+        source.note_bounds(call.node, are_times=bounds.are_times)
         raise RefusedCallError
     if not all(map(representable, given)) or (len(given) == 2 and not representable_together(*given)):
         _refuse_extreme(source, call)
@@ -223,6 +228,9 @@ def _found_bounds(source: AggregateSource, call: Call) -> Bounds:
 
 def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
     form = "per_group" if call.function == "sum" else "per_row"
+    if call.value_type in TIMES:
+        text = with_bounds(call.node, "(DATE '2020-01-01', DATE '2030-01-01')", form)
+        source.refuse("bounds_missing", call.node, f"{call.name} has no bounds.", f"Write {text}.")
     text = with_bounds(call.node, "(0, 500)", form)
     declarations = [
         f"CALL dp_domain('{table}', '{column}', bounds := [0, 500])"
