@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import replace
 
 from sqlglot import exp
@@ -35,7 +34,7 @@ from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
-from dpsql.plan.features.defaults import left_to_auto
+from dpsql.plan.features.defaults import is_for_bounds_alone, left_to_auto, reasons_left
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_after, read_finish, split
 from dpsql.plan.frames import (
@@ -89,10 +88,16 @@ def plan_query(
             return _plan(text, found_bounds or {})
         except UnsupportedQueryError as error:
             # what is refused for want of a bound alone may be left to AUTO
+            attempts = []
             for free in left_to_auto(text, error.refusals, found_bounds or {}):
-                with suppress(UnsupportedQueryError):
-                    return _plan(free, found_bounds or {})
-            raise
+                try:
+                    query = _plan(free, found_bounds or {})
+                except UnsupportedQueryError as other:
+                    attempts.append(other.refusals)
+                else:
+                    if is_for_bounds_alone(error.refusals):
+                        return query
+            raise UnsupportedQueryError(reasons_left(error.refusals, attempts)) from None
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()

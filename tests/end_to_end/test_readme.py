@@ -38,7 +38,9 @@ def test_the_first_example_prints_what_stands_below_it(
 
 
 def _without_numbers(text: str) -> list[str]:
-    rows = [line for line in text.strip().splitlines() if not re.match(r"^│ [A-Z0-9]{2} |^kept |^note     AUTO ", line)]
+    rows = [
+        line for line in text.strip().splitlines() if not re.match(r"^│ [A-Z0-9]{2,3} |^kept |^note     AUTO ", line)
+    ]
     return [re.sub(r"[\d.]+(e-\d+)?| +", "#", line).strip("#") for line in rows if set(line) - set("─┌┬┐├┼┤└┴┘ ")]
 
 

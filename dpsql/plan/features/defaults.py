@@ -7,7 +7,7 @@ private, and all that a unit adds bounded by a norm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dpsql.errors import Refusal
@@ -20,7 +20,7 @@ _MISSING = {"max_groups_missing", "bounds_missing"}
 
 
 def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBounds) -> Iterator[SelectText]:
-    """The text with what AUTO may choose for it, the better first; none where policy or something else is in the way.
+    """The text with what AUTO may choose for it, the better first; none where a bound is named, or none is missing.
 
     Args:
         text: what was refused.
@@ -31,7 +31,7 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
     rules, options = text.owner.rules, text.options
     if rules.max_groups or rules.max_rows_per_group or rules.max_rows_per_unit:
         return
-    if not {refusal.code for refusal in refused} <= _MISSING:
+    if not any(refusal.code in _MISSING for refusal in refused):
         return
     free = replace(text, refusals=Refusals(text.refusals.text), finds_bounds=True)
     by_norm = replace(options, bounding=options.bounding or "NORM")
@@ -40,3 +40,26 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
         mechanism = options.mechanism or (None if GROUPS in found else "KEYS_FIRST")
         yield replace(free, options=replace(by_norm, max_groups_contributed=groups, mechanism=mechanism))
     yield replace(free, options=by_norm, refusals=Refusals(text.refusals.text))
+
+
+def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:
+    """Whether a text was refused for nothing but that bounds are missing."""
+    return all(refusal.code in _MISSING for refusal in refused)
+
+
+def reasons_left(refused: Sequence[Refusal], attempts: Sequence[Sequence[Refusal]]) -> Sequence[Refusal]:
+    """Why a text is refused for more than bounds, less those that AUTO would choose if all else were mended.
+
+    Args:
+        refused: why it is, with no bounds left to AUTO.
+        attempts: why it is, with what `left_to_auto` gives, each.
+
+    """
+    # without a level no attempt goes far enough to tell
+    if is_for_bounds_alone(refused) or any(one.code == "privacy_level_missing" for one in refused):
+        return refused
+
+    def is_chosen(reason: Refusal) -> bool:
+        return reason.code in _MISSING and any(reason.span not in [one.span for one in found] for found in attempts)
+
+    return [reason for reason in refused if not is_chosen(reason)]
