@@ -112,7 +112,7 @@ def answers_of(name: str, folder: Path, rows: Path, asked: Asked) -> dict[str, A
         return {}
     found = rows.with_name(f"{name}.json")
     # a module of the tree, not a script: beside the script its own name would hide the package that it imports
-    command = [python, "-m", f"benchmarks.peer_systems.{name}", rows, found, as_text(asked)]
+    command = [str(python), "-m", f"benchmarks.peer_systems.{name}", str(rows), str(found), as_text(asked)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     except subprocess.CalledProcessError as error:
@@ -134,6 +134,7 @@ def print_system(found: Mapping[str, Any], beside: Mapping[str, Any], exact: Map
     for entry in found["answers"]:
         releases, question = entry["releases"], entry["question"]
         others = beside[question]
+        # its own releases beside themselves would say nothing
         each = [
             errors(_shown(one), {} if others is releases else _shown(others[place % len(others)]), exact[question])
             for place, one in enumerate(releases)

@@ -66,7 +66,8 @@ def _most_rows(asked: Asked, question: str) -> int:
 def _answer(query: Any, question: str) -> dict[int, float]:
     columns = [dp.len(signed=True).alias("number")]
     if question == SUMS:
-        columns.append(pl.col("amount").dp.sum((LOWEST_AMOUNT, HIGHEST_AMOUNT)).alias("total"))
+        amount: Any = pl.col("amount")  # OpenDP adds `dp` to it
+        columns.append(amount.dp.sum((LOWEST_AMOUNT, HIGHEST_AMOUNT)).alias("total"))
     shown = query.group_by("key").agg(*columns).release().collect()
     return dict(zip(shown["key"], shown.to_series(-1), strict=True))
 

@@ -8,6 +8,7 @@ import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,13 +68,13 @@ def test_a_system_that_cannot_be_installed_is_said_and_left_out(
         (home / "bin" / "python").write_text("#!/bin/sh\necho 'no such version' >&2\nexit 1\n")
         (home / "bin" / "python").chmod(0o755)
 
-    monkeypatch.setattr(peers.venv, "create", broken)
+    monkeypatch.setattr("venv.create", broken)
     assert peers.answers_of("opendp", tmp_path, tmp_path / "rows.csv", Asked()) == {}
     assert "opendp is left out: it cannot be installed. no such version" in capsys.readouterr().err
     assert not (tmp_path / "opendp" / "installed.txt").exists()  # the next run tries again
 
 
-def _served(monkeypatch: pytest.MonkeyPatch, folder: Path, way: Way, asked: Asked) -> dict[str, object]:
+def _served(monkeypatch: pytest.MonkeyPatch, folder: Path, way: Way, asked: Asked) -> dict[str, Any]:
     answers = folder / "answers.json"
     monkeypatch.setattr(sys, "argv", ["script", str(folder / "rows.csv"), str(answers), exchange.as_text(asked)])
     exchange.serve("numpy", lambda _rows, given: [way] if given == asked else [])
@@ -82,10 +83,10 @@ def _served(monkeypatch: pytest.MonkeyPatch, folder: Path, way: Way, asked: Aske
 
 def test_answers_are_written_with_the_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     prepared: list[int] = []
-    way = Way("plain", "a note", {"people": lambda: {7: np.int64(3)}}, lambda: prepared.append(1))
+    way = Way("plain", "a note", {"people": lambda: {7: np.float64(3)}}, lambda: prepared.append(1))
     found = _served(monkeypatch, tmp_path, way, Asked(releases=2))
     assert found["version"] == version("numpy")
-    (entry,) = found["answers"]  # type: ignore[misc]
+    (entry,) = found["answers"]
     assert (entry["way"], entry["note"], entry["question"]) == ("plain", "a note", "people")
     assert [one["shown"] for one in entry["releases"]] == [[[7, 3.0]]] * 2
     assert len(prepared) == 2
@@ -94,7 +95,7 @@ def test_answers_are_written_with_the_version(monkeypatch: pytest.MonkeyPatch, t
 def test_a_slow_question_is_asked_fewer_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     way = Way("plain", "", {"people": dict})
     found = _served(monkeypatch, tmp_path, way, Asked(releases=5, seconds=1e-12))
-    (entry,) = found["answers"]  # type: ignore[misc]
+    (entry,) = found["answers"]
     assert len(entry["releases"]) == 1
 
 
