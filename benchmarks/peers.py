@@ -1,13 +1,14 @@
 """Other systems and dpsql on the same questions of the same rows: time, groups shown, and errors.
 
-    python -m benchmarks.peers [--releases 5] [--epsilon 1] [--delta 1e-6] [--systems opendp pydp] [--folder FOLDER]
+    python -m benchmarks.peers [--releases 5] [--epsilon 1] [--delta 1e-6] [--max-groups 8] [--max-rows 5]
+        [--systems opendp pydp] [--folder FOLDER]
 
 Every system but dpsql gets a virtual environment of its own in --folder, with the versions named below, from pip; the
 first run needs a network and some minutes. A system that cannot be installed is said and left out. The rows are those
 of `contribution_norm`; the person is protected with all rows, the keys are private wherever the system selects keys,
-and 8 keys of a person with 5 rows in each are the bounds of systems that need bounds. What a system lacks is done by
-hand, and said below the table. Time is that of one answer of rows that are loaded already. Noise differs from run to
-run.
+and --max-groups keys of a person with --max-rows rows in each are the bounds of systems that need bounds. What a system
+lacks is done by hand, and said below the table. Time is that of one answer of rows that are loaded already. Noise
+differs from run to run.
 """
 
 from __future__ import annotations
@@ -155,10 +156,12 @@ def main() -> None:
     parser.add_argument("--releases", type=int, default=5)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-6)
+    parser.add_argument("--max-groups", type=int, default=8, help="keys of a person that count")
+    parser.add_argument("--max-rows", type=int, default=5, help="rows of a person that count in each key")
     parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--folder", type=Path, default=default_folder(), help="where the environments are kept")
     given = parser.parse_args()
-    asked = Asked(epsilon=given.epsilon, delta=given.delta, releases=given.releases)
+    asked = Asked(given.epsilon, given.delta, given.releases, given.max_groups, given.max_rows)
     rows = made_rows()
     exact: dict[str, dict[int, float]] = {}
     with duckdb.connect() as plain:
