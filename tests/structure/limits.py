@@ -18,10 +18,10 @@ class Limit:
 
 TRACE_LIMITS = {
     "asked first": {
-        "files": Limit(56, 56), "functions": Limit(380, 380), "lines": Limit(2_065, 1_900), "types": Limit(18, 20),
+        "files": Limit(56, 56), "functions": Limit(380, 380), "lines": Limit(2_068, 1_900), "types": Limit(18, 20),
     },
     "asked again": {
-        "files": Limit(39, 44), "functions": Limit(186, 260), "lines": Limit(870, 1_250), "types": Limit(11, 20),
+        "files": Limit(39, 44), "functions": Limit(186, 260), "lines": Limit(871, 1_250), "types": Limit(11, 20),
     },
 }  # fmt: skip
 """Of the simplest private query, by the names of ``query_trace.QueryTrace``."""
@@ -35,8 +35,8 @@ NEVER_ENTERED = (
 """Folders and files below dpsql/ that the simplest private query does not enter."""
 
 SOURCE_LIMITS = {
-    "statements": Limit(17_584, 15_900),
-    "tests for None": Limit(188, 350),
+    "statements": Limit(17_818, 15_900),
+    "tests for None": Limit(191, 350),
     "public names without a docstring, in %": Limit(0, 8),
     "long files": Limit(0, 0),
     "long functions": Limit(0, 0),
