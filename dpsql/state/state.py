@@ -30,6 +30,16 @@ from dpsql.state.policy import (
 from dpsql.state.rules import Declaration, checked
 from dpsql.state.side_table import SideTable
 
+NOUNS: Mapping[type[Declaration], str] = {
+    Unit: "Unit",
+    ProtectedTable: "ProtectedTable",
+    PublicTable: "PublicTable",
+    Domain: "Domain",
+    ClearedAnalyst: "ClearedAnalyst",
+    Link: "Link",
+}
+"""The words by which state files record each kind of declaration. They never change, whatever a class is called."""
+
 
 def _domain(low: float | None, high: float, from_table: str | None, from_column: str, **row: Any) -> Domain:
     """A domain of its columns, of which two are NULL together."""
@@ -101,7 +111,7 @@ def _named(declaration: ProtectedTable | Link | RememberedTable) -> dict[str, An
 
 def _record(connection: sqlite3.Connection, declaration: Declaration, **more: bool) -> None:
     """Add to the history of declarations."""
-    row = {"at": datetime.now(UTC), "noun": type(declaration).__name__}
+    row = {"at": datetime.now(UTC), "noun": NOUNS[type(declaration)]}
     insert_row(connection, "policy_log", {**row, "declaration": json.dumps({**asdict(declaration), **more})})
 
 

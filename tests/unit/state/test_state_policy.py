@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,7 @@ from dpsql.state import (
     rho_nano_down,
 )
 from dpsql.state.rules import MAX_MIN_UNITS, Declaration
+from dpsql.state.state import NOUNS
 
 PATIENT = Unit("patient", rho_budget=1000, delta_threshold=50, delta_conversion=1e-6)
 VISITS = ProtectedTable("main.visits", "patient", "patient_id", max_groups=4, max_rows_per_group=5)
@@ -216,6 +218,33 @@ def test_changes_are_recorded_and_repetitions_are_not(state: State) -> None:
     assert recorded() == before
     state.declare_unit(Unit("patient", 2000, 50, 1e-6))
     assert recorded() == before + 1
+
+
+def test_every_declaration_has_its_word_in_state_files() -> None:
+    # files of earlier programs hold these words
+    assert {kind: NOUNS[kind] for kind in get_args(Declaration)} == {
+        Unit: "Unit",
+        ProtectedTable: "ProtectedTable",
+        PublicTable: "PublicTable",
+        Domain: "Domain",
+        ClearedAnalyst: "ClearedAnalyst",
+        Link: "Link",
+    }
+
+
+def test_a_class_with_another_name_is_recorded_by_its_word(state: State) -> None:
+    def recorded() -> list[str]:
+        with state._database.read() as connection:
+            return [str(noun) for (noun,) in connection.execute("SELECT noun FROM policy_log ORDER BY id")]
+
+    before = recorded()
+    Unit.__name__ = "PrivacyUnit"
+    try:
+        state.declare_unit(Unit("patient", 2000, 50, 1e-6))
+    finally:
+        Unit.__name__ = "Unit"
+    assert recorded() == [*before, "Unit"]
+    assert set(before) == {"Unit", "ProtectedTable", "PublicTable"}
 
 
 def test_a_table_never_changes_its_unit(state: State) -> None:
