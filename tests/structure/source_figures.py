@@ -1,8 +1,7 @@
-"""Figures of the source of dpsql, and what stands out in them: python -m tests.structure.source_figures [--all].
+"""Sizes of files, functions and signatures of dpsql, and what breaks a rule: python -m tests.structure.source_figures.
 
-Everything is counted on the syntax tree, so that layout and comments do not matter. Each rule stands in the docstring
-of the function that counts; ``limits.py`` says how much of each is allowed. At commit 326a6d5 these rules count 16,294
-statements and 603 tests for None.
+Everything is counted on the syntax tree. The docstring of each function that counts says what it counts. ``limits.py``
+says how large each may be, and why a limit is no target.
 """
 
 from __future__ import annotations
@@ -15,25 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.documents.pages import ROOT
-from tests.structure.limits import (
-    FIELDS,
-    FILE_LINES,
-    FUNCTION_LINES,
-    NONE_TEST_ROOMS,
-    PARAMETERS,
-    PUBLIC_CLASSES,
-    RECORDS_OF_ANY_WIDTH,
-    SOURCE_LIMITS,
-)
+from tests.structure.limits import PUBLIC_CLASSES, SIZE_LIMITS
 
 PACKAGE = "dpsql"
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "manager"}
 VAGUE_LAST_WORDS = {"after", "other", "outside", "looking"}
 IRREGULAR_PARTICIPLES = {
-    "drawn", "found", "given", "held", "kept", "known", "made", "read", "shown", "taken", "told", "written",
-}  # fmt: skip
+    "drawn",
+    "found",
+    "given",
+    "held",
+    "kept",
+    "known",
+    "made",
+    "read",
+    "shown",
+    "taken",
+    "told",
+    "written",
+}
 PARTICLES = {"down", "in", "off", "on", "out", "over", "up"}
-OFFENDERS_SHOWN = 12
+LARGEST_SHOWN = 5
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -56,88 +57,28 @@ class Module:
     lines: int
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number, and where it comes from: a sentence each, the largest share first."""
-
-    value: float
-    offenders: tuple[str, ...]
-
-
 def parsed(sources: Mapping[str, str]) -> tuple[Module, ...]:
     """Modules of source texts by dotted name."""
     return tuple(Module(name, ast.parse(text), len(text.splitlines())) for name, text in sources.items())
 
 
-def statements(modules: Sequence[Module]) -> Figure:
-    """Statements of the package: every ``ast.stmt`` but docstrings; strings below a field are no docstrings."""
-    counts = {}
-    for module in modules:
-        nodes = list(ast.walk(module.tree))
-        counts[module.name] = sum(isinstance(node, ast.stmt) for node in nodes) - sum(map(has_docstring, nodes))
-    return _totalled(counts)
+def file_lines(modules: Sequence[Module]) -> dict[str, int]:
+    """Return the lines of each file, empty lines and comments included."""
+    return {module.name: module.lines for module in modules}
 
 
-def none_tests(modules: Sequence[Module]) -> Figure:
-    """Comparisons ``is None`` and ``is not None`` in the rooms that plan and run a query (``NONE_TEST_ROOMS``)."""
-    counts = {}
-    for module in modules:
-        if module.name.startswith(tuple(f"{PACKAGE}.{room}" for room in NONE_TEST_ROOMS)):
-            counts[module.name] = sum(
-                isinstance(operator, ast.Is | ast.IsNot) and isinstance(right, ast.Constant) and right.value is None
-                for node in ast.walk(module.tree)
-                if isinstance(node, ast.Compare)
-                for operator, right in zip(node.ops, node.comparators, strict=True)
-            )
-    return _totalled(counts)
-
-
-def undocumented(modules: Sequence[Module]) -> Figure:
-    """Public modules, classes, functions and methods without a docstring, in per cent of all of them.
-
-    Public is what has no name with an underscore in front on the way to it. What stands inside a function is its own,
-    and a signature under ``@overload`` has the docstring of the function.
-    """
-    found: list[tuple[str, ast.AST]] = [(module.name, module.tree) for module in modules]
-    found += [(f"{module.name}.{path}", node) for module in modules for path, node in _public_nodes(module.tree)]
-    missing = [name for name, node in found if not has_docstring(node)]
-    return Figure(100 * len(missing) / max(1, len(found)), tuple(missing))
-
-
-def long_files(modules: Sequence[Module]) -> Figure:
-    """Files of more lines than ``FILE_LINES``, empty lines and comments included."""
-    return _counted({module.name: module.lines for module in modules}, FILE_LINES, "lines")
-
-
-def long_functions(modules: Sequence[Module]) -> Figure:
-    """Functions of more lines than ``FUNCTION_LINES``, from ``def`` to the last one, docstring included."""
-    lines = {
+def function_lines(modules: Sequence[Module]) -> dict[str, int]:
+    """Return the lines of each function, from ``def`` to the last one, docstring included."""
+    return {
         f"{module.name}.{path}": (node.end_lineno or node.lineno) - node.lineno + 1
         for module in modules
         for path, node in _definitions(module.tree)
         if isinstance(node, Function)
     }
-    return _counted(lines, FUNCTION_LINES, "lines")
 
 
-def wide_records(modules: Sequence[Module]) -> Figure:
-    """Classes with more annotated fields than ``FIELDS``; ``ClassVar`` is no field.
-
-    Public results, settings and rows of tables (``RECORDS_OF_ANY_WIDTH``) are as wide as what they stand for.
-    """
-    widths = {
-        f"{module.name}.{path}": sum(
-            isinstance(field, ast.AnnAssign) and "ClassVar" not in ast.unparse(field.annotation) for field in node.body
-        )
-        for module in modules
-        for path, node in _definitions(module.tree)
-        if isinstance(node, ast.ClassDef) and f"{module.name}.{path}" not in RECORDS_OF_ANY_WIDTH
-    }
-    return _counted(widths, FIELDS, "fields")
-
-
-def wide_signatures(modules: Sequence[Module]) -> Figure:
-    """Functions with more parameters than ``PARAMETERS``, ``self`` and ``cls`` not counted, ``*`` and ``**`` as one.
+def parameters(modules: Sequence[Module]) -> dict[str, int]:
+    """Return the parameters of each function, ``self`` and ``cls`` not counted, ``*`` and ``**`` as one each.
 
     Public signatures are left out: what ``dpsql.__all__`` names, with its methods, and those of ``PUBLIC_CLASSES``.
     """
@@ -150,30 +91,50 @@ def wide_signatures(modules: Sequence[Module]) -> Figure:
                 several = [each for each in (given.vararg, given.kwarg) if each is not None]
                 names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, *several)]
                 counts[f"{module.name}.{path}"] = sum(name not in ("self", "cls") for name in names)
-    return _counted(counts, PARAMETERS, "parameters")
+    return counts
 
 
-def vague_names(modules: Sequence[Module]) -> Figure:
-    """Modules and folders whose name says nothing of what is in them."""
-    return _named(module.name for module in modules if VAGUE_NAMES & set(module.name.split(".")))
+SIZES: dict[str, Callable[[Sequence[Module]], dict[str, int]]] = {
+    "lines of a file": file_lines,
+    "lines of a function": function_lines,
+    "parameters of a function": parameters,
+}
+"""By the names of ``limits.SIZE_LIMITS``."""
 
 
-def participle_names(modules: Sequence[Module]) -> Figure:
-    """Modules named by a participle without its noun (``shown``, ``added_up``), or by where they stand (``after``)."""
-    return _named(module.name for module in modules if _is_participle(module.name.rpartition(".")[2].split("_")))
+def too_large(modules: Sequence[Module], name: str) -> list[str]:
+    """Return what is larger than its limit, a sentence each, the largest first."""
+    found = sorted(SIZES[name](modules).items(), key=lambda item: -item[1])
+    return [f"{place}: {size}" for place, size in found if size > SIZE_LIMITS[name]]
 
 
-FIGURES: dict[str, Callable[[Sequence[Module]], Figure]] = {
-    "statements": statements,
-    "tests for None": none_tests,
-    "public names without a docstring, in %": undocumented,
-    "long files": long_files,
-    "long functions": long_functions,
-    "wide records": wide_records,
-    "wide signatures": wide_signatures,
+def undocumented(modules: Sequence[Module]) -> list[str]:
+    """Return public modules, classes, functions and methods without a docstring.
+
+    Public is what has no name with an underscore in front on the way to it. What stands inside a function is its own,
+    and a signature under ``@overload`` has the docstring of the function.
+    """
+    found: list[tuple[str, ast.AST]] = [(module.name, module.tree) for module in modules]
+    found += [(f"{module.name}.{path}", node) for module in modules for path, node in _public_nodes(module.tree)]
+    return [name for name, node in found if not has_docstring(node)]
+
+
+def vague_names(modules: Sequence[Module]) -> list[str]:
+    """Return modules and folders whose name says nothing of what is in them."""
+    return [module.name for module in modules if VAGUE_NAMES & set(module.name.split("."))]
+
+
+def participle_names(modules: Sequence[Module]) -> list[str]:
+    """Return modules named by a participle without its noun (``shown``, ``added_up``), or by a place (``after``)."""
+    return [module.name for module in modules if _is_participle(module.name.rpartition(".")[2].split("_"))]
+
+
+RULES: dict[str, Callable[[Sequence[Module]], list[str]]] = {
+    "public names without a docstring": undocumented,
     "vague names of modules": vague_names,
     "participles as names of modules": participle_names,
 }
+"""Each names what breaks it."""
 
 
 def has_docstring(node: ast.AST) -> bool:
@@ -217,34 +178,19 @@ def _is_participle(words: Sequence[str]) -> bool:
     return (alone and any(participles)) or words[-1] in VAGUE_LAST_WORDS
 
 
-def _totalled(counts: Mapping[str, int]) -> Figure:
-    largest = sorted(counts.items(), key=lambda item: -item[1])
-    return Figure(sum(counts.values()), tuple(f"{name}: {count:,}" for name, count in largest if count))
-
-
-def _counted(counts: Mapping[str, int], most: int, what: str) -> Figure:
-    found = sorted(((name, count) for name, count in counts.items() if count > most), key=lambda item: -item[1])
-    return Figure(len(found), tuple(f"{name}: {count} {what}" for name, count in found))
-
-
-def _named(names: Iterator[str]) -> Figure:
-    found = tuple(names)
-    return Figure(len(found), found)
-
-
 def main() -> None:
-    """Print every figure beside its limit, and where it comes from."""
-    parser = argparse.ArgumentParser(description="Figures of the source of dpsql, and what stands out in them.")
-    parser.add_argument("--all", action="store_true", help=f"name every offender, not {OFFENDERS_SHOWN} of each kind")
-    arguments = parser.parse_args()
+    """Print the largest files, functions and signatures beside their limits, and what breaks a rule."""
+    parser = argparse.ArgumentParser(description="What stands out in the source of dpsql.")
+    parser.parse_args()
     modules = parsed(module_sources(ROOT))
-    lines = [f"{'':<40}{'now':>8}{'limit':>8}{'goal':>8}"]
-    for name, count in FIGURES.items():
-        figure, limit = count(modules), SOURCE_LIMITS[name]
-        lines.append(f"{name:<40}{round(figure.value, 1):>8,}{limit.most:>8,}{limit.goal:>8,}")
-        lines += [f"    {each}" for each in figure.offenders[: None if arguments.all else OFFENDERS_SHOWN]]
-        left = len(figure.offenders) - OFFENDERS_SHOWN
-        lines += [f"    and {left} more (--all)"] if left > 0 and not arguments.all else []
+    lines = []
+    for name, count in SIZES.items():
+        largest = sorted(count(modules).items(), key=lambda item: -item[1])[:LARGEST_SHOWN]
+        lines += [f"{name}, at most {SIZE_LIMITS[name]}; the largest:"]
+        lines += [f"    {size:>4}  {place}" for place, size in largest]
+    for name, offenders in RULES.items():
+        found = offenders(modules)
+        lines += [f"{name}: {len(found) or 'none'}", *(f"    {place}" for place in found)]
     print("\n".join(lines))  # noqa: T201 — the command's output
 
 
