@@ -105,8 +105,10 @@ def planned(data: Path) -> dict[str, dict[str, str]]:
 def run(path: Path, sql: str, threads: int, memory_limit: str) -> Run:
     """One way in this process."""
     config: dict[str, str | bool | int | float | list[str]] = {
-        "threads": threads, "memory_limit": memory_limit, "allow_unsigned_extensions": True,
-    }  # fmt: skip
+        "threads": threads,
+        "memory_limit": memory_limit,
+        "allow_unsigned_extensions": True,
+    }
     with duckdb.connect(path, read_only=True, config=config) as connection:
         connection.execute(f"SET temp_directory = '{path.parent}'; SET enable_progress_bar = false")
         LocalConnection(connection, native_library()).load_native()

@@ -50,10 +50,11 @@ def main() -> None:
 def _kept_shares(path: Path, unit: str, key: str, max_groups: int, max_rows: int) -> tuple[float, float, float]:
     with dpsql.connect(":memory:", threads=2) as session:
         session.connection.execute(f"CREATE TABLE data AS FROM '{path}'")
-        plain = _by_key(session.connection.sql(
+        counted = session.connection.sql(
             f"SELECT {key} AS key_0, count(DISTINCT {unit}) AS units, count(*) AS rows FROM data "
             f"WHERE {unit} IS NOT NULL GROUP BY ALL"
-        ).to_arrow_table(), "rows")  # fmt: skip
+        )
+        plain = _by_key(counted.to_arrow_table(), "rows")
         engine, sandbox = DuckDBEngine(session.connection), Sandbox()
         session.sql(
             "CALL dp_protect('data', coverage := FALSE, "

@@ -32,10 +32,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "rows, keys first, norm of 14": (BY_NORM.format(14), FIRST | {"bounding": "NORM"}),
     "sums, 8 groups of 5": (SUM, {"max_groups_contributed": 8}),
     "sums, keys first, norm of 450": (SUM_BY_NORM.format(450), FIRST | {"bounding": "NORM"}),
-    "both, keys first, rows": (
-        f"{BY_NORM.format(14)}, {SUM_BY_NORM.format(450)}", FIRST | {"bounding": "NORM"},
-    ),
-}  # fmt: skip
+    "both, keys first, rows": (f"{BY_NORM.format(14)}, {SUM_BY_NORM.format(450)}", FIRST | {"bounding": "NORM"}),
+}
 
 
 def made_rows() -> pa.Table:

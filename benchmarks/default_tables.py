@@ -120,9 +120,7 @@ def compared(rows: pa.Table, asked: argparse.Namespace) -> dict[str, tuple[float
                 return statistics.fmean(scalar(dict(answer.fetchall()), exact) for answer in answers)
 
             best, options = min(named(select, norms), key=lambda one: mean(one[0], one[1], asked.releases))
-            found[name] = (
-                mean(select, {}, asked.compared), mean(best, options, asked.compared), f"{best} {options}",
-            )  # fmt: skip
+            found[name] = (mean(select, {}, asked.compared), mean(best, options, asked.compared), f"{best} {options}")
     return found
 
 

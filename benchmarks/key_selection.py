@@ -30,17 +30,19 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "keys alone, in rounds": ("SELECT DISTINCT key FROM data", {}),
     "keys alone, of one key a person": ("SELECT DISTINCT key FROM data", {"max_groups_contributed": 1}),
     "one weighted round, L2 of 1": (
-        "SELECT key, count(DISTINCT person) FROM data GROUP BY key", {"max_groups_contributed": 1, "bounding": "L2"},
+        "SELECT key, count(DISTINCT person) FROM data GROUP BY key",
+        {"max_groups_contributed": 1, "bounding": "L2"},
     ),
     "L2 of 8": (
-        "SELECT key, count(DISTINCT person) FROM data GROUP BY key", {"max_groups_contributed": 8, "bounding": "L2"},
+        "SELECT key, count(DISTINCT person) FROM data GROUP BY key",
+        {"max_groups_contributed": 8, "bounding": "L2"},
     ),
     "keys first, 16 groups": (
         "SELECT key, count(DISTINCT person) FROM data GROUP BY key",
         {"max_groups_contributed": 16, "mechanism": "KEYS_FIRST"},
     ),
     "L0 of 8": ("SELECT key, count(DISTINCT person) FROM data GROUP BY key", {"max_groups_contributed": 8}),
-}  # fmt: skip
+}
 
 
 def home_rows(*, most_homes: int, exponent: float, seed: int, keys: int = KEYS) -> pa.Table:

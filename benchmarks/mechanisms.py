@@ -51,22 +51,18 @@ class Row:
 
 PUBLIC = ("mechanism = GAUSSIAN", "mechanism = CORRELATED_GAUSSIAN", "mechanism = DISCRETE_CORRELATED_GAUSSIAN")
 AFTER_TOP_K = ("mechanism = CSH", "mechanism = GSHM")
+OF_ALL_KEYS = ("mechanism = GSHM", *(f"mechanism = CSH, top_k = {k}" for k in (20, 200, 1000)))
 ROWS = (
     Row("48 listed cities, 4 a patient", "city", 4, True, None, PUBLIC),
     Row("48 listed cities, any number a patient", "city", 48, True, None, PUBLIC),
     Row("4,000 listed diagnoses, 12 a patient", "diagnosis", 12, True, None, PUBLIC),
     Row("4,000 listed diagnoses, 400 a patient", "diagnosis", 400, True, None, PUBLIC),
-    Row("diagnoses, 12 a patient", "diagnosis", 12, False, None,
-        ("mechanism = GSHM", *(f"mechanism = CSH, top_k = {k}" for k in (20, 200, 1000)))),
-    Row("diagnoses, 50 a patient", "diagnosis", 50, False, None,
-        ("mechanism = GSHM", *(f"mechanism = CSH, top_k = {k}" for k in (20, 200, 1000)))),
-    Row("20 largest diagnoses, 12 a patient", "diagnosis", 12, False, 20,
-        ("mechanism = GSHM", "mechanism = CSH")),
-    Row("20 largest diagnoses, any number a patient", "diagnosis", None, False, 20,
-        AFTER_TOP_K),
-    Row("200 largest diagnoses, any number a patient", "diagnosis", None, False, 200,
-        AFTER_TOP_K),
-)  # fmt: skip
+    Row("diagnoses, 12 a patient", "diagnosis", 12, False, None, OF_ALL_KEYS),
+    Row("diagnoses, 50 a patient", "diagnosis", 50, False, None, OF_ALL_KEYS),
+    Row("20 largest diagnoses, 12 a patient", "diagnosis", 12, False, 20, ("mechanism = GSHM", "mechanism = CSH")),
+    Row("20 largest diagnoses, any number a patient", "diagnosis", None, False, 20, AFTER_TOP_K),
+    Row("200 largest diagnoses, any number a patient", "diagnosis", None, False, 200, AFTER_TOP_K),
+)
 
 
 def main() -> None:

@@ -20,8 +20,12 @@ import dpsql
 
 Floats = npt.NDArray[np.float64]
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
-BOUNDS = {"[1000, 1128]": (1000.0, 1128.0), "[0, 128]": (0.0, 128.0), "[0, 10**6]": (0.0, 1e6),
-          "[-10**6, 10**6]": (-1e6, 1e6)}  # fmt: skip
+BOUNDS = {
+    "[1000, 1128]": (1000.0, 1128.0),
+    "[0, 128]": (0.0, 128.0),
+    "[0, 10**6]": (0.0, 1e6),
+    "[-10**6, 10**6]": (-1e6, 1e6),
+}
 LAWS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "uniform": lambda generator, number: 100.0 * generator.random(number),
     "exponential": lambda generator, number: np.minimum(generator.exponential(12.0, number), 100.0),

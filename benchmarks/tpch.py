@@ -30,9 +30,13 @@ EPSILON, DELTA = 1.0, 1e-6
 CUSTOMERS = (("orders", "o_custkey", "customer.c_custkey"), ("lineitem", "l_orderkey", "orders.o_orderkey"))
 SUPPLIERS = (("partsupp", "ps_suppkey", "supplier.s_suppkey"),)
 DOMAINS = (
-    ("lineitem", "l_quantity", 0, 50), ("lineitem", "l_extendedprice", 0, 105_000), ("lineitem", "l_discount", 0, 0.1),
-    ("lineitem", "l_tax", 0, 0.08), ("orders", "o_totalprice", 0, 600_000), ("customer", "c_acctbal", -1_000, 10_000),
-)  # fmt: skip
+    ("lineitem", "l_quantity", 0, 50),
+    ("lineitem", "l_extendedprice", 0, 105_000),
+    ("lineitem", "l_discount", 0, 0.1),
+    ("lineitem", "l_tax", 0, 0.08),
+    ("orders", "o_totalprice", 0, 600_000),
+    ("customer", "c_acctbal", -1_000, 10_000),
+)
 
 
 def data(scale: float) -> Path:
@@ -68,12 +72,17 @@ def policy(query: Query) -> list[str]:
         f"CALL dp_unit('{query.unit}', epsilon_budget := 1000, delta_budget := 0.5)",
         f"CALL dp_protect('{query.unit}', coverage := FALSE, "
         f"unit := '{query.unit}', privacy_unit_column := '{column}', {bounds})",
-        *(f"CALL dp_link('{table}', '{key}', coverage := FALSE, "
-        f"parent := '{parent}', {bounds})" for table, key, parent in children),
+        *(
+            f"CALL dp_link('{table}', '{key}', coverage := FALSE, parent := '{parent}', {bounds})"
+            for table, key, parent in children
+        ),
         *(f"CALL dp_public('{table}')" for table in public),
-        *(f"CALL dp_domain('{table}', '{name}', bounds := [{low}, {high}])" for table, name, low, high in DOMAINS
-          if query.unit == "customer"),
-    ]  # fmt: skip
+        *(
+            f"CALL dp_domain('{table}', '{name}', bounds := [{low}, {high}])"
+            for table, name, low, high in DOMAINS
+            if query.unit == "customer"
+        ),
+    ]
 
 
 def timed(action: Callable[[], list[tuple[Any, ...]]]) -> tuple[float, list[tuple[Any, ...]]]:
@@ -90,9 +99,11 @@ def plain(text: str) -> str:
 
 def plain_with_units(query: Query) -> str:
     """The plain query that counts customers too, as every private one does, and joins what it needs to find them."""
-    return plain(query.sql).replace("SELECT ", "SELECT count(DISTINCT o_custkey), ", 1).replace(
-        "FROM lineitem", f"FROM {query.joined}", 1
-    )  # fmt: skip
+    return (
+        plain(query.sql)
+        .replace("SELECT ", "SELECT count(DISTINCT o_custkey), ", 1)
+        .replace("FROM lineitem", f"FROM {query.joined}", 1)
+    )
 
 
 def relative_errors(query: Query, noisy: list[tuple[Any, ...]], exact: list[tuple[Any, ...]]) -> list[float]:

@@ -245,9 +245,7 @@ class Profile(ABC):
     beside: float = 0.0
     resolution: ClassVar[float | None] = None
     has_beside: ClassVar[bool] = False
-    slacks: ClassVar[tuple[float, ...]] = (
-        2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 2.0**-7, 2.0**-5, 2.0**-4, 2.0**-3, 2.0**-2, 0.5,
-    )  # fmt: skip
+    slacks: ClassVar[tuple[float, ...]] = tuple(2.0**-power for power in (40, 30, 20, 10, 7, 5, 4, 3, 2, 1))
 
     def __post_init__(self) -> None:
         """Refuse parameters out of range; what is left at its default is in range."""

@@ -301,9 +301,14 @@ def largest_delta(epsilon: float, least: float, splits: Iterable[tuple[int, floa
             nodes = _NODES[known - 1]
             if (new, nodes) not in integrals:
                 integrals[new, nodes] = CommonKeys(
-                    common=setting.k - new, new=new, most_changed=min(setting.unit_keys, setting.k) - new,
-                    x=setting.x, noise=setting.noise, least=max(least, SMALLEST), nodes=nodes,
-                )  # fmt: skip
+                    common=setting.k - new,
+                    new=new,
+                    most_changed=min(setting.unit_keys, setting.k) - new,
+                    x=setting.x,
+                    noise=setting.noise,
+                    least=max(least, SMALLEST),
+                    nodes=nodes,
+                )
             value = min(-bound, integrals[new, nodes].delta_above(epsilon, changed))
             heapq.heappush(queue, (-value, known + 1, new, changed, place))
         else:

@@ -19,12 +19,19 @@ def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable) -> Rece
     query, shares = offer.query, kept_shares(offer, side_table)
     found = [
         CoverageReceipt(
-            covered_name(covered, query), query.frame.rows.unit, kept.share, kept.low, kept.high, kept.size,
-            math.ceil(kept.beyond), kept.part_beyond, _advice(covered, kept, query),
+            covered_name(covered, query),
+            query.frame.rows.unit,
+            kept.share,
+            kept.low,
+            kept.high,
+            kept.size,
+            math.ceil(kept.beyond),
+            kept.part_beyond,
+            _advice(covered, kept, query),
         )
         for covered, kept in shares.items()
         if kept is not UNKNOWN
-    ]  # fmt: skip
+    ]
     gone = ("what bounds leave is not known: it was not asked for in time, and the rows are gone",)
     notes = (*receipt.notes, *(gone if len(found) < len(shares) else ()))
     return replace(receipt, coverage=tuple(found), notes=notes)

@@ -335,9 +335,13 @@ def _receipt_with_row(asked: WithOtherGroup, groups: Stage, row: Stage) -> Recei
     rho, epsilon, delta = joint_terms(*groups.offers, *row.offers)
     (first,), (own,) = groups.receipts, row.receipts
     return replace(
-        first, rho=rho, epsilon=epsilon, delta=delta, columns=largest_columns((first.columns, own.columns)),
+        first,
+        rho=rho,
+        epsilon=epsilon,
+        delta=delta,
+        columns=largest_columns((first.columns, own.columns)),
         notes=(*first.notes, *other_notes(asked)),
-    )  # fmt: skip
+    )
 
 
 def _appended(groups: pa.Table, row: pa.Table, asked: WithOtherGroup) -> pa.Table:

@@ -310,9 +310,14 @@ def _joint_receipt(query: FrameQuery, offers: Sequence[Offer], receipts: Sequenc
     own = [replace(receipt, query_hash=name) for receipt in receipts]
     notes = dict.fromkeys((*(note for receipt in own for note in receipt.notes), rounds_note(offers)))
     return replace(
-        own[0], rho=sum(offer.rho_nano for offer in offers) / NANO, epsilon=epsilon, delta=delta, threshold=None,
-        notes=tuple(notes), sets=round_receipts(own),
-    )  # fmt: skip
+        own[0],
+        rho=sum(offer.rho_nano for offer in offers) / NANO,
+        epsilon=epsilon,
+        delta=delta,
+        threshold=None,
+        notes=tuple(notes),
+        sets=round_receipts(own),
+    )
 
 
 def round_receipts(receipts: Sequence[Receipt]) -> tuple[SetReceipt, ...]:

@@ -216,7 +216,10 @@ def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence
     auto_nano = sum(level.rho_nano for level in asked.first.auto_levels)
     rho = (sum(offer.rho_nano for offer in offers) + auto_nano) / NANO
     return replace(
-        numbers, rho=rho, epsilon=epsilon, delta=delta,
+        numbers,
+        rho=rho,
+        epsilon=epsilon,
+        delta=delta,
         notes=(*numbers.notes, keys_first_note(offers[:-1])),
         sets=(*round_receipts(rounds), SetReceipt(("numbers",), numbers)),
-    )  # fmt: skip
+    )

@@ -86,26 +86,41 @@ _SERVE = (
     _argument("--curator-tokens", type=Path, metavar="FILE", help="tokens of the name curator"),
     _argument("--ask-by-get", action="store_true", help="let GET /v1/result.parquet?sql=… ask, and charge"),
     _argument(
-        "--workers", type=int, default=_SETTINGS.workers, metavar="N",
+        "--workers",
+        type=int,
+        default=_SETTINGS.workers,
+        metavar="N",
         help="questions worked on at a time (default %(default)s)",
     ),
     _argument(
-        "--at-once", type=int, default=_SETTINGS.at_once, metavar="N",
+        "--at-once",
+        type=int,
+        default=_SETTINGS.at_once,
+        metavar="N",
         help="the same of one analyst; more than 1 lets them time one question by another (default %(default)s)",
     ),
     _argument(
-        "--waiting", type=int, default=_SETTINGS.waiting, metavar="N",
+        "--waiting",
+        type=int,
+        default=_SETTINGS.waiting,
+        metavar="N",
         help="questions of one analyst that may wait (default %(default)s)",
     ),
     _argument(
-        "--timeout", type=float, default=_SETTINGS.timeout_seconds, metavar="SECONDS",
+        "--timeout",
+        type=float,
+        default=_SETTINGS.timeout_seconds,
+        metavar="SECONDS",
         help="most time until an answer (default %(default)s)",
     ),
     _argument(
-        "--first-answer", type=float, default=_SETTINGS.first_answer_seconds, metavar="SECONDS",
+        "--first-answer",
+        type=float,
+        default=_SETTINGS.first_answer_seconds,
+        metavar="SECONDS",
         help="answers are shown after this time, or 2, 4, 8 … times it; 0: at once (default %(default)s)",
     ),
-)  # fmt: skip
+)
 
 COMMANDS = (
     Command(

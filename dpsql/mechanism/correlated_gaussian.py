@@ -62,9 +62,13 @@ def listed_histogram(k: int, groups: int, correlation: float) -> ListedHistogram
     profile = CorrelatedProfile(k=k, sigma=1.0, correlation=correlation, max_groups=groups)
     # all counts share the common term, and that is a draw itself
     return ListedHistogram(
-        name="correlated_gaussian", unit_groups=groups, draws=k + 1, sum_draws=groups, correlation=correlation,
+        name="correlated_gaussian",
+        unit_groups=groups,
+        draws=k + 1,
+        sum_draws=groups,
+        correlation=correlation,
         unit_profile=profile,
-    )  # fmt: skip
+    )
 
 
 def _histogram(frame: Frame, shape: Shape | None) -> Histogram:

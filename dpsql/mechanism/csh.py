@@ -41,9 +41,15 @@ def subtracted(sparsity: Sparsity, max_groups: int | None, shape: Shape) -> Subt
     profile = TopKProfile(k=k, sigma=1.0, correlation=own, floor_correlation=floor, max_groups=moved)
     # one unit may move all counts, the common term and the floor, and has sums on the keys that it may have
     return SubtractedHistogram(
-        name="csh" if own > 0.0 else "gshm", unit_groups=profile.unit_groups, draws=k + 2,
-        sum_draws=profile.unit_groups, hides=True, correlation=own, floor_correlation=floor, unit_profile=profile,
-    )  # fmt: skip
+        name="csh" if own > 0.0 else "gshm",
+        unit_groups=profile.unit_groups,
+        draws=k + 2,
+        sum_draws=profile.unit_groups,
+        hides=True,
+        correlation=own,
+        floor_correlation=floor,
+        unit_profile=profile,
+    )
 
 
 def _groups(sparsity: Sparsity, max_groups: int | None) -> int | None:

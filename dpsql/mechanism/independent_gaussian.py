@@ -73,9 +73,13 @@ class WeightedHistogram(OwnNoise):
     def profile(self, sigma: float, moved: Moved = NOTHING_MOVED) -> Profile:
         """Profile at this noise."""
         return WeightedProfile(
-            max_groups=self.unit_groups, counted_groups=self.counted_groups, sigma=sigma,
-            aggregate_precision=moved.per_group, beside=moved.beside, concentrated=self.by_norm,
-        )  # fmt: skip
+            max_groups=self.unit_groups,
+            counted_groups=self.counted_groups,
+            sigma=sigma,
+            aggregate_precision=moved.per_group,
+            beside=moved.beside,
+            concentrated=self.by_norm,
+        )
 
 
 def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
@@ -88,9 +92,14 @@ def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
     name = "gshm" if hides else frame.mechanism
     if counted := bounding.counted_groups:
         return WeightedHistogram(
-            name=name, unit_groups=groups, draws=counted, sum_draws=counted, hides=hides, counted_groups=counted,
+            name=name,
+            unit_groups=groups,
+            draws=counted,
+            sum_draws=counted,
+            hides=hides,
+            counted_groups=counted,
             by_norm=bounding.by_norm,
-        )  # fmt: skip
+        )
     return IndependentHistogram(name=name, unit_groups=groups, draws=groups, sum_draws=groups, hides=hides)
 
 

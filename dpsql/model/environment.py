@@ -253,9 +253,17 @@ class Schemas(Protocol):
 
 
 Unfit = Literal[
-    "public keys", "private keys", "all private keys", "sketch", "no sketch", "GROUPING SETS", "bounding = L2",
-    "AUTO", "running totals or buckets", "neither running totals nor buckets",
-]  # fmt: skip
+    "public keys",
+    "private keys",
+    "all private keys",
+    "sketch",
+    "no sketch",
+    "GROUPING SETS",
+    "bounding = L2",
+    "AUTO",
+    "running totals or buckets",
+    "neither running totals nor buckets",
+]
 """What a query may have, or lack, that a mechanism does not go with. Of *all private keys* no number is enforced."""
 
 

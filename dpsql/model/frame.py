@@ -293,9 +293,21 @@ class Statistic:
     """
 
     kind: Literal[
-        "presence", "units", "rows", "sum", "values", "histogram", "groups", "group_extremes", "row_extremes",
-        "rows_norm", "sum_norm", "presence_coverage", "rows_coverage", "sum_coverage",
-    ]  # fmt: skip
+        "presence",
+        "units",
+        "rows",
+        "sum",
+        "values",
+        "histogram",
+        "groups",
+        "group_extremes",
+        "row_extremes",
+        "rows_norm",
+        "sum_norm",
+        "presence_coverage",
+        "rows_coverage",
+        "sum_coverage",
+    ]
     low_steps: int
     high_steps: int
     lattice_exponent: int

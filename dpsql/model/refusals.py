@@ -292,9 +292,14 @@ def that_hold(known: Mapping[Known, object]) -> frozenset[str]:
 
 
 def refuse_combinations(
-    things: AbstractSet[str], known: AbstractSet[str], node: exp.Expr | None, refusals: Refusals,
-    *, first: bool = False, **words: object,
-) -> bool:  # fmt: skip
+    things: AbstractSet[str],
+    known: AbstractSet[str],
+    node: exp.Expr | None,
+    refusals: Refusals,
+    *,
+    first: bool = False,
+    **words: object,
+) -> bool:
     """Note a refusal for each of some things that does not go with another one that the query has.
 
     Args:

@@ -32,9 +32,20 @@ _CAST_NAMES = {"INT": "INTEGER", "INT128": "HUGEINT", "UINT": "UINTEGER"}
 _OTHER_NUMBERS = ("FLOAT", "DOUBLE", "DECIMAL")
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.IntDiv, exp.Mod)
 _COUNTS = (
-    exp.Length, exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.DayOfWeek, exp.DayOfYear, exp.Hour,
-    exp.Minute, exp.Second, exp.DateDiff, exp.StrPosition,
-)  # fmt: skip
+    exp.Length,
+    exp.Year,
+    exp.Quarter,
+    exp.Month,
+    exp.Day,
+    exp.DayOfMonth,
+    exp.DayOfWeek,
+    exp.DayOfYear,
+    exp.Hour,
+    exp.Minute,
+    exp.Second,
+    exp.DateDiff,
+    exp.StrPosition,
+)
 """Functions whose result is a BIGINT, whatever they are given."""
 
 _DIVISOR = "nullif"

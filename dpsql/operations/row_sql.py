@@ -38,9 +38,20 @@ _LEAVES = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.D
 _LOGIC = (exp.And, exp.Or, exp.Not)
 _BOOLEAN = (exp.Predicate, exp.Boolean, exp.Null, *_LOGIC)
 _MAY_IGNORE = (
-    exp.Between, exp.Case, exp.Coalesce, exp.Concat, exp.Greatest, exp.If, exp.In, exp.Is, exp.Least, exp.Nullif,
-    exp.NullSafeEQ, exp.NullSafeNEQ, *_LOGIC,
-)  # fmt: skip
+    exp.Between,
+    exp.Case,
+    exp.Coalesce,
+    exp.Concat,
+    exp.Greatest,
+    exp.If,
+    exp.In,
+    exp.Is,
+    exp.Least,
+    exp.Nullif,
+    exp.NullSafeEQ,
+    exp.NullSafeNEQ,
+    *_LOGIC,
+)
 """Operators whose result may not depend on one of their operands."""
 
 _PLANNED_AHEAD = tuple(

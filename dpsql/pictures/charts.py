@@ -98,9 +98,16 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
     caption = textwrap.wrap(" ".join([*sentences, bars.remark]).strip(), 90)
     axes.set_title(bars.title, loc="left", size=11, color=INK, pad=8 + 12 * len(caption), parse_math=False)
     axes.annotate(
-        "\n".join(caption), (0, 1), (0, 5), "axes fraction", "offset points",
-        size=8.5, color=INK, va="bottom", parse_math=False,
-    )  # fmt: skip
+        "\n".join(caption),
+        (0, 1),
+        (0, 5),
+        "axes fraction",
+        "offset points",
+        size=8.5,
+        color=INK,
+        va="bottom",
+        parse_math=False,
+    )
     tidy(axes)
     return axes
 
@@ -152,9 +159,14 @@ def draw_budgets(budgets: Sequence[Row], axes: Axes | None) -> Axes:
             axes.barh(y, share, height=0.6, color=CHARGED)
             inside = share > 0.6
             axes.text(
-                share - 0.01 if inside else share + 0.01, y, f"{spent:.3g} of {whole:.3g} spent{also}",
-                color="white" if inside else INK, size=8.5, va="center", ha="right" if inside else "left",
-            )  # fmt: skip
+                share - 0.01 if inside else share + 0.01,
+                y,
+                f"{spent:.3g} of {whole:.3g} spent{also}",
+                color="white" if inside else INK,
+                size=8.5,
+                va="center",
+                ha="right" if inside else "left",
+            )
         if budget["rho_budget"] and budget["held_by"] != "everybody":
             held = budget["rho_held"] / budget["rho_budget"]
             axes.plot([held, held], [2.4 * place - 0.38, 2.4 * place + 0.38], color=FREE, lw=2)
@@ -201,9 +213,14 @@ def _draw_points(axes: Axes, stored: Mapping[str, Sequence[Row]]) -> None:
         colour = _COLOURS[place % len(_COLOURS)]
         ordered = sorted(points, key=lambda point: point["rho"])
         axes.plot(
-            [point["rho"] for point in ordered], [point["sigma"] for point in ordered], "o-",
-            color=colour, ms=5, lw=1, label=f"noise of {statistic[:8]} (standard deviation)",
-        )  # fmt: skip
+            [point["rho"] for point in ordered],
+            [point["sigma"] for point in ordered],
+            "o-",
+            color=colour,
+            ms=5,
+            lw=1,
+            label=f"noise of {statistic[:8]} (standard deviation)",
+        )
         cut = [(point["rho"], point["tau"]) for point in ordered if point["tau"] is not None]
         if cut:
             axes.plot(
@@ -229,9 +246,15 @@ def _draw_prices(axes: Axes, prices: Sequence[float]) -> None:
             axes.barh(0, price, left=spent, height=0.5, color=CHARGED, alpha=0.3, edgecolor="white", lw=2)
             _mark(axes, middle, 0, number, charged=True)
             axes.annotate(
-                f"{price:.3g}", (middle, -0.25), (0, -4), textcoords="offset points",
-                ha="center", va="top", size=8.5, color=INK,
-            )  # fmt: skip
+                f"{price:.3g}",
+                (middle, -0.25),
+                (0, -4),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                size=8.5,
+                color=INK,
+            )
             spent, free_there = spent + price, 0
         elif number <= _MOST_NUMBERED:
             _mark(axes, spent, 0.6 + 0.45 * free_there, number, charged=False)
@@ -240,21 +263,28 @@ def _draw_prices(axes: Axes, prices: Sequence[float]) -> None:
     axes.set_yticks([])
     axes.set_title(
         f"What each asking cost in rho: {whole:.6g} in all; rings: {prices.count(0)} for nothing",
-        loc="left", size=10, color=INK,
-    )  # fmt: skip
+        loc="left",
+        size=10,
+        color=INK,
+    )
     tidy(axes)
     axes.spines["left"].set_visible(False)
 
 
 def _mark(axes: Axes, x: float, y: float, number: int, *, charged: bool) -> None:
     colour = CHARGED if charged else FREE
-    axes.plot(
-        [x], [y], "o", clip_on=False, zorder=4, mfc=colour if charged else "white", mec=colour, mew=1.4, ms=11
-    )  # fmt: skip
+    axes.plot([x], [y], "o", clip_on=False, zorder=4, mfc=colour if charged else "white", mec=colour, mew=1.4, ms=11)
     axes.text(
-        x, y, str(number), ha="center", va="center_baseline", size=7.5, weight="bold", zorder=5,
+        x,
+        y,
+        str(number),
+        ha="center",
+        va="center_baseline",
+        size=7.5,
+        weight="bold",
+        zorder=5,
         color="white" if charged else colour,
-    )  # fmt: skip
+    )
 
 
 def matplotlib_module(name: str) -> Any:

@@ -98,10 +98,11 @@ def read_levels(text: SelectText) -> GroupedSource:
         rho, epsilon = levels.default_rho, levels.default_epsilon if levels.default_rho is None else None
     if rho is None and epsilon is None:
         refusals.add(
-            "privacy_level_missing", text.clauses.source,
+            "privacy_level_missing",
+            text.clauses.source,
             "neither policy nor query says how private the answer shall be.",
             "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5), or declare default_rho in dp_protect.",
-        )  # fmt: skip
+        )
     level, most = options.rho_ceiling or levels.ceiling, levels.ceiling or levels.limit
     is_above = level and most is not None and round(level * NANO) > round(most * NANO)
     known = that_hold({"epsilon": epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
@@ -144,9 +145,15 @@ def is_left_to_auto(options: QueryOptions, frame: Frame) -> bool:
 
 _SKETCH = {"mechanism = MISRA_GRIES", "sketch_size"}
 _OF_NOISE = {
-    "bounding = L2", "bounding = NORM", "max_groups_contributed = AUTO", "public keys", "private keys",
-    "mechanism = FACTORISED_GAUSSIAN", "running totals or buckets", "sketch",
-}  # fmt: skip
+    "bounding = L2",
+    "bounding = NORM",
+    "max_groups_contributed = AUTO",
+    "public keys",
+    "private keys",
+    "mechanism = FACTORISED_GAUSSIAN",
+    "running totals or buckets",
+    "sketch",
+}
 """Things that are about noise, or that not every noise goes with."""
 _NOISE_OPTIONS = {"bounding", "max_groups_contributed", "mechanism", "top_k", "sketch_size"}
 
@@ -188,9 +195,12 @@ def candidates(
             # CSH is refused for want of k even where max_groups is known
             things = {"private keys without top_k or LIMIT", "no max_groups_contributed"}
             refuse_combinations(
-                {"mechanism = CSH", "private keys without top_k or LIMIT"}, options.given | things, select.keys[0],
-                text.refusals, first=True,
-            )  # fmt: skip
+                {"mechanism = CSH", "private keys without top_k or LIMIT"},
+                options.given | things,
+                select.keys[0],
+                text.refusals,
+                first=True,
+            )
             return ()
         asked = asked if sparsity else asked | {"all private keys"}
         frame = replace(frame, bounding=replace(frame.bounding, sparsity=sparsity))
@@ -236,10 +246,12 @@ def _is_refused(
         # a unit has one group, which nothing bounds
         known -= {"bounding = L2", "bounding = NORM", "max_groups_contributed = AUTO"}
     # weights are refused as they were asked for: a frame without keys may have some, and one group
-    known |= (asked - {"bounding = L2"}) | that_hold({
-        "no max_groups_contributed": frame.bounding.max_groups is None,
-        "one of MISRA_GRIES and sketch_size alone": len(options.given & _SKETCH) == 1,
-    })  # fmt: skip
+    known |= (asked - {"bounding = L2"}) | that_hold(
+        {
+            "no max_groups_contributed": frame.bounding.max_groups is None,
+            "one of MISRA_GRIES and sketch_size alone": len(options.given & _SKETCH) == 1,
+        }
+    )
     clause = text.clauses.select[0]
     return refuse_combinations(_OF_NOISE, known, clause, text.refusals, first=True, mechanism=options.mechanism)
 

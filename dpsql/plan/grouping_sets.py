@@ -42,9 +42,11 @@ def read_grouping(text: SelectText) -> SelectText:
         for part, place in zip(written, places, strict=True):
             if place is None:
                 refusals.add(
-                    "not_grouped", part, f"GROUPING() takes grouping expressions, and {unquoted(part)} is none.",
+                    "not_grouped",
+                    part,
+                    f"GROUPING() takes grouping expressions, and {unquoted(part)} is none.",
                     "Write an expression of GROUP BY there, as it stands there.",
-                )  # fmt: skip
+                )
         found = [place for place in places if place is not None]
         bits = [flags[place].copy() if flags else exp.Literal.number(0) for place in found]
         weights = [exp.Literal.number(2**power) for power in reversed(range(len(bits)))]
@@ -101,9 +103,12 @@ def frames_of_sets(source: GroupedSource, aggregates: Mapping[str, Aggregate]) -
 
 
 def sets_of(
-    query: FrameQuery, by_set: Sequence[tuple[Frame, ...]], resolved: ResolvedSelect, keys: tuple[Key, ...],
+    query: FrameQuery,
+    by_set: Sequence[tuple[Frame, ...]],
+    resolved: ResolvedSelect,
+    keys: tuple[Key, ...],
     options: QueryOptions,
-) -> GroupingSets:  # fmt: skip
+) -> GroupingSets:
     """The query as its parts, one for each distinct set.
 
     Args:

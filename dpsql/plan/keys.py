@@ -15,7 +15,7 @@ from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
 from dpsql.sql.names import ResolvedSelect
-from dpsql.sql.row_rules import checked_conditions
+from dpsql.sql.row_types import checked_conditions
 from dpsql.sql.source.sources import SelectText
 
 _UNRELEASABLE = (
@@ -48,9 +48,11 @@ def read_keys(text: SelectText, written: Sequence[exp.Expr]) -> tuple[Key, ...]:
     for node, key_type in zip(written, types, strict=True):
         if any(part in key_type for part in _UNRELEASABLE):
             refusals.add(
-                "key_type", node, "a group key of this type cannot be released.",
+                "key_type",
+                node,
+                "a group key of this type cannot be released.",
                 "Group by a scalar or a list, or cast it to VARCHAR.",
-            )  # fmt: skip
+            )
     keys = (Key(sql, key_type) for (_, sql), key_type in zip(parts, types, strict=True))
     return tuple(sorted(keys, key=lambda key: key.sql))
 

@@ -47,9 +47,11 @@ def read_aggregates(
         )
     if not (calls or resolved.keys or any(is_interval_call(node) for root in resolved.outputs for node in root.walk())):
         source.refusals.add(
-            "no_aggregate", resolved.outputs[0], "a query without an aggregate would release rows as they are.",
+            "no_aggregate",
+            resolved.outputs[0],
+            "a query without an aggregate would release rows as they are.",
             "Add count(*), sum(…) or avg(…), or ask for keys alone, as in SELECT DISTINCT city.",
-        )  # fmt: skip
+        )
     return aggregates
 
 
@@ -113,21 +115,26 @@ def auto_bounds(
     )
     if len(found) > _MOST_EXTREMES:
         source.refusals.add(
-            "bounds_invalid", select[0], f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
+            "bounds_invalid",
+            select[0],
+            f"AUTO finds the bounds of at most {_MOST_EXTREMES} sums of a query.",
             "Ask them apart, or name bounds.",
-        )  # fmt: skip
+        )
     return found
 
 
 def measured_things(aggregates: Mapping[str, Aggregate]) -> frozenset[str]:
     """Things known of the aggregates of a query."""
     kinds = {statistic.kind for aggregate in aggregates.values() for statistic in aggregate.statistics}
-    return that_hold({
-        "running totals": any(isinstance(one.estimate.value, RunningSum) for one in aggregates.values()),
-        "count(DISTINCT x)": "values" in kinds, "quantiles": "histogram" in kinds,
-        "count(DISTINCT x) or quantiles": kinds & {"values", "histogram"},
-        "more than count(DISTINCT unit)": kinds,
-    })  # fmt: skip
+    return that_hold(
+        {
+            "running totals": any(isinstance(one.estimate.value, RunningSum) for one in aggregates.values()),
+            "count(DISTINCT x)": "values" in kinds,
+            "quantiles": "histogram" in kinds,
+            "count(DISTINCT x) or quantiles": kinds & {"values", "histogram"},
+            "more than count(DISTINCT unit)": kinds,
+        }
+    )
 
 
 def check_beside_buckets(text: SelectText, aggregates: Mapping[str, Aggregate], min_units: int, *, once: bool) -> None:

@@ -36,7 +36,7 @@ from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.defaults import is_for_bounds_alone, left_to_auto, reasons_left
 from dpsql.plan.features.other_group import outside_frame, over_groups
-from dpsql.plan.finish import check_outputs, read_after, read_finish, split
+from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
     GroupedSource,
     frames_by_keys,
@@ -48,7 +48,9 @@ from dpsql.plan.frames import (
 from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
-from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions
+from dpsql.plan.outer_query import read_after, split
+from dpsql.sql.row_rules import check_row_expression
+from dpsql.sql.row_types import check_private_parts, checked_conditions
 from dpsql.sql.source.sources import PrivateInside, SelectText, read_select
 from dpsql.sql.source.unit_groups import refuse_single_units
 from dpsql.sql.statements import SelectStatement, check_size, check_statistics
@@ -107,16 +109,22 @@ def plan_query(
 
 
 def _plan_inside(
-    statement: SelectStatement, inside: PrivateInside, environment: Environment, keywords: Mapping[str, object],
-    found_bounds: FoundBounds, refusals: Refusals,
-) -> PrivateQuery:  # fmt: skip
+    statement: SelectStatement,
+    inside: PrivateInside,
+    environment: Environment,
+    keywords: Mapping[str, object],
+    found_bounds: FoundBounds,
+    refusals: Refusals,
+) -> PrivateQuery:
     """Plan the private query inside, and what is computed of its answer."""
     parts = split(statement.tree, inside)
     if not parts:
         refusals.refuse(
-            "source", inside.node, "a group of this subquery would hold rows of several units.",
+            "source",
+            inside.node,
+            "a group of this subquery would hold rows of several units.",
             "Add the privacy unit to its GROUP BY; the query above may then group as it likes.",
-        )  # fmt: skip
+        )
     inner, outer = parts
     query = plan_query(SelectStatement(inner, statement.text), environment, keywords, found_bounds)
     return replace(query, after=(*query.after, read_after(outer, query.shown, environment, refusals)))
@@ -132,18 +140,25 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     column, declared = options.privacy_unit_column, text.owner.rules.privacy_unit_column
     if column is not None and column.lower() != declared.lower():
         refusals.add(
-            "option", text.hint, "privacy_unit_column differs from the policy's.",
+            "option",
+            text.hint,
+            "privacy_unit_column differs from the policy's.",
             f"The policy says {declared}; leave the option out.",
-        )  # fmt: skip
+        )
     check_outputs(text)
     source = read_levels(text)
     asked = _things_asked(text)
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
     rows = AggregateSource(
-        text.relation.schema, text.owner, text.environment, refusals, found_bounds,
-        by_norm=options.bounding == "NORM", recentred=options.mechanism != "KEYS_FIRST",
+        text.relation.schema,
+        text.owner,
+        text.environment,
+        refusals,
+        found_bounds,
+        by_norm=options.bounding == "NORM",
+        recentred=options.mechanism != "KEYS_FIRST",
         finds_bounds=text.finds_bounds,
-    )  # fmt: skip
+    )
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
@@ -191,10 +206,14 @@ def _check_selection(source: GroupedSource, keys: SelectKeys, asked: AbstractSet
     """Note what does not go with keys that are selected in rounds, alone or before numbers."""
     text = source.text
     alone = not text.select.calls
-    asked |= that_hold({
-        "keys alone": alone, "public keys": keys.public, "a ceiling": source.ceiling,
-        "no max_groups_contributed": not (text.options.max_groups_contributed or text.owner.rules.max_groups),
-    })  # fmt: skip
+    asked |= that_hold(
+        {
+            "keys alone": alone,
+            "public keys": keys.public,
+            "a ceiling": source.ceiling,
+            "no max_groups_contributed": not (text.options.max_groups_contributed or text.owner.rules.max_groups),
+        }
+    )
     things = {"keys alone" if alone else "mechanism = KEYS_FIRST"}
     refuse_combinations(things, asked, text.hint or text.clauses.select[0], text.refusals)
 
@@ -254,11 +273,12 @@ def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
         if not (text.options.coverage or query.first.finish.unbounded):
             return query
         text.refusals.refuse(
-            "option", text.hint or text.clauses.select[0],
+            "option",
+            text.hint or text.clauses.select[0],
             "what bounds leave is not measured of keys alone, of the largest groups alone, of grouping sets that add "
             "up, at a ceiling, and where joins or max_rows_per_unit cut the rows of a unit.",
             "Leave coverage and dp_unbounded out.",
-        )  # fmt: skip
+        )
     # what a query for keys shows is no number that a bound makes smaller
     return query.mapped(lambda part: with_coverage(part) if part.estimates else part)
 
@@ -266,9 +286,15 @@ def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
 def _selection(query: FrameQuery, frames: tuple[Frame, ...]) -> FrameQuery:
     """The query for the keys of a query alone, of which no number is shown."""
     return replace(
-        query, frame=frames[0], alternatives=frames[1:], statistics=(PRESENCE,), weights=(1.0,), estimates=(),
-        finish=Finish(()), auto=(),
-    )  # fmt: skip
+        query,
+        frame=frames[0],
+        alternatives=frames[1:],
+        statistics=(PRESENCE,),
+        weights=(1.0,),
+        estimates=(),
+        finish=Finish(()),
+        auto=(),
+    )
 
 
 def _outside(query: FrameQuery, text: SelectText) -> FrameQuery:
@@ -288,6 +314,10 @@ def _outside(query: FrameQuery, text: SelectText) -> FrameQuery:
     text.refusals.raise_if_any()
     statistics, weights = statistics_of(list(aggregates.values()), frame, query.request.min_units)
     return replace(
-        query, frame=outside_frame(frame), alternatives=(), statistics=statistics, weights=weights,
+        query,
+        frame=outside_frame(frame),
+        alternatives=(),
+        statistics=statistics,
+        weights=weights,
         estimates=tuple(aggregate.estimate for aggregate in aggregates.values()),
-    )  # fmt: skip
+    )

@@ -31,8 +31,15 @@ PROBLEM = "application/problem+json"
 _RECEIPT, _LAYOUT, _ENDS = b"dpsql.receipt", b"dpsql.layout", b"dpsql.interval_ends"
 _LAYOUT_NAMES = ("keys", "is_cut", "units")
 _ATTRIBUTES = (
-    "span", "hint", "refusals", "unit", "requested_rho", "remaining_rho", "requested_delta", "remaining_delta",
-)  # fmt: skip
+    "span",
+    "hint",
+    "refusals",
+    "unit",
+    "requested_rho",
+    "remaining_rho",
+    "requested_delta",
+    "remaining_delta",
+)
 
 
 def to_json(value: object) -> Any:

@@ -249,19 +249,19 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
     asked = list(zip(query.auto, query.auto_levels, strict=True))
     numbers = [
         (
-            "frame", "max_groups",
+            "frame",
+            "max_groups",
             f"AUTO: one of {len(one.candidates)} numbers from {one.candidates[0]} to {one.candidates[-1]}, chosen from "
             f"a noisy histogram of units by their number of groups, {origin_sentence(level)}",
         )
-        for one, level in asked if isinstance(one, AutoGroups)
-    ]  # fmt: skip
+        for one, level in asked
+        if isinstance(one, AutoGroups)
+    ]
     bounds = [
-        (
-            "bounds", one.name,
-            f"AUTO: found in {_values_sentence(one)}, {origin_sentence(level)}",
-        )
-        for one, level in asked if isinstance(one, AutoBounds)
-    ]  # fmt: skip
+        ("bounds", one.name, f"AUTO: found in {_values_sentence(one)}, {origin_sentence(level)}")
+        for one, level in asked
+        if isinstance(one, AutoBounds)
+    ]
     rows = [
         *_frame_rows(query.frame),
         *(numbers or [("frame", "max_groups", _groups_sentence(query.frame))]),
@@ -304,10 +304,11 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
     if covered := statistic.covered:
         name = "groups" if covered == PRESENCE else f"{covered.kind} of {covered.value_sql or '*'}"
         return (
-            "coverage", name,
+            "coverage",
+            name,
             "noisy numbers of units by how much they have, and how much of it bounds leave; "
             f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g} ({source})",
-        )  # fmt: skip
+        )
     low, high = statistic.interval
     name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
     if statistic.filter_sql:

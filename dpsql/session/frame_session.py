@@ -183,9 +183,13 @@ class FrameSession:
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, access: StateAccess, terms: FrameTerms, never_null: frozenset[str],
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        access: StateAccess,
+        terms: FrameTerms,
+        never_null: frozenset[str],
         rows: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._runner = StatementRunner(
             _StateUnderTerms(access, terms), _FrameEngine(connection, terms.table, never_null, rows)
         )

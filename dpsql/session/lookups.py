@@ -134,13 +134,21 @@ _BUDGET_SCHEMA = pa.schema(
     + [
         (name, pa.float64())
         for name in (
-            "rho_budget", "rho_spent", "rho_left", "threshold_delta_budget", "threshold_delta_spent",
-            "threshold_delta_left", "epsilon_budget", "epsilon_spent", "delta_budget", "delta_spent",
+            "rho_budget",
+            "rho_spent",
+            "rho_left",
+            "threshold_delta_budget",
+            "threshold_delta_spent",
+            "threshold_delta_left",
+            "epsilon_budget",
+            "epsilon_spent",
+            "delta_budget",
+            "delta_spent",
         )
     ]
     + [("held_by", pa.string()), ("rho_held", pa.float64()), ("epsilon_held", pa.float64())]
     + [("note", pa.string())]
-)  # fmt: skip
+)
 
 
 def _epsilon(delta: float, rho_nano: int) -> float:

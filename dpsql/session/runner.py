@@ -29,7 +29,8 @@ from dpsql.model.environment import folded
 from dpsql.model.identity import base_hash, query_hash
 from dpsql.model.private_query import After, GroupingSets, KeysAlone, KeysFirst, OneSet, PrivateQuery, WithOtherGroup
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
-from dpsql.plan.finish import NOISY, RESULT, finish_sql
+from dpsql.plan.finish import NOISY, finish_sql
+from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table

@@ -64,10 +64,17 @@ def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
 
 _READ = {"expressions", "from_", "where", "group", "having", "order", "joins", "with_"}
 _CLAUSE_NAMES = {
-    "laterals": "LATERAL", "distinct": "SELECT DISTINCT", "qualify": "QUALIFY",
-    "windows": "WINDOW", "sample": "USING SAMPLE", "pivots": "PIVOT",
-    "kind": "SELECT AS STRUCT", "locks": "FOR UPDATE", "into": "INTO", "hint": "WITH DIFFERENTIAL_PRIVACY",
-}  # fmt: skip
+    "laterals": "LATERAL",
+    "distinct": "SELECT DISTINCT",
+    "qualify": "QUALIFY",
+    "windows": "WINDOW",
+    "sample": "USING SAMPLE",
+    "pivots": "PIVOT",
+    "kind": "SELECT AS STRUCT",
+    "locks": "FOR UPDATE",
+    "into": "INTO",
+    "hint": "WITH DIFFERENTIAL_PRIVACY",
+}
 GROUPING_SETS = (exp.GroupingSets, exp.Cube, exp.Rollup)
 """Terms of GROUP BY that stand for sets of keys (`names`)."""
 _LARGEST_LIMIT = 2.0**63
@@ -121,25 +128,17 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
 
     """
     before = len(refusals.found)
-    answered = _READ | ({"distinct"} if inside else {"limit", "offset", "hint", "qualify", "distinct"})
-    for name, value in tree.args.items():
-        if value and name not in answered:
-            clause = _CLAUSE_NAMES.get(name, name.strip("_").upper())
-            node = value[0] if isinstance(value, list) else value
-            place = node if isinstance(node, exp.Expr) else tree
-            refusals.add(
-                "clause", place, f"{clause} has no private form {'in a subquery' if inside else 'yet'}.",
-                "Use SELECT, FROM, WHERE, GROUP BY and HAVING there." if inside
-                else "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT.",
-            )  # fmt: skip
+    _refuse_other_clauses(tree, refusals, inside=inside)
     source, order = tree.args.get("from_"), tree.args.get("order")
     if tree.args.get("with_"):
         named_queries(tree, refusals)
     if not source:
         refusals.refuse(
-            "source", tree, "a query without FROM reads nothing.",
+            "source",
+            tree,
+            "a query without FROM reads nothing.",
             "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
-        )  # fmt: skip
+        )
     where, having, qualify = (
         part.this if part else None for part in map(tree.args.get, ("where", "having", "qualify"))
     )
@@ -166,6 +165,21 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
     )
 
 
+def _refuse_other_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool) -> None:
+    """Note a refusal for every clause that has no private form."""
+    answered = _READ | ({"distinct"} if inside else {"limit", "offset", "hint", "qualify", "distinct"})
+    where = "in a subquery" if inside else "yet"
+    hint = "Use FROM with JOIN, WHERE, GROUP BY, HAVING, ORDER BY and LIMIT."
+    if inside:
+        hint = "Use SELECT, FROM, WHERE, GROUP BY and HAVING there."
+    for name, value in tree.args.items():
+        if value and name not in answered:
+            clause = _CLAUSE_NAMES.get(name, name.strip("_").upper())
+            node = value[0] if isinstance(value, list) else value
+            place = node if isinstance(node, exp.Expr) else tree
+            refusals.add("clause", place, f"{clause} has no private form {where}.", hint)
+
+
 def _group_of_distinct(
     tree: exp.Select, distinct: exp.Distinct, refusals: Refusals, *, inside: bool
 ) -> exp.Group | None:
@@ -176,9 +190,11 @@ def _group_of_distinct(
         refusals.add("clause", distinct, "DISTINCT ON has no private form.", hint)
     elif not inside and (group or tree.args.get("qualify") or any(map(is_aggregate_call, nodes))):
         refusals.add(
-            "clause", distinct, "DISTINCT asks for keys alone, without GROUP BY, aggregates, windows and QUALIFY.",
+            "clause",
+            distinct,
+            "DISTINCT asks for keys alone, without GROUP BY, aggregates, windows and QUALIFY.",
             "Leave DISTINCT out: groups of GROUP BY are distinct.",
-        )  # fmt: skip
+        )
     return group if inside else group or exp.Group(all=True)
 
 
@@ -187,9 +203,11 @@ def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:
     with_ = query.args.get("with_") or exp.With(expressions=[])
     if with_.args.get("recursive"):
         refusals.add(
-            "clause", with_, "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
+            "clause",
+            with_,
+            "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
             "Leave RECURSIVE out.",
-        )  # fmt: skip
+        )
     return tuple(with_.expressions)
 
 

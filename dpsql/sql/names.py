@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -26,49 +26,7 @@ from dpsql.sql.clauses import (
     is_interval_call,
     qualifier_of,
 )
-
-MOST_SETS = 64
-"""Most grouping sets of one query, repeated ones included."""
-
-Written = tuple[exp.Expr, ...]
-
-
-def written_sets(group: exp.Group) -> list[Written] | None:
-    """The sets of a GROUP BY in the order of the text: every combination of one set of each of its terms.
-
-    Returns:
-        The sets, repeated as SQL repeats them; None where there are more than ``MOST_SETS``.
-
-    """
-    combined: list[Written] = [()]
-    for term in group.expressions:
-        # no more are looked at than show that there are too many
-        sets = itertools.islice(_sets_of(term), MOST_SETS + 1)
-        joined = ((*left, *right) for left, right in itertools.product(combined, sets))
-        combined = list(itertools.islice(joined, MOST_SETS + 1))
-        if len(combined) > MOST_SETS:
-            return None
-    return combined
-
-
-def _sets_of(term: exp.Expr) -> Iterator[Written]:
-    match term:
-        case exp.Rollup():
-            parts = _parts(term.expressions)
-            yield from (tuple(itertools.chain(*parts[:count])) for count in range(len(parts), -1, -1))
-        case exp.Cube():
-            parts = _parts(term.expressions)
-            choices = itertools.product((True, False), repeat=len(parts))
-            yield from (tuple(itertools.chain(*itertools.compress(parts, choice))) for choice in choices)
-        case exp.GroupingSets():
-            yield from itertools.chain.from_iterable(map(_sets_of, term.expressions))
-        case _:
-            yield from _parts([term])
-
-
-def _parts(expressions: Sequence[exp.Expr]) -> list[Written]:
-    """Each element of a list as the expressions that go together in it."""
-    return [tuple(part.expressions) if isinstance(part, exp.Tuple) else (part.unnest(),) for part in expressions]
+from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +100,12 @@ class _Resolver:
             compared = part.args.get("query") or part.this if isinstance(part, exp.In | exp.Any | exp.All) else None
             if isinstance(part, exp.Query | exp.Exists) or isinstance(compared, exp.Query):
                 self.refusals.add(
-                    "row_syntax", part, "a subquery has no private form here.",
+                    "row_syntax",
+                    part,
+                    "a subquery has no private form here.",
                     "In WHERE, one condition by itself may be [NOT] EXISTS or [NOT] IN; else write values out, as in "
                     "x IN (1, 2).",
-                )  # fmt: skip
+                )
                 return exp.null()
             star = part.this if isinstance(part, exp.Column) else part
             if isinstance(star, exp.Star) and (star is not part or not is_aggregate_call(part.parent or part)):
@@ -206,9 +166,10 @@ class _Resolver:
         if len(found) > 1:
             tables = ", ".join(f"{one.qualifier}.{one.declared}".removeprefix(".") for one in found)
             raise SchemaError(
-                f"column {node.name!r} is there more than once.", hint=f"Columns are {tables}.",
+                f"column {node.name!r} is there more than once.",
+                hint=f"Columns are {tables}.",
                 span=span_of(node, text),
-            )  # fmt: skip
+            )
         if not node.table and lower not in seen and lower in self.aliases and (alias_first or not found):
             return self._unfold(self.aliases[lower], seen=seen | {lower})
         if node.table and (node.args.get("db") or node.table.lower() not in self.qualifiers):
@@ -348,9 +309,11 @@ def _group_key(written: exp.Expr, items: Sequence[SelectItem], resolver: _Resolv
     ordinal = _ordinal(written, items)
     if not ordinal and isinstance(written, exp.Literal) and not written.is_string:
         resolver.refusals.add(
-            "group_by_form", written, f"position {written.name} is not in the select list.",
+            "group_by_form",
+            written,
+            f"position {written.name} is not in the select list.",
             f"Positions go from 1 to {len(items)}.",
-        )  # fmt: skip
+        )
         return None
     return ordinal.expression.copy() if ordinal else resolver.resolve(written).unnest()
 
@@ -361,8 +324,8 @@ def _refuse_group_form(node: exp.Expr, refusals: Refusals, *, inside: bool) -> N
         refusals.add("group_by_form", node, message, "Write one GROUP BY there." if inside else "Ask for fewer.")
         return
     refusals.add(
-        "group_by_form", node, "this form of GROUP BY is none of DuckDB's.", "Write GROUP BY ROLLUP (a, b), or CUBE.",
-    )  # fmt: skip
+        "group_by_form", node, "this form of GROUP BY is none of DuckDB's.", "Write GROUP BY ROLLUP (a, b), or CUBE."
+    )
 
 
 def _ordinal(node: exp.Expr, items: Sequence[SelectItem]) -> SelectItem | None:
@@ -388,9 +351,11 @@ def _order(clauses: Clauses, items: Sequence[SelectItem], resolver: _Resolver) -
             found = [ordinal.expression.copy()]
         elif isinstance(constant, exp.Literal):
             refusals.add(
-                "order_by_form", term, f"{to_sql(target)} is no position in the select list.",
+                "order_by_form",
+                term,
+                f"{to_sql(target)} is no position in the select list.",
                 f"Positions go from 1 to {len(items)}.",
-            )  # fmt: skip
+            )
         else:
             found = [resolver.resolve(target, alias_first=True)]
         resolved += [exp.Ordered(**{**term.args, "this": expression}) for expression in found]

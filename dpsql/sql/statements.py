@@ -235,9 +235,11 @@ def check_size(tree: exp.Expr, refusals: Refusals) -> None:
     for count, node in enumerate(tree.walk(), start=1):
         if isinstance(node, exp.In) and len(node.expressions) > MOST_LISTED:
             refusals.refuse(
-                "size", node, f"a list of IN has at most {MOST_LISTED:,} values, and this one "
-                f"{len(node.expressions):,}.", _ELSEWHERE,
-            )  # fmt: skip
+                "size",
+                node,
+                f"a list of IN has at most {MOST_LISTED:,} values, and this one {len(node.expressions):,}.",
+                _ELSEWHERE,
+            )
         if count > MOST_NODES:
             refusals.refuse(
                 "size", tree, f"a query has at most {MOST_NODES:,} columns, literals, calls and operators.", _ELSEWHERE
@@ -253,14 +255,18 @@ def check_statistics(statistics: Sequence[Statistic], node: exp.Expr, refusals: 
     """
     if len(statistics) - 1 > MOST_STATISTICS:
         refusals.refuse(
-            "size", node, f"a query has at most {MOST_STATISTICS} different statistics, and this one "
-            f"{len(statistics) - 1:,}.", "Ask for some of them in a query of their own, of the same rows and groups.",
-        )  # fmt: skip
+            "size",
+            node,
+            f"a query has at most {MOST_STATISTICS} different statistics, and this one {len(statistics) - 1:,}.",
+            "Ask for some of them in a query of their own, of the same rows and groups.",
+        )
     apart = [one for one in statistics if one.kind in ("histogram", "values")]
     if len(apart) > MOST_APART:
         refusals.refuse(
-            "size", node, f"a query has quantiles of different values and counts of distinct values at most "
+            "size",
+            node,
+            f"a query has quantiles of different values and counts of distinct values at most "
             f"{MOST_APART} together, and this one {len(apart)}.",
             "Ask for some of them in a query of their own, of the same rows and groups; all quantiles of one value "
             "count once.",
-        )  # fmt: skip
+        )

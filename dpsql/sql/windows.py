@@ -16,11 +16,23 @@ from dpsql.sql.clauses import OVER_RESULT, is_aggregate_call, is_over_result
 from dpsql.sql.names import ResolvedSelect
 
 RESULT_FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank", exp.PercentRank: "percent_rank",
-    exp.CumeDist: "cume_dist", exp.Ntile: "ntile", exp.Lag: "lag", exp.Lead: "lead", exp.FirstValue: "first_value",
-    exp.LastValue: "last_value", exp.NthValue: "nth_value", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min",
-    exp.Max: "max", exp.Count: "count",
-}  # fmt: skip
+    exp.RowNumber: "row_number",
+    exp.Rank: "rank",
+    exp.DenseRank: "dense_rank",
+    exp.PercentRank: "percent_rank",
+    exp.CumeDist: "cume_dist",
+    exp.Ntile: "ntile",
+    exp.Lag: "lag",
+    exp.Lead: "lead",
+    exp.FirstValue: "first_value",
+    exp.LastValue: "last_value",
+    exp.NthValue: "nth_value",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Count: "count",
+}
 _OF_PEERS = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
 _TOTALS = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count)
 
@@ -84,13 +96,15 @@ def _reaches_back(frame: exp.Expr | None) -> bool:
 def _check(window: exp.Window, refusals: Refusals) -> None:
     if type(window.this) not in RESULT_FUNCTIONS:
         refusals.add(
-            "window", window, f"{written(window.this)} is no window over the result.",
+            "window",
+            window,
+            f"{written(window.this)} is no window over the result.",
             f"Use one of {', '.join(RESULT_FUNCTIONS.values())}, without FILTER, DISTINCT or IGNORE NULLS.",
-        )  # fmt: skip
+        )
     if not all(_is_whole(number) for number in _numbers(window.this)):
         refusals.add(
-            "window", window, f"{written(window.this)} takes a whole number here.", "Write ntile(4) or lag(n, 1).",
-        )  # fmt: skip
+            "window", window, f"{written(window.this)} takes a whole number here.", "Write ntile(4) or lag(n, 1)."
+        )
     if window.args.get("alias") or str(window.args.get("over") or "OVER").upper() != "OVER":
         refusals.add("window", window, "a window is written out here.", "Write OVER (ORDER BY …).")
     if not all(_is_whole(edge) for edge in _distances(_frame(window))):

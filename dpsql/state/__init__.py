@@ -34,7 +34,7 @@ from dpsql.state.records import (
     TableMark,
     Tail,
     Threshold,
-)  # fmt: skip
+)
 from dpsql.state.rules import checked, require
 from dpsql.state.side_table import SideTable
 from dpsql.state.state import State

@@ -24,6 +24,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from dpsql.errors import StateError
 from dpsql.state import state_file
+from dpsql.state.table_definitions import DELTA_COLUMNS
 
 _POLL_SECONDS = 0.01
 
@@ -39,7 +40,7 @@ _FORMS: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = 
     **dict.fromkeys(("at", "created_at"), (datetime.isoformat, datetime.fromisoformat)),
     **dict.fromkeys(("statistics", "levels", "table_versions", "changed"), (json.dumps, tuples)),
     **dict.fromkeys(("columns", "parent_columns", "rho_window", "keys"), (json.dumps, tuples)),
-    **dict.fromkeys(state_file.DELTA_COLUMNS, (str, int)),
+    **dict.fromkeys(DELTA_COLUMNS, (str, int)),
     **dict.fromkeys(("reused", "separate_people", "coverage", "own_release", "has_threshold"), (bool, bool)),
 }
 

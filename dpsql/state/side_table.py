@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +16,22 @@ from dpsql.errors import ReleaseError, StateError
 from dpsql.state.database import Database, insert_row, select_rows
 from dpsql.state.ledger import record_release
 from dpsql.state.records import Additions, Level, Point, Snapshot, Tail, Threshold
-
-Integers = npt.NDArray[np.int64]
-# Statistic, levels, when the point was made, and how many values it has: a file that was restored may hold another
-# point in its place, and a damaged one fewer values.
-VectorName = tuple[str, int, int, datetime, int]
+from dpsql.state.vector_cache import Decoded
 
 SALT_BYTES = 16
-_MOST_BYTES = 2**28
 
 # Columns of points, and of points that are made of independent releases, by the names of their fields.
 _COLUMNS_OF_BOTH = (
-    "statistic_hash", "rho_nano", "frame_hash", "lattice_exponent", "sigma", "created_at", "correlation",
-    "floor_correlation", "floor",
-)  # fmt: skip
+    "statistic_hash",
+    "rho_nano",
+    "frame_hash",
+    "lattice_exponent",
+    "sigma",
+    "created_at",
+    "correlation",
+    "floor_correlation",
+    "floor",
+)
 
 _POINTS = f"""
 SELECT id,
@@ -174,38 +174,6 @@ def _settle(connection: sqlite3.Connection, unit: str, additions: Additions, top
         raise ReleaseError("a point was to be stored without a charge that pays for it")
     if any(due > paid_delta[statistic] for statistic, due in due_delta.items()):
         raise ReleaseError("a threshold was to be stored without a charge that pays for it")
-
-
-class Decoded:
-    """The vectors that were used last, up to a quarter of a gigabyte; threads share it.
-
-    A point's vector never changes once it is stored, so what is here under its name is what the file holds.
-    """
-
-    def __init__(self) -> None:
-        self._vectors: OrderedDict[VectorName, Integers] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def vector(self, name: VectorName, read: Callable[[], Integers]) -> Integers:
-        """The vector of a stored point, read-only.
-
-        Where it is not at hand it is read, as an array of its own, and kept; what was used longest ago is let go.
-        """
-        with self._lock:
-            if name in self._vectors:
-                self._vectors.move_to_end(name)
-                return self._vectors[name]
-        vector = read()
-        vector.setflags(write=False)
-        with self._lock:
-            # another thread may have read it meanwhile
-            if name not in self._vectors:
-                self._bytes += vector.nbytes
-            self._vectors[name] = vector
-            while self._bytes > _MOST_BYTES:
-                self._bytes -= self._vectors.popitem(last=False)[1].nbytes
-        return vector
 
 
 class SideTable:

@@ -29,7 +29,7 @@ from dpsql.mechanism.window import free_level
 from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Additions, Ledger, Point, SideTable
-from dpsql.state.state_file import OLD_CHOICES
+from dpsql.state.table_definitions import OLD_CHOICES
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 

@@ -38,7 +38,7 @@ _HINTS = {
     "public_keys_missing": "List the values of every key in public_keys=.",
     "value_type": "Take another column, or convert it first with df.astype(…): columns of Python objects are texts.",
     "key_type": "Convert it first, as in df.astype({'key': 'str'}).",
-}  # fmt: skip
+}
 """Other things to write than in SQL, by the code of a refusal."""
 
 

@@ -57,6 +57,33 @@ _BODY: dict[str, Any] = {
 }
 _BOOKS = {"releases": "what was released, to whom", "budget": "what is left", "policy": "what is declared"}
 _PROTECTED = ("protected table", "public table")
+_FORMS = tuple(FORMATS.values())
+_REFUSED = (400, 401, 403, 406, 408, 409, 413, 415, 422, 429, 500, 503)
+"""Statuses of a question that has no answer."""
+_ASKED = said(
+    *_REFUSED,
+    _200="the answer, where it was there within wait",
+    _202="the question was taken",
+    _410="the deadline passed within wait without an answer, or the query was cancelled",
+)
+"""Replies to a question."""
+_FETCHED = said(
+    401,
+    404,
+    *OF_AN_ANSWER,
+    416,
+    _200="the answer",
+    _206="the range of it",
+    _202="there is no answer yet; Retry-After says when to look",
+    _410="there is no answer and will be none: the deadline is past, or the query was cancelled",
+    _500="the answer cannot be written in this form",
+)
+"""Replies to whoever fetches an answer."""
+
+
+def _health_route(endpoint: Callable[[Request], Awaitable[Response]]) -> Described:
+    states = said(_200="it does", _503="it is stopping")
+    return Described("GET", "/health", endpoint, "Whether the server takes questions.", states, secured=False)
 
 
 class AnalystRoutes:
@@ -70,53 +97,75 @@ class AnalystRoutes:
         self._description = description("dpsql: private answers", self.routes)
 
     def _described(self) -> tuple[Described, ...]:
-        fetched = said(
-            401, 404, *OF_AN_ANSWER, 416,
-            _200="the answer", _206="the range of it", _202="there is no answer yet; Retry-After says when to look",
-            _410="there is no answer and will be none: the deadline is past, or the query was cancelled",
-            _500="the answer cannot be written in this form",
-        )  # fmt: skip
-        *routes, by_get = (
-            Described(
-                "GET", "/health", self._health, "Whether the server takes questions.",
-                said(_200="it does", _503="it is stopping"), secured=False,
-            ),
+        server = (
+            _health_route(self._health),
             Described("GET", "/openapi.json", self._openapi, "This description.", said(200), secured=False),
             Described("GET", "/v1/me", self._me, "Whose token it is.", said(200, 401)),
+        )
+        by_get = (self._question_by_get(),) if self._settings.ask_by_get else ()
+        return (*server, *self._questions(), *self._answers(), *by_get)
+
+    def _questions(self) -> tuple[Described, ...]:
+        return (
             Described(
-                "POST", "/v1/queries", self._ask, "Ask; what is charged is charged once, however often it is asked.",
-                said(
-                    400, 401, 403, 406, 408, 409, 413, 415, 422, 429, 500, 503,
-                    _200="the answer, where it was there within wait", _202="the question was taken",
-                    _410="the deadline passed within wait without an answer, or the query was cancelled",
-                ),
-                parameters=_WAIT, produces=tuple(FORMATS.values()), body=_BODY,
+                "POST",
+                "/v1/queries",
+                self._ask,
+                "Ask; what is charged is charged once, however often it is asked.",
+                _ASKED,
+                parameters=_WAIT,
+                produces=_FORMS,
+                body=_BODY,
             ),
             Described(
-                "GET", "/v1/queries/{query_id}", self._look, "What became of a question, with the receipt.",
-                said(400, 401, 404, 500, _200="its state"), parameters=_WAIT,
+                "GET",
+                "/v1/queries/{query_id}",
+                self._look,
+                "What became of a question, with the receipt.",
+                said(400, 401, 404, 500, _200="its state"),
+                parameters=_WAIT,
             ),
             Described(
-                "DELETE", "/v1/queries/{query_id}", self._cancel, "Cancel a question; a charge stays.",
+                "DELETE",
+                "/v1/queries/{query_id}",
+                self._cancel,
+                "Cancel a question; a charge stays.",
                 said(401, 404, 500, _200="its state", _409="it has an outcome already"),
             ),
+        )
+
+    def _answers(self) -> tuple[Described, ...]:
+        return (
             Described(
-                "GET", "/v1/queries/{query_id}/result", self._fetch, "The answer in the form that Accept names.",
-                {**fetched, **said(406)}, parameters=_WAIT, produces=tuple(FORMATS.values()),
+                "GET",
+                "/v1/queries/{query_id}/result",
+                self._fetch,
+                "The answer in the form that Accept names.",
+                {**_FETCHED, **said(406)},
+                parameters=_WAIT,
+                produces=_FORMS,
             ),
             Described(
-                "GET", "/v1/queries/{query_id}/result.{form}", self._fetch, "The answer as json, arrow or parquet.",
-                fetched, parameters=_WAIT, produces=tuple(FORMATS.values()),
+                "GET",
+                "/v1/queries/{query_id}/result.{form}",
+                self._fetch,
+                "The answer as json, arrow or parquet.",
+                _FETCHED,
+                parameters=_WAIT,
+                produces=_FORMS,
             ),
-            Described(
-                "GET", "/v1/result.{form}", self._ask_by_get,
-                "Ask by an address, and fetch; HEAD never asks, and the same address again is the same answer.",
-                {**fetched, **said(413, 429, _405="HEAD of what was not asked yet; GET asks")},
-                parameters={"sql": "one statement", "rho": "and other options by name", **_WAIT},
-                produces=tuple(FORMATS.values()),
-            ),
-        )  # fmt: skip
-        return (*routes, by_get) if self._settings.ask_by_get else tuple(routes)
+        )
+
+    def _question_by_get(self) -> Described:
+        return Described(
+            "GET",
+            "/v1/result.{form}",
+            self._ask_by_get,
+            "Ask by an address, and fetch; HEAD never asks, and the same address again is the same answer.",
+            {**_FETCHED, **said(413, 429, _405="HEAD of what was not asked yet; GET asks")},
+            parameters={"sql": "one statement", "rho": "and other options by name", **_WAIT},
+            produces=_FORMS,
+        )
 
     def _who(self, request: Request) -> str:
         analyst = request.state.analyst = require_holder(request, self._tokens)
@@ -219,27 +268,35 @@ class CuratorRoutes:
 
     def _described(self) -> tuple[Described, ...]:
         return (
-            Described(
-                "GET", "/health", self._health, "Whether the server takes questions.",
-                said(_200="it does", _503="it is stopping"), secured=False,
-            ),
+            _health_route(self._health),
             Described("GET", "/openapi.json", self._openapi, "This description.", said(200), secured=False),
             Described(
-                "GET", "/metrics", self._metrics_text, "Counters and times in Prometheus' format.", said(200, 401, 500),
+                "GET",
+                "/metrics",
+                self._metrics_text,
+                "Counters and times in Prometheus' format.",
+                said(200, 401, 500),
                 produces=("text/plain",),
             ),
             Described(
-                "GET", "/v1/queries", self._progress, "Questions of all analysts: states, true seconds, rows.",
+                "GET",
+                "/v1/queries",
+                self._progress,
+                "Questions of all analysts: states, true seconds, rows.",
                 said(200, 401, 500),
             ),
             *(
                 Described(
-                    "GET", f"/v1/{name}", self._books(name), f"The books: {text}.", said(200, 401, 406, 500, 503),
-                    produces=tuple(FORMATS.values()),
+                    "GET",
+                    f"/v1/{name}",
+                    self._books(name),
+                    f"The books: {text}.",
+                    said(200, 401, 406, 500, 503),
+                    produces=_FORMS,
                 )
                 for name, text in _BOOKS.items()
             ),
-        )  # fmt: skip
+        )
 
     async def _health(self, _: Request) -> Response:
         stopping = self._queries.is_stopping

@@ -164,8 +164,8 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
             continue
         if any(is_aggregate_call(inner) for inner in part.walk()):
             source.refusals.add(
-                "nested_aggregate", part, "an aggregate cannot stand inside an aggregate.", "Aggregate row values.",
-            )  # fmt: skip
+                "nested_aggregate", part, "an aggregate cannot stand inside an aggregate.", "Aggregate row values."
+            )
         else:
             check_row_expression(part, source.refusals)
     if len(source.refusals.found) > before:
@@ -276,9 +276,11 @@ def _bounds(
     absent = [name for name in named if not name.endswith(kind.bounds)]
     if found.auto and (not kind.finds_bounds or len(named) > 1):
         source.refusals.add(
-            _ARGUMENT, node, "AUTO finds the bounds of one sum or average, per group or per row.",
+            _ARGUMENT,
+            node,
+            "AUTO finds the bounds of one sum or average, per group or per row.",
             "Write sum(x, contribution_bounds_per_group => AUTO).",
-        )  # fmt: skip
+        )
     elif found.auto and absent:
         source.refusals.add(
             _ARGUMENT, node, "an average is bounded per row.", "Write contribution_bounds_per_row => AUTO."
@@ -297,8 +299,8 @@ def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: Aggreg
         source.refusals.add(_ARGUMENT, argument, f"{function} has no norm.", "Leave contribution_norm out.")
     elif not source.by_norm:
         source.refusals.add(
-            _ARGUMENT, argument, "a norm bounds all groups of a unit together.", "Write OPTIONS (bounding = NORM).",
-        )  # fmt: skip
+            _ARGUMENT, argument, "a norm bounds all groups of a unit together.", "Write OPTIONS (bounding = NORM)."
+        )
     elif not norm > 0.0:
         source.refusals.add(
             "bounds_invalid", argument, "a norm is a number above 0, or AUTO.", "Write contribution_norm => 14."
@@ -319,18 +321,22 @@ def _share(
     """The share of rows below a quantile; 0 after noting that it is none."""
     if any(isinstance(part, exp.Array) for part in positional[1:]):
         source.refuse(
-            _ARGUMENT, node, f"{function} takes one share.",
+            _ARGUMENT,
+            node,
+            f"{function} takes one share.",
             f"Write {function}(x, 0.25), {function}(x, 0.5): all quantiles of x cost as much as one.",
-        )  # fmt: skip
+        )
     is_half = kind.share == "half"
     written = [_number(part, source.refusals.text) for part in positional[1:]]
     shares = [0.5, *written] if is_half else written
     if positional and len(shares) == 1 and 0.0 < shares[0] < 1.0:
         return shares[0]
     source.refusals.add(
-        _ARGUMENT, node, f"{function} takes a value{'' if is_half else ' and a share between 0 and 1'}.",
+        _ARGUMENT,
+        node,
+        f"{function} takes a value{'' if is_half else ' and a share between 0 and 1'}.",
         f"Write {function}({'x' if is_half else 'x, 0.25'}).",
-    )  # fmt: skip
+    )
     return 0.0
 
 

@@ -20,7 +20,7 @@ from dpsql.plan.aggregates.lattice import MOST_ROWS, around_zero
 from dpsql.plan.aggregates.norms import refuse_by_norm, rows_by_norm
 from dpsql.plan.aggregates.source import FLOATING, AggregateSource, RefusedCallError, finite_sql, type_name
 from dpsql.sql.clauses import with_bounds
-from dpsql.sql.row_rules import is_scalar
+from dpsql.sql.row_types import is_scalar
 
 _SCALE = 2**-COUNT_LATTICE_EXPONENT
 
@@ -28,9 +28,11 @@ _SCALE = 2**-COUNT_LATTICE_EXPONENT
 def refuse_more_rows(source: AggregateSource, node: exp.Expr) -> NoReturn:
     """Refuse that a unit may have more than ``MOST_ROWS`` rows in one group, or in all that make the other group."""
     source.refuse(
-        "bounds_invalid", node, f"one unit could add more than {MOST_ROWS:,} rows to one group.",
+        "bounds_invalid",
+        node,
+        f"one unit could add more than {MOST_ROWS:,} rows to one group.",
         "Lower contribution_bounds_per_group, or max_rows_per_group in dp_protect.",
-    )  # fmt: skip
+    )
 
 
 def read_count(source: AggregateSource, call: Call) -> Aggregate:
@@ -113,17 +115,21 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
     value_type = source.type_of(call.value)
     if not is_scalar(value_type):
         source.refuse(
-            "value_type", call.node, f"distinct values of type {type_name(value_type)} cannot be counted.",
+            "value_type",
+            call.node,
+            f"distinct values of type {type_name(value_type)} cannot be counted.",
             "Count numbers, texts, booleans, dates or timestamps, or cast the value to VARCHAR.",
-        )  # fmt: skip
+        )
     low, most = call.bounds.per_group or (0, source.owner.rules.max_rows_per_group)
     if most is None:
         _refuse_unbounded(source, call, "values that one unit adds to one group")
     if low != 0 or not 1 <= most <= MOST_ROWS or most != int(most):
         source.refuse(
-            "bounds_invalid", call.node, "a unit adds from 0 to a whole number of distinct values to a group.",
+            "bounds_invalid",
+            call.node,
+            "a unit adds from 0 to a whole number of distinct values to a group.",
             "Write contribution_bounds_per_group => (0, 10).",
-        )  # fmt: skip
+        )
     statistic = Statistic(
         kind="values",
         low_steps=0,
@@ -137,9 +143,11 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
 
 def _refuse_unbounded(source: AggregateSource, call: Call, what: str) -> NoReturn:
     source.refuse(
-        "bounds_missing", call.node, f"{call.name} has no bound on the {what}.",
+        "bounds_missing",
+        call.node,
+        f"{call.name} has no bound on the {what}.",
         f"Write {with_bounds(call.node, '(0, 10)')} or declare max_rows_per_group in dp_protect.",
-    )  # fmt: skip
+    )
 
 
 def _identity_sql(value_sql: str, value_type: str) -> str:

@@ -47,9 +47,11 @@ def rows_norm(source: AggregateSource, call: Call, value_sql: str) -> float:
     most = min(one for one in (norm, rules.max_rows_per_unit) if one)
     if not 1.0 <= most <= MOST_ROWS:
         source.refuse(
-            "bounds_invalid", call.node, f"a norm of rows is a number from 1 to {MOST_ROWS:,}.",
+            "bounds_invalid",
+            call.node,
+            f"a norm of rows is a number from 1 to {MOST_ROWS:,}.",
             "Write contribution_norm => 14.",
-        )  # fmt: skip
+        )
     return most
 
 
@@ -62,9 +64,11 @@ def _found_norm(source: AggregateSource, call: Call, kind: Literal["rows_norm", 
     """
     if call.bounds.per_group:
         source.refuse(
-            "bounds_missing", call.node, f"{call.name} has bounds per group, and no norm over all groups of a unit.",
+            "bounds_missing",
+            call.node,
+            f"{call.name} has bounds per group, and no norm over all groups of a unit.",
             "Write contribution_norm => 14 in it, or leave the bounds out, so that AUTO finds the norm.",
-        )  # fmt: skip
+        )
     asked = Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
     source.asked.setdefault(asked, call.name)
     return source.found_bounds.get(asked, NO_BOUNDS)[1]
@@ -105,9 +109,11 @@ def _centre(source: AggregateSource, call: Call, bounds: tuple[int, int], most: 
     middle = sum(bounds) // 2 if source.recentred else 0
     if abs(middle) > most:
         source.refuse(
-            "bounds_invalid", call.node, "the middle of the bounds per group is beyond the norm.",
+            "bounds_invalid",
+            call.node,
+            "the middle of the bounds per group is beyond the norm.",
             "Name a larger contribution_norm, or leave contribution_bounds_per_group out.",
-        )  # fmt: skip
+        )
     return middle
 
 
@@ -133,9 +139,11 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
         bounds = CallBounds()
     elif is_far or not 2.0**-60 <= norm <= 2.0**100:
         source.refuse(
-            "bounds_invalid", call.node, "the norm is too small, too large, or too small for the other bounds.",
+            "bounds_invalid",
+            call.node,
+            "the norm is too small, too large, or too small for the other bounds.",
             "Shift or scale the value, as in sum(x - 1000000, …).",
-        )  # fmt: skip
+        )
     exponent = norm_exponent(norm)
     most = steps_of(norm, exponent)
     row = in_steps(bounds.per_row, exponent) if bounds.per_row else None

@@ -21,40 +21,64 @@ AGGREGATES = (
         ("count_if",), "rows with a condition", read_count_if, "anything", ("per_group",), no_distinct=_ONLY_ROWS
     ),
     AggregateKind(
-        ("sum",), "sum of clamped rows, or of units' clamped sums", read_sum, "numbers", ("per_group", "per_row"),
-        finds_bounds=True, no_distinct=_ONLY_ALL,
-    ),
-    AggregateKind(
-        ("avg",), "mean of clamped rows", read_average, "numbers", ("per_row",), finds_bounds=True,
+        ("sum",),
+        "sum of clamped rows, or of units' clamped sums",
+        read_sum,
+        "numbers",
+        ("per_group", "per_row"),
+        finds_bounds=True,
         no_distinct=_ONLY_ALL,
     ),
     AggregateKind(
-        ("var_pop", "var_samp"), "variance of clamped rows", read_spread, "numbers", ("per_row",),
-        no_distinct=_ONLY_ALL,
-    ),
-    AggregateKind(
-        ("stddev_pop", "stddev_samp"), "standard deviation of clamped rows", read_spread, "numbers", ("per_row",),
-        no_distinct=_ONLY_ALL,
-    ),
-    AggregateKind(
-        ("median",), "value below which half of the clamped rows are", read_quantile, "numbers, dates or timestamps",
+        ("avg",),
+        "mean of clamped rows",
+        read_average,
+        "numbers",
         ("per_row",),
-        share="half", no_distinct=_NO_DISTINCT,
+        finds_bounds=True,
+        no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("var_pop", "var_samp"), "variance of clamped rows", read_spread, "numbers", ("per_row",), no_distinct=_ONLY_ALL
+    ),
+    AggregateKind(
+        ("stddev_pop", "stddev_samp"),
+        "standard deviation of clamped rows",
+        read_spread,
+        "numbers",
+        ("per_row",),
+        no_distinct=_ONLY_ALL,
+    ),
+    AggregateKind(
+        ("median",),
+        "value below which half of the clamped rows are",
+        read_quantile,
+        "numbers, dates or timestamps",
+        ("per_row",),
+        share="half",
+        no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(
         ("quantile", "quantile_cont", "quantile_disc", "approx_quantile"),
-        "value below which a share of the clamped rows is", read_quantile, "numbers, dates or timestamps",
+        "value below which a share of the clamped rows is",
+        read_quantile,
+        "numbers, dates or timestamps",
         ("per_row",),
-        share="given", no_distinct=_NO_DISTINCT,
+        share="given",
+        no_distinct=_NO_DISTINCT,
     ),
     AggregateKind(
-        ("bool_or",), "TRUE where the noise cannot explain the number of units with a true row, else NULL",
-        read_any_unit, "truth values",
-    ),
-    AggregateKind(
-        ("bool_and",), "FALSE where it cannot explain that of units with a false row, else NULL", read_any_unit,
+        ("bool_or",),
+        "TRUE where the noise cannot explain the number of units with a true row, else NULL",
+        read_any_unit,
         "truth values",
     ),
-)  # fmt: skip
+    AggregateKind(
+        ("bool_and",),
+        "FALSE where it cannot explain that of units with a false row, else NULL",
+        read_any_unit,
+        "truth values",
+    ),
+)
 
 BY_NAME: Mapping[str, AggregateKind] = {name: kind for kind in AGGREGATES for name in kind.names}

@@ -63,14 +63,14 @@ def _ordering_along(node: exp.Expr, keys: Sequence[Key], public: PublicKeys, sou
     axis = [key.sql for key in keys].index(to_sql(term.this))
     if not 1 <= public.lengths[axis] <= LONGEST_SEQUENCE:
         source.refuse(
-            "running_total", node, f"a running total runs along 1 to {LONGEST_SEQUENCE:,} values.",
+            "running_total",
+            node,
+            f"a running total runs along 1 to {LONGEST_SEQUENCE:,} values.",
             "Group by a coarser key.",
-        )  # fmt: skip
+        )
     with_null = public.with_null[axis]
     if with_null and term.args.get("nulls_first"):
-        source.refuse(
-            "running_total", node, "a listed NULL comes last in a running total.", "Leave NULLS FIRST out.",
-        )  # fmt: skip
+        source.refuse("running_total", node, "a listed NULL comes last in a running total.", "Leave NULLS FIRST out.")
     return Ordering(axis, public.lengths, bool(term.args.get("desc")), with_null)
 
 

@@ -91,9 +91,11 @@ class AggregateSource:
         """Note that bounds are not what bounds are: two numbers, or of times two of these."""
         if are_times:
             self.refusals.add(
-                "bounds_invalid", node, "bounds of dates and timestamps are two of these, the lower first.",
+                "bounds_invalid",
+                node,
+                "bounds of dates and timestamps are two of these, the lower first.",
                 "Write (DATE '2020-01-01', DATE '2030-01-01').",
-            )  # fmt: skip
+            )
             return
         self.refusals.add("bounds_invalid", node, "bounds are two finite numbers, the lower first.", "Write (0, 500).")
 

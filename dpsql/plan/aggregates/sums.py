@@ -138,10 +138,11 @@ def _row_bounds(source: AggregateSource, call: Call) -> Bounds:
 def _refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
     """Refuse bounds which have, or from which follows, no usual size."""
     source.refuse(
-        "bounds_invalid", call.node,
+        "bounds_invalid",
+        call.node,
         "the bounds are too wide, too narrow, or too far from 0 for their width or for that of the group's.",
         "Shift or scale the value, as in sum(x - 1000000, …).",
-    )  # fmt: skip
+    )
 
 
 def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
@@ -166,11 +167,12 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     if not (bounds.per_group or cap):
         average = call.function != "sum"
         source.refuse(
-            "bounds_missing", call.node,
+            "bounds_missing",
+            call.node,
             f"{call.name} is bounded per row, but not how many rows one unit has in a group.",
             f"Declare max_rows_per_group := 5 in CALL dp_protect('{source.schema.canonical}', …)"
             + ("." if average else f", or write {with_bounds(call.node, '(0, 500)')}."),
-        )  # fmt: skip
+        )
     if not bounds.per_group and cap and cap > MOST_ROWS:
         # on the lattice of so many rows a single one would be no step at all
         refuse_more_rows(source, call.node)
@@ -239,10 +241,12 @@ def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
     finds = call.function in ("sum", "avg")
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""
     source.refuse(
-        "bounds_missing", call.node, f"{call.name} has no bounds on what one unit can add to one group.",
+        "bounds_missing",
+        call.node,
+        f"{call.name} has no bounds on what one unit can add to one group.",
         f"Write {text}{declare}."
         + (f" {with_bounds(call.node, 'AUTO', form)} spends part of rho to find them." if finds else ""),
-    )  # fmt: skip
+    )
 
 
 def _value_statistic(source: AggregateSource, call: Call, bounds: CallBounds) -> Statistic:

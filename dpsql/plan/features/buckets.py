@@ -52,9 +52,11 @@ def take_apart(text: SelectText) -> BucketParts | None:
     for part in (*resolved.filters, *resolved.keys):
         if len(_columns(part)) > 1 and declared.name in _columns(part):
             refusals.add(
-                "buckets", part, f"{written(part)} mixes the bucket column with others.",
+                "buckets",
+                part,
+                f"{written(part)} mixes the bucket column with others.",
                 "Conditions and keys are computed from the bucket column alone, or without it.",
-            )  # fmt: skip
+            )
             return None
     conditions = tuple(part for part in resolved.filters if _columns(part) == {declared.name})
     coarse = [key for key in resolved.keys if _columns(key) == {declared.name}]
@@ -78,8 +80,8 @@ def bucket_ordering(
     ordering = Ordering(axis, public.lengths, descending=False, with_null=public.with_null[axis])
     if not 1 <= ordering.length <= LONGEST_SEQUENCE:
         refusals.add(
-            "buckets", hint, f"a column of buckets has 1 to {LONGEST_SEQUENCE:,} values.", "Take a coarser column.",
-        )  # fmt: skip
+            "buckets", hint, f"a column of buckets has 1 to {LONGEST_SEQUENCE:,} values.", "Take a coarser column."
+        )
         return None
     return ordering
 
@@ -101,10 +103,12 @@ def bucket_groups(
     by_sql = {key.sql: place for place, key in enumerate(keys)}
     sources = tuple(None if key.sql in parts.coarse else by_sql[key.sql] for key in shown)
     places = text.environment.schemas.bucket_groups(
-        text.relation.schema.origin(parts.column.name), parts.column.name, column.type,
+        text.relation.schema.origin(parts.column.name),
+        parts.column.name,
+        column.type,
         [key.sql for key in shown if key.sql in parts.coarse],
         [to_sql(condition) for condition in parts.conditions],
-    )  # fmt: skip
+    )
     return Buckets(ordering, column, tuple(shown), sources, places)
 
 

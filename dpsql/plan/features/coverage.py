@@ -15,8 +15,10 @@ from dpsql.model.private_query import FrameQuery
 COVERAGE_PARTS = 32
 """Coverage gets one part in so many of a query's rho."""
 _KINDS: dict[str, Literal["presence_coverage", "rows_coverage", "sum_coverage"]] = {
-    "presence": "presence_coverage", "rows": "rows_coverage", "sum": "sum_coverage",
-}  # fmt: skip
+    "presence": "presence_coverage",
+    "rows": "rows_coverage",
+    "sum": "sum_coverage",
+}
 
 
 def coverage_of(covered: Statistic) -> Statistic:

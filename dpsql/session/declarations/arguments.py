@@ -20,10 +20,21 @@ _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
 TABLE_RULES = (
-    "unit", "privacy_unit_column", "max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit",
-    "default_rho", "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling",
-    "coverage", "version",
-)  # fmt: skip
+    "unit",
+    "privacy_unit_column",
+    "max_groups_contributed",
+    "max_rows_per_group",
+    "max_rows_norm",
+    "max_rows_per_unit",
+    "default_rho",
+    "default_epsilon",
+    "default_delta",
+    "min_privacy_units_per_group",
+    "rho_window",
+    "rho_ceiling",
+    "coverage",
+    "version",
+)
 # The named arguments of each declaration.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_unit": (*BUDGET, "replace"),

@@ -109,9 +109,7 @@ _SETTINGS: Mapping[type, tuple[Setting, ...]] = {
         Setting("delta_conversion", "delta_conversion", _rises),
     ),
     ProtectedTable: (
-        Setting(
-            "privacy_unit_column", "privacy_unit_column", lambda before, after: folded(before) != folded(after)
-        ),
+        Setting("privacy_unit_column", "privacy_unit_column", lambda before, after: folded(before) != folded(after)),
         Setting("max_groups_contributed", "max_groups"),
         Setting("max_rows_per_group", "max_rows_per_group"),
         Setting("max_rows_norm", "max_rows_norm"),
@@ -119,14 +117,13 @@ _SETTINGS: Mapping[type, tuple[Setting, ...]] = {
         Setting("min_privacy_units_per_group", "min_units", operator.gt),
         Setting("rho_ceiling", "rho_ceiling", _rises, NANO_PER_RHO),
         Setting(
-            "rho_window", "rho_window",
-            lambda before, after: after[0] < before[0] or after[1] > before[1], NANO_PER_RHO,
+            "rho_window", "rho_window", lambda before, after: after[0] < before[0] or after[1] > before[1], NANO_PER_RHO
         ),
     ),
     Domain: (Setting("bounds", "bounds"),),
     ClearedAnalyst: (Setting("rho_limit", "rho_limit", _rises, NANO_PER_RHO),),
     type(None): (),
-}  # fmt: skip
+}
 # The default level of a table, which has one of them at most, and its delta.
 _LEVELS = (
     Setting("default_rho", "default_rho", _rises, NANO_PER_RHO),

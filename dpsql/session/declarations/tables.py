@@ -1,22 +1,19 @@
-"""CALL dp_unit, dp_protect, dp_link, dp_public and dp_domain: budgets of units, and what holds for tables and columns.
+"""CALL dp_unit, dp_protect, dp_link and dp_public: budgets of units, and what holds for tables.
 
-Whose rows a table holds and settings of its queries; tables that hold nothing about any unit; what is publicly known of
-a column.
+Whose rows a table holds and settings of its queries; tables that hold nothing about any unit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpsql.accounting import zcdp
 from dpsql.answer.links import link_steps, linked, unit_column
-from dpsql.engine import Engine, Sandbox
+from dpsql.engine import Engine
 from dpsql.errors import PolicyError
-from dpsql.model.environment import Column, TableSchema, folded
-from dpsql.plan.aggregates.source import is_number
+from dpsql.model.environment import TableSchema, folded
 from dpsql.session.declarations.arguments import (
     BUDGET,
     Arguments,
@@ -24,7 +21,6 @@ from dpsql.session.declarations.arguments import (
     column_of,
     remember,
     require_bytewise,
-    require_declared,
     rho_nano,
     split_name,
     table_of,
@@ -38,7 +34,6 @@ from dpsql.session.declarations.protection import (
     require_other_people,
 )
 from dpsql.state import (
-    Domain,
     Link,
     Policy,
     ProtectedTable,
@@ -54,8 +49,10 @@ from dpsql.state import (
 
 # The three amounts of a budget, by the names that arguments and units have for them, as a unit keeps them.
 _ROUNDED: Mapping[str, Callable[[float], Any]] = {
-    "rho_budget": rho_nano_down, "delta_threshold": delta_units_down, "delta_conversion": float,
-}  # fmt: skip
+    "rho_budget": rho_nano_down,
+    "delta_threshold": delta_units_down,
+    "delta_conversion": float,
+}
 
 
 def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
@@ -200,12 +197,21 @@ def _settings(
 
 # Where the policy keeps each setting of a table.
 _SAME_NAME = (
-    "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho", "default_epsilon", "default_delta",
-    "rho_window", "rho_ceiling", "separate_people", "coverage",
-)  # fmt: skip
+    "max_rows_per_group",
+    "max_rows_norm",
+    "max_rows_per_unit",
+    "default_rho",
+    "default_epsilon",
+    "default_delta",
+    "rho_window",
+    "rho_ceiling",
+    "separate_people",
+    "coverage",
+)
 _FIELDS = {name: name for name in _SAME_NAME} | {
-    "max_groups_contributed": "max_groups", "min_privacy_units_per_group": "min_units",
-}  # fmt: skip
+    "max_groups_contributed": "max_groups",
+    "min_privacy_units_per_group": "min_units",
+}
 # A default level is said as rho or as epsilon, and the one that is said takes the other's place.
 _INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 
@@ -330,70 +336,3 @@ def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) ->
         require_no_people(schema, policy, engine)
     access.write().declare_public(PublicTable(schema.canonical, arguments.version(), decision))
     return f"table {schema.canonical} is public"
-
-
-def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
-    """Declare bounds or keys of a column, or change those that are named."""
-    schema = table_of(split_name(arguments.names[0]), engine)
-    column = column_of(schema, arguments.names[1])
-    place = f"{schema.canonical}.{column.name}"
-    require_declared(schema, access)
-    before = access.read().policy().domain(schema.canonical, column.name)
-    said: dict[str, Any] = {
-        "bounds": arguments.pair("bounds"),
-        "keys": arguments.literals("keys"),
-        "keys_from": _keys_from(arguments, engine),
-    }
-    parts = said | arguments.kept(before, {name: name for name in said}, _KEYS_INSTEAD)
-    if all(part is None for part in parts.values()):
-        if not before:
-            raise PolicyError(f"the domain of {place} declares neither bounds nor keys")
-        require_no_looser(place, looser(before, None), replace=arguments.flag("replace"))
-        access.write().withdraw_domain(before)
-        return f"the domain of {place} is not declared any more"
-    after = checked(Domain(schema.canonical, column.name, **parts))
-    if after != before:
-        require_no_looser(place, looser(before, after), replace=arguments.flag("replace"))
-        _require_types(after, before, column, engine)
-        access.write().declare_domain(after)
-    return f"the domain of {place} is declared"
-
-
-def _keys_from(arguments: Arguments, engine: Engine) -> tuple[str, str] | None:
-    source = arguments.read("keys_from", str)
-    if source is None:
-        return None
-    *parts, key_column = split_name(source)
-    if not parts:
-        raise PolicyError("keys_from takes 'table.column'")
-    listed = table_of(parts, engine)
-    return listed.canonical, column_of(listed, key_column).name
-
-
-def _require_types(after: Domain, before: Domain | None, column: Column, engine: Engine) -> None:
-    """Refuse bounds and keys that the column's type cannot have; what was declared before is left alone."""
-    before = before or Domain(after.table, after.column, keys=("NULL",))
-    if after.bounds and after.bounds != before.bounds and not is_number(column.type):
-        raise PolicyError(f"{column.name!r} is {column.type}, and bounds are of numbers; leave bounds out")
-    if after.keys and after.keys != before.keys:
-        # in a database without rows, as every cast for a plan
-        with contextlib.closing(Sandbox()) as sandbox:
-            key = sandbox.misfit(after.keys, column.type)
-        if key:
-            raise PolicyError(f"{column.name!r} is {column.type}, and its key {key} is no value of that type")
-    if after.keys_from and after.keys_from != before.keys_from:
-        # values of a public list that the type does not have would be no keys
-        table, name = after.keys_from
-        listed = engine.find(table)
-        source = listed.column(name) if listed else None
-        if listed and source and source.type != column.type:
-            kept, values = (engine.column_values(listed, name, one) for one in (column.type, source.type))
-            if len(kept) < len(values):
-                raise PolicyError(
-                    f"{column.name!r} is {column.type}, and not every value of {table}.{name}, which is "
-                    f"{source.type}, is one of that type"
-                )
-
-
-# Keys are listed or read from a table, and what is said takes the place of the other.
-_KEYS_INSTEAD = {"keys": "keys_from", "keys_from": "keys"}

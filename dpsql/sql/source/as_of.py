@@ -55,9 +55,11 @@ class EarlierTables(CurrentTables):
         version = self._version(table, self.environment.policy.versions(table), is_named=is_named)
         if not version:
             self.unmet.add(
-                "option", self._hint, f"as_of names no version of {table}, and no time at which it had one.",
+                "option",
+                self._hint,
+                f"as_of names no version of {table}, and no time at which it had one.",
                 f"Leave as_of out for version {current}, or write what dp_releases shows under versions.",
-            )  # fmt: skip
+            )
         elif version != current:
             refuse_combinations({"refresh"}, self._given | {"as_of an earlier version"}, self._hint, self.unmet)
         return version or current

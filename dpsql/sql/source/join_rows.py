@@ -25,7 +25,7 @@ from dpsql.sql.source.relation import (
     renamed,
     together,
     with_columns_of,
-)  # fmt: skip
+)
 from dpsql.sql.source.row_cut import cut
 from dpsql.sql.source.row_growth import (
     MOST_DEGREE,
@@ -102,10 +102,11 @@ def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, 
     found = growth(joins)
     if found.degree > MOST_DEGREE:
         refusals.refuse(
-            "source", joins.parts[0].node,
+            "source",
+            joins.parts[0].node,
             f"more than {MOST_DEGREE} joined tables would each multiply the rows of a person by those of the others.",
             "Join on columns that a constraint keeps unique, or group each in a subquery by the unit first.",
-        )  # fmt: skip
+        )
     parts = list(joins.parts)
     for place in found.places:
         parts[place] = replace(
@@ -121,10 +122,12 @@ def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, 
 def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
     steps = []
     for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
-        equal = sorted({
-            *(comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal),
-            *(ties or {}).get(place, ()),
-        })  # fmt: skip
+        equal = sorted(
+            {
+                *(comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal),
+                *(ties or {}).get(place, ()),
+            }
+        )
         condition = f" ON {' AND '.join(equal)}" if equal else ""
         steps.append(f"{step.kind} {text} AS join_{place}{condition}".strip())
     return " ".join(steps)
@@ -169,21 +172,27 @@ def _step_owner(
     if not right or not left:
         if filtering and right:
             refusals.add(
-                "source", part.join, "which public rows are kept would tell of protected ones.",
+                "source",
+                part.join,
+                "which public rows are kept would tell of protected ones.",
                 "Start from the protected table.",
-            )  # fmt: skip
+            )
         owner = left if filtering else left or right
         return (owner if not owner or filtering else _with_equals(owner, step.kind, equal)), None
     if left.rules.unit != right.rules.unit:
         refusals.add(
-            "source", part.join, f"rows of two units would be joined: {left.rules.unit} and {right.rules.unit}.",
+            "source",
+            part.join,
+            f"rows of two units would be joined: {left.rules.unit} and {right.rules.unit}.",
             "Join tables of one unit.",
-        )  # fmt: skip
+        )
     elif not are_one_unit(left, right, equal):
         refusals.add(
-            "source", part.join, "two protected tables are joined, and not on what tells whose their rows are.",
+            "source",
+            part.join,
+            "two protected tables are joined, and not on what tells whose their rows are.",
             "Compare their privacy units, or the keys by which they are linked, as in a.unit = b.unit.",
-        )  # fmt: skip
+        )
     rules = together(left.rules, right.rules)
     if filtering:
         return replace(left, rules=rules), None
@@ -266,10 +275,12 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     if product > MOST_MATCHES:
         what = "of one protected row" if private else "of one of theirs"
         refusals.add(
-            "source", joins.parts[0].node, f"public tables may make {product:,} rows {what}, by these columns.",
+            "source",
+            joins.parts[0].node,
+            f"public tables may make {product:,} rows {what}, by these columns.",
             "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
             f"at most {MOST_MATCHES:,} rows are joined to one.",
-        )  # fmt: skip
+        )
     return product if private else 1
 
 

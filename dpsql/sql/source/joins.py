@@ -21,10 +21,17 @@ from dpsql.sql.source.relation import Relation, fresh
 
 INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
 _KINDS = {
-    ("", ""): INNER, ("", "INNER"): INNER, ("LEFT", ""): LEFT, ("LEFT", "OUTER"): LEFT, ("RIGHT", ""): RIGHT,
-    ("RIGHT", "OUTER"): RIGHT, ("FULL", ""): FULL, ("FULL", "OUTER"): FULL, ("", "SEMI"): SEMI,
+    ("", ""): INNER,
+    ("", "INNER"): INNER,
+    ("LEFT", ""): LEFT,
+    ("LEFT", "OUTER"): LEFT,
+    ("RIGHT", ""): RIGHT,
+    ("RIGHT", "OUTER"): RIGHT,
+    ("FULL", ""): FULL,
+    ("FULL", "OUTER"): FULL,
+    ("", "SEMI"): SEMI,
     ("", "ANTI"): ANTI,
-}  # fmt: skip
+}
 FILTERING = (SEMI, ANTI)
 MOST_TABLES = 12
 
@@ -101,15 +108,17 @@ class _Reader:
             equal = self._equalities_of_where(place) if apart else []
             if not equal:
                 self._refusals.add(
-                    "source", join, "this kind of join has no private form.",
+                    "source",
+                    join,
+                    "this kind of join has no private form.",
                     "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
-                )  # fmt: skip
+                )
             self.columns += right
             return Step(INNER, tuple(equal))
         if kind in (RIGHT, FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
             self._refusals.add(
-                "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Write JOIN … ON there.",
-            )  # fmt: skip
+                "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Write JOIN … ON there."
+            )
         names = [name.name for name in using] if not method else self._common(right, join)
         pairs = [self._used(name, right, join) for name in names]
         step = self._conditions(place, kind, pairs, conjuncts(on)) if on else Step(kind, tuple(pairs))
@@ -166,14 +175,18 @@ class _Reader:
                 own.append(condition)
             else:
                 self._refusals.add(
-                    "source", condition, f"{written(condition)} cannot decide which rows of this join match.",
+                    "source",
+                    condition,
+                    f"{written(condition)} cannot decide which rows of this join match.",
                     "Compare columns with = in ON; put other conditions into WHERE, or into a subquery of one side.",
-                )  # fmt: skip
+                )
         if not equal:
             self._refusals.add(
-                "source", conditions[0], f"{written(conditions[0])} does not join this table with an earlier one.",
+                "source",
+                conditions[0],
+                f"{written(conditions[0])} does not join this table with an earlier one.",
                 "Compare a column of this table with one of a table before it.",
-            )  # fmt: skip
+            )
         return Step(kind, tuple(equal), tuple(own))
 
     def _is_kept_later(self, place: int) -> bool:
@@ -309,10 +322,11 @@ def read_joins(
         for left, right in step.equal:
             if left.output.type != right.output.type:
                 refusals.add(
-                    "source", part.join,
+                    "source",
+                    part.join,
                     f"{left.declared} is {left.output.type} and {right.declared} is {right.output.type}.",
                     "Join columns of one type; cast them in a subquery.",
-                )  # fmt: skip
+                )
     refusals.raise_if_any(before)
     columns = reader.columns
     if order != sorted(order):

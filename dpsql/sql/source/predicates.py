@@ -89,9 +89,11 @@ def split_conditions(
             compared.append(found)
         else:
             refusals.add(
-                "row_syntax", condition, f"{written(condition)} has no private form, as it uses the row outside.",
+                "row_syntax",
+                condition,
+                f"{written(condition)} has no private form, as it uses the row outside.",
                 "Compare a column of it with a column of the subquery of the same type.",
-            )  # fmt: skip
+            )
     refusals.raise_if_any(before)
     return tuple(own), tuple(compared)
 
@@ -137,11 +139,13 @@ def compared_columns(
             found.append(Comparison(other, column, "="))
             continue
         refusals.add(
-            "row_syntax", node,
-            f"{written(node)} is {other.type} and is compared with {column.type}." if other
+            "row_syntax",
+            node,
+            f"{written(node)} is {other.type} and is compared with {column.type}."
+            if other
             else f"IN compares a column with a column of its own type here, and {written(node)} is none.",
             "Compute it in a subquery of FROM, or cast it there.",
-        )  # fmt: skip
+        )
     refusals.raise_if_any(before)
     return tuple(found)
 
@@ -179,36 +183,48 @@ def restricted(
 
 
 def _check(
-    outer: Relation, inner: Relation, compared: Sequence[Comparison], predicate: Predicate, environment: Environment,
+    outer: Relation,
+    inner: Relation,
+    compared: Sequence[Comparison],
+    predicate: Predicate,
+    environment: Environment,
     refusals: Refusals,
-) -> None:  # fmt: skip
+) -> None:
     """Refuse a predicate that depends on rows of other units, or takes time that tells."""
     before = len(refusals.found)
     equal = {(one.outer.name, one.inner.name) for one in compared if one.sign == "="}
     if not equal:
         refusals.add(
-            "source", predicate.node, "a subquery in WHERE has to compare a column with =.",
+            "source",
+            predicate.node,
+            "a subquery in WHERE has to compare a column with =.",
             "Write EXISTS (SELECT 1 FROM t WHERE t.x = a.x).",
-        )  # fmt: skip
+        )
     elif inner.owner is None:
         names = sorted(name for _, name in equal)
         matches = most_matches(inner, names, environment) if _unequal(compared) else 1
         if matches > MOST_MATCHES:
             # how long it takes to compare a row would tell of it
             refusals.add(
-                "source", predicate.node, f"a row may have to be compared with {matches:,} public ones.",
+                "source",
+                predicate.node,
+                f"a row may have to be compared with {matches:,} public ones.",
                 f"Compare columns with = that tell public rows apart: {MOST_MATCHES:,} may agree on them.",
-            )  # fmt: skip
+            )
     elif outer.owner is None:
         refusals.add(
-            "source", predicate.node, "which public rows are kept would tell of protected ones.",
+            "source",
+            predicate.node,
+            "which public rows are kept would tell of protected ones.",
             "Start from the protected table.",
-        )  # fmt: skip
+        )
     elif not are_one_unit(outer.owner, inner.owner, equal):
         refusals.add(
-            "source", predicate.node, "which rows are kept would depend on rows of other units.",
+            "source",
+            predicate.node,
+            "which rows are kept would depend on rows of other units.",
             "Compare the privacy unit, or the key by which the tables are linked, in the subquery too.",
-        )  # fmt: skip
+        )
     refusals.raise_if_any(before)
 
 
@@ -220,13 +236,14 @@ def _rows(outer: Relation, inner: Relation, compared: Sequence[Comparison], pred
         return _not_in(text, deciding, compared[0]), _not_in(outer.identity, inner.identity, compared[0])
     # what the subquery's WHERE compares may be NULL, and then matches nothing
     columns = tuple(one.outer for one in compared[: len(predicate.compared)]) if known else ()
-    conditions = sorted({
-        comparison(
-            f"decided.{quote(one.outer.name)}", one.sign, f"deciding.{quote(one.inner.name)}",
-            one.outer.type,
-        )
-        for one in compared
-    })  # fmt: skip
+    conditions = sorted(
+        {
+            comparison(
+                f"decided.{quote(one.outer.name)}", one.sign, f"deciding.{quote(one.inner.name)}", one.outer.type
+            )
+            for one in compared
+        }
+    )
     identity = _kept(outer.identity, inner.identity, conditions, negated=negated, known=columns)
     if inner.owner is not None:
         deciding, conditions = _by_extremes(deciding, compared) or (deciding, conditions)

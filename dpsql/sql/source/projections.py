@@ -20,7 +20,8 @@ from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.operations.row_sql import is_plain, shielded, total_condition_sql, without_statistics
 from dpsql.sql.intervals import Columns, interval_of
 from dpsql.sql.names import SelectItem
-from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions, uses_of
+from dpsql.sql.row_rules import check_row_expression
+from dpsql.sql.row_types import check_private_parts, checked_conditions, uses_of
 from dpsql.sql.source.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
 
 _MOST_NAMES = 8
@@ -37,9 +38,12 @@ class Shown:
 
 
 def projected(
-    items: Sequence[SelectItem], filters: Sequence[exp.Expr], relation: Relation, environment: Environment,
+    items: Sequence[SelectItem],
+    filters: Sequence[exp.Expr],
+    relation: Relation,
+    environment: Environment,
     refusals: Refusals,
-) -> Relation:  # fmt: skip
+) -> Relation:
     """The rows of a SELECT without groups.
 
     Raises:
@@ -156,13 +160,17 @@ def selected(relation: Relation, shown: Sequence[Shown], conditions: Sequence[st
         columns=tuple(columns),
         names=() if plain else tuple(JoinedName("", one.name, one.column.name, hidden=False) for one in shown),
         paths=(),
-    )  # fmt: skip
+    )
     meant = ", ".join(f"{one.sql} AS {quote(one.column.name)}" for one in shown)
     identity = f"(SELECT {meant} FROM {relation.identity}{_where(conditions)})"
     return replace(
-        relation, schema=schema, owner=owner, identity=identity, is_table=False,
+        relation,
+        schema=schema,
+        owner=owner,
+        identity=identity,
+        is_table=False,
         unique=shown_unique(relation.unique, outputs),
-    )  # fmt: skip
+    )
 
 
 def shown_unique(unique: Iterable[Collection[str]], outputs: Mapping[str, Sequence[str]]) -> frozenset[frozenset[str]]:
@@ -205,22 +213,7 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
         UnsupportedQueryError: they are of different units, or their columns of different types.
 
     """
-    before = len(refusals.found)
-    if len({tuple(column.type for column in part.shown) for part in parts}) > 1:
-        refusals.add(
-            "source", node, "UNION ALL of columns of different numbers or types.", "Cast them to the same types.",
-        )  # fmt: skip
-    if len({part.owner.rules.unit if part.owner else None for part in parts}) > 1:
-        refusals.add(
-            "source", node, "UNION ALL of rows of different units, or of public and protected rows.",
-            "Put together rows of one unit.",
-        )  # fmt: skip
-    elif len({part.unit_type for part in parts}) > 1:
-        # DuckDB would cast them to one type, which may fail, and may hold two units equal
-        refusals.add(
-            "source", node, "UNION ALL of rows whose units have several types.", "Cast the unit's column in a view.",
-        )  # fmt: skip
-    refusals.raise_if_any(before)
+    _refuse_unlike(parts, node, refusals)
     declared = [one.declared for one in parts[0].schema.visible]
     names: list[str] = []
     for name in declared:
@@ -257,6 +250,28 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
         matches=sum(part.matches for part in parts),
         cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.cuts)),
     )
+
+
+def _refuse_unlike(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> None:
+    """Refuse relations whose rows are of different units, or whose columns are of different types."""
+    before = len(refusals.found)
+    if len({tuple(column.type for column in part.shown) for part in parts}) > 1:
+        refusals.add(
+            "source", node, "UNION ALL of columns of different numbers or types.", "Cast them to the same types."
+        )
+    if len({part.owner.rules.unit if part.owner else None for part in parts}) > 1:
+        refusals.add(
+            "source",
+            node,
+            "UNION ALL of rows of different units, or of public and protected rows.",
+            "Put together rows of one unit.",
+        )
+    elif len({part.unit_type for part in parts}) > 1:
+        # DuckDB would cast them to one type, which may fail, and may hold two units equal
+        refusals.add(
+            "source", node, "UNION ALL of rows whose units have several types.", "Cast the unit's column in a view."
+        )
+    refusals.raise_if_any(before)
 
 
 def _under_names(relation: Relation, names: Sequence[str]) -> Relation:

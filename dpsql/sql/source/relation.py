@@ -256,9 +256,10 @@ class CurrentTables:
         """
         if schema.relation and not self.environment.schemas.is_base_table(schema):
             raise SchemaError(
-                f"the public table {schema.canonical!r} is a view now.", hint="A view may reach a protected table.",
+                f"the public table {schema.canonical!r} is a view now.",
+                hint="A view may reach a protected table.",
                 span=span_of(node, self.unmet.text),
-            )  # fmt: skip
+            )
         version = self.version(schema.canonical, is_named=False)
         identity, reads = _identity(schema.canonical, version), ((schema.canonical, version),)
         return Relation(schema, None, identity, reads, is_table=True, unique=self._unique(schema))
@@ -268,16 +269,17 @@ class CurrentTables:
         span = span_of(node, self.unmet.text)
         if not isinstance(node, exp.Table):
             return SchemaError(
-                "nothing of what is read here is protected.", span=span, hint="Public tables need no dpsql.",
-            )  # fmt: skip
+                "nothing of what is read here is protected.", span=span, hint="Public tables need no dpsql."
+            )
         parts = [part.name for part in node.parts]
         schema, name = self.environment.schemas.resolve(parts), ".".join(parts)
         if schema and self.environment.policy.is_public(schema.canonical):
             return SchemaError(f"table {name!r} is public, not protected.", span=span)
         return SchemaError(
-            f"table {name!r} is not protected, so it cannot be queried.", span=span,
+            f"table {name!r} is not protected, so it cannot be queried.",
+            span=span,
             hint=f"The curator declares it with CALL dp_protect('{name}', …).",
-        )  # fmt: skip
+        )
 
     def _unique(self, schema: TableSchema) -> frozenset[frozenset[str]]:
         """What constraints keep unique."""

@@ -24,18 +24,12 @@ from dpsql.sql.clauses import (
     qualifier_of,
     read_clauses,
     read_options,
-)  # fmt: skip
+)
 from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
 from dpsql.sql.source.join_rows import joined
 from dpsql.sql.source.joins import MOST_TABLES, Joins, Part, read_joins
-from dpsql.sql.source.predicates import (
-    Predicate,
-    compared_columns,
-    restricted,
-    split_conditions,
-    take_predicates,
-)  # fmt: skip
+from dpsql.sql.source.predicates import Predicate, compared_columns, restricted, split_conditions, take_predicates
 from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
 from dpsql.sql.source.row_cut import early_filters
@@ -207,9 +201,11 @@ class _SourceReader:
         for node, join in clauses.sources:
             if len(parts) == MOST_TABLES:
                 self.refusals.refuse(
-                    "source", node, f"a query joins at most {MOST_TABLES} tables.",
+                    "source",
+                    node,
+                    f"a query joins at most {MOST_TABLES} tables.",
                     "Let the curator put public ones together.",
-                )  # fmt: skip
+                )
             qualifier = qualifier_of(node)
             if qualifier and qualifier in {part.qualifier for part in parts}:
                 self.refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
@@ -227,14 +223,16 @@ class _SourceReader:
             return self._query(node.this, scope.deeper())
         if not is_plain_table(node) or not isinstance(node, exp.Table):
             self.refusals.refuse(
-                "source", node, "a source is a table, a view, or a subquery.", "Write FROM t JOIN u ON t.x = u.y.",
-            )  # fmt: skip
+                "source", node, "a source is a table, a view, or a subquery.", "Write FROM t JOIN u ON t.x = u.y."
+            )
         self.read += 1
         if self.read > _MOST_SOURCES:
             self.refusals.refuse(
-                "source", node, f"a query reads at most {_MOST_SOURCES} sources, each as often as it is named.",
+                "source",
+                node,
+                f"a query reads at most {_MOST_SOURCES} sources, each as often as it is named.",
                 "Let the curator put public ones together.",
-            )  # fmt: skip
+            )
         named = scope.queries.get(folded(node.name)) if len(node.parts) == 1 else None
         if named:
             cte, outer = named
@@ -274,9 +272,11 @@ class _SourceReader:
             self.refusals.found = earlier
             for code in codes:
                 self.refusals.add(
-                    code, node, "this view reads its tables in a way that has no private form.",
+                    code,
+                    node,
+                    "this view reads its tables in a way that has no private form.",
                     "The curator sees why by asking its text as a subquery.",
-                )  # fmt: skip
+                )
             self.refusals.raise_if_any()
             raise
         except SchemaError:
@@ -289,9 +289,11 @@ class _SourceReader:
     def _query(self, query: exp.Query, scope: _Scope) -> Relation | PrivateInside:
         if scope.depth > MOST_DEPTH:
             self.refusals.refuse(
-                "source", query, f"subqueries and views are nested at most {MOST_DEPTH} deep.",
+                "source",
+                query,
+                f"subqueries and views are nested at most {MOST_DEPTH} deep.",
                 "Let the curator put some of them into a table.",
-            )  # fmt: skip
+            )
         if isinstance(query, exp.Subquery) and not query.args.get("joins") and isinstance(query.this, exp.Query):
             return self._query(query.this, scope)
         if isinstance(query, exp.Select):
@@ -300,9 +302,8 @@ class _SourceReader:
             value for name, value in query.args.items() if name not in ("this", "expression", "distinct", "with_")
         ):
             self.refusals.refuse(
-                "source", query, "this kind of subquery has no private form.",
-                "Use SELECT, and UNION ALL between them.",
-            )  # fmt: skip
+                "source", query, "this kind of subquery has no private form.", "Use SELECT, and UNION ALL between them."
+            )
         before = len(self.refusals.found)
         inner = scope.naming(named_queries(query, self.refusals)).deeper()
         self.refusals.raise_if_any(before)
@@ -348,8 +349,8 @@ class _SourceReader:
         )
         if has_groups and not predicate.compared:
             self.refusals.refuse(
-                "source", query, "EXISTS takes a subquery of rows, without groups or LIMIT.", "Leave them out.",
-            )  # fmt: skip
+                "source", query, "EXISTS takes a subquery of rows, without groups or LIMIT.", "Leave them out."
+            )
         has_groups |= any(is_aggregate_call(node) for item in query.expressions for node in item.walk())
         if isinstance(query, exp.Select) and not has_groups:
             return self._correlated(outer, named, predicate, query, scope)
@@ -379,9 +380,11 @@ class _SourceReader:
             known = [column for column in map(schema.column, names) if column]
             if len(known) != len(resolved.items):
                 self.refusals.refuse(
-                    "row_syntax", predicate.node, "IN takes columns of the subquery here.",
+                    "row_syntax",
+                    predicate.node,
+                    "IN takes columns of the subquery here.",
                     "Compute them in a subquery of its FROM.",
-                )  # fmt: skip
+                )
             compared = (*compared_columns(predicate, known, named, self.refusals), *compared)
         return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 

@@ -27,14 +27,21 @@ from dpsql.operations.row_sql import (
 )
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, SelectItem, map_tree
-from dpsql.sql.row_rules import check_private_parts, check_row_expression, checked_conditions, is_scalar, uses_of
+from dpsql.sql.row_rules import check_row_expression
+from dpsql.sql.row_types import check_private_parts, checked_conditions, is_scalar, uses_of
 from dpsql.sql.source.projections import selected, shown_columns
 from dpsql.sql.source.relation import Relation, renamed
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count", exp.CountIf: "count_if", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
-    exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or",
-}  # fmt: skip
+    exp.Count: "count",
+    exp.CountIf: "count_if",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+}
 _EXACT = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|BOOLEAN|DECIMAL\((\d+),\d+\)")
 _FLOATING = re.compile(r"U?HUGEINT|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)")
 _LARGEST_EXACT = 28
@@ -107,9 +114,11 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
     owner = relation.owner
     if owner and not owner.always & visible:
         refusals.add(
-            "source", node, "DISTINCT would put rows of several units together.",
+            "source",
+            node,
+            "DISTINCT would put rows of several units together.",
             f"Select {owner.rules.privacy_unit_column} too, or count(DISTINCT …) above.",
-        )  # fmt: skip
+        )
     columns = [column for column in relation.schema.columns if column.name in visible]
     for column in columns:
         if not is_scalar(column.type):
@@ -135,11 +144,13 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
 def refuse_single_units(key: exp.Expr, refusals: Refusals) -> None:
     """Note a refusal for private groups of one unit each: no threshold that keeps a unit secret lets them pass."""
     refusals.add(
-        "single_units", key, "every group here holds one privacy unit, and a group is shown only where its "
+        "single_units",
+        key,
+        "every group here holds one privacy unit, and a group is shown only where its "
         "units are more than its noise could make of one: hardly any could ever be, at any price.",
         "Group by something that units share; a subquery that groups by the unit may stand below, and groups "
         "by its columns above.",
-    )  # fmt: skip
+    )
 
 
 def _calls(
@@ -164,9 +175,11 @@ def _call(node: exp.Expr, relation: Relation, environment: Environment, refusals
         value = value.expressions[0]
     if not function or extra or isinstance(value, exp.Distinct | exp.Order | exp.Tuple):
         refusals.add(
-            "aggregate", node, f"{written(call)} has no form inside a subquery.",
+            "aggregate",
+            node,
+            f"{written(call)} has no form inside a subquery.",
             f"Use one value, and one of {', '.join(sorted(_AGGREGATES.values()))}, with FILTER if need be.",
-        )  # fmt: skip
+        )
         return None
     if of_distinct and function != "count":
         refusals.add("aggregate", node, "DISTINCT goes with count in a subquery.", "Write count(DISTINCT x).")
@@ -201,9 +214,7 @@ def _typed(call: _Call, node: exp.Expr, refusals: Refusals) -> _Call | None:
         return replace(call, value=as_condition(call.value), kind="BOOLEAN")
     elif is_scalar(call.kind) or (call.function == "count" and not call.distinct):
         return call
-    refusals.add(
-        "value_type", node, f"{call.function} in a subquery does not take this type.", "Cast the value.",
-    )  # fmt: skip
+    refusals.add("value_type", node, f"{call.function} in a subquery does not take this type.", "Cast the value.")
     return None
 
 
@@ -255,12 +266,18 @@ class _GroupedRows:
         schema = replace(
             relation.schema,
             relation=f"({self._sql()})" if relation.schema.relation else "",
-            columns=tuple(columns), names=(), paths=(),
-        )  # fmt: skip
+            columns=tuple(columns),
+            names=(),
+            paths=(),
+        )
         return replace(
-            relation, schema=schema, owner=owner, identity=self._identity(), is_table=False,
+            relation,
+            schema=schema,
+            owner=owner,
+            identity=self._identity(),
+            is_table=False,
             unique=frozenset({frozenset(keys)}),
-        )  # fmt: skip
+        )
 
     def _uses(self, sql: str) -> int:
         return uses_of(sql, self._relation.schema.columns) if sql else 1

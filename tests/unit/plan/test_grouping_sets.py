@@ -20,7 +20,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
 from dpsql.operations.dialect import parse_statement
-from dpsql.sql.names import MOST_SETS, written_sets
+from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 from dpsql.sql.statements import SelectStatement, read_statement
 
 GROUPINGS = (

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from dpsql.operations.dialect import parse_statement
-from dpsql.sql.intervals import Columns, Interval, interval_of
+from dpsql.sql.interval_arithmetic import Interval
+from dpsql.sql.intervals import Columns, interval_of
 
 DOMAINS: dict[str, tuple[float, float]] = {"price": (0, 10), "rate": (0, 0.1), "net": (-3, 8), "sure": (1, 5)}
 COLUMNS = Columns(DOMAINS.get, lambda name: name == "sure")

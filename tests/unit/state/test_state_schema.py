@@ -36,7 +36,8 @@ from dpsql.state import (
     Unit,
 )
 from dpsql.state.database import Database
-from dpsql.state.state_file import APPEND_ONLY, APPLICATION_ID, MIGRATIONS
+from dpsql.state.state_file import APPLICATION_ID, MIGRATIONS
+from dpsql.state.table_definitions import APPEND_ONLY
 from tests.unit.state.stored_points import top_point
 
 ROOT = Path(dpsql.errors.__file__).parents[1]

@@ -33,7 +33,7 @@ from dpsql.state import (
     State,
     Threshold,
     Unit,
-    side_table,
+    vector_cache,
 )
 from tests.unit.state.stored_points import top_point
 
@@ -466,8 +466,8 @@ def test_what_was_stored_a_moment_ago_is_not_read_again(state: State) -> None:
 
 
 def test_only_so_much_is_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_table, "_MOST_BYTES", 80)
-    kept = side_table.Decoded()
+    monkeypatch.setattr(vector_cache, "_MOST_BYTES", 80)
+    kept = vector_cache.Decoded()
     read: list[int] = []
 
     def ask(rho_nano: int, count: int = 4, at: datetime = NOW) -> bool:

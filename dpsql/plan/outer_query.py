@@ -1,0 +1,155 @@
+"""A query around a private one, which computes something of its answer.
+
+In ``SELECT city, n FROM (SELECT city, count(*) AS n FROM visits GROUP BY city) WHERE n > 10`` what is around asks
+something of the answer, which costs nothing. It may use the whole of SELECT but joins, with row expressions, aggregates
+and windows from the lists; it never sees a table. `split` takes the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from dpsql.errors import SchemaError
+from dpsql.model.environment import Column, Environment, folded
+from dpsql.model.private_query import After, OutputColumn
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import quote, span_of, to_sql
+from dpsql.sql.clauses import is_plain_table
+from dpsql.sql.row_rules import check_node
+from dpsql.sql.source.sources import PrivateInside
+from dpsql.sql.windows import RESULT_FUNCTIONS
+
+RESULT = "dpsql_result"
+"""Name under which a query over an answer reads it."""
+_MOST_READINGS = 8
+_QUERY_PARTS: tuple[type, ...] = (
+    exp.Select,
+    exp.From,
+    exp.Where,
+    exp.Group,
+    exp.Having,
+    exp.Qualify,
+    exp.Order,
+    exp.Ordered,
+    exp.Limit,
+    exp.Offset,
+    exp.Subquery,
+    exp.With,
+    exp.CTE,
+    exp.Table,
+    exp.TableAlias,
+    exp.Alias,
+    exp.Star,
+    exp.Distinct,
+    exp.Window,
+    exp.WindowSpec,
+    exp.Filter,
+    exp.Union,
+    *RESULT_FUNCTIONS,
+)
+
+_NOT_IN_ARROW = ("HUGEINT", "UUID")
+"""Types that an answer has lost when it comes from Arrow: they are DOUBLE and VARCHAR there."""
+
+
+def read_after(
+    outer: exp.Select, columns: Sequence[OutputColumn], environment: Environment, refusals: Refusals
+) -> After:
+    """What is computed of the answer, as SQL that reads ``RESULT``; checked and bound.
+
+    Raises:
+        SchemaError: it does not bind.
+        UnsupportedQueryError: it uses more than the answer, or what is not on the lists.
+
+    """
+    before = len(refusals.found)
+    names = {RESULT, *(folded(cte.alias) for cte in outer.find_all(exp.CTE))}
+    tables = list(outer.find_all(exp.Table))
+    for table in tables:
+        if folded(table.name) not in names or not is_plain_table(table) or len(table.parts) > 1:
+            refusals.add(
+                "after",
+                table,
+                "around a private query stands what is computed of its answer alone.",
+                "Join tables inside it, and ask two private queries apart.",
+            )
+    if len(tables) > _MOST_READINGS:
+        refusals.add(
+            "after", tables[_MOST_READINGS], f"an answer is read at most {_MOST_READINGS} times.", "Ask in steps."
+        )
+    for node in outer.walk():
+        if isinstance(node, exp.Join) or (isinstance(node, exp.With) and node.args.get("recursive")):
+            refusals.add("after", node, "an answer is not joined here.", "Join in DuckDB or pandas, afterwards.")
+        elif not isinstance(node, _QUERY_PARTS) and not _is_median(node):
+            check_node(node, refusals)
+    refusals.raise_if_any(before)
+    _restore_types(outer, columns)
+    sql = to_sql(outer)
+    try:
+        shown = environment.schemas.bind_after(RESULT, [Column(one.name, one.type, True) for one in columns], sql)
+    except SchemaError as error:
+        raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
+    return After(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))
+
+
+def _is_median(node: exp.Expr) -> bool:
+    """Whether a node is a call of median(), which is parsed as a call by name."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
+
+
+def _restore_types(outer: exp.Select, columns: Sequence[OutputColumn]) -> None:
+    """Read the answer with the types that it was planned with, so that what binds to them runs with them."""
+    lost = [
+        exp.alias_(exp.cast(exp.column(one.name, quoted=True), one.type, dialect="duckdb"), one.name, quoted=True)
+        for one in columns
+        if one.type in _NOT_IN_ARROW
+    ]
+    for table in list(outer.find_all(exp.Table)) if lost else ():
+        select = table.find_ancestor(exp.Select)
+        if table.name == RESULT and select is not None and select.is_star and len(select.expressions) == 1:
+            select.set("expressions", [exp.Star(replace=[one.copy() for one in lost])])
+
+
+def split(tree: exp.Select, inside: PrivateInside) -> tuple[exp.Select, exp.Select] | None:
+    """The private query and what stands around it; None where it does not stand in this text, as in a view."""
+    if inside.node is tree or inside.node.root() is not tree.root():
+        return None
+    inner = inside.node.copy()
+    needed = _needed(inner, inside.queries)
+    if needed:
+        own = inner.args.get("with_") or exp.With(expressions=[])
+        inner.set("with_", exp.With(expressions=[*needed, *own.expressions]))
+    if tree.args.get("hint") and not inner.args.get("hint"):
+        inner.set("hint", tree.args["hint"].copy())
+    # marked, so that it is found in the copy
+    inside.node.meta["private"] = True
+    outer = tree.copy()
+    del inside.node.meta["private"]
+    place = next(node for node in outer.find_all(exp.Select) if node.meta.get("private"))
+    place.replace(exp.select("*").from_(exp.table_(RESULT, quoted=True)))
+    outer.set("hint", None)
+    _drop_unused(outer)
+    return inner, outer
+
+
+def _needed(node: exp.Expr, queries: Mapping[str, exp.CTE]) -> list[exp.CTE]:
+    """Copies of the named queries that a query reads, through others too, in the order in which they were named."""
+    wanted: set[str] = set()
+    found = list(node.find_all(exp.Table))
+    while found:
+        names = {folded(table.name) for table in found if len(table.parts) == 1} & set(queries)
+        found = [table for name in names - wanted for table in queries[name].find_all(exp.Table)]
+        wanted |= names
+    return [cte.copy() for name, cte in queries.items() if name in wanted]
+
+
+def _drop_unused(outer: exp.Select) -> None:
+    with_ = outer.args.get("with_") or exp.With(expressions=[])
+    for cte in reversed(list(with_.expressions)):
+        used = {folded(table.name) for table in outer.find_all(exp.Table) if table.find_ancestor(exp.CTE) is not cte}
+        if folded(cte.alias) not in used:
+            cte.pop()
+    if not with_.expressions:
+        outer.set("with_", None)
