@@ -28,7 +28,7 @@ from functools import lru_cache
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from dpsql.accounting import gaussian
 from dpsql.accounting.exceedance import FINE, shown_by_own_noise, shown_probabilities, shown_probability, shown_quantile
@@ -156,7 +156,7 @@ class CorrelatedProfile(CommonNoiseProfile):
         if self.analysis in {"exact", "improved"}:
             return CommonNoiseProfile.own_threshold(self, delta)
         terms = self.unit_groups + (self.common_variance > 0.0)
-        quantile = -float(ndtri(-math.expm1(math.log1p(-delta) / terms)))
+        quantile = -float(scipy.special.ndtri(-math.expm1(math.log1p(-delta) / terms)))
         return max(0.0, quantile * (1.0 + math.sqrt(self.common_variance)) * self.sigma)
 
     def _delta(self, epsilon: float, tau: float) -> float:

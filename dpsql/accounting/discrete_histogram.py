@@ -17,7 +17,7 @@ from numbers import Rational
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from dpsql.accounting import zcdp
 from dpsql.accounting.gaussian import Floats
@@ -91,7 +91,7 @@ class _Tails:
         if self._sums is None:
             u = np.clip((bounds + 0.5) / self._sigma, -2.0 * _REACH, 2.0 * _REACH)
             bend = u * np.exp(-0.5 * u * u) / (24.0 * math.sqrt(2.0 * math.pi) * self._sigma**2)
-            return np.asarray(np.where(u > _REACH, 0.0, ndtr(-u) - bend))
+            return np.asarray(np.where(u > _REACH, 0.0, scipy.special.ndtr(-u) - bend))
         places = np.clip(bounds + (self.reach + 1), 0, self._sums.size - 1)
         return np.asarray(self._sums[places.astype(np.int64)])
 

@@ -25,8 +25,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr, ndtri
 
 from dpsql.accounting.gaussian import Floats
 from dpsql.accounting.profile import FAR, SMALLEST, UP, stepped_up
@@ -93,7 +93,7 @@ def shown_quantile(delta: float, keys: int, correlation: float) -> float:
     5.45333
     """
     # Lemma 3.2 splits x in the ratio of the two noises: a safe start.
-    start = -float(ndtri(-math.expm1(math.log1p(-delta) / (keys + 1))))
+    start = -float(scipy.special.ndtri(-math.expm1(math.log1p(-delta) / (keys + 1))))
     x = max(0.0, (1.0 + math.sqrt(correlation)) * start)
     target = math.log(delta)
     before, value_before = x + 2.0**-8, math.log(shown_probability(keys, x + 2.0**-8, correlation))
@@ -116,7 +116,7 @@ def hidden_bracket(keys: int, points: Floats, spread: float, nodes: int) -> tupl
     below the floating-point range is reported as its smallest number.
     """
     if spread == 0.0:
-        exact = keys * log_ndtr(points)
+        exact = keys * scipy.special.log_ndtr(points)
         # Rounding of a point moves the logarithm by its hazard, at most 1 + |w|, times the error.
         error = _SLACK * (np.abs(exact) + 2.0**-20)
         return exact - error, np.minimum(exact + error, 0.0)
@@ -133,7 +133,7 @@ def hidden_bracket(keys: int, points: Floats, spread: float, nodes: int) -> tupl
 
 def shown_by_own_noise(keys: Floats, x: float) -> Floats:
     """`shown_probability` for many numbers of keys without common noise, for x up to FAR."""
-    raised = -np.expm1(keys * float(log_ndtr(x))) * (1.0 + 2.0**-46 * (1.0 + x * x))
+    raised = -np.expm1(keys * float(scipy.special.log_ndtr(x))) * (1.0 + 2.0**-46 * (1.0 + x * x))
     return np.where(keys > 0.0, np.clip(raised, SMALLEST, 1.0), 0.0)
 
 
@@ -153,7 +153,7 @@ def _integrand(
 
 
 def _log_integrand(at: Floats, keys: Floats, points: Floats, spread: float, *, hidden: bool) -> Floats:
-    log_each = keys[:, None] * log_ndtr(points[:, None] - spread * at)
+    log_each = keys[:, None] * scipy.special.log_ndtr(points[:, None] - spread * at)
     with np.errstate(divide="ignore"):
         log_factor = log_each if hidden else np.log(-np.expm1(log_each))
     return np.asarray(log_factor - 0.5 * at * at - 0.5 * math.log(2.0 * math.pi))

@@ -15,8 +15,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, log_ndtr
 
 from dpsql.accounting.profile import (
     SMALLEST,
@@ -77,7 +77,7 @@ def log_delta(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
         slope = _mills_slope(a[..., None] + mu_small[..., None] * _NODES) @ _WEIGHTS
         result[small] = -0.5 * a * a - _HALF_LOG_TWO_PI + np.log(mu_small) + np.log(slope)
         a = all_a[large]
-        result[large] = log_ndtr(-a) + np.log1p(-(_mills(a + width[large]) / _mills(a)))
+        result[large] = scipy.special.log_ndtr(-a) + np.log1p(-(_mills(a + width[large]) / _mills(a)))
         negative = size < 0.0
         # D(mu, -e) = 1 - exp(-e) + exp(-e) D(mu, e): put-call parity, a sum of positive terms.
         below = size[negative]
@@ -207,7 +207,7 @@ _delta = delta
 
 
 def _mills(x: Floats) -> Floats:
-    return np.asarray(math.sqrt(0.5 * math.pi) * erfcx(x * math.sqrt(0.5)))
+    return np.asarray(math.sqrt(0.5 * math.pi) * scipy.special.erfcx(x * math.sqrt(0.5)))
 
 
 def _mills_slope(x: Floats) -> Floats:

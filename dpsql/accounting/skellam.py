@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from dpsql.accounting.profile import require_finite, require_positive, within_floats
 from dpsql.errors import CalibrationError
@@ -78,7 +78,7 @@ def skellam_renyi(order: float, variance: float, *, shift: int) -> float:
     law, centre = _log_law(mu, reach + moved), reach + moved
     points = np.arange(-reach, reach + 1)
     logarithms = alpha * law[centre + points] + (1 - alpha) * law[centre + points - moved]
-    return max(0.0, float(logsumexp(logarithms)) / (alpha - 1)) * _ROUND_UP + _FLOOR
+    return max(0.0, float(scipy.special.logsumexp(logarithms)) / (alpha - 1)) * _ROUND_UP + _FLOOR
 
 
 def _log_law(variance: float, reach: int) -> NDArray[np.float64]:
@@ -94,4 +94,4 @@ def _log_law(variance: float, reach: int) -> NDArray[np.float64]:
             logarithms[x - 1] = math.log(ratio)
     upper = np.cumsum(logarithms)
     law = np.concatenate([upper[::-1], [0.0], upper])
-    return np.asarray(law - logsumexp(law))
+    return np.asarray(law - scipy.special.logsumexp(law))

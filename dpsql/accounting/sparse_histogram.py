@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+import scipy
 
 from dpsql.accounting.gaussian import Floats, log_delta, log_delta_up, round_delta_up
 from dpsql.accounting.profile import FAR, SMALLEST, Profile, narrow, stepped_up
@@ -67,7 +67,7 @@ class SparseProfile(Profile):
     def own_threshold(self, delta: float) -> float:
         """Smallest tau at which all max_groups keys are new and cost delta."""
         one_key = -math.expm1(math.log1p(-delta) / self.max_groups)
-        near = max(0.0, -self.sigma * float(ndtri(one_key)))
+        near = max(0.0, -self.sigma * float(scipy.special.ndtri(one_key)))
         return stepped_up(lambda tau: self._threshold_delta(tau) <= delta, near, step=2.0**-50, scale=self.sigma)
 
     def _delta(self, epsilon: float, tau: float) -> float:
@@ -88,7 +88,7 @@ class SparseProfile(Profile):
         x = tau / self.sigma
         if x > FAR:
             return SMALLEST
-        shown = -math.expm1(self.max_groups * float(log_ndtr(x)))
+        shown = -math.expm1(self.max_groups * float(scipy.special.log_ndtr(x)))
         # Raised by more than what comes from rounding x itself.
         return min(1.0, math.nextafter(shown * (1.0 + 2.0**-46 * (1.0 + x * x)), math.inf))
 
@@ -137,7 +137,7 @@ class WeightedProfile(SparseProfile):
             return 0.0
         # with every one of counted_groups keys at the value 1, tau is too large
         one_key = -math.expm1(math.log1p(-delta) / self.counted_groups)
-        highest = max(0.0, -self.sigma * float(ndtri(one_key))) * (1.0 + 2.0**-30) + self.sigma * 2.0**-30
+        highest = max(0.0, -self.sigma * float(scipy.special.ndtri(one_key))) * (1.0 + 2.0**-30) + self.sigma * 2.0**-30
         while not is_safe(highest):
             highest = 2.0 * highest
         return narrow(is_safe, 0.0, highest)
@@ -172,7 +172,7 @@ class WeightedProfile(SparseProfile):
             # the first block is one number, as the edges begin with it
             least = np.append(most[0], most[:-1])
         x = np.minimum((tau + (1.0 - np.sqrt(self.max_groups / least))) / self.sigma, FAR)
-        hazards = -most * log_ndtr(x) * (1.0 + 2.0**-46 * (1.0 + x * x))
+        hazards = -most * scipy.special.log_ndtr(x) * (1.0 + 2.0**-46 * (1.0 + x * x))
         return max(float(hazards.max()), SMALLEST)
 
 
@@ -184,7 +184,7 @@ def _log_split_deltas(
     Both are logarithms, rounded up. The second never exceeds the first (docs/proofs/gshm.md), but
     it is cheap to certify.
     """
-    hazard = -(max_groups - common) * float(log_ndtr(x))
+    hazard = -(max_groups - common) * float(scipy.special.log_ndtr(x))
     # Bounds the relative error of 1 - Phi(x)^n that comes from rounding x itself.
     error = 2.0**-46 * (1.0 + x * x)
     most, least = hazard * (1.0 + error), hazard * (1.0 - error)
@@ -213,7 +213,7 @@ def _candidate_splits(epsilon: float, max_groups: int, x: float, precision: floa
     edges = np.linspace(0, max_groups, _BLOCKS + 1).astype(np.int64)
     first, last = edges[:-1], edges[1:]
     with np.errstate(divide="ignore"):
-        log_shown = np.log(-np.expm1((max_groups - first) * float(log_ndtr(x))))
+        log_shown = np.log(-np.expm1((max_groups - first) * float(scipy.special.log_ndtr(x))))
     log_gauss = log_delta(epsilon, np.sqrt(last * precision + beside))
     at_least = max(float(log_shown[0]), float(log_gauss[-1]))
     kept = np.logaddexp(log_shown, log_gauss) >= at_least - 1e-9

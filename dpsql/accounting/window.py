@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 
 from dpsql.accounting.gaussian import Floats
 from dpsql.accounting.profile import (
@@ -110,7 +110,7 @@ def window_threshold(delta: float, rhos: Sequence[float], *, max_groups: int) ->
         return _any_shown(max_groups, levels, (z * (1.0 - 2.0**-49),) * len(levels))
 
     one_key = -math.expm1(math.log1p(-delta) / max_groups)
-    return smallest_at_most(cost, delta, max(-float(ndtri(one_key)), _RESOLUTION), _RESOLUTION)
+    return smallest_at_most(cost, delta, max(-float(scipy.special.ndtri(one_key)), _RESOLUTION), _RESOLUTION)
 
 
 def _merged(rhos: Sequence[float], taus: Sequence[float]) -> list[tuple[float, float]]:
@@ -142,7 +142,7 @@ def shown_once(rhos: tuple[float, ...], scores: tuple[float, ...]) -> float:
     (0.02275, 0.041447)
     """
     clipped = [min(score, FAR) for score in scores]
-    tails = [float(ndtr(-score)) * (1.0 + 2.0**-46 * (1.0 + score * score)) for score in clipped]
+    tails = [float(scipy.special.ndtr(-score)) * (1.0 + 2.0**-46 * (1.0 + score * score)) for score in clipped]
     chain = [(rhos[0], clipped[0])]
     total = tails[0]
     for rho, score, tail in zip(rhos[1:], clipped[1:], tails[1:], strict=True):
@@ -198,7 +198,8 @@ class _Hidden:
             near = slice(*np.searchsorted(depths, (ends[0] - _NEGLIGIBLE, ends[1] + _NEGLIGIBLE)).tolist())
             away = reach[rows, None] - depths[near]
             sums[rows] = np.exp(-0.5 * away * away) @ self.weighted[near]
-        return np.asarray(ndtr(reach - self.depth / step.spread) + sums / (step.spread * math.sqrt(2.0 * math.pi)))
+        inside = scipy.special.ndtr(reach - self.depth / step.spread)
+        return np.asarray(inside + sums / (step.spread * math.sqrt(2.0 * math.pi)))
 
 
 def _first_shown_later(chain: list[tuple[float, float]]) -> float:
@@ -223,7 +224,8 @@ def _first_shown(step: _Step, hidden: _Hidden) -> float:
     log_density = -0.5 * step.score * step.score - heights * (step.score + 0.5 * heights)
     inside = (weights * np.exp(log_density)) @ hidden.before(step, heights) / math.sqrt(2.0 * math.pi)
     # Higher up the key was hidden before with at most this probability.
-    beyond = float(ndtr(-step.score - height)) * float(ndtr((step.offset - step.pull * height) / step.spread))
+    above, below = -step.score - height, (step.offset - step.pull * height) / step.spread
+    beyond = float(scipy.special.ndtr(above)) * float(scipy.special.ndtr(below))
     return float(inside) + beyond
 
 

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from dpsql.accounting.exceedance import cells_above, hidden_bracket, shown_probabilities, shown_probability
 from dpsql.accounting.gaussian import Floats, log_delta, log_delta_error, log_delta_up
@@ -161,7 +161,7 @@ class CommonKeys:
         self._share = 1.0 + noise.correlation * common
         self._shown = shown_probability(new, x, noise.correlation)
         # Either law has mass below 2^-41 of least beyond each end.
-        reach = min(38.0, -float(ndtri(least * 2.0**-41)))
+        reach = min(38.0, -float(scipy.special.ndtri(least * 2.0**-41)))
         self._beyond = least * 2.0**-40
         self._step = (2.0 * reach + self._shift(most_changed)) / (nodes - 3)
         self._z = reach + self._step * np.arange(2.0 - nodes, 2.0)
