@@ -216,3 +216,18 @@ class RemoteError(DpsqlError):
 
     Asking the same again is safe: what was charged pays for it.
     """
+
+
+def require(*rules: tuple[bool, str]) -> None:
+    """Refuse what breaks a rule, with the message of the first one that it breaks.
+
+    Args:
+        rules: whether each holds, and what to say where it does not.
+
+    Raises:
+        PolicyError: one does not hold.
+
+    """
+    for holds, message in rules:
+        if not holds:
+            raise PolicyError(message)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpsql.session import require
+from dpsql.errors import require
 
 
 @dataclass(frozen=True, slots=True)

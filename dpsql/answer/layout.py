@@ -20,6 +20,7 @@ from dpsql.model.private_query import Buckets, GroupingSets, PrivateQuery
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
 from dpsql.pictures.tables import TableColumn, digits_of
+from dpsql.state import to_numpy
 
 
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -196,8 +197,7 @@ def _ends(layout: Layout, column: str, rows: int) -> tuple[npt.NDArray[np.float6
 
 
 def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    values = pc.cast(column, pa.float64(), safe=False).to_numpy()
-    return np.asarray(values, dtype=np.float64)
+    return to_numpy(pc.cast(column, pa.float64(), safe=False))
 
 
 def _is_number(kind: pa.DataType) -> bool:

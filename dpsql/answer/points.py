@@ -31,7 +31,7 @@ from dpsql.model.private_query import Buckets
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.noise.running_totals import FractionalSum
-from dpsql.state import Level, Point, SideTable, Threshold, delta_units_up
+from dpsql.state import Level, Point, SideTable, Threshold, delta_units_up, to_arrow
 
 
 @dataclass(frozen=True)
@@ -252,15 +252,15 @@ def noisy_table(
         keys = stored_keys(query.frame, side_table)
         if isinstance(query.groups, Buckets):
             keys = _bucket_keys(query.groups, keys)
-        taken = keys.take(pa.array(shown))
+        taken = keys.take(to_arrow(shown))
         columns = {name: taken.column(name) for name in taken.column_names}
     frame = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost)
     for i, estimate in enumerate(query.estimates):
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, frame)
         value = agreed.whole.get(i, column.value)[then]
-        columns[f"agg_{i}"] = pa.array(np.rint(value) if estimate.type == "BIGINT" else value, from_pandas=True)
-        columns[f"agg_{i}_low"] = pa.array(column.low[then])
-        columns[f"agg_{i}_high"] = pa.array(column.high[then])
+        columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)
+        columns[f"agg_{i}_low"] = to_arrow(column.low[then])
+        columns[f"agg_{i}_high"] = to_arrow(column.high[then])
         if i in query.finish.unbounded:
             kept = kept_shares(offer, side_table).get(estimate.covered or PRESENCE)
             if query.frame.rows.outside:
@@ -268,22 +268,22 @@ def noisy_table(
                 kept = UNKNOWN
             ends = unbounded_of(column.value[then], column.low[then], column.high[then], kept)
             names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
-            columns |= {name: pa.array(one, from_pandas=True) for name, one in zip(names, ends, strict=True)}
+            columns |= {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
     if not columns:
-        columns["nothing"] = pa.array(np.zeros(len(shown)))
-    return pa.table(columns)
+        columns["nothing"] = to_arrow(np.zeros(len(shown)))
+    return pa.table(list(columns.values()), list(columns))
 
 
 def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
     shown = _shown(offer, served_point(offer.presence, side_table), side_table)
-    return stored_keys(offer.query.frame, side_table).take(pa.array(shown))
+    return stored_keys(offer.query.frame, side_table).take(to_arrow(shown))
 
 
 def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
     """Keys of a frame that pass the threshold of one stored point, which is its own."""
     _, places = _selected(frame, stored, side_table)
-    return stored_keys(frame, side_table).take(pa.array(places))
+    return stored_keys(frame, side_table).take(to_arrow(places))
 
 
 def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float]:
@@ -351,6 +351,7 @@ def _bucket_keys(buckets: Buckets, keys: pa.Table) -> pa.Table:
     """Keys of groups of buckets, and one bucket of each, in the order of `Sequences.group_sums`."""
     ids = Sequences(buckets.ordering, 0).first_ids(buckets.places)
     named = {f"key_{i}": f"key_{source}" for i, source in enumerate(buckets.sources) if source is not None}
-    taken = keys.take(pa.array(ids))
+    taken = keys.take(to_arrow(ids))
     columns = {name: taken.column(column) for name, column in named.items()}
-    return pa.table(columns | {"bucket": taken.column(f"key_{buckets.ordering.axis}")})
+    columns["bucket"] = taken.column(f"key_{buckets.ordering.axis}")
+    return pa.table(list(columns.values()), list(columns))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import duckdb
-import pandas as pd
 import pyarrow as pa
 
 from dpsql.answer.layout import Layout, bars_of, readable, rounded, table_columns
@@ -19,6 +18,7 @@ from dpsql.pictures.charts import draw_bars
 from dpsql.pictures.tables import MOST_ROWS, html_table, short
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
     from matplotlib.axes import Axes
 

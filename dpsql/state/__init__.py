@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dpsql.errors import require
+from dpsql.state.arrow_vectors import to_arrow, to_numpy
 from dpsql.state.database import Locks
 from dpsql.state.ledger import Charged, ChargeItem, Ledger, ReleaseHistory, Spent
 from dpsql.state.policy import (
@@ -35,7 +37,7 @@ from dpsql.state.records import (
     Tail,
     Threshold,
 )
-from dpsql.state.rules import checked, require
+from dpsql.state.rules import checked
 from dpsql.state.side_table import SideTable
 from dpsql.state.state import State
 
@@ -77,4 +79,6 @@ __all__ = [
     "require",
     "rho_from_nano",
     "rho_nano_down",
+    "to_arrow",
+    "to_numpy",
 ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dpsql.errors import PolicyError
+from dpsql.errors import require
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
     MAX_RHO_NANO,
@@ -25,21 +25,6 @@ MAX_MIN_UNITS = 10**12
 
 Declaration = Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link
 _Noun = TypeVar("_Noun", bound=Declaration)
-
-
-def require(*rules: tuple[bool, str]) -> None:
-    """Refuse what breaks a rule, with the message of the first one that it breaks.
-
-    Args:
-        rules: whether each holds, and what to say where it does not.
-
-    Raises:
-        PolicyError: one does not hold.
-
-    """
-    for holds, message in rules:
-        if not holds:
-            raise PolicyError(message)
 
 
 def checked(declaration: _Noun) -> _Noun:

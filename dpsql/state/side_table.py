@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.errors import ReleaseError, StateError
+from dpsql.state.arrow_vectors import to_arrow, to_numpy
 from dpsql.state.database import Database, insert_row, select_rows
 from dpsql.state.ledger import record_release
 from dpsql.state.records import Additions, Level, Point, Snapshot, Tail, Threshold
@@ -78,7 +79,7 @@ def _values(stored: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int64]:
         table = _arrow_table(blob)
         if table.column_names != ["value"] or table.num_rows != value_count:
             raise StateError("the state is damaged: a point does not have the values it should")
-        parts.append(table["value"].combine_chunks().to_numpy(zero_copy_only=False))
+        parts.append(to_numpy(table["value"]))
     values: npt.NDArray[np.int64] = np.concatenate(parts)
     values.setflags(write=False)
     return values
@@ -306,9 +307,9 @@ class SideTable:
         if any(point.frame_hash != frame_hash for point in points):
             raise ReleaseError("the points belong to another frame")
         # Compressed before the transaction, which holds up every other writer.
-        blobs = [_arrow_blob(pa.table({"value": pa.array(point.values)})) for point in points]
+        blobs = [_arrow_blob(pa.table([to_arrow(point.values)], ["value"])) for point in points]
         keys_blob = b"" if new_keys is None else _arrow_blob(new_keys)
-        exact_blob = b"" if snapshot is None else _arrow_blob(pa.table({"value": pa.array(snapshot.values)}))
+        exact_blob = b"" if snapshot is None else _arrow_blob(pa.table([to_arrow(snapshot.values)], ["value"]))
         with self._database.write() as connection:
             frame = connection.execute(_FRAME, (frame_hash,)).fetchone()
             if frame is None:
@@ -348,7 +349,7 @@ class SideTable:
             ReleaseError: the frame has got other keys or points meanwhile.
 
         """
-        blobs = [_arrow_blob(pa.table({"value": pa.array(tail.values)})) for tail in tails]
+        blobs = [_arrow_blob(pa.table([to_arrow(tail.values)], ["value"])) for tail in tails]
         keys_blob = _arrow_blob(keys)
         with self._database.write() as connection:
             _, key_count = connection.execute(_FRAME, (frame_hash,)).fetchone()

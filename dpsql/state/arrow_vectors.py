@@ -1,0 +1,26 @@
+"""Vectors of numbers as Arrow arrays, and back; pyarrow's own conversions would import pandas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def to_arrow(values: npt.NDArray[Any], *, nan_as_null: bool = False) -> pa.Array:
+    """Return integers or floats as an Arrow array on their memory."""
+    values = np.ascontiguousarray(values)
+    valid = pa.py_buffer(np.packbits(~np.isnan(values), bitorder="little")) if nan_as_null else None
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [valid, pa.py_buffer(values)])
+
+
+def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column of integers or floats as an array; NULL becomes NaN."""
+    array = column.combine_chunks()
+    if array.null_count or not len(array):
+        # this imports pandas
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+    kind = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)

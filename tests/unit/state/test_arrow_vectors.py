@@ -1,0 +1,49 @@
+"""Vectors as Arrow arrays and back are those that pyarrow itself makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from dpsql.state.arrow_vectors import to_arrow, to_numpy
+
+VECTORS = {
+    "integers": np.array([-1, 0, 2**63 - 1]),
+    "floats": np.array([-0.0, 1.5, np.inf]),
+    "missing": np.array([np.nan, 1.0, *np.arange(20.0), np.nan]),
+    "all missing": np.full(9, np.nan),
+    "no integers": np.empty(0, np.int64),
+    "no floats": np.empty(0),
+    "small ones": np.array([1, 2], np.int32),
+    "every second": np.arange(10)[::2],
+}
+
+
+@pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
+def test_arrays_are_those_of_pyarrow(vector: npt.NDArray[Any]) -> None:
+    for nan_as_null in (False, True):
+        array = to_arrow(vector, nan_as_null=nan_as_null)
+        array.validate(full=True)
+        # unlike equals(…), this tells NaN from NULL
+        assert array.to_pylist().__repr__() == pa.array(vector, from_pandas=nan_as_null).to_pylist().__repr__()
+        assert array.type == pa.array(vector).type
+        back = to_numpy(pa.chunked_array([array]))
+        assert back.dtype == vector.dtype
+        np.testing.assert_array_equal(back, vector)
+
+
+def test_an_array_outlives_its_vector() -> None:
+    array = to_arrow(np.arange(1000) * 3)
+    assert to_numpy(pa.chunked_array([array]))[999] == 2997
+
+
+def test_chunks_and_slices_are_read_in_order() -> None:
+    column = pa.chunked_array([[0, 1], [2, 3, 4]])
+    assert to_numpy(column).tolist() == [0, 1, 2, 3, 4]
+    assert to_numpy(column[1:4]).tolist() == [1, 2, 3]
+    assert to_numpy(column[2:4]).tolist() == [2, 3]
+    assert to_numpy(pa.chunked_array([], pa.int64())).tolist() == []
