@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 import dpsql
 from dpsql.access.tokens import Tokens, hash_of
+from dpsql.frontends.server.doors import Address, Certificate, Door, Doors, Urls
 from dpsql.frontends.server.running import serve
-from dpsql.frontends.server.settings import Address, Certificate, Door, Doors, Settings, Urls
+from dpsql.frontends.server.settings import Settings
 
 QUICK = Settings(first_answer_seconds=0.005, grace_seconds=5.0)
 """Answers at once, nearly."""

@@ -2,6 +2,8 @@
 
 Exit codes: 0 answered; 1 the database, the engine or the state file failed; 2 the command, the query or the policy is
 wrong; 3 the budget does not cover the price; 130 interrupted. An error is one message on stderr, never a traceback.
+
+A command's module is imported when the command is run, so that help needs no package of others.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import duckdb
 
 import dpsql
 from dpsql.errors import (
@@ -29,9 +30,8 @@ from dpsql.errors import (
     PolicyError,
     QueryError,
 )
-from dpsql.frontends import commands
-from dpsql.frontends.outputs import TEXT_FORMATS
 from dpsql.frontends.server.settings import Settings
+from dpsql.frontends.text_formats import TEXT_FORMATS
 
 _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
     (BudgetError, 3),
@@ -45,12 +45,24 @@ _EXIT_CODES: tuple[tuple[type[DpsqlError], int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its name, what runs it, a sentence for its help, and what adds its arguments, in their order there."""
+    """A command of the command line.
+
+    Attributes:
+        name: in the command line; the function of this name runs it, written with underscores.
+        module: of the function.
+        summary: sentence for the help.
+        arguments: functions that add an argument each, in the order of the help.
+
+    """
 
     name: str
-    run: Callable[[argparse.Namespace], None]
+    module: str
     summary: str
     arguments: Sequence[Callable[[argparse.ArgumentParser], object]] = ()
+
+    def run(self, arguments: argparse.Namespace) -> None:
+        """Import the command's module and run the command."""
+        getattr(import_module(self.module), self.name.replace("-", "_"))(arguments)
 
 
 def _argument(*names: str, **settings: Any) -> Callable[[argparse.ArgumentParser], object]:
@@ -125,7 +137,7 @@ _SERVE = (
 COMMANDS = (
     Command(
         "demo",
-        commands.demo,
+        "dpsql.frontends.commands.tour",
         "a tour on sample data in a temporary folder: counts, sums, intervals, prices",
         (
             _argument("--open", action="store_true", help="also show its pictures in the browser"),
@@ -134,7 +146,7 @@ COMMANDS = (
     ),
     Command(
         "query",
-        commands.query,
+        "dpsql.frontends.commands.statements",
         "answer a private SELECT, or carry out a CALL dp_…(…) or FROM dp_…(…)",
         (
             *_DATABASE,
@@ -147,13 +159,13 @@ COMMANDS = (
     ),
     Command(
         "explain",
-        commands.explain,
+        "dpsql.frontends.commands.statements",
         "mechanism, noise, threshold and price of a SELECT; spends nothing",
         (*_DATABASE, _argument("sql", metavar="SQL", help="one SELECT, in quotes"), _add_privacy, *_READER, *_OUTPUT),
     ),
     Command(
         "budget",
-        commands.budget,
+        "dpsql.frontends.commands.statements",
         "what each privacy unit may spend, has spent and has left",
         (
             *_DATABASE,
@@ -164,14 +176,14 @@ COMMANDS = (
     ),
     Command(
         "releases",
-        commands.releases,
+        "dpsql.frontends.commands.statements",
         "what was released, to whom, at what price",
         (*_DATABASE, *_READER, *_OUTPUT),
     ),
-    Command("policy", commands.policy, "what the curator has declared", (*_DATABASE, *_OUTPUT)),
+    Command("policy", "dpsql.frontends.commands.statements", "what the curator has declared", (*_DATABASE, *_OUTPUT)),
     Command(
         "shell",
-        commands.shell,
+        "dpsql.frontends.commands.duckdb_shell",
         "the stock DuckDB shell, with dp_query, dp_explain, CALL dp_protect(…)",
         (
             _argument("database", nargs="?", metavar="DB", help="a DuckDB file (default: in memory)"),
@@ -181,20 +193,20 @@ COMMANDS = (
     ),
     Command(
         "install-extension",
-        commands.install,
+        "dpsql.frontends.commands.duckdb_shell",
         "put the extension in place, and say what to write in ~/.duckdbrc",
         (_argument("--folder", type=Path, default=Path("~/.duckdb/dpsql"), help="where (default: %(default)s)"),),
     ),
-    Command("helper", commands.helper, "the process that the extension starts by itself"),
+    Command("helper", "dpsql.frontends.commands.duckdb_shell", "the process that the extension starts by itself"),
     Command(
         "serve",
-        commands.serve,
+        "dpsql.frontends.commands.service",
         "answer analysts over HTTP who must not see rows; see docs/server.md",
         (*_DATABASE, *_SERVE),
     ),
     Command(
         "token",
-        commands.token,
+        "dpsql.frontends.commands.service",
         "make a token for dpsql serve and print it, once",
         (
             _argument("name", metavar="NAME", help="the analyst, as in CALL dp_analyst(…); or curator"),
@@ -209,7 +221,7 @@ COMMANDS = (
     ),
     Command(
         "dbt",
-        commands.dbt_init,
+        "dpsql.frontends.commands.dbt_project",
         "what a dbt project needs: dpsql dbt init",
         (
             _argument("action", choices=("init",), help="write profiles.yml and packages.yml; overwrites nothing"),
@@ -235,10 +247,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if getattr(arguments, "format", None) == "parquet" and arguments.output is None:
         parser.error("--format parquet needs --output FILE")
-    is_server = arguments.run is commands.serve
+    command: Command = arguments.command
+    is_server = command.name == "serve"
     with _logging_to_stderr(arguments.verbose or is_server, times=is_server):
         try:
-            arguments.run(arguments)
+            command.run(arguments)
             sys.stdout.flush()
         except BrokenPipeError:
             # the reader (head, less) has seen enough; Python would complain once more when it closes stdout
@@ -247,11 +260,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain("interrupted; a charge that was made stays and pays for asking the same again", 130)
         except DpsqlError as error:
             return _complain(str(error), next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
-        except duckdb.Error:
+        except _engine_errors():
             return _complain(str(EngineError("the database engine failed")), 1)
         except OSError as error:
             return _complain(f"{error.filename or 'the operating system'}: {error.strerror}", 1)
     return 0
+
+
+def _engine_errors() -> type[Exception] | tuple[()]:
+    """Return the class of DuckDB's errors, or no class if DuckDB was not imported."""
+    duckdb: Any = sys.modules.get("duckdb")
+    errors: type[Exception] | tuple[()] = () if duckdb is None else duckdb.Error
+    return errors
 
 
 def _complain(message: str, exit_code: int) -> int:
@@ -259,17 +279,31 @@ def _complain(message: str, exit_code: int) -> int:
     return exit_code
 
 
+class _Version(argparse.Action):
+    """Option that prints the version, which is looked up for this alone."""
+
+    def __call__(self, *_: object) -> None:
+        """Print the version and end.
+
+        Raises:
+            SystemExit: always.
+
+        """
+        print(f"dpsql {dpsql.__version__}")
+        raise SystemExit(0)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dpsql", description="Differentially private GROUP BY for DuckDB.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"dpsql {dpsql.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr what is being done")
     made = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         one = made.add_parser(command.name, help=command.summary, description=f"{command.summary}.", allow_abbrev=False)
         one.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        one.set_defaults(run=command.run)
+        one.set_defaults(command=command)
         for add in command.arguments:
             add(one)
     return parser

@@ -20,9 +20,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsql.frontends.text_formats import TEXT_FORMATS
 from dpsql.session import Result, text_literal
 
-TEXT_FORMATS = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true"}
 _TICK_SECONDS = 1.0
 
 

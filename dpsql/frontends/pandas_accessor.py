@@ -251,7 +251,7 @@ class PandasFrame:
         listed, form = read_listed(public_keys, keys, dropna=dropna), AnswerForm(sort, dropna, as_index)
         question = Question(
             self._frame, keys, owner, options, listed, max_rows_per_group, max_rows_norm, observed, form
-        )  # fmt: skip
+        )
         return PandasGroupBy(question)
 
 
@@ -349,6 +349,3 @@ def _options(further: dict[str, object], **named: object) -> dict[str, object]:
     """The options of a question: those that groupby names, and further ones of ``Session.sql``."""
     require(*((name not in further, f"groupby has no {name}=; {instead}") for name, instead in _ELSEWHERE.items()))
     return {**named, **further}
-
-
-pd.api.extensions.register_dataframe_accessor("dp")(PandasFrame)

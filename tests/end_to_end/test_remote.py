@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import AccessError, ParseError, PolicyError, RemoteError, UnsupportedQueryError
-from dpsql.frontends.server.settings import Urls
+from dpsql.frontends.server.doors import Urls
 from tests.serving import QUICK, door, in_background, token_of
 
 QUERY = "SELECT ward, count(*) AS n, avg(cost) AS cost FROM visits WHERE cost > $least GROUP BY ward ORDER BY ward"

@@ -28,9 +28,10 @@ from dpsql.access.queries import Queries
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import RemoteError
 from dpsql.frontends.server.application import Described, Metrics
+from dpsql.frontends.server.doors import Certificate, Urls
 from dpsql.frontends.server.messages import OF_AN_ANSWER
 from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
-from dpsql.frontends.server.settings import Certificate, Settings, Urls
+from dpsql.frontends.server.settings import Settings
 from dpsql.remote.wire import ARROW, PARQUET
 from tests.serving import QUICK, Seen, ask, door, in_background, request, token_of
 

@@ -17,7 +17,7 @@ import pytest
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError
-from dpsql.frontends.server.settings import Urls
+from dpsql.frontends.server.doors import Urls
 from dpsql.remote.wire import ARROW, JSON, PARQUET, error_of
 from tests.end_to_end import test_canary
 from tests.end_to_end.test_canary import ANSWERED, FAILING, REFUSED, broken, holds_canary

@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from dpsql.access.tokens import add_token, read_tokens
 from dpsql.frontends import cli
-from dpsql.frontends.server.settings import Address
+from dpsql.frontends.server.doors import Address
 from dpsql.remote.analyst import is_loopback
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import pytest
 import dpsql
 from dpsql.access.tokens import read_tokens
 from dpsql.frontends import cli
-from dpsql.frontends.server.settings import Address, Door, Urls
+from dpsql.frontends.server.doors import Address, Door, Urls
 from tests.end_to_end.test_readme import _without_numbers
 from tests.serving import in_background
 

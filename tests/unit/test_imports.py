@@ -1,31 +1,42 @@
 """The import fence: rooms import downwards only, each package has its room, and no module is dead.
 
-The rules are read from the AST: an import inside a function or under TYPE_CHECKING counts like any other.
+The rules are read from the AST. An import inside a function or under TYPE_CHECKING counts like any other, and so does
+a text that is the full name of a module of dpsql: by such a text a module is imported at its first use.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 
 import pytest
 
+import dpsql
+from dpsql.frontends.cli import COMMANDS
 from tests.documents.pages import ROOT
 from tests.structure.rooms import BY_DOOR, BY_NAME, ROOMS, room_of
 from tests.structure.source_figures import PACKAGE, module_sources
 
 FENCED = {package for room in ROOMS for package in room.packages}
-ENTRY_POINTS = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli", f"{PACKAGE}.frontends.dbt.plugin")
+COMMAND_LINE = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli")
+ENTRY_POINTS = (*COMMAND_LINE, f"{PACKAGE}.frontends.dbt.plugin")
+IMPORTED_LATER = sorted({*dpsql._MODULES.values(), *(command.module for command in COMMANDS)})
+"""Modules that the entry points import when a name or a command is first used."""
 
 
 def imports_of(source: str, known: set[str]) -> Iterator[str]:
     """Dotted names that a module imports, taking ``from a import b`` as a.b where that is a module."""
     for node in _imports(source):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and node.value in known - {PACKAGE}:
+                yield node.value
+        elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif node.level:
             yield "." * node.level
@@ -36,9 +47,14 @@ def imports_of(source: str, known: set[str]) -> Iterator[str]:
 
 
 @functools.cache
-def _imports(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """Parsing is most of the work, and every rule reads the same modules."""
-    return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
+def _imports(source: str) -> tuple[ast.Import | ast.ImportFrom | ast.Constant, ...]:
+    """Return imports and texts; parsing is most of the work, and every rule reads the same modules."""
+    return tuple(
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Constant) and str(node.value).startswith(f"{PACKAGE}."))
+    )
 
 
 def fence_faults(sources: Mapping[str, str]) -> list[str]:
@@ -136,7 +152,44 @@ def imported_with(modules: Sequence[str], sources: Mapping[str, str]) -> set[str
 
 def test_nothing_but_the_server_needs_its_packages(package: dict[str, str]) -> None:
     servers = {"h11", "starlette", "uvicorn", "prometheus_client"}
-    assert not imported_with(ENTRY_POINTS, package) & servers
+    assert not imported_with([*ENTRY_POINTS, *IMPORTED_LATER], package) & servers
+
+
+def test_the_command_line_needs_no_package(package: dict[str, str]) -> None:
+    assert imported_with(COMMAND_LINE, package) <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("module", sorted({command.module for command in COMMANDS}))
+def test_no_command_needs_frames_or_pictures(package: dict[str, str], module: str) -> None:
+    imported = imported_with([module], package)
+    assert "argparse" in imported
+    assert not imported & {"pandas", "polars", "matplotlib"}
+
+
+def test_commands_have_the_functions_that_they_name() -> None:
+    for command in COMMANDS:
+        function = getattr(import_module(command.module), command.name.replace("-", "_"))
+        assert list(inspect.signature(function).parameters) in (["arguments"], ["_"]), command.name
+
+
+def test_each_public_name_is_imported_or_has_a_module(package: dict[str, str]) -> None:
+    tree = ast.parse(package[PACKAGE])
+    (for_checkers,) = (node for node in tree.body if isinstance(node, ast.If) and len(node.body) > 2)
+    assert ast.unparse(for_checkers.test) == "TYPE_CHECKING"
+    later = names_imported(for_checkers.body)
+    assert later == dpsql._MODULES
+    at_once = [name for name, module in names_imported(tree.body).items() if module == f"{PACKAGE}.errors"]
+    assert sorted([*at_once, *later]) == dpsql.__all__
+
+
+def names_imported(statements: Sequence[ast.stmt]) -> dict[str, str]:
+    """Modules of the names that statements import from a module; a module below dpsql is its own."""
+    return {
+        alias.name: f"{PACKAGE}.{alias.name}" if node.module == PACKAGE else node.module or ""
+        for node in statements
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def test_a_package_is_needed_where_it_is_imported_at_the_top() -> None:
@@ -204,6 +257,14 @@ def test_the_fence_catches_a_planted_fault(module: str, planted: str, complaint:
 
 def test_a_dead_module_is_caught() -> None:
     assert dead_modules({**CLEAN, "dpsql.sql.unused": ""}) == {"dpsql.sql.unused"}
+
+
+def test_a_module_whose_name_stands_in_a_text_is_imported() -> None:
+    named = {**CLEAN, "dpsql.sql.later": "", "dpsql.session": f"{CLEAN['dpsql.session']}\nLATER = 'dpsql.sql.later'"}
+    assert dead_modules(named) == set()
+    assert fence_faults({**named, "dpsql.errors": "LATER = 'dpsql.sql.later'"}) == [
+        "dpsql.errors: errors may not import sql"
+    ]
 
 
 def test_a_cycle_is_caught() -> None:

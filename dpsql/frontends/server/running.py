@@ -20,8 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dpsql.access.queries import Queries
 from dpsql.errors import PolicyError
 from dpsql.frontends.server.application import Metrics, application
+from dpsql.frontends.server.doors import Address, Certificate, Doors, Urls
 from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
-from dpsql.frontends.server.settings import Address, Certificate, Doors, Settings, Urls
+from dpsql.frontends.server.settings import Settings
 from dpsql.session import Session
 
 _STOP_SECONDS = 5

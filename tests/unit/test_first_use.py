@@ -1,0 +1,107 @@
+"""What is imported at its first use: public names, packages of commands, and the accessor of pandas.
+
+Each test runs a new process, because this one has imported everything.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.frontends.cli import COMMANDS, main
+
+HELP_CPU_SECONDS = 0.3
+PACKAGES_AFTER = """
+import sys
+before = set(sys.modules)
+from dpsql.frontends.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+imported = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(imported - set(sys.stdlib_module_names) - {"dpsql"}))
+"""
+ONE_PATIENT = "frame = pandas.DataFrame({'patient': [1], 'city': ['Lund']})"
+UNIT = "unit = dpsql.unit('patient', epsilon_budget=3, delta_budget=1e-6)"
+SIZES = "frame.dp.groupby('city', unit=unit, rho=0.1, max_groups=1, max_rows_per_group=1).size()"
+HELP = (["--help"], ["--version"], *([command.name, "--help"] for command in COMMANDS))
+
+
+def run(code: str, *arguments: str) -> str:
+    """Output of Python code in a new process, where warnings are errors."""
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["connect", "remote", "errors", "unit", "from_frame", "__version__"])
+def test_a_name_is_there_however_it_is_asked_for_first(name: str) -> None:
+    shown = run(f"import dpsql; assert {name!r} in dir(dpsql); print(getattr(dpsql, {name!r}))")
+    assert shown.split(" at 0x")[0] == run(f"from dpsql import {name}; print({name})").split(" at 0x")[0]
+
+
+def test_all_public_names_are_there() -> None:
+    shown = run("before = {*vars(), 'before'}; from dpsql import *; print(*sorted({*vars()} - before))")
+    assert shown.split() == sorted(dpsql.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_error_of_attributes() -> None:
+    name = "conect"
+    with pytest.raises(AttributeError, match="module 'dpsql' has no attribute 'conect'"):
+        getattr(dpsql, name)
+
+
+def test_importing_dpsql_imports_no_package() -> None:
+    imported = run("import sys; import dpsql; print(*{name.partition('.')[0] for name in sys.modules})").split()
+    assert not set(imported) & {"duckdb", "numpy", "pandas", "pyarrow", "scipy", "sqlglot"}
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=" ".join)
+def test_help_imports_no_package(arguments: list[str]) -> None:
+    *shown, packages = run(PACKAGES_AFTER, *arguments).splitlines()
+    assert shown[0].startswith(("usage: dpsql", "dpsql "))
+    assert packages == ""
+
+
+def test_help_is_cheap() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(PACKAGES_AFTER, "--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= HELP_CPU_SECONDS
+
+
+def test_a_stored_answer_imports_what_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = tmp_path / "clinic.duckdb"
+    with duckdb.connect(database) as connection:
+        connection.execute("CREATE TABLE visits AS SELECT i AS patient, 'Lund' AS city FROM range(300) t(i)")
+    asked = ["query", str(database), "SELECT city, count(DISTINCT patient) FROM visits GROUP BY city", "--rho", "0.1"]
+    protect = (
+        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
+        "epsilon_budget := 3, delta_budget := 1e-6)"
+    )
+    assert main(["query", str(database), protect]) == 0
+    assert main(asked) == 0
+    capsys.readouterr()
+    *shown, packages = run(PACKAGES_AFTER, *asked).splitlines()
+    assert any("served as stored" in line for line in shown)
+    assert {"duckdb", "numpy", "pyarrow", "sqlglot"} <= set(packages.split())
+    assert not {"pandas", "polars", "matplotlib", "h11", "starlette", "uvicorn"} & set(packages.split())
+
+
+def test_looking_at_the_books_needs_no_scipy_functions() -> None:
+    modules = run("import sys; import dpsql.session; print(*sys.modules)").split()
+    assert "dpsql.accounting.gaussian" in modules
+    assert "scipy.special" not in modules
+
+
+@pytest.mark.parametrize("imports", ["import dpsql, pandas", "import pandas, dpsql"])
+def test_frames_have_their_accessor_in_either_order(imports: str) -> None:
+    assert run(f"{imports}\n{ONE_PATIENT}\n{UNIT}\nprint({SIZES}.index.name, len(frame.dp._frame))") == "city 1\n"
