@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, stopped_by
 from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
+from dpsql.engine.probes import warn_if_untested
 from dpsql.engine.sandbox import Sandbox, digest
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "digest",
     "identity",
     "stopped_by",
+    "warn_if_untested",
 ]

@@ -24,7 +24,8 @@ from dpsql.model.environment import Column, TableSchema, folded
 from dpsql.operations.dialect import quote, text_literal
 from dpsql.sql.source.relation import view_sources
 
-_COLLATED = re.compile(r" COLLATE ([^\s()]+)")
+_COLLATED = re.compile(r' COLLATE (?:"([^"]+)"|([^\s()"]+))')
+"""A collation in a definition that DuckDB writes: quoted where its name is a keyword, from 2.0.1 on."""
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _ENUM = re.compile(r"\bENUM\(")
 _UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
@@ -193,7 +194,8 @@ class Catalog:
             definitions = cursor.rows("SELECT sql FROM duckdb_tables() WHERE table_name = 'collated' AND temporary")
         if not definitions:
             raise EngineError(f"the engine could not read column {column!r}", charged=False)
-        named = [*_COLLATED.findall(definitions[0][0]), dict(self.settings())["default_collation"]]
+        found = [quoted or plain for quoted, plain in _COLLATED.findall(definitions[0][0])]
+        named = [*found, dict(self.settings())["default_collation"]]
         return next((name for name in named if folded(name) not in BYTEWISE), None)
 
     def marks(self, tables: Sequence[str]) -> dict[str, Mark]:

@@ -48,6 +48,8 @@ _COUNTS = (
 )
 """Functions whose result is a BIGINT, whatever they are given."""
 
+_LEAST_INTEGER = -(2**31)
+
 _DIVISOR = "nullif"
 """What stands around a divisor; a nullif that somebody wrote is parsed to a node of its own."""
 
@@ -171,11 +173,17 @@ def _divide_by_no_zero(node: exp.Expr, divisor: _Typed) -> None:
 
 
 def _literal(node: exp.Expr) -> _Typed:
-    """The whole number that stands in the text, of the least type, as it meets none yet; unknown where none does."""
+    """Return the whole number that the text writes, with its least type, or an unknown type if it writes none.
+
+    DuckDB 2.0.1 types the digits before the sign: -2147483648 is a BIGINT. 2.0.0 made an INTEGER of it, in which
+    TINYINT + -2147483648 overflows. The wider type is used with both.
+    """
     number = node.this.unnest() if isinstance(node, exp.Neg) else node
     if not (isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal()):
         return _UNKNOWN
     value = int(number.name) if number is node else -int(number.name)
+    if value == _LEAST_INTEGER:
+        return _Typed("BIGINT", value)
     return _Typed(next((kind for kind in ("INTEGER", "BIGINT", "HUGEINT") if _fits(value, kind)), "UHUGEINT"), value)
 
 
@@ -190,7 +198,8 @@ def _together(operands: Sequence[_Typed]) -> _Typed:
     """The type of arithmetic on whole numbers; not known where one is none."""
     if not all(one.bits for one in operands):
         return _UNKNOWN
-    kind = reduce(_larger, [one.kind for one in operands if not one.is_literal] or ["INTEGER"])
+    computed = [one.kind for one in operands if not one.is_literal]
+    kind = reduce(_larger, computed or [one.kind for one in operands])
     for one in operands:
         if one.value is not None and not _fits(one.value, kind):
             kind = _larger(kind, one.kind)

@@ -31,7 +31,7 @@ POLICY = (
     "max_rows_per_group := 3, default_rho := 0.1)",
     "CALL dp_domain('t', 'n', keys := [1, 2, 3])",
 )
-FAR = "TIMESTAMP '2020-01-31' BETWEEN DATE '5881580-07-10' AND seen"
+FAR = "CAST(moment AS DATE) = DATE '5881580-07-10'"
 NO_CAST = "split_part(s, w, CAST(TIMESTAMP '1960-01-01' AS INTEGER)) = 'x'"
 SCENES = {FAR: (SchemaError, "whatever the rows are"), NO_CAST: (UnsupportedQueryError, "there is no cast")}
 PLACES = (
@@ -90,14 +90,19 @@ def test_the_refusal_names_the_expression_and_says_what_to_write(session: dpsql.
     """It quotes the text that was asked, and no value of the table."""
     with pytest.raises(SchemaError) as caught:
         session.sql(f"SELECT count(*) FROM t WHERE n > 0 AND {FAR}")
-    assert "BETWEEN" in str(caught.value)
+    assert "5881580-07-10" in str(caught.value)
     assert "casts that DuckDB has" in caught.value.hint
 
 
 DATA: dict[str, tuple[str, ...]] = {
-    "empty": (), "plain": (PLAIN,), "least": (LEAST, LEAST), "most": (MOST,), "endless": (ENDLESS,),
-    "missing": (MISSING,), "all": (PLAIN, LEAST, MOST, ENDLESS, MISSING),
-}  # fmt: skip
+    "empty": (),
+    "plain": (PLAIN,),
+    "least": (LEAST, LEAST),
+    "most": (MOST,),
+    "endless": (ENDLESS,),
+    "missing": (MISSING,),
+    "all": (PLAIN, LEAST, MOST, ENDLESS, MISSING),
+}
 """Rows of the databases on which one text has one outcome; in some a column has one value, which could be folded."""
 
 

@@ -478,7 +478,7 @@ def _cut_over_all_units(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS += (
     Fault("a cut by the order of rows", "order of rows", _CUT_NEAR, _cut_by_the_order_of_rows),
-    Fault("a cut over all units", "another unit", _CUT_NEAR, _cut_over_all_units),
+    Fault("a cut over all units", "another unit", 140, _cut_over_all_units),
 )
 
 
