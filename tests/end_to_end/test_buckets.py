@@ -34,30 +34,49 @@ QUERIES = {
 }  # fmt: skip
 
 
+def opened() -> dpsql.Session:
+    """Open 1,500 visits of people who are there once, in one city."""
+    session = dpsql.connect()
+    session.connection.execute(
+        "CREATE TABLE visits AS SELECT i AS visitor, DATE '2026-01-01' + (i * 7 % 60)::INTEGER AS day, "
+        "i % 3 AS city, 'kind ' || i % 2 AS kind, (i % 11 - 4)::DOUBLE AS cost, i % 5 = 0 AS urgent "
+        "FROM range(1500) t(i)"
+    )
+    session.connection.execute(
+        f"CREATE TABLE days AS SELECT DATE '2026-01-01' + i::INTEGER AS day FROM range({DAYS}) t(i)"
+    )
+    session.sql("CALL dp_unit('visitor', rho_budget := 1e5, delta_threshold := 0.1, delta_conversion := 1e-6)")
+    session.sql(
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 2, "
+        "max_groups_contributed := 1, default_delta := 1e-6)"
+    )
+    session.sql("CALL dp_public('days')")
+    session.sql("CALL dp_domain('visits', 'day', keys_from := 'days.day')")
+    session.sql("CALL dp_domain('visits', 'city', keys := [0, 1, 2])")
+    session.sql("CALL dp_domain('visits', 'kind', keys := ['kind 0', 'kind 1'])")
+    session.sql("CALL dp_domain('visits', 'cost', bounds := [-5, 7])")
+    session._runner.noise_source = seeded_noise(4)
+    return session
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[dpsql.Session]:
+    with opened() as session:
+        yield session
+
+
 @pytest.fixture
-def session() -> Iterator[dpsql.Session]:
-    with dpsql.connect() as session:
-        # each visitor is there once, in one city
-        session.connection.execute(
-            "CREATE TABLE visits AS SELECT i AS visitor, DATE '2026-01-01' + (i * 7 % 60)::INTEGER AS day, "
-            "i % 3 AS city, 'kind ' || i % 2 AS kind, (i % 11 - 4)::DOUBLE AS cost, i % 5 = 0 AS urgent "
-            "FROM range(1500) t(i)"
-        )
-        session.connection.execute(
-            f"CREATE TABLE days AS SELECT DATE '2026-01-01' + i::INTEGER AS day FROM range({DAYS}) t(i)"
-        )
-        session.sql("CALL dp_unit('visitor', rho_budget := 1e5, delta_threshold := 0.1, delta_conversion := 1e-6)")
-        session.sql(
-            "CALL dp_protect('visits', coverage := FALSE, "
-            "unit := 'visitor', privacy_unit_column := 'visitor', max_rows_per_group := 2, "
-            "max_groups_contributed := 1, default_delta := 1e-6)"
-        )
-        session.sql("CALL dp_public('days')")
-        session.sql("CALL dp_domain('visits', 'day', keys_from := 'days.day')")
-        session.sql("CALL dp_domain('visits', 'city', keys := [0, 1, 2])")
-        session.sql("CALL dp_domain('visits', 'kind', keys := ['kind 0', 'kind 1'])")
-        session.sql("CALL dp_domain('visits', 'cost', bounds := [-5, 7])")
-        session._runner.noise_source = seeded_noise(4)
+def session(shared: dpsql.Session) -> dpsql.Session:
+    """Return the visits under a version that nobody has asked about."""
+    shared.sql("CALL dp_new_version('visits')")
+    return shared
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[dpsql.Session]:
+    with opened() as session:
+        silence(session)
         yield session
 
 
@@ -67,10 +86,9 @@ def ask(session: dpsql.Session, text: str, rho: float = 0.5, **options: Any) -> 
 
 @pytest.mark.parametrize("mechanism", [None, "GAUSSIAN"])
 @pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
-def test_without_noise_it_is_what_duckdb_says(session: dpsql.Session, text: str, mechanism: str | None) -> None:
-    silence(session)
-    ours = ask(session, text, mechanism=mechanism).df().sort_index(axis=1)
-    exact = session.connection.execute(text).df().sort_index(axis=1)
+def test_without_noise_it_is_what_duckdb_says(silent: dpsql.Session, text: str, mechanism: str | None) -> None:
+    ours = ask(silent, text, mechanism=mechanism).df().sort_index(axis=1)
+    exact = silent.connection.execute(text).df().sort_index(axis=1)
     keys = [name for name in ours.columns if name in ("m", "day", "w", "city", "kind")]
     if keys:
         ours, exact = (table.sort_values(keys).reset_index(drop=True) for table in (ours, exact))
@@ -119,31 +137,34 @@ def test_all_of_them_are_consistent(session: dpsql.Session) -> None:
 
 ENDS = "dp_interval_low(x) AS low, dp_interval_high(x) AS high"
 MEASURED = {
-    "month": f"SELECT {MONTHS} AS m, sum(cost) AS x, {{}} FROM visits GROUP BY m ORDER BY m",
-    "range": f"SELECT 0 AS m, count(*) AS x, {{}} FROM visits WHERE {RANGE}",
-    "average": f"SELECT {MONTHS} AS m, avg(cost) AS x, {{}} FROM visits GROUP BY m ORDER BY m",
+    "month": f"SELECT city, {MONTHS} AS m, sum(cost) AS x, {{}} FROM visits GROUP BY ALL ORDER BY m, city LIMIT 3",
+    "range": f"SELECT city, 0 AS m, count(*) AS x, {{}} FROM visits WHERE {RANGE} GROUP BY city ORDER BY city",
+    "average": f"SELECT city, {MONTHS} AS m, avg(cost) AS x, {{}} FROM visits GROUP BY ALL ORDER BY m, city LIMIT 3",
 }
+CITIES = 3
 
 
-def coverage(session: dpsql.Session, repetitions: int) -> dict[str, int]:
-    """How often intervals at 95 % held the truth, by what was asked."""
-    exact = {name: session.connection.execute(text.format("0")).fetchall()[0][1] for name, text in MEASURED.items()}
+def coverage(session: dpsql.Session, versions: int) -> dict[str, int]:
+    """Count how often intervals at 95 % held the truth, by question; the noise of each city is its own."""
+    exact = {name: session.connection.execute(text.format("0")).fetchall() for name, text in MEASURED.items()}
     held = dict.fromkeys(MEASURED, 0)
-    for _ in range(repetitions):
+    for _ in range(versions):
         session.sql("CALL dp_new_version('visits')")
         for name, text in MEASURED.items():
-            _, _, low, high = ask(session, text.format(ENDS), rho=0.2).fetchall()[0]
-            held[name] += low <= exact[name] <= high
+            rows = ask(session, text.format(ENDS), rho=0.2).fetchall()
+            assert len(rows) == CITIES
+            for (*_, low, high), (_, _, truth, _) in zip(rows, exact[name], strict=True):
+                held[name] += low <= truth <= high
     return held
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("repetitions", [12, pytest.param(200, marks=pytest.mark.long)])
-def test_intervals_hold_the_truth(session: dpsql.Session, repetitions: int) -> None:
+@pytest.mark.parametrize("versions", [4, pytest.param(67, marks=pytest.mark.long)])
+def test_intervals_hold_the_truth(session: dpsql.Session, versions: int) -> None:
     """The fewest that a right interval holds is below this bound with probability at most 1e-5."""
     session._runner.noise_source = seeded_noise(2026)
-    for name, held in coverage(session, repetitions).items():
-        assert stats.binom.cdf(held, repetitions, 0.95) > 1e-5, name
+    for name, held in coverage(session, versions).items():
+        assert stats.binom.cdf(held, CITIES * versions, 0.95) > 1e-5, name
 
 
 @pytest.mark.statistical
@@ -151,7 +172,7 @@ def test_intervals_of_independent_noise_would_not(session: dpsql.Session, monkey
     """The planted fault: the noise of a group as if its days had noise of their own in what is stored."""
     session._runner.noise_source = seeded_noise(2026)
     monkeypatch.setattr(estimates, "norms_of", lambda *_: np.full(1, 0.2))
-    assert any(stats.binom.cdf(held, 12, 0.95) < 1e-7 for held in coverage(session, 12).values())
+    assert any(stats.binom.cdf(held, CITIES * 4, 0.95) < 1e-7 for held in coverage(session, 4).values())
 
 
 def test_sharper_ranges_cost_the_rise(session: dpsql.Session) -> None:
@@ -188,41 +209,49 @@ def test_less_error_than_a_sum_of_noisy_days(session: dpsql.Session) -> None:
     assert column.sigma < 0.5 * math.sqrt(DAYS)
 
 
-@pytest.mark.parametrize(
-    "name", ["place", "place_", "Places", "place__s", "coarse_0", "key_0", "bucket", "value", "listed"]
-)
-def test_a_column_of_any_name_can_be_the_buckets(name: str) -> None:
+NAMES = ("place", "place_", "Places", "place__s", "coarse_0", "key_0", "bucket", "value", "listed")
+
+
+def test_a_column_of_any_name_can_be_the_buckets() -> None:
     with dpsql.connect() as session:
-        session.connection.execute(
-            f'CREATE TABLE t AS SELECT i AS pid, [1, 2, 3, 40][i % 4 + 1] AS "{name}" FROM range(800) t(i)'
-        )
-        session.sql(
-            "CALL dp_protect('t', coverage := FALSE, "
-            "privacy_unit_column := 'pid', max_groups_contributed := 1, rho_budget := 1000, "
-            "delta_threshold := 0.1, delta_conversion := 1e-6)"
-        )
-        session.sql(f"CALL dp_domain('t', '{name}', keys := [1, 2, 3, 40])")
-        for condition, exact in ((f'"{name}" = 3', 200), (f'"{name}" = 40', 200), (f'"{name}" < 3', 400)):
-            answer = session.sql(f"SELECT count(DISTINCT pid) FROM t WHERE {condition}", rho=5, buckets=name)
-            assert answer.fetchall()[0][0] == pytest.approx(exact, abs=5)
-        rows = session.sql(
-            f'SELECT "{name}" // 20 AS g, count(DISTINCT pid) AS n FROM t GROUP BY g ORDER BY g', rho=5, buckets=name
-        )
-        assert [row[0] for row in rows.fetchall()] == [0, 2]
+        session.sql("CALL dp_unit('pid', rho_budget := 1000, delta_threshold := 0.1, delta_conversion := 1e-6)")
+        for i, name in enumerate(NAMES):
+            session.connection.execute(
+                f'CREATE TABLE t{i} AS SELECT i AS pid, [1, 2, 3, 40][i % 4 + 1] AS "{name}" FROM range(800) t(i)'
+            )
+            session.sql(
+                f"CALL dp_protect('t{i}', coverage := FALSE, unit := 'pid', privacy_unit_column := 'pid', "
+                "max_groups_contributed := 1)"
+            )
+            session.sql(f"CALL dp_domain('t{i}', '{name}', keys := [1, 2, 3, 40])")
+            for condition, exact in ((f'"{name}" = 40', 200), (f'"{name}" < 3', 400)):
+                answer = session.sql(f"SELECT count(DISTINCT pid) FROM t{i} WHERE {condition}", rho=5, buckets=name)
+                assert answer.fetchall()[0][0] == pytest.approx(exact, abs=5)
+            rows = session.sql(
+                f'SELECT "{name}" // 20 AS g, count(DISTINCT pid) AS n FROM t{i} WHERE "{name}" > 2 GROUP BY g '
+                "ORDER BY g",
+                rho=5,
+                buckets=name,
+            ).fetchall()
+            # 3 and 40: neighbours in the list, far apart as numbers
+            assert [row[0] for row in rows] == [0, 2]
+            assert [row[1] for row in rows] == pytest.approx([200, 200], abs=5)
 
 
 def test_a_condition_that_does_not_bind_is_said_of_the_text(session: dpsql.Session) -> None:
+    before = len(session.sql("FROM dp_releases()"))
     with pytest.raises(SchemaError, match="line 1, column 35"):
         ask(session, "SELECT count(*) FROM visits WHERE day % 2 = 1")
-    assert len(session.sql("FROM dp_releases()")) == 0
+    assert len(session.sql("FROM dp_releases()")) == before
 
 
-def test_an_empty_list_has_no_buckets_and_no_totals(session: dpsql.Session) -> None:
-    session.connection.execute("DELETE FROM days")
-    with pytest.raises(UnsupportedQueryError, match="1 to 4,096"):
-        ask(session, "SELECT count(*) FROM visits")
-    with pytest.raises(UnsupportedQueryError, match="1 to 4,096"):
-        session.sql("SELECT day, sum(count(*)) OVER (ORDER BY day) AS t FROM visits GROUP BY day", rho=0.5)
+def test_an_empty_list_has_no_buckets_and_no_totals() -> None:
+    with opened() as session:
+        session.connection.execute("DELETE FROM days")
+        with pytest.raises(UnsupportedQueryError, match="1 to 4,096"):
+            ask(session, "SELECT count(*) FROM visits")
+        with pytest.raises(UnsupportedQueryError, match="1 to 4,096"):
+            session.sql("SELECT day, sum(count(*)) OVER (ORDER BY day) AS t FROM visits GROUP BY day", rho=0.5)
 
 
 def test_an_average_over_no_bucket_is_null_and_warns_of_nothing(session: dpsql.Session) -> None:
