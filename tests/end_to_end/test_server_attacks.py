@@ -1,6 +1,6 @@
 """Every raw-data probe of the attack list through HTTP: refused as in the curator's process, and nothing else is said.
 
-The probes are those of test_canary.py, with a canary in every column; here everything that a reply holds is searched
+The probes are those of canary.py, with a canary in every column; here everything that a reply holds is searched
 (status, headers, body), and everything that is logged.
 """
 
@@ -19,12 +19,12 @@ from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, EngineError
 from dpsql.frontends.server.doors import Urls
 from dpsql.remote.wire import ARROW, JSON, PARQUET, error_of
-from tests.end_to_end import test_canary
-from tests.end_to_end.test_canary import ANSWERED, FAILING, REFUSED, broken, holds_canary
+from tests.end_to_end import canary
+from tests.end_to_end.canary import ANSWERED, FAILING, REFUSED, broken, holds_canary
 from tests.serving import QUICK, ask, door, in_background, request, token_of
 
-session = test_canary.session
-logged = test_canary.logged
+session = canary.session
+logged = canary.logged
 
 RAW_ADDRESSES = (
     "/v1/queries", "/v1/releases", "/v1/policy", "/v1/cascade", "/metrics", "/v1/result.parquet?sql=FROM%20visits",
@@ -75,7 +75,7 @@ def test_every_probe_is_refused_with_the_words_of_the_curators_process(
             assert (type(remote), str(remote), vars(remote)) == (type(local), str(local), vars(local))
     assert list(tmp_path.iterdir()) == [file]
     assert session.connection.execute("SELECT count(*) FROM visits").fetchone() == (1201,)
-    assert not holds_canary(test_canary.log_text(logged))
+    assert not holds_canary(canary.log_text(logged))
 
 
 def test_answers_plans_and_books_hold_no_canary(
@@ -98,7 +98,7 @@ def test_answers_plans_and_books_hold_no_canary(
         assert not holds_canary(ask(patient_urls.analysts, "ana", books).everything)
     shown = [request(patient_urls.curator or "", "GET", path, name="curator") for path in ("/metrics", "/v1/queries")]
     assert not any(holds_canary(reply.everything) for reply in shown)
-    assert not holds_canary(test_canary.log_text(logged))
+    assert not holds_canary(canary.log_text(logged))
 
 
 def test_other_addresses_lead_nowhere(session: dpsql.Session, urls: Urls) -> None:
@@ -159,4 +159,4 @@ def test_an_unexpected_error_is_opaque(
     monkeypatch.setattr(DuckDBEngine, "aggregate", broken)
     reply = ask(urls.analysts, "ana", ANSWERED[0])
     assert (reply.status, reply.json["error"]) == (410, "EngineError")
-    assert not holds_canary(reply.everything + test_canary.log_text(logged))
+    assert not holds_canary(reply.everything + canary.log_text(logged))
