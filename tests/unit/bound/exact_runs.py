@@ -1,4 +1,4 @@
-"""Runs a described case through the product: a real session for the receipt, the engine for the exact tables."""
+"""Runs a described case through the product: a real session plans it, the engine computes its exact tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 import dpsql
+from dpsql.answer.offer import current, make_receipt, offers_of
 from dpsql.answer.policy_view import SchemaView
 from dpsql.assets import native_library
 from dpsql.bound.aggregation import bounded_sql
@@ -47,6 +48,7 @@ from tests.unit.bound.query_descriptions import (
 )
 
 SALT = bytes(range(16))
+LEVEL = {"rho": 0.5, "delta": 1e-3}
 ExactTable = dict[Group, tuple[int, ...]]
 """Per group: distinct units, then stat_1, stat_2, … as the noise gets them."""
 
@@ -71,6 +73,7 @@ class Run:
 
     case: Case
     query: PrivateQuery
+    receipt: dpsql.Receipt
     max_groups: int
     claims: tuple[Claim, ...]
 
@@ -113,23 +116,34 @@ class Laboratory:
         self.create(table, case)
         try:
             self._protect(table, case)
-            text = case.query.sql(table, case.unit.name)
-            receipt = self.session.sql(text, rho=0.5, delta=1e-3).receipt
-            assert receipt is not None
-            query = self.plan(text)
+            query, receipt = self._offered(case.query.sql(table, case.unit.name))
             yield Run(
                 case,
                 query,
+                receipt,
                 query.first.frame.bounding.counted_groups or query.first.frame.unit_groups,
                 _claims(query, receipt),
             )
         finally:
             connection.execute(f"DROP TABLE {table}")
 
+    def answer(self, run: Run) -> dpsql.Result:
+        """Ask the question of a run as anybody would."""
+        text = run.case.query.sql(run.query.first.frame.rows.table, run.case.unit.name)
+        return self.session.sql(text, **LEVEL)
+
     def plan(self, text: str, **options: object) -> PrivateQuery:
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)
-        return self.session._runner.plan(statement, {"rho": 0.5, "delta": 1e-3, **options}, CURATOR)[0]
+        return self.session._runner.plan(statement, {**LEVEL, **options}, CURATOR)[0]
+
+    def _offered(self, text: str) -> tuple[PrivateQuery, dpsql.Receipt]:
+        """Plan a question, and build the receipt that its answer would have, without drawing noise."""
+        statement = read_statement(text)
+        assert isinstance(statement, SelectStatement)
+        query, state, reader = self.session._runner.plan(statement, LEVEL, CURATOR)
+        (offer,) = offers_of([current(query.first, state, reader)], state, reader)
+        return query, make_receipt(offer)
 
     def create(self, table: str, case: Case) -> None:
         connection = self.session.connection

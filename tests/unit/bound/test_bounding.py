@@ -47,13 +47,26 @@ def _check_against_both(laboratory: Laboratory, case: Case) -> None:
         assert totals(run, exact) == laboratory.reference(run)
 
 
+def _check_answer(laboratory: Laboratory, run: Run) -> None:
+    receipt = laboratory.answer(run).receipt
+    assert receipt is not None
+    assert (receipt.columns, receipt.mechanism) == (run.receipt.columns, run.receipt.mechanism)
+
+
+@settings(_SHORT, max_examples=8)
+@given(case=cases() | truth_cases())
+def test_an_answer_has_the_receipt_that_the_checks_read(laboratory: Laboratory, case: Case) -> None:
+    with laboratory.run(case) as run:
+        _check_answer(laboratory, run)
+
+
 @settings(_SHORT)
 @given(case=cases())
 def test_a_unit_moves_no_more_than_the_receipt_says(laboratory: Laboratory, case: Case) -> None:
     _check_against_both(laboratory, case)
 
 
-@settings(_SHORT)
+@settings(_SHORT, max_examples=20)
 @given(case=truth_cases())
 def test_a_unit_moves_the_units_behind_a_truth_value_by_one(laboratory: Laboratory, case: Case) -> None:
     _check_against_both(laboratory, case)
@@ -63,6 +76,8 @@ def test_a_unit_moves_the_units_behind_a_truth_value_by_one(laboratory: Laborato
 @settings(max_examples=5000, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_a_unit_moves_no_more_than_the_receipt_says_over_many_cases(laboratory: Laboratory, case: Case) -> None:
+    with laboratory.run(case) as run:
+        _check_answer(laboratory, run)
     _check_against_both(laboratory, case)
 
 
