@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Iterator
@@ -30,32 +31,15 @@ from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, Level, SideTable
 from tests.end_to_end.receipts import receipt_of
+from tests.end_to_end.sales_by_shop import BUDGET, DELTA, LIMITS, declare, fill, levels_of, open_session, spent, stored
 from tests.noise_sources import seeded_noise
 
 KEYS = "SELECT DISTINCT shop FROM sales"
-BUDGET = 20.0
-DELTA = 1e-6
-
-
-def fill(session: dpsql.Session) -> None:
-    """People with a purchase in one of three shops that all go to, and in up to eight of 400 others, few in some."""
-    session.connection.execute(
-        "CREATE TABLE sales AS SELECT i % 2000 AS person, i // 2000 AS place, CASE WHEN i < 2000 THEN 'big ' || i % 3 "
-        "ELSE 'small ' || (i * 7919 % 400)**2 // 400 END AS shop, i % 97 AS cost "
-        "FROM range(18000) t(i) WHERE i // 2000 <= i % 9"
-    )
-    session.sql(
-        "CALL dp_protect('sales', coverage := FALSE, "
-        f"privacy_unit_column := 'person', rho_budget := {BUDGET}, delta_threshold := 1e-3, "
-        f"delta_conversion := 1e-6, default_rho := 0.1, default_delta := {DELTA})"
-    )
 
 
 @pytest.fixture
 def session() -> Iterator[dpsql.Session]:
-    with dpsql.connect(threads=1) as session:
-        fill(session)
-        session._runner.noise_source = seeded_noise(5)
+    with open_session() as session:
         yield session
 
 
@@ -63,14 +47,6 @@ def keys_of(answer: dpsql.Result) -> set[object]:
     found = [row[0] for row in answer.fetchall()]
     assert len(found) == len(set(found))
     return set(found)
-
-
-def spent(session: dpsql.Session) -> float:
-    return float(session.sql("FROM dp_budget()").df()["rho_spent"][0])
-
-
-def levels_of(answer: dpsql.Result) -> list[float]:
-    return [one.receipt.rho for one in receipt_of(answer).sets]
 
 
 # -- what is shown and what it costs ----------------------------------------------------------------------------------
@@ -108,12 +84,17 @@ def test_a_query_by_epsilon_and_delta_keeps_both_however_many_rounds_there_are(s
 
 
 def test_frequent_keys_are_found_first_and_then_many_rare_ones(session: dpsql.Session) -> None:
-    """One weighted round at the whole level is the twin: it finds the frequent keys, and fewer of the others."""
+    """One weighted round at the whole level is the twin: it finds the frequent keys, and fewer of the others.
+
+    A minimum of units hides keys of what is stored.
+    """
     answer = session.sql(KEYS, rho=2.0)
     once = session.sql(
-        "SELECT shop, count(DISTINCT person) FROM sales GROUP BY shop", rho=2.0, max_groups_contributed=1,
+        "SELECT shop, count(DISTINCT person) FROM sales GROUP BY shop",
+        rho=2.0,
+        max_groups_contributed=1,
         bounding="L2",
-    )  # fmt: skip
+    )
     shops = keys_of(answer)
     assert {"big 0", "big 1", "big 2"} <= shops
     assert len(shops) > 1.5 * len(once)
@@ -121,6 +102,9 @@ def test_frequent_keys_are_found_first_and_then_many_rare_ones(session: dpsql.Se
     assert first.receipt.threshold is not None
     assert second.receipt.threshold is not None
     assert second.receipt.threshold < first.receipt.threshold
+    few = session.sql(KEYS, rho=2.0, min_privacy_units_per_group=100)
+    assert receipt_of(few).reused
+    assert {"big 0", "big 1", "big 2"} <= keys_of(few) < shops
 
 
 def test_the_same_is_served_for_nothing_and_less_for_nothing_and_more_for_the_difference(
@@ -150,12 +134,21 @@ def test_a_round_that_selects_nothing_is_followed_by_another_one(session: dpsql.
     assert levels_of(answer) == pytest.approx([1e-7, 9e-7, 2e-6, 6e-6])
 
 
-def test_small_questions_of_others_take_nothing_from_large_ones(session: dpsql.Session) -> None:
+@pytest.fixture(params=[8, pytest.param(20, marks=pytest.mark.long)], ids=["short series", "whole series"])
+def longest_series(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the number of rounds from which on a series grows no further; short ones have few."""
+    assert (key_rounds._LEFT_BEHIND, key_rounds._MOST_ROUNDS) == (20, 11)
+    monkeypatch.setattr(key_rounds, "_LEFT_BEHIND", request.param)
+    monkeypatch.setattr(key_rounds, "_MOST_ROUNDS", request.param // 2 + 1)
+    return key_rounds._MOST_ROUNDS
+
+
+def test_small_questions_of_others_take_nothing_from_large_ones(session: dpsql.Session, longest_series: int) -> None:
     """They stay as they were answered; a series of rounds on all rows begins beside them, for what is left of rho."""
     alone = len(session.sql(KEYS, rho=2.0, refresh=True))
     before = spent(session)
     session.sql(KEYS, rho=1e-8, refresh=True)
-    small = [1e-8 * 1.1**step for step in range(20)]
+    small = [1e-8 * 1.1**step for step in range(2 * longest_series - 2)]
     for rho in small:
         session.sql(KEYS, rho=rho)
     assert spent(session) - before < 1e-5
@@ -164,7 +157,7 @@ def test_small_questions_of_others_take_nothing_from_large_ones(session: dpsql.S
     assert levels_of(large) == pytest.approx([0.2, 1.8], rel=1e-4)
     assert len(large) > 0.9 * alone
     # nobody pays again, and whoever asks in between is served the one or the other
-    for rho in (*small[::9], 1e-3, 2.0):
+    for rho in (*small[:: longest_series - 2], 1e-3, 2.0):
         session.sql(KEYS, rho=rho)
         assert spent(session) - before == pytest.approx(2.0, abs=1e-9)
 
@@ -189,12 +182,12 @@ def test_a_series_that_ended_after_its_first_round_is_no_burden(
     assert spent(session) == pytest.approx(0.5)
 
 
-def test_a_series_of_many_rounds_grows_no_further(session: dpsql.Session) -> None:
+def test_a_series_of_many_rounds_grows_no_further(session: dpsql.Session, longest_series: int) -> None:
     """Who asks for less than twice as much is served what there is; for more, a new series begins."""
-    for step in range(16):
+    for step in range(longest_series + 3):
         answer = session.sql(KEYS, rho=0.01 * 1.1**step)
-    assert len(levels_of(answer)) == 11
-    assert spent(session) == pytest.approx(0.01 * 1.1**9, abs=1e-8)
+    assert len(levels_of(answer)) == longest_series
+    assert spent(session) == pytest.approx(0.01 * 1.1 ** (longest_series - 2), abs=1e-8)
     last = spent(session)
     large = session.sql(KEYS, rho=3 * last)
     assert levels_of(large) == pytest.approx([0.2 * last, 1.8 * last], abs=1e-8)
@@ -205,9 +198,11 @@ def test_rounds_are_found_again_beside_other_questions(session: dpsql.Session) -
     """A query with weights and the same bounds has a frame of its own, which raises no round."""
     before = keys_of(session.sql(KEYS, rho=0.2))
     session.sql(
-        "SELECT shop, count(DISTINCT person) FROM sales GROUP BY shop", rho=4.0, max_groups_contributed=32,
+        "SELECT shop, count(DISTINCT person) FROM sales GROUP BY shop",
+        rho=4.0,
+        max_groups_contributed=32,
         bounding="L2",
-    )  # fmt: skip
+    )
     answer = session.sql(KEYS, rho=0.2)
     assert receipt_of(answer).reused
     assert keys_of(answer) == before
@@ -222,13 +217,6 @@ def test_the_plan_says_what_is_charged(session: dpsql.Session) -> None:
         assert price["threshold delta"] == pytest.approx(receipt.charged_delta)
         numbers = [value for section, name, value in plan if (section, name) == ("round", "number")]
         assert numbers == [str(i) for i in range(1, len(receipt.sets) + 1)]
-
-
-def test_a_minimum_of_units_hides_keys_of_what_is_stored(session: dpsql.Session) -> None:
-    whole = keys_of(session.sql(KEYS, rho=2.0))
-    few = session.sql(KEYS, rho=2.0, min_privacy_units_per_group=100)
-    assert receipt_of(few).reused
-    assert {"big 0", "big 1", "big 2"} <= keys_of(few) < whole
 
 
 def test_a_refresh_selects_anew(session: dpsql.Session) -> None:
@@ -270,7 +258,7 @@ def test_a_reader_is_shown_no_more_than_their_limit_and_pays_nothing_below_what_
 def asked_again_after_a_lower_point(session: dpsql.Session) -> tuple[dpsql.Result, dpsql.Result]:
     """An answer before and after a reader with a limit is shown a lower point, whose threshold lets every key pass."""
     whole = session.sql(KEYS, rho=1.0)
-    session.sql("CALL dp_analyst('ana', rho_limit := 0.08)")
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.08, replace := true)")
 
     def raised(*of: Any) -> NoisyHistogram:
         made = lowered(*of)
@@ -307,7 +295,7 @@ def test_rounds_that_follow_from_all_keys_that_are_shown_would_be_paid_again(
 
 
 def test_a_reader_with_a_limit_comes_first(session: dpsql.Session) -> None:
-    session.sql("CALL dp_analyst('ana', rho_limit := 0.2)")
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.2, replace := true)")
     first = session.as_analyst("ana").sql(KEYS, rho=0.2)
     whole = session.sql(KEYS, rho=1.0)
     assert levels_of(whole) == pytest.approx([0.02, 0.18, 0.8])
@@ -315,16 +303,15 @@ def test_a_reader_with_a_limit_comes_first(session: dpsql.Session) -> None:
     assert keys_of(session.as_analyst("ana").sql(KEYS, rho=0.2)) == keys_of(first)
 
 
-def test_a_budget_without_room_for_all_rounds_is_not_touched(session: dpsql.Session) -> None:
-    with pytest.raises(dpsql.BudgetError):
-        session.sql(KEYS, rho=BUDGET * 1.05)
-    assert spent(session) == 0
-
-
-def test_a_receipt_that_cannot_be_made_costs_nothing(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_all_rounds_or_a_receipt_nothing_is_charged(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object) -> tuple[float, float]:
         raise dpsql.CalibrationError("no guarantee")
 
+    with pytest.raises(dpsql.BudgetError):
+        session.sql(KEYS, rho=BUDGET * 1.05)
+    assert spent(session) == 0
     monkeypatch.setattr(key_rounds, "joint_guarantee_of", fails)
     with pytest.raises(dpsql.CalibrationError):
         session.sql(KEYS)
@@ -356,6 +343,7 @@ def test_sessions_that_ask_at_once_pay_the_most_that_is_asked(tmp_path: Path) ->
     """Each round is planned and drawn under one lock of the state file, so that none is drawn at two levels."""
     with dpsql.connect(tmp_path / "shop.duckdb") as first, dpsql.connect(tmp_path / "shop.duckdb") as second:
         fill(first)
+        declare(first)
         asked = [(session, rho) for rho in (0.1, 0.5, 0.2) for session in (first, second)]
         answers: list[dpsql.Result] = []
         threads = [
@@ -374,25 +362,13 @@ def test_sessions_that_ask_at_once_pay_the_most_that_is_asked(tmp_path: Path) ->
 
 # -- histories --------------------------------------------------------------------------------------------------------
 
-LIMITS = {"curator": None, "ana": 0.05, "bob": 0.3, "eve": 1.2}
 RHOS = (1e-7, 0.002, 0.01, 0.05, 0.1, 0.29, 0.3, 0.5, 1.0, 1.2, 1.21, 3.0)
 
 
-def stored(session: dpsql.Session, sql: str, *values: object) -> list[tuple[str, int]]:
-    rows = session._access.read().side_table._database.rows(sql, *values)
-    return [(str(row["name"]), int(row["level"])) for row in rows]
-
-
-def complaints(seed: int) -> list[str]:
-    """What is wrong after any question of a random history: with prices, tops of rounds, or what a reader holds."""
-    found: list[str] = []
+def complaints(seed: int) -> Iterator[str]:
+    """Yield what is wrong after each question of a random history: prices, tops of rounds, or what a reader holds."""
     random = np.random.default_rng(seed)
-    with dpsql.connect(threads=1) as session:
-        fill(session)
-        session._runner.noise_source = seeded_noise(seed)
-        for name, limit in LIMITS.items():
-            if limit is not None:
-                session.sql(f"CALL dp_analyst('{name}', rho_limit := {limit})")
+    with open_session(seeded_noise(seed)) as session:
         tops: dict[str, int] = {}
         most = 0.0
         for _ in range(30):
@@ -405,26 +381,25 @@ def complaints(seed: int) -> list[str]:
             (price,) = (float(value) for section, what, value in plan if (section, what) == ("price", "rho"))
             receipt = receipt_of(asks(KEYS, rho=rho, delta=float(random.choice([1e-6, 1e-5]))))
             if not math.isclose(price, receipt.charged_rho, abs_tol=1e-9):
-                found.append(f"{name} was told {price} and charged {receipt.charged_rho}")
+                yield f"{name} was told {price} and charged {receipt.charged_rho}"
             if not math.isclose(before + receipt.charged_rho, spent(session), abs_tol=1e-9):
-                found.append(f"{name} was charged {receipt.charged_rho} of {spent(session) - before}")
+                yield f"{name} was charged {receipt.charged_rho} of {spent(session) - before}"
             most = max(most, rho)
             if not most / 1.06 < spent(session) <= most + 1e-9:
-                found.append(f"{spent(session)} is spent where {most} was asked for at most")
+                yield f"{spent(session)} is spent where {most} was asked for at most"
             points = stored(session, "SELECT statistic_hash AS name, max(rho_nano) AS level FROM point GROUP BY name")
-            found += [f"round {one} rose" for one, level in points if tops.setdefault(one, level) != level]
+            yield from (f"round {one} rose" for one, level in points if tops.setdefault(one, level) != level)
             served = "SELECT statistic_hash AS name, max(served_rho) AS level FROM pin WHERE analyst = ? GROUP BY name"
             held = stored(session, served, name)
             if limit is not None and sum(level for _, level in held) > round(limit * 1e9):
-                found.append(f"{name} holds {sum(level for _, level in held) / 1e9} of {limit}")
-    return found
+                yield f"{name} holds {sum(level for _, level in held) / 1e9} of {limit}"
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
 def test_a_history_costs_the_most_that_was_asked_for_and_readers_keep_to_their_limits(
     seed: int,
 ) -> None:
-    assert complaints(seed) == []
+    assert list(complaints(seed)) == []
 
 
 def test_the_check_finds_rounds_that_are_each_shown_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +411,7 @@ def test_the_check_finds_rounds_that_are_each_shown_up_to_the_limit(monkeypatch:
         return replace(one, query=query, reader=self.reader)
 
     monkeypatch.setattr(key_rounds.KeyRounds, "_round", with_whole_limit)
-    assert any(complaints(seed) for seed in (1, 2))
+    assert next(itertools.chain.from_iterable(complaints(seed) for seed in (1, 2)), None)
 
 
 # -- what one unit moves ----------------------------------------------------------------------------------------------
@@ -489,7 +464,8 @@ def test_a_unit_moves_the_keys_that_are_left_by_norm_one_and_no_further(
 def test_keys_of_every_spelling_are_left_out(session: dpsql.Session) -> None:
     """What a round selected is what the next one does not see, whatever its type."""
     session.connection.execute(
-        "CREATE TABLE odd AS SELECT i % 500 AS person, CASE i % 3 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN -0.0 ELSE 0.0 "
+        "CREATE OR REPLACE TABLE odd AS SELECT i % 500 AS person, "
+        "CASE i % 3 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN -0.0 ELSE 0.0 "
         "END AS f, [i % 2, NULL] AS l, INTERVAL (30 * (i % 2)) DAY AS span, (i % 2)::HUGEINT * 10::HUGEINT^30 AS h, "
         "TIMESTAMP '2024-01-01 00:00:00.5' + INTERVAL (i % 3) HOUR AS t, nullif('a', ['a', 'b'][1 + i % 2]) AS n, "
         "DATE '5000-01-01' + INTERVAL (9000 * (i % 2)) YEAR AS d, (i % 2 = 0) AS b, (i % 3)::DECIMAL(20, 3) / 7 AS m "

@@ -17,6 +17,7 @@ from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import WithOtherGroup
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import SideTable
+from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise, silence
 
@@ -27,28 +28,35 @@ CITIES = (
 ROW = "city = 'other'"
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+def fill(session: dpsql.Session) -> None:
     """People with visits in two cities that all share and in five that nobody shares, and one person with 500 more."""
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE visits AS SELECT i // 7 AS person, (i % 20)::DOUBLE AS cost, i % 7 AS place, CASE "
+        "WHEN i % 7 < 2 THEN 'city ' || i % 7 WHEN i % 7 = 2 THEN NULL ELSE 'home ' || i END AS city "
+        "FROM range(1400) t(i) UNION ALL SELECT 0, 20, 9, 'hotel ' || i FROM range(500) t(i)"
+    )
+    session.connection.execute("ALTER TABLE visits ADD COLUMN span INTERVAL DEFAULT INTERVAL 40 DAY")
+    session.connection.execute("ALTER TABLE visits ADD COLUMN pair INTEGER[] DEFAULT [1, 2]")
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect(threads=1) as session:
-        session.connection.execute(
-            "CREATE TABLE visits AS SELECT i // 7 AS person, (i % 20)::DOUBLE AS cost, i % 7 AS place, CASE "
-            "WHEN i % 7 < 2 THEN 'city ' || i % 7 WHEN i % 7 = 2 THEN NULL ELSE 'home ' || i END AS city "
-            "FROM range(1400) t(i) UNION ALL SELECT 0, 20, 9, 'hotel ' || i FROM range(500) t(i)"
+        fill(session)
+        session.sql(
+            "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'person', "
+            "max_groups_contributed := 7, max_rows_per_group := 1, default_rho := 0.5, "
+            "rho_budget := 100.0, delta_threshold := 0.1, delta_conversion := 1e-6)"
         )
-        session.connection.execute("ALTER TABLE visits ADD COLUMN span INTERVAL DEFAULT INTERVAL 40 DAY")
-        session.connection.execute("ALTER TABLE visits ADD COLUMN pair INTEGER[] DEFAULT [1, 2]")
-        declare(session, budget=100.0)
-        session._runner.noise_source = seeded_noise(11)
         yield session
 
 
-def declare(session: dpsql.Session, budget: float) -> None:
-    session.sql(
-        "CALL dp_protect('visits', coverage := FALSE, privacy_unit_column := 'person', max_groups_contributed := 7, "
-        f"max_rows_per_group := 1, default_rho := 0.5, rho_budget := {budget}, delta_threshold := 0.1, "
-        "delta_conversion := 1e-6)"
-    )
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
+        fill(session)
+        session._runner.noise_source = seeded_noise(11)
+        yield session
 
 
 def spent(session: dpsql.Session) -> float:
@@ -302,12 +310,12 @@ def test_no_unit_moves_the_row_further_than_is_said(session: dpsql.Session) -> N
 
 
 def test_the_row_has_the_noise_that_is_said(session: dpsql.Session) -> None:
-    """Of 40 independent rows the mean square error over the stated one: chi-squared, outside with chance 1e-6.
+    """Of 20 independent rows the mean square error over the stated one: chi-squared, outside with chance 1e-6.
 
     The twin's noise is that of the groups, as if the row had been forgotten in the plan of its own.
     """
     errors = []
-    for _ in range(40):
+    for _ in range(20):
         answer = session.sql(CITIES, other_group="other", refresh=True, group_selection_strategy="GAUSSIAN_THRESHOLD")
         (noisy,) = (row[1] for row in answer.fetchall() if row[0] == "other")
         shown = [row[0] for row in answer.fetchall() if row[0] != "other"]
@@ -320,9 +328,10 @@ def test_the_row_has_the_noise_that_is_said(session: dpsql.Session) -> None:
     of_groups, of_row = ({c.name: c.sigma for c in one.receipt.columns}["n"] for one in receipt_of(answer).sets)
     assert of_groups is not None
     assert of_row is not None
-    # chi-squared with 40 degrees of freedom, over 40, is outside of [0.2561, 2.4967] with chance 1e-6
-    assert 0.25 < float(np.mean(np.square(errors))) / of_row**2 < 2.5
-    assert not 0.25 < float(np.mean(np.square(errors))) / of_groups**2 < 2.5
+    # chi-squared with 20 degrees of freedom, over 20, is outside of [0.1181, 3.3648] with chance 1e-6
+    assert 0.118 < float(np.mean(np.square(errors))) / of_row**2 < 3.365
+    assert of_row > 2.6 * of_groups
+    assert not 0.118 < float(np.mean(np.square(errors))) / of_groups**2 < 3.365
 
 
 def test_more_rows_than_a_lattice_can_hold_are_refused(session: dpsql.Session) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpsql.model.identity import query_hash
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Point
+from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
 
 PROTECT = (
@@ -31,17 +33,12 @@ PROTECT = (
 )
 
 
-def open_session(path: str | Path = ":memory:") -> dpsql.Session:
-    """400 patients in four cities; no group is near its threshold."""
-    session = dpsql.connect(path)
-    session.connection.execute(
-        "CREATE TABLE visits AS SELECT u % 400 AS patient, 'city ' || u % 4 AS city, u % 4 AS ward, "
-        "(u % 90)::DOUBLE AS cost, DATE '2026-01-01' + (u % 3)::INTEGER AS day FROM range(1200) t(u)"
-    )
-    declare(session)
-    # numbers are compared with exact ones and with one another
-    session._runner.noise_source = seeded_noise(6)
-    return session
+TABLE = (
+    "CREATE OR REPLACE TABLE visits AS SELECT u % 400 AS patient, 'city ' || u % 4 AS city, u % 4 AS ward, "
+    "(u % 90)::DOUBLE AS cost, DATE '2026-01-01' + (u % 3)::INTEGER AS day FROM range(1200) t(u)"
+)
+"""400 patients in four cities; no group is near its threshold."""
+Opened = Callable[[], AbstractContextManager[dpsql.Session]]
 
 
 def declare(session: dpsql.Session) -> None:
@@ -50,8 +47,31 @@ def declare(session: dpsql.Session) -> None:
     session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
 
 
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        session.connection.execute(TABLE)
+        declare(session)
+        yield session
+
+
 @pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+def open_session(prepared: dpsql.Session) -> Opened:
+    """Return what opens a session over new rows, with a ledger of its own, one after the other."""
+
+    @contextmanager
+    def opened() -> Iterator[dpsql.Session]:
+        with with_own_state(prepared) as session:
+            session.connection.execute(TABLE)
+            # numbers are compared with exact ones and with one another
+            session._runner.noise_source = seeded_noise(6)
+            yield session
+
+    return opened
+
+
+@pytest.fixture
+def session(open_session: Opened) -> Iterator[dpsql.Session]:
     with open_session() as session:
         yield session
 
@@ -172,7 +192,8 @@ def test_the_clock_is_folded_to_a_constant(session: dpsql.Session) -> None:
 
 def test_an_attached_database_is_the_same_under_any_alias(tmp_path: Path) -> None:
     clinic = tmp_path / "clinic.duckdb"
-    open_session(clinic).close()
+    with dpsql.connect(clinic) as session:
+        session.connection.execute(TABLE)
     with dpsql.connect(state=tmp_path / "books.dpsql") as session:
         session.connection.execute(f"ATTACH '{clinic}' AS one")
         session.sql("CALL dp_unit('patient', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)")
@@ -268,7 +289,6 @@ def test_a_new_version_is_charged_again_and_named(session: dpsql.Session) -> Non
 
 
 CHANGES = {
-    "nothing": "SELECT 1",
     "an_excluded_row": "INSERT INTO visits VALUES (NULL, 'city 1', 1, 5, NULL)",
     "a_filtered_row": "INSERT INTO visits VALUES (7, 'city 1', 99, 5, NULL)",
     "an_included_row": "INSERT INTO visits VALUES (1000, 'city 1', 1, 5, NULL)",
@@ -278,7 +298,7 @@ CHANGES = {
 }
 
 
-def books_after(change: str) -> list[str]:
+def books_after(change: str, open_session: Opened) -> list[str]:
     """Receipts, prices, plans and errors of a series of questions, with a change of the data that nobody declared."""
     seen: list[str] = []
     with open_session() as session:
@@ -304,11 +324,11 @@ def books_after(change: str) -> list[str]:
     return seen
 
 
-def test_undeclared_changes_of_the_data_change_no_receipt_price_or_error() -> None:
-    expected = books_after(CHANGES["nothing"])
+def test_undeclared_changes_of_the_data_change_no_receipt_price_or_error(open_session: Opened) -> None:
+    expected = books_after("SELECT 1", open_session)
     assert any("BudgetError" in line for line in expected)
     for name, change in CHANGES.items():
-        assert books_after(change) == expected, name
+        assert books_after(change, open_session) == expected, name
 
 
 def by_city(answer: dpsql.Result) -> dict[Any, tuple[Any, ...]]:
@@ -340,11 +360,11 @@ def test_keys_are_those_of_the_first_release_of_a_version(session: dpsql.Session
 
 def test_a_silent_change_gives_a_unit_no_further_keys(session: dpsql.Session) -> None:
     """The attack: one unit under another key at each reading, sums in between; the frame holds those of the first."""
-    session.connection.execute("CREATE TABLE lone AS SELECT 1 AS patient, 0 AS city, 1.0::DOUBLE AS cost")
-    session.sql("CALL dp_protect('lone', coverage := FALSE, "
-    "privacy_unit_column := 'patient', max_groups_contributed := 1, "
-                "separate_people := true, rho_budget := 100, delta_threshold := 0.5, "
-                "delta_conversion := 1e-6)")  # fmt: skip
+    session.connection.execute("CREATE OR REPLACE TABLE lone AS SELECT 1 AS patient, 0 AS city, 1.0::DOUBLE AS cost")
+    session.sql(
+        "CALL dp_protect('lone', coverage := FALSE, privacy_unit_column := 'patient', max_groups_contributed := 1, "
+        "separate_people := true, rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)"
+    )
     text = "SELECT city, {} FROM lone GROUP BY city"
     for step in range(6):
         session.sql(text.format(f"sum(cost + {step}, contribution_bounds_per_group => (0, 9))"), rho=0.001)
@@ -358,7 +378,7 @@ def test_a_silent_change_gives_a_unit_no_further_keys(session: dpsql.Session) ->
     assert held == (1,)
 
 
-def told_by_points(*, public: bool) -> tuple[list[int], set[int]]:
+def told_by_points(open_session: Opened, *, public: bool) -> tuple[list[int], set[int]]:
     """What two levels of a count tell of groups that came and went in between.
 
     Returns the places of keys whose stored number is the same at both levels, and how many keys each level has.
@@ -384,13 +404,15 @@ def told_by_points(*, public: bool) -> tuple[list[int], set[int]]:
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_a_rise_tells_of_no_group_that_came_or_went(public: bool) -> None:
-    same, sizes = told_by_points(public=public)
+def test_a_rise_tells_of_no_group_that_came_or_went(open_session: Opened, *, public: bool) -> None:
+    same, sizes = told_by_points(open_session, public=public)
     assert same == []
     assert len(sizes) == 1
 
 
-def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(
+    open_session: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The attack on the naive rule: its number stays what it was, to the last digit."""
     whole = points._drawn
 
@@ -404,14 +426,16 @@ def test_a_key_that_is_left_out_of_a_rise_tells_that_its_rows_are_gone(monkeypat
         return dataclasses.replace(made, values=np.where(gone, held.values, made.values))
 
     monkeypatch.setattr(points, "_drawn", only_what_has_rows)
-    assert told_by_points(public=True)[0] == [2]
+    assert told_by_points(open_session, public=True)[0] == [2]
 
 
-def test_a_new_key_without_lower_points_tells_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_key_without_lower_points_tells_when_it_came(
+    open_session: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The attack on the naive rule: a rise that reads the data anew, and gives a new key no lower points."""
     monkeypatch.setattr(Frame, "is_frozen", property(lambda _: False))
     monkeypatch.setattr(points, "risen", lambda _, fresh: fresh.noisy)
-    assert told_by_points(public=False)[1] == {4, 5}
+    assert told_by_points(open_session, public=False)[1] == {4, 5}
 
 
 def test_without_private_keys_lost_groups_are_shown_as_noise(session: dpsql.Session) -> None:
