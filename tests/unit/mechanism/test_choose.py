@@ -13,31 +13,14 @@ from dpsql.mechanism.correlated_gaussian import ListedHistogram
 from dpsql.mechanism.histogram import Histogram, Shape, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of, unit_noise
 from dpsql.model.estimates import UNITS, Estimate
-from dpsql.model.frame import PRESENCE, Bounding, Frame, PublicKeys, Sparsity, Statistic
+from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import EachKey, Finish, FrameQuery, Request
-from dpsql.model.rows import Key, Rows, RowsSql
 from tests.frames import with_bounding
+from tests.unit.mechanism.key_frames import frame, top_k
 
 WITHOUT_AND_WITH_COMMON_NOISE: tuple[str, ...] = ("gaussian", "correlated_gaussian")
 SUM = Statistic(kind="sum", low_steps=0, high_steps=64, lattice_exponent=0, value_sql='"x"')
-
-
-def frame(
-    mechanism: str = "gshm",
-    *,
-    listed: int | None = None,
-    max_groups: int | None = None,
-    sparsity: Sparsity | None = None,
-) -> Frame:
-    return Frame(
-        Rows(unit="person", table="main.t", version="1", unit_column=Key('"unit"', "INTEGER")),
-        RowsSql('"t"'),
-        keys=(Key('"key"', "INTEGER"),),
-        public_keys=None if listed is None else PublicKeys((("main.t", "key"),), (listed,), "digest", (False,)),
-        bounding=Bounding(max_groups, sparsity=sparsity),
-        mechanism=mechanism,
-    )
 
 
 def query(*frames: Frame, request: Request | None = None, sums: bool = False) -> FrameQuery:
@@ -52,10 +35,6 @@ def query(*frames: Frame, request: Request | None = None, sums: bool = False) ->
         request=request or Request(0.1, None, 1e-6),
         groups=EachKey(),
     )
-
-
-def top_k(mechanism: str, k: int, max_groups: int | None = None) -> Frame:
-    return frame(mechanism, max_groups=max_groups, sparsity=Sparsity("top_k", k))
 
 
 def calibrated(asked: FrameQuery) -> Calibration:
