@@ -16,8 +16,24 @@ settings.register_profile("dpsql", settings.get_profile("search"), derandomize=T
 settings.load_profile("dpsql")
 
 
+class _FailuresAtOnce:
+    """A plugin that prints each failed test, with the first line of its error, as it fails."""
+
+    def __init__(self, plugins: pytest.PytestPluginManager) -> None:
+        self._plugins = plugins
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print a report if it is one of a failure."""
+        terminal = self._plugins.get_plugin("terminalreporter")
+        if report.failed and terminal:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            error = crash.message.partition("\n")[0] if crash else ""
+            terminal.write(f"\nFAILED {report.nodeid} ({report.when}) {error}"[:400] + "\n", red=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Search where long tests run too (`make audit`)."""
+    """Print failures at once, and search where long tests run too (`make audit`)."""
+    config.pluginmanager.register(_FailuresAtOnce(config.pluginmanager))
     if config.option.markexpr != "not long":
         settings.load_profile("search")
 
