@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
@@ -34,6 +35,21 @@ POLICY = (
 FAR = "CAST(moment AS DATE) = DATE '5881580-07-10'"
 NO_CAST = "split_part(s, w, CAST(TIMESTAMP '1960-01-01' AS INTEGER)) = 'x'"
 SCENES = {FAR: (SchemaError, "whatever the rows are"), NO_CAST: (UnsupportedQueryError, "there is no cast")}
+
+
+def computes_far_dates() -> bool:
+    """Return True if this DuckDB does not fail on FAR, which is a fault of its optimizer."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (moment TIMESTAMP)")
+        try:
+            connection.execute(f"SELECT count(*) FROM t WHERE {FAR}").fetchall()
+        except duckdb.ConversionException:
+            return False
+    return True
+
+
+if_far_dates_fail = pytest.mark.skipif(computes_far_dates(), reason="this DuckDB computes dates that are far away")
+
 PLACES = (
     "SELECT count(*) FROM t WHERE {}",
     "SELECT ({}) AS k, count(*) FROM t GROUP BY k",
@@ -72,7 +88,7 @@ def spent(session: dpsql.Session) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", [pytest.param(FAR, marks=if_far_dates_fail), NO_CAST])
 def test_what_no_database_can_run_is_refused_before_its_charge(scene: str, place: str, session: dpsql.Session) -> None:
     """Nothing is charged, and dp_explain and dp_describe say the same."""
     text, before = place.format(scene), spent(session)
@@ -86,6 +102,7 @@ def test_what_no_database_can_run_is_refused_before_its_charge(scene: str, place
     assert spent(session) == before
 
 
+@if_far_dates_fail
 def test_the_refusal_names_the_expression_and_says_what_to_write(session: dpsql.Session) -> None:
     """It quotes the text that was asked, and no value of the table."""
     with pytest.raises(SchemaError) as caught:
@@ -180,6 +197,7 @@ def test_what_is_charged_can_be_answered_whatever_the_rows_are(examples: int, be
     assert outcomes["answered"] > examples // 10
 
 
+@if_far_dates_fail
 def test_the_search_would_find_the_scene(benches: dict[str, Bench]) -> None:
     """It passes the planner, and fails on the empty copies."""
     assert outcome(f"SELECT count(*) FROM t WHERE {FAR}", benches) == "refused"
