@@ -6,7 +6,6 @@ Planning chooses the kind (`plan.aggregates`); value and interval of a kind are 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Ordering, Statistic
@@ -142,12 +141,14 @@ class Estimate:
         name: the aggregate's text, for plans and receipts.
         value: how it is computed of statistics.
         type: DuckDB type of the result.
+        counts_rows: whether it is a multiple of the number of units because each has the same number of rows.
 
     """
 
     name: str
     value: Value
     type: str
+    counts_rows: bool = False
 
     @property
     def is_never_negative(self) -> bool:
@@ -168,8 +169,8 @@ class Estimate:
         statistic, centre = self.value.linear.statistic, self.value.linear.centre
         if statistic:
             return statistic if statistic.kind in ("rows", "sum") and not statistic.is_raised else None
-        # of rows of which every present unit counts one, the number is that of units; the text tells them apart
-        if re.match(r"\w+\(DISTINCT ", self.name, re.IGNORECASE):
+        # stored coverage of a running total of units is that of rows, one for each unit
+        if isinstance(self.value, Sum) and not self.counts_rows:
             return PRESENCE
         steps = round(centre) << -COUNT_LATTICE_EXPONENT
         return Statistic("rows", steps, steps, COUNT_LATTICE_EXPONENT, limit=round(centre))

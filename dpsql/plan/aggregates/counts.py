@@ -75,7 +75,7 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         statistic = around_zero(statistic)
     if statistic.radius_steps == 0:
         # every present unit counts the same number of rows, so the presence count says it all
-        return Aggregate(Estimate(call.name, Sum(Linear(None, statistic.centre)), "BIGINT"))
+        return Aggregate(Estimate(call.name, Sum(Linear(None, statistic.centre)), "BIGINT", counts_rows=True))
     return sum_of(call, statistic, "BIGINT")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -248,3 +249,12 @@ def test_errors_of_every_kind_are_dpsql_errors() -> None:
         ):
             with pytest.raises(dpsql.QueryError):
                 session.sql("SELECT city, count(*) FROM visits WHERE cost > ? GROUP BY city", **arguments)
+
+
+def test_what_bounds_leave_out_of_a_count_does_not_depend_on_its_name(clinic: Clinic) -> None:
+    rows = "count(*, contribution_bounds_per_group => (2, 2))"
+    query = plan(clinic, f"SELECT count(DISTINCT patient_id), {rows} FROM visits")
+    assert all(one.value.linears[0].statistic is None for one in query.first.estimates)
+    for names in (("count(DISTINCT a)", "n"), ("n", "count(DISTINCT a)")):
+        renamed = [replace(one, name=name) for one, name in zip(query.first.estimates, names, strict=True)]
+        assert [one.covered and one.covered.kind for one in renamed] == ["presence", "rows"]
