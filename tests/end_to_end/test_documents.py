@@ -16,7 +16,8 @@ from dpsql.sql.row_rules import FUNCTION_EXAMPLES
 from tests.documents import reference
 from tests.documents.pages import ROOT, Block, Page, commands, pages, read_page, statements, without_numbers
 from tests.golden import files
-from tests.golden.observed import Entry, observed
+from tests.golden.facts import Entry
+from tests.golden.observed import observed
 
 # Commands that a page may show and no test of pages runs, with the reason.
 NOT_RUN = {

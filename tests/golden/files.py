@@ -1,4 +1,4 @@
-"""The golden files: one of JSON for each source, a line for each fact, with the versions that they were made with."""
+"""Golden files: one of JSON for each source, a line for each statement, and the versions that it was made with."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.golden.observed import Entry
+from tests.golden.facts import Entry
 
 FOLDER = Path(__file__).parent
 VERSIONED = ("sqlglot", "duckdb")
+COMMAND = "python -m tests.golden.make"
 _MOST_LINES = 12
 
 MADE: dict[str, dict[str, list[Entry]]] | None = None
-"""Where `tests.golden.make` collects what tests have seen; None where they compare."""
+"""Entries that tests have seen while `tests.golden.make` runs them; None if tests compare."""
 
 
 def path_of(source: str) -> Path:
-    """The golden file of a source."""
+    """Return the golden file of a source."""
     return FOLDER / (re.sub(r"[/.]", "_", source) + ".json")
 
 
 def installed() -> dict[str, str]:
-    """The versions of the packages that hashes and plans depend on."""
-    return {name: importlib.metadata.version(name) for name in VERSIONED}
+    """Return major and minor version of the packages that hashes and plans depend on; patches change no fact."""
+    return {name: ".".join(importlib.metadata.version(name).split(".")[:2]) for name in VERSIONED}
 
 
 @dataclass(frozen=True)
 class Golden:
-    """A golden file: the versions that it was made with, and what it holds of each part of its source."""
+    """A golden file: the versions that it was made with, and the entries of each part of its source."""
 
     made_with: dict[str, str]
     parts: dict[str, list[Entry]]
@@ -41,7 +42,7 @@ class Golden:
 
 @cache
 def read(source: str) -> Golden:
-    """The golden file of a source; without parts where nothing is asked in it."""
+    """Read the golden file of a source; without parts if nothing is asked in it."""
     if not path_of(source).exists():
         return Golden(installed(), {})
     return Golden(**json.loads(path_of(source).read_text(encoding="utf-8")))
@@ -51,37 +52,17 @@ def write(source: str, parts: dict[str, list[Entry]]) -> None:
     """Write the file of a source."""
     lines = [f'{{"made_with": {json.dumps(installed())},', '"parts": {']
     for place, key in enumerate(sorted(parts)):
-        entries = parts[key]
-        lines.append(f"{json.dumps(key, ensure_ascii=False)}: [")
-        for number, entry in enumerate(entries):
-            lines += _written(entry, number + 1 == len(entries))
-        lines.append("]," if place + 1 < len(parts) else "]")
+        entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in parts[key])
+        comma = "," if place + 1 < len(parts) else ""
+        lines.append(f"{json.dumps(key, ensure_ascii=False)}: [{entries}]{comma}")
     path_of(source).write_text("\n".join([*lines, "}}"]) + "\n", encoding="utf-8")
 
 
-def _written(entry: Entry, is_last: bool) -> Iterator[str]:
-    """An entry: lists with a line for each of their parts, all else in a line."""
-    yield " {"
-    for place, (name, value) in enumerate(entry.items()):
-        comma = "," if place + 1 < len(entry) else ""
-        if isinstance(value, list) and value:
-            yield f"  {json.dumps(name)}: ["
-            yield from (f"   {_json(one)}{',' if i + 1 < len(value) else ''}" for i, one in enumerate(value))
-            yield f"  ]{comma}"
-        else:
-            yield f"  {json.dumps(name)}: {_json(value)}{comma}"
-    yield " }" if is_last else " },"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
 def check(source: str, key: str, seen: Sequence[Entry]) -> None:
-    """Compare what was seen of a part of a source with its file; where files are made, keep it.
+    """Compare the entries of a part of a source with its file, or keep them while files are made.
 
     Raises:
-        AssertionError: it differs; the message holds the first lines that do, and the versions where they differ.
+        AssertionError: they differ; the message holds the first facts that do, and versions that differ.
 
     """
     if MADE is not None:
@@ -94,31 +75,36 @@ def check(source: str, key: str, seen: Sequence[Entry]) -> None:
         more = [f"… and {len(difference) - _MOST_LINES} lines more"] if len(difference) > _MOST_LINES else []
         shown = "\n".join(difference[:_MOST_LINES] + more)
         raise AssertionError(
-            f"{source}: {key}\nis not what {path_of(source).name} holds{other_versions(golden.made_with)}; "
-            f"where that is meant, run python -m tests.golden.make and read the difference\n{shown}"
+            f"{source}: {key}\ndiffers from {path_of(source).name}{other_versions(golden.made_with)}; if that is "
+            f"meant, run {COMMAND} and read the difference\n{shown}"
         )
 
 
 def other_versions(made_with: dict[str, str]) -> str:
-    """Which packages are not those of the file, in brackets; nothing where they are."""
+    """Name the packages whose versions are not those of the file, in brackets; nothing if there are none."""
     now = installed()
     other = [f"made with {name} {was}, installed is {now[name]}" for name, was in made_with.items() if now[name] != was]
     return f" ({'; '.join(other)})" if other else ""
 
 
 def lines_that_differ(held: Sequence[Entry], seen: Sequence[Entry]) -> Iterator[str]:
-    """The facts that one has and the other has not, with ``-`` what the file holds and ``+`` what is now."""
+    """Yield the facts that differ: with ``-`` those of the file, with ``+`` those of now."""
     for line in difflib.unified_diff(_lines(held), _lines(seen), lineterm="", n=0):
         if not line.startswith(("---", "+++", "@@")):
             yield line[:400]
 
 
 def _lines(entries: Sequence[Entry]) -> list[str]:
-    lines = []
-    for entry in json.loads(_json(list(entries))):
-        for name, value in entry.items():
-            parts = value if isinstance(value, list) else [value]
-            for part in parts:
-                facts = part.items() if isinstance(part, dict) else [("", part)]
-                lines += [f"{name} {fact}: {_json(one)}" if fact else f"{name}: {_json(one)}" for fact, one in facts]
-    return lines
+    return [line for number, entry in enumerate(entries, start=1) for line in _facts(f"{number}", entry)]
+
+
+def _facts(name: str, value: object) -> Iterator[str]:
+    """Yield a line for each number and each hash of a value, each with its path in the value."""
+    if isinstance(value, dict):
+        for field, one in value.items():
+            yield from _facts(f"{name} {field}", one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _facts(name, one)
+    else:
+        yield f"{name}: {value}"

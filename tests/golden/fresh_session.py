@@ -1,36 +1,28 @@
-"""A session that forgets every answer before the next one: what comes of a text is then its own, in whatever order."""
+"""A session that forgets every answer before the next one: an entry depends on its own text, in whatever order."""
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
+from unittest import mock
 
 import dpsql
-from tests.golden.observed import Entry, asks_auto, observed, stored, without_clock
-
-_OF_ANSWERS = (
-    "closed_charge", "auto_choice", "pin", "lowered_point", "snapshot", "point", "key_chunk", "frame", "charge",
-    "release",
-)  # fmt: skip
-"""Tables of the state file that answers write, each before those that it refers to."""
+from tests.golden.facts import Entry, of_state
+from tests.golden.observed import observed
 
 
 class FreshSession:
-    """A session with a state file of its own.
+    """A session on some tables, each of whose answers is given on a copy of what is declared.
 
     Args:
-        path: of the state file, which does not exist yet.
         tables: SQL that makes the tables.
 
     """
 
-    def __init__(self, path: Path, tables: str) -> None:
-        self._path = path
+    def __init__(self, tables: str) -> None:
         self._declared: set[str] = set()
-        self._session = dpsql.connect(state=path, threads=1)
+        self._session = dpsql.connect(threads=1)
         self._session.connection.execute(tables)
 
     def declare(self, statements: Iterable[str]) -> None:
@@ -42,29 +34,21 @@ class FreshSession:
         self._declared = set(wanted)
 
     def answer(self, text: str, params: Any = None, options: Mapping[str, Any] | None = None) -> list[Entry]:
-        """What comes of a text that is asked when nothing is stored yet."""
-        self._forget()
-        options = options or {}
-        with observed() as seen, contextlib.suppress(dpsql.DpsqlError):
-            self._session.sql(text, params, **options)
-        written = stored(self._path)
-        if asks_auto(text, options):
-            # what is drawn for AUTO comes first, and decides on everything else
-            written = {"charges": written["charges"][:1]}
-        return [without_clock(entry | written) for entry in seen]
-
-    def _forget(self) -> None:
-        with self._file() as connection:
-            for table in _OF_ANSWERS:
-                for event in ("update", "delete"):
-                    connection.execute(f"DROP TRIGGER IF EXISTS {table}_no_{event}")
-                connection.execute(f"DELETE FROM {table}")
-
-    @contextlib.contextmanager
-    def _file(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(sqlite3.connect(self._path)) as connection, connection:
-            connection.execute("PRAGMA synchronous = OFF")
-            yield connection
+        """Return the entry of a text that is asked when nothing is stored yet; none if it is refused."""
+        with contextlib.closing(self._session._access.copied()) as forgotten, observed() as seen:
+            with (
+                mock.patch.object(self._session._runner, "access", forgotten),
+                contextlib.suppress(dpsql.DpsqlError),
+            ):
+                self._session.sql(text, params, **(options or {}))
+            written = of_state(forgotten.read())
+        return [entry | _of_draw(entry, written) if "calibrations" in entry else entry | written for entry in seen]
 
     def close(self) -> None:
+        """Close the session."""
         self._session.close()
+
+
+def _of_draw(plan: Entry, written: Entry) -> Entry:
+    """Return what was written for AUTO, which draws first; its noise decides on everything else."""
+    return {name: lines[: len(plan["charges"])] for name, lines in written.items()}

@@ -1,21 +1,20 @@
-"""Makes the golden files: python -m tests.golden.make [aggregates.test …].
+"""Write the golden files: python -m tests.golden.make [aggregates.test …].
 
-All of them, in some minutes, or those of the files of records that are named. Everything is asked twice, with other
-salts and noise, and of golden records and TPC-H with other rows; what comes out must be the same, or nothing is
-written. Read the difference before it is committed: what stands in it, users see.
+All of them are written, in some minutes, or those of the files of records that are named. Everything is asked twice,
+with other salts and noise, and golden records and TPC-H with other rows, too. If the two runs differ, nothing is
+written. Read the difference before you commit it: users see what it holds.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.golden import files, tpch
-from tests.golden.observed import Entry
+from tests.golden.facts import Entry
 from tests.golden.records import fresh_session, key_of, outcome
 from tests.sql.golden_records import Clinic, records
 
@@ -30,29 +29,27 @@ _PAGES = (
 
 
 def made(clinic_rows: str = "", tpch_rows: str = "") -> Made:
-    """What every source gives."""
+    """Return the entries of every source."""
     files.MADE = {}
     tests = [str(_ROOT / page) for page in _PAGES]
     if pytest.main([*tests, "-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]):
         sys.exit("the pages do not run; nothing was written")
     found, files.MADE = files.MADE, None
-    with tempfile.TemporaryDirectory() as folder:
-        found |= made_of_records(sorted({record.file for record in records()}), clinic_rows)
-        found[tpch.SOURCE] = tpch.answers(Path(folder), tpch_rows)
+    found |= made_of_records(sorted({record.file for record in records()}), clinic_rows)
+    found[tpch.SOURCE] = tpch.answers(tpch_rows)
     return found
 
 
 def made_of_records(names: Sequence[str], clinic_rows: str = "") -> Made:
-    """What some files of records give."""
+    """Return the entries of some files of records, with more rows in their tables if SQL for them is given."""
     found: Made = {}
-    with tempfile.TemporaryDirectory() as folder:
-        clinic, answers = Clinic(), fresh_session(Path(folder), clinic_rows)
-        for record in records():
-            seen = outcome(record, clinic, answers)[1] if record.file in names else []
-            if seen:
-                found.setdefault(record.file, {})[key_of(record)] = seen
-        clinic.close()
-        answers.close()
+    clinic, answers = Clinic(rows=clinic_rows), fresh_session(clinic_rows)
+    for record in records():
+        seen = outcome(record, clinic, answers)[1] if record.file in names else []
+        if seen:
+            found.setdefault(record.file, {})[key_of(record)] = seen
+    clinic.close()
+    answers.close()
     return found
 
 

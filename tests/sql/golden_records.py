@@ -24,7 +24,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,7 +58,7 @@ from dpsql.model.private_query import (
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
-from dpsql.state import Charged
+from dpsql.state import Charged, State
 from tests.noise_sources import NoNoise
 
 FOLDER = Path(__file__).parent
@@ -160,20 +160,28 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
             block = []
 
 
-def new_session() -> dpsql.Session:
-    """A session on the tiny tables, with the policy declared."""
+def new_session(rows: str = "") -> dpsql.Session:
+    """Return a new session on the tiny tables, and more rows if SQL for them is given, with the policy declared."""
     session = dpsql.connect(threads=1)
-    session.connection.execute(TABLES)
+    session.connection.execute(TABLES + rows)
     for statement in POLICY:
         session.sql(statement)
     return session
 
 
+See = Callable[[PrivateQuery, dpsql.Result, State], None]
+"""Is shown a plan, its answer, and the state that the answer was written to."""
+
+
+def _see_nothing(*_: object) -> None:
+    pass
+
+
 class Clinic:
     """The tiny tables behind the planner, with a fixed clock; nothing is charged here."""
 
-    def __init__(self, *declarations: str) -> None:
-        self.session = new_session()
+    def __init__(self, *declarations: str, rows: str = "") -> None:
+        self.session = new_session(rows)
         for declaration in declarations:
             self.session.sql(declaration)
         self.engine = DuckDBEngine(self.session.connection)
@@ -192,27 +200,43 @@ class Clinic:
         statement = read_statement(record.sql, record.params)
         assert isinstance(statement, SelectStatement)
         query = self._plans.plan(statement, record.options, self.environment, CURATOR)
-        assert self._plans.plan(statement, record.options, self.environment, CURATOR) == query
         return choose(query) if query.first.auto else query
 
-    def outcome(self, record: Record) -> tuple[str, ...]:
-        """What comes out of a record now, in the form that its expectation has."""
+    def outcome(self, record: Record, see: See = _see_nothing) -> tuple[str, ...]:
+        """Return what comes out of a record now, in the form of its expectation.
+
+        Args:
+            record: one of any directive.
+            see: is shown each answer that was computed from a plan without AUTO.
+
+        """
         match record.directive:
             case "refuse":
                 return (self._refusal(record),)
-            case "plan":
-                return tuple(_plan_lines(self.plan(record)))
-            case "exact":
-                return self.exact(self.plan(record))
-            case "types":
-                return tuple(f"{column.name} {column.type}" for column in self.plan(record).shown)
+            case "plan" | "exact" | "types":
+                query = self.plan(record)
+                if record.directive == "exact":
+                    return self.exact(query, see)
+                if see is not _see_nothing and not query.first.auto:
+                    self.answer(query, see)
+                if record.directive == "plan":
+                    return tuple(_plan_lines(query))
+                return tuple(f"{column.name} {column.type}" for column in query.shown)
             case "cost":
-                with new_session() as session:
+                with self.afresh() as session:
                     return tuple(_price(session, record, sql) for sql in _statements(record.sql))
             case _:
-                with new_session() as session:
+                with self.afresh() as session:
                     results = [session.sql(sql, record.params, **record.options) for sql in _statements(record.sql)]
                     return tuple(line for result in results for line in _rows(result.arrow()))
+
+    @contextlib.contextmanager
+    def afresh(self) -> Iterator[dpsql.Session]:
+        """The session on a copy of its state, in which nothing is asked yet; the copy ends with the block."""
+        with contextlib.closing(self.session._access.copied()) as copied:
+            runner = self.session._runner
+            with mock.patch.object(runner, "access", copied), mock.patch.object(self.session, "_access", copied):
+                yield self.session
 
     def _refusal(self, record: Record) -> str:
         try:
@@ -227,14 +251,27 @@ class Clinic:
             return f"{type(error).__name__} {_place(span)}".strip()
         return "answered"
 
-    def exact(self, query: PrivateQuery) -> tuple[str, ...]:
+    def answer(self, query: PrivateQuery, see: See = _see_nothing) -> dpsql.Result:
+        """Answer a plan without noise, on a copy of the state."""
+        with contextlib.closing(self.session._access.copied()) as access:
+            runtime = Runtime(access.read(), self.engine, self.sandbox, NoNoise())
+            result = answer(query, runtime, reader=Reader(CURATOR), timeout_seconds=None, auto_charge=Charged())
+            see(query, result, runtime.state)
+            return result
+
+    def exact(self, query: PrivateQuery, see: See = _see_nothing) -> tuple[str, ...]:
         """The answer without noise and without a threshold, which is the same in both formulations."""
-        in_groups = self._exact_rows(query, "groups_first")
+        # which keys are shown decides on later rounds, and on the row of the other groups
+        shows_all = isinstance(query, OneSet | GroupingSets)
+        if see is not _see_nothing and not query.first.auto and not shows_all:
+            self.answer(query, see)
+        seen_here = see if shows_all and not query.first.auto else _see_nothing
+        in_groups = self._exact_rows(query, "groups_first", seen_here)
         if any(chooses_groups(part.frame.bounding.finer or part.frame) for part in query.parts):
             assert sorted(self._exact_rows(query, "rows_first")) == sorted(in_groups)
         return in_groups
 
-    def _exact_rows(self, query: PrivateQuery, formulation: Formulation) -> tuple[str, ...]:
+    def _exact_rows(self, query: PrivateQuery, formulation: Formulation, see: See = _see_nothing) -> tuple[str, ...]:
         least = 2 if isinstance(query, WithOtherGroup) else 1
 
         def formulation_of(reading: Reading, *_: object) -> Formulation:
@@ -244,16 +281,13 @@ class Clinic:
             return np.flatnonzero((counts >= least) | (tau is None))
 
         with (
-            contextlib.closing(self.session._access.copied()) as access,
             mock.patch.object(exact_module, "_fastest", formulation_of),
             mock.patch.object(shown_module, "shown_keys", keys_of_units),
             mock.patch.object(shown_module, "_floors", return_value=(0.0, 0.0)),
             # units are bounded by one salt, whatever is kept of them
             mock.patch("dpsql.state.side_table.os.urandom", bytes),
         ):
-            runtime = Runtime(access.read(), self.engine, self.sandbox, NoNoise())
-            shown = answer(query, runtime, reader=Reader(CURATOR), timeout_seconds=None, auto_charge=Charged())
-            return tuple(_rows(shown.arrow()))
+            return tuple(_rows(self.answer(query, see).arrow()))
 
 
 def _statements(text: str) -> list[str]:

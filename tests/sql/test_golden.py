@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.sql.windows import RESULT_FUNCTIONS
 from tests.golden import files
 from tests.golden.fresh_session import FreshSession
-from tests.golden.records import fresh_session, key_of, outcome
+from tests.golden.records import PLANNED, fresh_session, key_of, outcome
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
@@ -45,8 +46,8 @@ def clinic() -> Iterator[Clinic]:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshSession]:
-    answers = fresh_session(tmp_path_factory.mktemp("state"))
+def answers() -> Iterator[FreshSession]:
+    answers = fresh_session()
     yield answers
     answers.close()
 
@@ -56,6 +57,25 @@ def test_record(record: Record, clinic: Clinic, answers: FreshSession) -> None:
     found, seen = outcome(record, clinic, answers)
     assert found == record.expected
     files.check(record.file, key_of(record), seen)
+
+
+# of each file the second query that is planned: the first ones are the simplest
+SAMPLE = [
+    next(itertools.islice((one for one in RECORDS if one.file == file and one.directive in PLANNED), 1, None), None)
+    for file in sorted({record.file for record in RECORDS})
+]
+
+
+@pytest.mark.parametrize("record", list(filter(None, SAMPLE)), ids=str)
+def test_a_session_answers_as_a_record_was_planned(record: Record, clinic: Clinic, answers: FreshSession) -> None:
+    _, planned = outcome(record, clinic, answers)
+    assert planned
+    assert planned == answers.answer(record.sql, record.params, record.options)
+
+
+@pytest.mark.parametrize("record", list(filter(None, SAMPLE)), ids=str)
+def test_a_record_is_planned_a_second_time_as_the_first(record: Record, clinic: Clinic) -> None:
+    assert clinic.plan(record) == clinic.plan(record)
 
 
 @pytest.mark.parametrize("file", sorted({record.file for record in RECORDS}))
