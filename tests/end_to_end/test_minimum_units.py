@@ -15,6 +15,7 @@ from dpsql.answer import points as shown_module
 from dpsql.answer import stage as stage_module
 from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
 from dpsql.model.frame import PRESENCE
+from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import seeded_noise
 
 MINIMUM = 20
@@ -71,14 +72,23 @@ def sizes_shown(session: dpsql.Session, text: str, releases: int, **options: flo
 LEVELS = ({"rho": 4.0, "delta": 0.01}, {"rho": 0.05, "delta": 0.4}, {"rho": 0.0005, "delta": 0.4})
 
 
+@pytest.fixture(scope="module")
+def small_groups() -> Iterator[dpsql.Session]:
+    with open_session({1: 400, 19: 900, 300: 8}) as session:
+        yield session
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("mechanism", "level"),
     [*((mechanism, LEVELS[1]) for mechanism in BY_EVERY_MECHANISM), ("threshold", LEVELS[0]), ("threshold", LEVELS[2])],
 )
-def test_a_group_of_fewer_units_is_never_shown_whatever_the_noise(mechanism: str, level: dict[str, float]) -> None:
+def test_a_group_of_fewer_units_is_never_shown_whatever_the_noise(
+    small_groups: dpsql.Session, mechanism: str, level: dict[str, float]
+) -> None:
     """None of 2,600 groups: such a group has no noisy count that could pass."""
-    with open_session({1: 400, 19: 900, 300: 8}) as session:
+    with with_own_state(small_groups) as session:
+        session._runner.noise_source = seeded_noise(20)
         assert not [size for size in sizes_shown(session, BY_EVERY_MECHANISM[mechanism], 2, **level) if size < MINIMUM]
 
 
@@ -130,9 +140,16 @@ def test_groups_above_the_minimum_have_unbiased_counts_and_sums(monkeypatch: pyt
         assert bias_p(session) < CAUGHT
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with open_session({19: 20, 20: 200, 30: 200, 45: 200, 90: 20}) as session:
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
+        session._runner.noise_source = seeded_noise(20)
         yield session
 
 
@@ -244,7 +261,15 @@ def test_a_minimum_that_is_no_number_of_units_is_refused(session: dpsql.Session,
     assert ("main.visits", "20") in [row[1::2] for row in session.sql("FROM dp_policy()").fetchall()]
 
 
-def exact_units(text: str, units_of_the_city: int, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[int, int], int]:
+@pytest.fixture(scope="module")
+def two_groups() -> Iterator[dpsql.Session]:
+    with open_session({30: 2}) as session:
+        yield session
+
+
+def exact_units(
+    prepared: dpsql.Session, text: str, units_of_the_city: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[int, int], int]:
     """Counts by city as they are noised, and the floor, where city 0 has so many units."""
     read: list[Exact] = []
 
@@ -252,7 +277,8 @@ def exact_units(text: str, units_of_the_city: int, monkeypatch: pytest.MonkeyPat
         read.append(read_exact(reading, salt, runtime, timeout_seconds))
         return read[-1]
 
-    with open_session({30: 2}) as session, monkeypatch.context() as patch:
+    with with_own_state(prepared) as session, monkeypatch.context() as patch:
+        session.connection.execute("DELETE FROM visits WHERE city = 0")
         session.connection.execute(
             f"INSERT INTO visits SELECT 'neighbour ' || u, 0, 7 FROM range({units_of_the_city}) t(u)"
         )
@@ -264,11 +290,16 @@ def exact_units(text: str, units_of_the_city: int, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("mechanism", BY_EVERY_MECHANISM)
-def test_one_unit_more_brings_a_group_in_at_one(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_unit_more_brings_a_group_in_at_one(
+    two_groups: dpsql.Session, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the proof of the threshold wants: between neighbours a count moves by one, and a new one begins at one."""
     others = {30_000: 30 - MINIMUM + 1, 30_001: 30 - MINIMUM + 1}
     for units, left in ((0, {}), (19, {}), (20, {0: 1}), (21, {0: 2})):
-        assert exact_units(BY_EVERY_MECHANISM[mechanism], units, monkeypatch) == (others | left, MINIMUM - 1)
+        assert exact_units(two_groups, BY_EVERY_MECHANISM[mechanism], units, monkeypatch) == (
+            others | left,
+            MINIMUM - 1,
+        )
 
 
 @pytest.mark.statistical
