@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import time
@@ -35,13 +36,20 @@ def declare(session: dpsql.Session) -> None:
     session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
 
 
-@pytest.fixture
-def clinic(tmp_path: Path) -> Path:
-    path = tmp_path / "clinic.duckdb"
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prepared") / "clinic.duckdb"
     with dpsql.connect(path) as session:
         create_tables(session)
         declare(session)
     return path
+
+
+@pytest.fixture
+def clinic(prepared: Path, tmp_path: Path) -> Path:
+    """Return a copy of a database and its state file."""
+    shutil.copy(books(prepared), tmp_path)
+    return Path(shutil.copy(prepared, tmp_path))
 
 
 def books(path: Path) -> Path:
