@@ -69,21 +69,8 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     home = tmp_path_factory.mktemp("elsewhere") / "environment"
     venv.create(home, symlinks=True)
-    run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            home / "bin" / "python",
-            "install",
-            "--quiet",
-            "--no-index",
-            "--no-deps",
-            wheel,
-        ],
-        home,
-    )
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
+    run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], home)
     (site_packages,) = home.glob("lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return home
@@ -108,14 +95,19 @@ def test_the_wheel_carries_its_assets_and_no_leftovers(wheel: Path) -> None:
     assert all(name.startswith(("dpsql/", "dpsql-")) for name in names)
 
 
-def test_the_installed_package_uses_its_own_files(elsewhere: Path, tmp_path: Path) -> None:
-    script = "import dpsql.assets as a; print(a.__file__); print(a.asset('sample_data', 'flights.parquet'))"
-    for line in run([elsewhere / "bin" / "python", "-c", script], tmp_path).splitlines():
-        assert Path(line).is_relative_to(elsewhere)
+OWN_FILES = """
+import dpsql.assets as a
+from dpsql.frontends.cli import main
+print(a.__file__)
+print(a.asset('sample_data', 'flights.parquet'))
+main(['demo', '--help'])
+"""
 
 
-def test_the_command_explains_its_demo(elsewhere: Path, tmp_path: Path) -> None:
-    assert "usage" in run([elsewhere / "bin" / "dpsql", "demo", "--help"], tmp_path).lower()
+def test_the_installed_package_uses_its_own_files_and_explains_its_demo(elsewhere: Path, tmp_path: Path) -> None:
+    *files, usage = run([elsewhere / "bin" / "python", "-c", OWN_FILES], tmp_path).split("\n", 2)
+    assert all(Path(file).is_relative_to(elsewhere) for file in files)
+    assert "usage" in usage.lower()
 
 
 def test_the_demo_runs_from_the_wheel_alone(elsewhere: Path, tmp_path: Path) -> None:
