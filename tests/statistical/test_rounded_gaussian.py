@@ -17,7 +17,9 @@ from tests.deterministic_entropy import SeededEntropy
 pytestmark = pytest.mark.statistical
 
 Draws = NDArray[np.int64]
-DRAWS = 1_000_000
+DRAWS = 400_000
+# a shift by half a step, or a variance that differs by 1/12, is plain in so many
+MANY_DRAWS = 1_000_000
 # The true law falls below this with probability 1e-4 per seed; the planted faults fall far below it.
 ACCEPTED = 1e-4
 CAUGHT = 1e-9
@@ -53,8 +55,8 @@ def law_p(draws: Draws, sigma: float) -> float:
     return min(1.0, 2 * min(chi_square_p(draws, sigma), moments_p(draws, sigma)))
 
 
-def drawn(sigma: float, seed: int = 20) -> Draws:
-    return RoundedGaussian(sigma).draw(DRAWS, SeededEntropy(seed))
+def drawn(sigma: float, count: int = DRAWS) -> Draws:
+    return RoundedGaussian(sigma).draw(count, SeededEntropy(20))
 
 
 @pytest.mark.parametrize("sigma", SCALES)
@@ -83,9 +85,9 @@ def test_low_bits_are_uniform(sigma: float) -> None:
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])
 def test_variance_is_that_of_the_scale_and_of_rounding(sigma: float) -> None:
-    variance = float(drawn(sigma).astype(float).var())
+    variance = float(drawn(sigma, MANY_DRAWS).astype(float).var())
     # The tolerance is 4.5 standard errors (p = 7e-6), less than half of the 1/12 that rounding adds.
-    tolerance = 4.5 * math.sqrt(2 / DRAWS) * (sigma**2 + 1 / 12)
+    tolerance = 4.5 * math.sqrt(2 / MANY_DRAWS) * (sigma**2 + 1 / 12)
     # At 0.5 the first term that the rule of 1/12 leaves out is 0.0012.
     left_out = 0.01 if sigma < 1 else 0.0
     assert abs(variance - sigma**2 - 1 / 12) < tolerance + left_out
@@ -104,7 +106,7 @@ def test_three_percent_too_much_noise_is_caught(sigma: float) -> None:
 
 @pytest.mark.parametrize("sigma", [0.4, 3.0, 31.9, 32.0, 63.0])
 def test_rounding_down_is_caught(sigma: float) -> None:
-    fine = drawn(1024 * sigma)
+    fine = drawn(1024 * sigma, MANY_DRAWS)
     assert law_p(np.rint(fine / 1024).astype(np.int64), sigma) > ACCEPTED
     assert law_p(fine >> 10, sigma) < CAUGHT
 
@@ -116,7 +118,7 @@ def keep_all(_ratio: float, cell: Draws, *_others: object) -> NDArray[np.bool_]:
 @pytest.mark.parametrize("sigma", [32.0, 512.0, 2.0**30])
 def test_a_missing_rejection_is_caught(monkeypatch: pytest.MonkeyPatch, sigma: float) -> None:
     monkeypatch.setattr(rounded_gaussian, "_keep", keep_all)
-    assert law_p(drawn(sigma), sigma) < CAUGHT
+    assert law_p(drawn(sigma, MANY_DRAWS), sigma) < CAUGHT
 
 
 def table_with_edges_moved_by(cells: float) -> Callable[[float], CumulativeTable]:
@@ -148,6 +150,6 @@ def test_the_number_of_proposals_says_nothing_about_the_value() -> None:
         following = cell[1:] if redraw_cell else cell[:-1]
         return following[~kept[:-1] & kept[1:]]
 
-    continuous = np.abs(drawn(2.0**30)[: count // 2]) >> 25
+    continuous = np.abs(drawn(2.0**30, count // 2)) >> 25
     assert stats.ks_2samp(after_rejection(redraw_cell=True), continuous, method="asymp").pvalue > ACCEPTED
     assert stats.ks_2samp(after_rejection(redraw_cell=False), continuous, method="asymp").pvalue < CAUGHT
