@@ -27,6 +27,7 @@ from dpsql.session.explain import explain_table
 from dpsql.session.session import state_beside
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import DELTA_UNITS_PER_ONE, ChargeItem
+from tests.end_to_end.prepared import with_own_state
 
 BUDGET = "epsilon_budget := 3, delta_budget := 1e-6"
 TABLES = """
@@ -52,17 +53,24 @@ CREATE VIEW with_cities AS SELECT bills.PID AS payer FROM bills JOIN cities ON b
 """
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Session]:
+    folder = tmp_path_factory.mktemp("files")
     with dpsql.connect(threads=1) as session:
         session.connection.execute(TABLES)
-        (tmp_path / "x.csv").write_text("p\n1\n")
-        (tmp_path / "y").symlink_to(tmp_path)
-        session.connection.execute(f"CREATE VIEW file_a AS SELECT p AS pa FROM '{tmp_path}/x.csv'")
-        session.connection.execute(f"CREATE VIEW file_b AS SELECT p AS pb FROM read_csv('{tmp_path}/y/x.csv')")
-        session.connection.execute(f"CREATE VIEW file_c AS SELECT p AS pc FROM read_csv('{tmp_path}/?.c*')")
-        session.connection.execute(f"CREATE VIEW file_d AS SELECT p AS pd FROM read_csv('file://{tmp_path}/x.csv')")
+        (folder / "x.csv").write_text("p\n1\n")
+        (folder / "y").symlink_to(folder)
+        session.connection.execute(f"CREATE VIEW file_a AS SELECT p AS pa FROM '{folder}/x.csv'")
+        session.connection.execute(f"CREATE VIEW file_b AS SELECT p AS pb FROM read_csv('{folder}/y/x.csv')")
+        session.connection.execute(f"CREATE VIEW file_c AS SELECT p AS pc FROM read_csv('{folder}/?.c*')")
+        session.connection.execute(f"CREATE VIEW file_d AS SELECT p AS pd FROM read_csv('file://{folder}/x.csv')")
         session.sql(f"CALL dp_unit('patient', {BUDGET})")
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
         yield session
 
 
@@ -77,10 +85,12 @@ def logged(session: dpsql.Session) -> list[dict[str, Any]]:
 
 SAME = [
     (("visits", "pid"), ("bills", "pid")),
-    *((("visits", "pid"), (view, column)) for view, column in (
-        ("renamed", "person"), ("deeper", "somebody"), ("by_macro", "member"), ("empty", "nobody"),
-        ("inside", "largest"), ("other.elsewhere", "member"),
-    )),
+    (("visits", "pid"), ("renamed", "person")),
+    (("visits", "pid"), ("deeper", "somebody")),
+    (("visits", "pid"), ("by_macro", "member")),
+    (("visits", "pid"), ("empty", "nobody")),
+    (("visits", "pid"), ("inside", "largest")),
+    (("visits", "pid"), ("other.elsewhere", "member")),
     (("renamed", "city"), ("by_macro", "member")),
     (("odd", "guest"), ("odd_again", "host")),
     (("other.my visits", "person"), ("odd", "guest")),
@@ -88,7 +98,7 @@ SAME = [
     (("file_c", "pc"), ("file_a", "pa")),
     (("file_d", "pd"), ("file_a", "pa")),
     (("file_d", "pd"), ("file_c", "pc")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("one", "other"), [*SAME, *(both[::-1] for both in SAME[::3])])
@@ -129,7 +139,7 @@ def test_other_people_need_no_word(session: dpsql.Session) -> None:
     protect(session, "visits", "pid", "unit := 'patient'")
     protect(session, "odd", "guest")
     protect(session, "with_cities", "payer")
-    session.connection.execute("CREATE VIEW also_with_cities AS SELECT city AS spot FROM cities")
+    session.connection.execute("CREATE OR REPLACE VIEW also_with_cities AS SELECT city AS spot FROM cities")
     protect(session, "also_with_cities", "spot")
 
 
@@ -144,7 +154,7 @@ def test_a_unit_that_tables_share_is_known_by_its_name(session: dpsql.Session) -
 
 
 def test_a_link_leads_to_no_second_budget(session: dpsql.Session) -> None:
-    session.connection.execute("CREATE VIEW eaten AS SELECT stay AS eater FROM meals")
+    session.connection.execute("CREATE OR REPLACE VIEW eaten AS SELECT stay AS eater FROM meals")
     protect(session, "stays", "pid", "unit := 'patient'")
     protect(session, "eaten", "eater")
     link = "CALL dp_link('meals', 'stay', coverage := FALSE, parent := 'stays.stay'"
@@ -199,11 +209,11 @@ def test_public_is_taken_back_until_an_answer_was_made_of_it(session: dpsql.Sess
     session.sql("CALL dp_domain('visits', 'city', keys_from := NULL)")
     for _ in range(2):
         session.sql("CALL dp_public('cities', public := false)")
+    domain = {"column": "city", "bounds": None, "keys": None, "keys_from": ["main.cities", "city"]}
     assert [one for one in logged(session) if one.get("withdrawn")] == [
-        {"table": "main.visits", "column": "city", "bounds": None, "keys": None, "keys_from": ["main.cities", "city"],
-         "withdrawn": True},
+        {"table": "main.visits", **domain, "withdrawn": True},
         {"table": "main.cities", "version": "a", "decision": None, "withdrawn": True},
-    ]  # fmt: skip
+    ]
     session.sql("CALL dp_public('cities')")
     assert session._access.read().policy().public_table("main.cities").version == "a"  # type: ignore[union-attr]
     session.sql("CALL dp_domain('visits', 'city', keys_from := 'cities.city')")
@@ -223,7 +233,7 @@ def test_public_is_not_taken_back_once_it_was_joined(session: dpsql.Session) -> 
 
 def test_a_domain_is_of_its_columns_type(session: dpsql.Session) -> None:
     session.connection.execute(
-        "CREATE TABLE kinds (t VARCHAR, i BIGINT, f FLOAT, d DATE, s TIMESTAMP, b BOOLEAN, n DECIMAL(4, 1), "
+        "CREATE OR REPLACE TABLE kinds (t VARCHAR, i BIGINT, f FLOAT, d DATE, s TIMESTAMP, b BOOLEAN, n DECIMAL(4, 1), "
         "l INTEGER[], y TINYINT, pid INTEGER)"
     )
     protect(session, "kinds", "pid")
@@ -235,16 +245,27 @@ def test_a_domain_is_of_its_columns_type(session: dpsql.Session) -> None:
     with pytest.raises(PolicyError, match="lower one below"):
         session.sql("CALL dp_domain('kinds', 'i', bounds := [1, 0])")
     fitting = {
-        "t": ["'a'", "1", "DATE '2026-01-01'", "NULL"], "i": ["1", "'7'", "-3", "NULL"], "f": ["0.1", "1e-6", "2"],
-        "d": ["'2026-01-01'", "DATE '2026-01-02'"], "s": ["'2026-01-01 10:00:00'"], "b": ["true", "1", "'false'"],
-        "n": ["1.5", "'2.5'", "3"], "y": ["127"], "l": ["[1, 2]"],
-    }  # fmt: skip
+        "t": ["'a'", "1", "DATE '2026-01-01'", "NULL"],
+        "i": ["1", "'7'", "-3", "NULL"],
+        "f": ["0.1", "1e-6", "2"],
+        "d": ["'2026-01-01'", "DATE '2026-01-02'"],
+        "s": ["'2026-01-01 10:00:00'"],
+        "b": ["true", "1", "'false'"],
+        "n": ["1.5", "'2.5'", "3"],
+        "y": ["127"],
+        "l": ["[1, 2]"],
+    }
     for column, keys in fitting.items():
         session.sql(f"CALL dp_domain('kinds', '{column}', keys := [{', '.join(keys)}])")
     misfits = {
-        "i": ["'a'", "1.5", "'2026-01-01'", "1e300"], "d": ["'today or so'", "7"], "s": ["'noon'"],
-        "b": ["2", "'perhaps'"], "n": ["0.05", "12345"], "y": ["128", "-129"], "f": ["'much'"],
-    }  # fmt: skip
+        "i": ["'a'", "1.5", "'2026-01-01'", "1e300"],
+        "d": ["'today or so'", "7"],
+        "s": ["'noon'"],
+        "b": ["2", "'perhaps'"],
+        "n": ["0.05", "12345"],
+        "y": ["128", "-129"],
+        "f": ["'much'"],
+    }
     for column, keys in misfits.items():
         for key in keys:
             with pytest.raises(PolicyError, match=r"its key .* is no value of that type") as caught:
@@ -254,8 +275,8 @@ def test_a_domain_is_of_its_columns_type(session: dpsql.Session) -> None:
 
 def test_a_listed_column_has_values_of_the_type(session: dpsql.Session) -> None:
     session.connection.execute(
-        "CREATE TABLE numbers (n VARCHAR); INSERT INTO numbers VALUES ('1'), ('2'), (NULL);"
-        "CREATE TABLE words (n VARCHAR); INSERT INTO words VALUES ('1'), ('two')"
+        "CREATE OR REPLACE TABLE numbers (n VARCHAR); INSERT INTO numbers VALUES ('1'), ('2'), (NULL);"
+        "CREATE OR REPLACE TABLE words (n VARCHAR); INSERT INTO words VALUES ('1'), ('two')"
     )
     protect(session, "visits", "pid")
     session.sql("CALL dp_public('numbers')")
@@ -272,8 +293,8 @@ def test_who_is_not_declared_asks_nothing_once_anybody_is(session: dpsql.Session
     assert eve.name == "Eve"
     eve.sql(text, rho=0.001)
     session.sql("CALL dp_analyst(' Ana ', rho_limit := 0.02)")
-    asked = (text, f"FROM dp_query($${text}$$)", f"FROM dp_explain($${text}$$)", f"FROM dp_describe($${text}$$)",
-             "FROM dp_budget()", "FROM dp_releases()")  # fmt: skip
+    functions = [f"FROM {name}($${text}$$)" for name in ("dp_query", "dp_explain", "dp_describe")]
+    asked = (text, *functions, "FROM dp_budget()", "FROM dp_releases()")
     for one in asked:
         with pytest.raises(AccessError, match=r"CALL dp_analyst\('Eve'"):
             eve.sql(one)
@@ -314,23 +335,21 @@ def test_two_names_of_one_file_have_one_budget(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM visits").fetchall() == [(9,)]
 
 
-NUMBERS: list[object] = [
-    0, -1, 1e-300, 1e-9, 0.5, 1 - 1e-16, True, 50, 1e6, 2**63, 1.7e308, float("nan"), float("inf"), float("-inf"),
-]  # fmt: skip
-NUMERIC = (
-    "epsilon", "delta", "rho", "max_groups_contributed", "min_privacy_units_per_group", "top_k", "sketch_size",
-    "rho_ceiling",
-)  # fmt: skip
+NUMBERS: list[object] = [0, -1, 1e-300, 1e-9, 0.5, 1 - 1e-16, True, 50, 1e6, 2**63, 1.7e308]
+NUMBERS += [float("nan"), float("inf"), float("-inf")]
+NUMERIC = ["epsilon", "delta", "rho", "rho_ceiling", "top_k", "sketch_size"]
+NUMERIC += ["max_groups_contributed", "min_privacy_units_per_group"]
 BEFORE_ANYTHING = (PolicyError, CalibrationError, BudgetError, UnsupportedQueryError)
 
 
 @pytest.mark.parametrize("numbers", [NUMBERS[1::3], pytest.param(NUMBERS, marks=pytest.mark.long)], ids=len)
 def test_no_number_is_too_odd_for_an_option(session: dpsql.Session, numbers: list[object]) -> None:
     """Priced or refused in a way that says what to do: never a fault of the state or the engine."""
-    session.sql("CALL dp_unit('patient', rho_budget := 1e9, delta_threshold := 0.9, delta_conversion := 1e-6, "
-                "replace := true)")  # fmt: skip
-    protect(session, "visits", "pid", "unit := 'patient', max_groups_contributed := 2, max_rows_per_group := 3, "
-                                      "default_rho := 0.1, default_delta := 1e-9")  # fmt: skip
+    session.sql(
+        "CALL dp_unit('patient', rho_budget := 1e9, delta_threshold := 0.9, delta_conversion := 1e-6, replace := true)"
+    )
+    rest = "max_groups_contributed := 2, max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-9"
+    protect(session, "visits", "pid", f"unit := 'patient', {rest}")
     text = "SELECT city, count(*) FROM visits GROUP BY city"
     cases = [{name: number} for name in NUMERIC for number in numbers]
     cases += [
