@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import PolicyError, SchemaError, UnsupportedQueryError
+from tests.end_to_end.prepared import with_own_rows
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise, silence
 
@@ -50,32 +51,36 @@ QUERIES = {
     "JOIN cities ON v.city = cities.name GROUP BY a, b",
     "said twice": "SELECT region, count(*) AS n FROM visits v JOIN cities c ON v.city = c.name AND c.name = v.city "
     "GROUP BY region",
-}  # fmt: skip
+}
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
         session.connection.execute(TABLES)
         for declaration in POLICY:
             session.sql(declaration)
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_rows(prepared, TABLES) as session:
         session._runner.noise_source = seeded_noise(5)
         yield session
 
 
-@pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
-def test_without_noise_a_join_is_what_duckdb_says_of_rows_with_a_unit(session: dpsql.Session, text: str) -> None:
-    silence(session)
-    ours = session.sql(text, rho=5).fetchall()
-    session.connection.execute("DELETE FROM visits WHERE pid IS NULL")
-    exact = session.connection.execute(text).fetchall()
-    width = len(exact[0])
-
+def test_without_noise_a_join_is_what_duckdb_says_of_rows_with_a_unit(session: dpsql.Session) -> None:
     def readable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         return sorted((tuple(float(v) if isinstance(v, int | float) else v for v in row) for row in rows), key=repr)
 
-    # groups of fewer units than the threshold are hidden: a patient without a kind is one
-    assert readable(ours) == readable([row for row in exact if width and row[-1] > 5])
+    silence(session)
+    ours = {name: session.sql(text, rho=5).fetchall() for name, text in QUERIES.items()}
+    session.connection.execute("DELETE FROM visits WHERE pid IS NULL")
+    for name, text in QUERIES.items():
+        exact = session.connection.execute(text).fetchall()
+        # groups of fewer units than the threshold are hidden: a patient without a kind is one
+        assert readable(ours[name]) == readable([row for row in exact if row[-1] > 5]), name
 
 
 def test_rows_without_a_match_have_no_unit_or_no_partner(session: dpsql.Session) -> None:
@@ -165,14 +170,10 @@ def test_a_linked_table_joins_public_ones(session: dpsql.Session) -> None:
     assert sorted(session.sql(text, rho=5).fetchall()) == sorted(session.connection.execute(exact).fetchall())
 
 
-def test_receipts_and_prices_do_not_depend_on_rows(session: dpsql.Session) -> None:
+def test_receipts_and_prices_do_not_depend_on_rows(prepared: dpsql.Session, session: dpsql.Session) -> None:
     text = QUERIES["two of them"]
     full = (receipt_of(session.sql(text, rho=0.5)), session.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall())
-    with dpsql.connect() as empty:
-        empty.connection.execute(TABLES)
-        empty.connection.execute("DELETE FROM visits")
-        for declaration in POLICY:
-            empty.sql(declaration)
+    with with_own_rows(prepared, f"{TABLES} DELETE FROM visits") as empty:
         nothing = empty.sql(text, rho=0.5)
         assert (receipt_of(nothing), empty.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall()) == full
 
@@ -331,7 +332,9 @@ def test_public_rows_are_counted_once_for_a_version(session: dpsql.Session, monk
     assert counted == ["main.labels"] * 3
 
 
-def test_what_a_join_cuts_is_said_in_plan_and_receipt(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_join_cuts_is_said_in_plan_and_receipt(
+    prepared: dpsql.Session, session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In words that follow from the text: neither the salt nor its place in the SQL is in them, nor in a hash."""
     monkeypatch.setattr("dpsql.state.side_table.os.urandom", lambda count: b"\xab" * count)
     text = "SELECT count(*) FROM visits a JOIN visits b ON a.pid = b.pid"
@@ -345,10 +348,7 @@ def test_what_a_join_cuts_is_said_in_plan_and_receipt(session: dpsql.Session, mo
     assert not any(word in str((before, after, receipt)) for word in ("abababab", "dpsql_salt"))
     session.connection.execute("INSERT INTO visits SELECT 7, 'city 1', 1, 3, 0 FROM range(500)")
     assert session.sql(explain).fetchall() == after
-    with dpsql.connect() as other:
-        other.connection.execute(TABLES)
-        for declaration in POLICY:
-            other.sql(declaration)
+    with with_own_rows(prepared, TABLES) as other:
         assert other.sql(explain).fetchall() == before
         assert receipt_of(other.sql(text, rho=0.1)).query_hash == receipt.query_hash
 
