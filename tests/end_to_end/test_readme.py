@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpsql
+from tests.end_to_end.printed_answers import without_numbers
 from tests.golden import files
 from tests.golden.observed import observed
 
@@ -33,15 +34,8 @@ def test_the_first_example_prints_what_stands_below_it(
     assert isinstance(session, dpsql.Session)
     session.close()
     # numbers are noisy: everything else, line by line, is the same
-    assert _without_numbers(printed) == _without_numbers(shown)
+    assert without_numbers(printed) == without_numbers(shown)
     files.check("README.md", "first example", seen)
-
-
-def _without_numbers(text: str) -> list[str]:
-    rows = [
-        line for line in text.strip().splitlines() if not re.match(r"^│ [A-Z0-9]{2,3} |^kept |^note     AUTO ", line)
-    ]
-    return [re.sub(r"[\d.]+(e-\d+)?| +", "#", line).strip("#") for line in rows if set(line) - set("─┌┬┐├┼┤└┴┘ ")]
 
 
 def test_every_statement_of_the_curator_runs() -> None:

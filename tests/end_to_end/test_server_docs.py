@@ -15,7 +15,7 @@ import dpsql
 from dpsql.access.tokens import read_tokens
 from dpsql.frontends import cli
 from dpsql.frontends.server.doors import Address, Door, Urls
-from tests.end_to_end.test_readme import _without_numbers
+from tests.end_to_end.printed_answers import without_numbers
 from tests.serving import in_background
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_the_page_does_what_it_says(urls: Urls, capsys: pytest.CaptureFixture[st
     code = blocks("python")[0].replace("http://127.0.0.1:8642", urls.analysts)
     exec(compile(code, "docs/server.md", "exec"), {})  # noqa: S102 — the page is ours
     printed = capsys.readouterr().out
-    assert _without_numbers(printed) == _without_numbers(blocks("")[0])
+    assert without_numbers(printed) == without_numbers(blocks("")[0])
     if shutil.which("curl"):
         asked = blocks("sh")[1].replace("http://127.0.0.1:8642", urls.analysts)
         reply = subprocess.run(["bash", "-c", asked], check=True, capture_output=True, text=True).stdout
