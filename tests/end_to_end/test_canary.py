@@ -56,7 +56,7 @@ def everything_about(error: BaseException) -> str:
 
 def everything_about_result(result: dpsql.Result) -> str:
     table = result.arrow()
-    parts = [str(result), repr(result), result._repr_html_(), str(result.receipt), repr(result.receipt)]
+    parts = [repr(result), result._repr_html_(), str(result.receipt), repr(result.receipt)]
     parts.append(repr(result.layout and result.layout.ends.to_pydict()))
     parts += [repr(result.fetchall()), result.df().to_csv(), repr(result.pl().rows()), repr(table.schema.metadata)]
     for name, field in zip(table.column_names, table.schema, strict=True):

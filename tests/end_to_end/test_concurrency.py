@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,54 @@ ROOT = Path(__file__).parents[2]
 QUERY = "SELECT ward, count(*) AS n, sum(cost) AS s FROM visits GROUP BY ward"
 RHO, ALLOWED = 0.1, 5
 
+# One process that has imported everything and forks, for each line, a child for each list of queries.
 ASK = """
-import json, sys
-import dpsql
+import json, os, sys
+import dpsql, dpsql.session, duckdb, pyarrow.parquet, scipy.optimize, scipy.special
 from dpsql.errors import BudgetError
 
-with dpsql.connect(sys.argv[1], read_only=True) as session:
-    print("ready", flush=True)
-    answers = []
-    for query in json.loads(sys.stdin.readline()):
-        try:
-            answer = session.sql(query, rho=float(sys.argv[2]))
-        except BudgetError:
-            answers.append(None)
-        else:
-            answers.append([answer.fetchall(), answer.receipt.charged_rho, answer.receipt.charged_delta])
-print(json.dumps(answers))
+
+def ask_all(database, rho, queries, telling, begun):
+    with dpsql.connect(database, read_only=True) as session:
+        os.write(telling, b"ready")
+        os.read(begun, 1)
+        for query in queries:
+            try:
+                answer = session.sql(query, rho=rho)
+            except BudgetError:
+                yield None
+            else:
+                yield [answer.fetchall(), answer.receipt.charged_rho, answer.receipt.charged_delta]
+
+
+for line in sys.stdin:
+    order = json.loads(line)
+    children = []
+    for number, queries in enumerate(order["queries"]):
+        told, telling = os.pipe()
+        begun, begin = os.pipe()
+        if os.fork() == 0:
+            answers = list(ask_all(order["database"], order["rho"], queries, telling, begun))
+            with open(f"{order['database']}.{number}", "w") as file:
+                json.dump(answers, file)
+            os._exit(0)
+        children.append((told, begin))
+    for told, _ in children:
+        assert os.read(told, 5) == b"ready"
+    for _, begin in children:
+        os.write(begin, b".")
+    print(all(os.wait()[1] == 0 for _ in children), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def asker() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", ASK], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.communicate(timeout=600)
+        assert process.returncode == 0
 
 
 @pytest.fixture
@@ -81,27 +112,16 @@ def ask_in_threads(session: dpsql.Session, queries: Sequence[str]) -> list[list[
         return list(pool.map(ask, queries))
 
 
-def ask_in_processes(database: Path, queries: Sequence[Sequence[str]]) -> list[list[Any] | None]:
-    """Answers of one process for each list of queries, all started together."""
-    askers = [
-        subprocess.Popen(
-            [sys.executable, "-c", ASK, database, str(RHO)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for _ in queries
-    ]  # fmt: skip
-    for asker in askers:
-        assert asker.stdout is not None
-        assert asker.stdout.readline() == "ready\n"
-    for asker, listed in zip(askers, queries, strict=True):
-        assert asker.stdin is not None
-        print(json.dumps(listed), file=asker.stdin, flush=True)
-    answers = []
-    for asker in askers:
-        output, _ = asker.communicate(timeout=600)
-        assert asker.returncode == 0
-        answers += json.loads(output)
-    return answers
+def ask_in_processes(
+    asker: subprocess.Popen[str], database: Path, queries: Sequence[Sequence[str]]
+) -> list[list[Any] | None]:
+    """Answers of one process for each list of queries, all of which are connected before one asks."""
+    assert asker.stdin is not None
+    assert asker.stdout is not None
+    print(json.dumps({"database": str(database), "rho": RHO, "queries": queries}), file=asker.stdin, flush=True)
+    assert asker.stdout.readline() == "True\n"
+    files = [Path(f"{database}.{number}") for number in range(len(queries))]
+    return [answer for file in files for answer in json.loads(file.read_text(encoding="utf-8"))]
 
 
 def charged(database: Path) -> float:
@@ -138,8 +158,8 @@ def test_threads_share_a_state_in_memory() -> None:
         assert_charged_once(ask_in_threads(session, [QUERY] * 6))
 
 
-def test_processes_that_ask_the_same_are_charged_once(database: Path) -> None:
-    assert_charged_once(json.loads(json.dumps(ask_in_processes(database, [[QUERY]] * 3))))
+def test_processes_that_ask_the_same_are_charged_once(asker: subprocess.Popen[str], database: Path) -> None:
+    assert_charged_once(json.loads(json.dumps(ask_in_processes(asker, database, [[QUERY]] * 3))))
     assert charged(database) == pytest.approx(RHO)
 
 
@@ -151,8 +171,8 @@ def test_threads_that_ask_differently_never_overspend(database: Path, threads: i
     assert charged(database) == pytest.approx(RHO * ALLOWED)
 
 
-def test_processes_that_ask_differently_never_overspend(database: Path) -> None:
-    answers = ask_in_processes(database, [[different(10 * p + i) for i in range(3)] for p in range(3)])
+def test_processes_that_ask_differently_never_overspend(asker: subprocess.Popen[str], database: Path) -> None:
+    answers = ask_in_processes(asker, database, [[different(10 * p + i) for i in range(3)] for p in range(3)])
     assert sum(answer is not None for answer in answers) == ALLOWED
     assert charged(database) == pytest.approx(RHO * ALLOWED)
 
@@ -164,7 +184,7 @@ def test_without_its_lock_the_check_fails(database: Path, monkeypatch: pytest.Mo
 
     def slow(self: DuckDBEngine, *arguments: Any, **named: Any) -> object:
         with contextlib.suppress(threading.BrokenBarrierError):
-            together.wait(timeout=5)
+            together.wait(timeout=60)
         return whole(self, *arguments, **named)
 
     with dpsql.connect(database) as session:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import signal
-import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,93 +16,7 @@ from dpsql.mechanism.calibrate import AUTO_PARTS
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Spent
 from dpsql.state import ledger as ledger_module
-
-ROOT = Path(__file__).parents[2]
-RHO = 0.25
-
-# For a process that is to die once a method of a class or a module has done its work.
-DYING = """
-import os, signal
-
-
-def die_after(holder, name):
-    whole = getattr(holder, name)
-
-    def dying(*arguments, **named):
-        whole(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(holder, name, dying)
-"""
-
-# One process that has imported everything and forks a child for each query: a child can be killed, and starts at once.
-ASKER = (
-    DYING
-    + """
-import json, sys
-import dpsql, duckdb, pandas, pyarrow.parquet
-from dpsql import engine
-from dpsql.answer import points
-from dpsql.state import Ledger, SideTable
-
-
-def die_before(holder, name):
-    setattr(holder, name, lambda *arguments, **named: os.kill(os.getpid(), signal.SIGKILL))
-
-
-MOMENTS = {
-    "planned": lambda: die_before(Ledger, "charge"),
-    "charged": lambda: die_after(Ledger, "charge"),
-    "aggregated": lambda: die_after(engine.DuckDBEngine, "aggregate"),
-    "drawn": lambda: die_after(points, "noisy_values"),
-    "stored": lambda: die_after(SideTable, "store"),
-    "thresholded": lambda: die_after(points, "shown_keys"),
-}
-
-for line in sys.stdin:
-    order = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        if order["moment"]:
-            MOMENTS[order["moment"]]()
-        with dpsql.connect(order["database"], read_only=True) as session:
-            session.sql(order["query"], rho=order["rho"])
-        os._exit(0)
-    print(child, flush=True)
-    print(os.waitpid(child, 0)[1], flush=True)
-"""
-)
-
-
-class Asker:
-    """Runs queries in processes of their own, one at a time."""
-
-    def __init__(self, database: Path) -> None:
-        self._database = str(database)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", ASKER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, query: str, *, moment: str | None = None, kill_after_seconds: float | None = None) -> int:
-        """Status of the process that asked: 0, or the signal that ended it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        order = {"database": self._database, "query": query, "rho": RHO, "moment": moment}
-        print(json.dumps(order), file=self._process.stdin, flush=True)
-        child = int(self._process.stdout.readline())
-        if kill_after_seconds is not None:
-            time.sleep(kill_after_seconds)
-            # a child that has ended may be collected already
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        assert self._process.wait(timeout=600) == 0
-        self._process.stdout.close()
+from tests.end_to_end.asking import RHO, Asker, assert_paid, ledger
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +25,8 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     database = tmp_path_factory.mktemp("crash") / "clinic.duckdb"
     with dpsql.connect(database) as session:
         session.connection.execute(
-            "CREATE TABLE visits AS SELECT u % 20_000 AS patient, u % 997 AS ward, (u % 90)::DOUBLE AS cost "
-            "FROM range(100_000) t(u)"
+            "CREATE TABLE visits AS SELECT u % 10_000 AS patient, u % 97 AS ward, (u % 90)::DOUBLE AS cost "
+            "FROM range(40_000) t(u)"
         )
         session.sql(
             "CALL dp_protect('visits', coverage := FALSE, "
@@ -132,51 +39,14 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     asker.close()
 
 
-def database_of(asker: Asker) -> Path:
-    return Path(asker._database)
-
-
 def query(number: int) -> str:
     return f"SELECT ward, count(*) AS n, avg(cost) FROM visits WHERE cost <> {number} GROUP BY ward"
-
-
-@contextlib.contextmanager
-def state_file(asker: Asker) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(sqlite3.connect(f"{database_of(asker)}.dpsql")) as connection:
-        yield connection
-
-
-def ledger(asker: Asker) -> tuple[int, int, int]:
-    """Nano-rho charged, delta units charged, and charges that have paid for nothing yet."""
-    with state_file(asker) as connection:
-        rows = connection.execute("SELECT rho_nano, delta_units FROM charge").fetchall()
-        (unpaid,) = connection.execute(
-            "SELECT count(*) FROM charge WHERE id NOT IN (SELECT charge_id FROM closed_charge)"
-        ).fetchone()
-    return sum(row[0] for row in rows), sum(int(row[1]) for row in rows), unpaid
-
-
-def assert_paid(asker: Asker) -> None:
-    """Every point has closed charges of at least its level, and every release shows stored points only."""
-    with state_file(asker) as connection:
-        charges = connection.execute(
-            "SELECT statistic_hash, sum(rho_nano) FROM charge JOIN closed_charge ON charge_id = id "
-            "GROUP BY statistic_hash"
-        ).fetchall()
-        points = dict(connection.execute("SELECT statistic_hash, max(rho_nano) FROM point GROUP BY 1").fetchall())
-        shown = [json.loads(row[0]) for row in connection.execute("SELECT statistics FROM release")]
-    paid = dict(charges)
-    for statistic, rho_nano in points.items():
-        assert paid.get(statistic, 0) >= rho_nano
-    for statistics in shown:
-        assert set(statistics) <= set(points)
-    assert {row[0] for row in charges} <= set(points)
 
 
 @pytest.fixture(scope="module")
 def price(asker: Asker) -> tuple[int, int]:
     """Nano-rho and delta units of a fresh answer, from the plan of a query; the same for every number."""
-    with dpsql.connect(database_of(asker), read_only=True) as session:
+    with dpsql.connect(asker.database, read_only=True) as session:
         statement = read_statement(query(0))
         assert isinstance(statement, SelectStatement)
         planned, state, curator = session._runner.plan(statement, {"rho": RHO}, CURATOR)
@@ -194,21 +64,21 @@ def crash_and_ask_again(
     kill_after_seconds: float | None = None,
 ) -> str:
     """Kill one query, check the books, ask again; what the killed one left: nothing, a charge, a point or all."""
-    before = ledger(asker)
+    before = ledger(asker.database)
     status = asker.ask(query(number), moment=moment, kill_after_seconds=kill_after_seconds)
     assert status in {0, signal.SIGKILL}
-    after_kill = ledger(asker)
-    assert_paid(asker)
+    after_kill = ledger(asker.database)
+    assert_paid(asker.database)
     charged = (after_kill[0] - before[0], after_kill[1] - before[1])
     assert charged in {(0, 0), price}
-    with dpsql.connect(database_of(asker), read_only=True) as session:
+    with dpsql.connect(asker.database, read_only=True) as session:
         answer = session.sql(query(number), rho=RHO)
         again = session.sql(query(number), rho=RHO)
         assert answer.fetchall() == again.fetchall()
         assert len(answer) > 0
-    rho_nano, delta_units, unpaid = ledger(asker)
+    rho_nano, delta_units, unpaid = ledger(asker.database)
     assert (rho_nano - before[0], delta_units - before[1], unpaid) == (*price, before[2])
-    assert_paid(asker)
+    assert_paid(asker.database)
     assert answer.receipt is not None
     if charged == (0, 0):
         return "nothing"
@@ -244,19 +114,19 @@ def test_a_crash_while_auto_is_asked_is_paid_for_once(asker: Asker) -> None:
         "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = AUTO) ward, count(DISTINCT patient) "
         "FROM visits WHERE cost <> -1 GROUP BY ward"
     )
-    before = ledger(asker)
+    before = ledger(asker.database)
     share = int(RHO * 1e9) // AUTO_PARTS
     for moment, unpaid in (("charged", 1), ("stored", 0)):
         assert asker.ask(text, moment=moment) == signal.SIGKILL
-        after = ledger(asker)
+        after = ledger(asker.database)
         assert (after[0] - before[0], after[2] - before[2]) == (share, unpaid)
     assert asker.ask(text) == 0
-    after = ledger(asker)
+    after = ledger(asker.database)
     assert (after[0] - before[0], after[2] - before[2]) == (int(RHO * 1e9), 0)
-    assert_paid(asker)
+    assert_paid(asker.database)
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
 def test_killed_at_random_moments_a_query_is_paid_for_once(asker: Asker, price: tuple[int, int], kills: int) -> None:
     started = time.perf_counter()
     assert asker.ask(query(1_000 * kills)) == 0

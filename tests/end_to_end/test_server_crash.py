@@ -14,14 +14,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 import dpsql
 from dpsql.access.tokens import hash_of
-from tests.end_to_end.test_crash import DYING, ROOT, Asker, assert_paid, ledger
+from tests.end_to_end.asking import DYING, ROOT, assert_paid, ledger
 from tests.serving import ask, token_of
 
 RHO = 0.25
@@ -78,8 +76,12 @@ class Mother:
         ]
         self._process = subprocess.Popen(
             [sys.executable, "-c", MOTHER],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
     def start(self, moment: str | None = None) -> tuple[int, str]:
         """Process and address of a new server."""
@@ -127,11 +129,6 @@ def mother(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mother]:
     mother.close()
 
 
-def asker(mother: Mother) -> Asker:
-    """The books of a database, as the crash tests of one process read them."""
-    return cast("Asker", SimpleNamespace(_database=str(mother.database)))
-
-
 def statement(round_number: int, i: int) -> str:
     return f"SELECT ward, count(*) AS n FROM visits WHERE cost <> {10 * round_number + i} GROUP BY ward"
 
@@ -157,26 +154,26 @@ def assert_asking_again_pays_what_is_missing(mother: Mother, rounds: range, befo
             assert (reply.status, len(reply.json) > 190) == (200, True)
     os.kill(child, signal.SIGTERM)
     assert mother.ended() == 0
-    rho_nano, _, unpaid = ledger(asker(mother))
+    rho_nano, _, unpaid = ledger(mother.database)
     assert unpaid == 0
     assert rho_nano - before == len(rounds) * QUESTIONS * round(RHO * 1e9)
-    assert_paid(asker(mother))
+    assert_paid(mother.database)
 
 
 def test_killed_at_each_moment_of_an_answer(mother: Mother) -> None:
-    before = ledger(asker(mother))[0]
+    before = ledger(mother.database)[0]
     for round_number, moment in enumerate(MOMENTS):
         _, url = mother.start(moment)
         for thread in ask_all(url, round_number):
             thread.join()
         assert mother.ended() == signal.SIGKILL
-        assert_paid(asker(mother))
+        assert_paid(mother.database)
     assert_asking_again_pays_what_is_missing(mother, range(len(MOMENTS)), before)
 
 
 @pytest.mark.long
 def test_killed_in_mid_query_twenty_times(mother: Mother) -> None:
-    before = ledger(asker(mother))[0]
+    before = ledger(mother.database)[0]
     draw = random.Random(20)
     for round_number in range(100, 120):
         child, url = mother.start()
@@ -186,5 +183,5 @@ def test_killed_in_mid_query_twenty_times(mother: Mother) -> None:
         for thread in threads:
             thread.join()
         assert mother.ended() == signal.SIGKILL
-        assert_paid(asker(mother))
+        assert_paid(mother.database)
     assert_asking_again_pays_what_is_missing(mother, range(100, 120), before)
