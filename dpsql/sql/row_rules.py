@@ -11,6 +11,7 @@ Each would tell of a single row, by an error, a value or a clock.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +63,9 @@ _CAST_TARGETS: frozenset[str] = frozenset(
 )  # fmt: skip
 
 
-def _allowed_functions() -> tuple[frozenset[type[exp.Expr]], frozenset[str]]:
+@functools.cache
+def allowed_functions() -> tuple[frozenset[type[exp.Expr]], frozenset[str]]:
+    """Return the classes of nodes that the examples parse to, and the names of functions without a class."""
     nodes: set[type[exp.Expr]] = set()
     names: set[str] = set()
     for example in FUNCTION_EXAMPLES:
@@ -75,7 +78,6 @@ def _allowed_functions() -> tuple[frozenset[type[exp.Expr]], frozenset[str]]:
     return frozenset(nodes), frozenset(names)
 
 
-_FUNCTION_NODES, _FUNCTION_NAMES = _allowed_functions()
 _ALLOWED = "Allowed are total functions with a cost that does not depend on the row; see docs/sql.md."
 
 
@@ -134,7 +136,7 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
                 f"a cast to {node.to.sql(dialect=DuckDB)} is not allowed here.",
                 "Cast to a scalar type.",
             )
-    elif isinstance(node, exp.AggFunc) and type(node) not in _FUNCTION_NODES:
+    elif isinstance(node, exp.AggFunc) and type(node) not in allowed_functions()[0]:
         refusals.add(
             "row_function",
             node,
@@ -142,8 +144,9 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
             "Filter rows with WHERE and FILTER, and groups with HAVING.",
         )
     elif isinstance(node, exp.Func):
-        by_name = isinstance(node, exp.Anonymous)
-        if node.name.lower() not in _FUNCTION_NAMES if by_name else type(node) not in _FUNCTION_NODES:
+        nodes, names = allowed_functions()
+        is_allowed = node.name.lower() in names if isinstance(node, exp.Anonymous) else type(node) in nodes
+        if not is_allowed:
             refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", _ALLOWED)
     else:
         refusals.add(
