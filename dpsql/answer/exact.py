@@ -34,7 +34,7 @@ from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Spars
 from dpsql.model.identity import frame_hash
 from dpsql.noise.entropy import NoiseSource
 from dpsql.operations.row_sql import STAND_IN_SALT, computed_condition, shielded, with_salt, without_statistics
-from dpsql.state import Snapshot, State
+from dpsql.state import Snapshot, State, to_arrow, to_numpy
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def read_coverage(
     """Number of units in each place."""
     sql = coverage_sql(reading.frame, reading.coverage, salt)
     exact = runtime.engine.aggregate(sql, listed_keys=reading.public, timeout_seconds=timeout_seconds).reveal()
-    measures, places, units = (exact.column(name).to_numpy() for name in ("measure", "place", "units"))
+    measures, places, units = (to_numpy(exact.column(name)) for name in ("measure", "place", "units"))
     counts = np.zeros((len(reading.coverage), PLACES), dtype=np.int64)
     counts[measures - 1, places] = units
     return dict(zip(reading.coverage, counts, strict=True))
@@ -306,7 +306,7 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
         new_keys = table.select(names)
     else:
         known = reading.known
-        numbered = known.append_column("key_id", pa.array(np.arange(known.num_rows)))
+        numbered = known.append_column("key_id", to_arrow(np.arange(known.num_rows)))
         values = ", ".join(f"coalesce(e.{name}, 0) AS {name}" for one in columns.values() for name in one)
         keys = ", ".join(f"e.{name} AS {name}" for name in names)
         table = runtime.sandbox.run(
@@ -318,7 +318,7 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
         fresh = table.slice(known.num_rows).select(names)
         new_keys = fresh if fresh.num_rows else None
     vectors = {
-        statistic: np.stack([table.column(cell).to_numpy().astype(np.int64) for cell in cells], axis=1).ravel()
+        statistic: np.stack([to_numpy(table.column(cell)).astype(np.int64) for cell in cells], axis=1).ravel()
         for statistic, cells in columns.items()
     }
     return Exact(new_keys, vectors)

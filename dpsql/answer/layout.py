@@ -158,7 +158,7 @@ def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
         if not pa.types.is_floating(field.type):
             continue
         shown = (one for name, one in intervals.items() if name == field.name or any(end.equals(column) for end in one))
-        low, high = (_floats(end) for end in next(shown, (pa.chunked_array([[]], pa.float64()),) * 2))
+        low, high = (_floats(end) for end in next(shown, (pa.chunked_array([], pa.float64()),) * 2))
         halves = (high - low) / 2.0
         halves = halves[np.isfinite(halves) & (halves > 0.0)]
         if halves.size:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.errors import EngineError
+from dpsql.state import to_arrow, to_numpy
 
 Run = Callable[[str, dict[str, pa.Table]], pa.Table]
 """Runs SQL over in-memory tables."""
@@ -81,10 +82,10 @@ def absorb(sketch: Sketch, exact: pa.Table, run: Run) -> Sketch:
         f"ORDER BY units DESC NULLS LAST{ties} LIMIT {sketch.size + 1}",
         {"held": sketch.counters, "added": exact},
     )
-    units = largest.column("units").to_numpy()
+    units = to_numpy(largest.column("units"))
     subtracted = int(units[sketch.size]) if len(units) > sketch.size else 0
     left = int(np.count_nonzero(units > subtracted))
-    counters = largest.slice(0, left).set_column(len(names), "units", pa.array(units[:left] - subtracted, pa.int64()))
+    counters = largest.slice(0, left).set_column(len(names), "units", to_arrow(units[:left] - subtracted))
     return Sketch(sketch.size, counters, sketch.floor + subtracted)
 
 
@@ -117,7 +118,7 @@ def _shards(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     parts: list[pa.Table] = []
     current = -1
     for piece in pieces:
-        numbers = piece.column("shard").to_numpy().astype(np.int64)
+        numbers = to_numpy(piece.column("shard")).astype(np.int64)
         steps = np.diff(numbers, prepend=current)
         if np.any(steps < 0):
             raise EngineError("the engine returned the shards of a sketch out of order", withheld=False)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import with_coverage
@@ -33,7 +34,7 @@ from dpsql.model.frame import COVERAGE_KINDS, Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.operations.dialect import text_literal
-from dpsql.state import Additions, AutoChoice, Charged, KeyList, Point, Release, State, TableMark
+from dpsql.state import Additions, AutoChoice, Charged, KeyList, Point, Release, State, TableMark, to_arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def _store_coverage(point: Point, charged: Charged, frame: Frame, state: State) 
     table.frame_salt(name, frame.rows.unit, [listed for listed, _ in frame.rows.table_versions])
     paid = charged.by_statistic.get(name, Charged())
     is_first = table.frame_keys(name) is None
-    places = pa.table({"place": pa.array(range(len(point.values)))}) if is_first else None
+    places = pa.table({"place": to_arrow(np.arange(len(point.values)))}) if is_first else None
     table.store(name, Additions(new_keys=places, points=(point,), charge_ids=paid.charge_ids))
 
 

@@ -39,7 +39,7 @@ from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, LARGEST_VALUE, VALUE_EXPONENT, with_max_groups
-from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up
+from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up, to_arrow
 
 _REFERENCE_DELTA = 1e-6
 """Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
@@ -357,7 +357,7 @@ def _draw(
     fresh = Placed(level.due_nano, auto_sigma(level.due_nano, question.l2), NoisyHistogram(drawn, 0))
     is_first = level.due_nano == level.rho_nano
     noisy = fresh.noisy if is_first else risen(_placed(question, table, level.rho_nano - level.due_nano), fresh)
-    places = pa.table({"place": pa.array(np.arange(question.place_count))}) if is_first else None
+    places = pa.table({"place": to_arrow(np.arange(question.place_count))}) if is_first else None
     table.store(
         name,
         Additions(

@@ -29,7 +29,7 @@ from dpsql.plan.features.auto import (
     group_counts_sql,
     norms_sql,
 )
-from dpsql.state import Point, SideTable, delta_units_up
+from dpsql.state import Point, SideTable, delta_units_up, to_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Question:
 
     def exact(self, table: pa.Table) -> Integers:
         """Number of units in each place."""
-        units = table.column("units").to_numpy().astype(np.int64)
+        units = to_numpy(table.column("units")).astype(np.int64)
         if isinstance(self.asked, AutoGroups):
-            return binned(table.column("groups").to_numpy().astype(np.int64), units, self.asked.candidates)
-        place = table.column("place").to_numpy().astype(np.int64)
+            return binned(to_numpy(table.column("groups")).astype(np.int64), units, self.asked.candidates)
+        place = to_numpy(table.column("place")).astype(np.int64)
         if self._is_norm:
             return np.bincount(place, units, self.place_count).astype(np.int64)
-        upper = table.column("upper").to_numpy(zero_copy_only=False).astype(np.bool_)
+        upper = to_numpy(table.column("upper").cast(pa.int8())).astype(np.bool_)
         return placed(upper, place, units)
 
     def noise_units(self, rho_nano: int) -> int:

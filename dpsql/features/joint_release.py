@@ -45,7 +45,7 @@ from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.identity import query_hash
 from dpsql.model.private_query import FrameQuery, GroupingSets, Request, WithOtherGroup
 from dpsql.plan.features.other_group import outside_of
-from dpsql.state import NANO_PER_RHO, SideTable, State
+from dpsql.state import NANO_PER_RHO, SideTable, State, texts_to_arrow, to_arrow
 
 Noise = Mapping[Statistic, float]
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
@@ -145,7 +145,7 @@ def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:
         for place in range(keys)
     }
     for i, place in enumerate(sets.flagged):
-        columns[f"key_{keys + i}"] = pa.array(np.full(table.num_rows, int(place not in places)))
+        columns[f"key_{keys + i}"] = to_arrow(np.full(table.num_rows, int(place not in places)))
     others = {name: table.column(name) for name in table.column_names if not name.startswith("key_")}
     return pa.table(columns | others)
 
@@ -350,5 +350,6 @@ def _appended(groups: pa.Table, row: pa.Table, asked: WithOtherGroup) -> pa.Tabl
     for i, key in enumerate(asked.keys):
         kind = groups.column(f"key_{i}").type
         named = key.type == "VARCHAR"
-        columns[f"key_{i}"] = pa.array([asked.name] * row.num_rows, kind) if named else pa.nulls(row.num_rows, kind)
+        names = texts_to_arrow([asked.name] * row.num_rows)
+        columns[f"key_{i}"] = names.cast(kind) if named else pa.nulls(row.num_rows, kind)
     return pa.concat_tables([groups, pa.table(columns).select(groups.column_names)], promote_options="permissive")

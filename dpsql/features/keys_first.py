@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import with_coverage
@@ -41,7 +42,7 @@ from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import AutoGroups, FrameQuery, KeysFirst
-from dpsql.state import Charged, State
+from dpsql.state import Charged, State, to_arrow, to_numpy
 
 _PART_OF_KEYS = (3, 5)
 """Of rho: six tenths. More finds more keys and tells less of each: 451, 496 and 537 keys at a root mean squared error
@@ -197,9 +198,9 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     held = stored_keys(frame, side_table)
     ids = runtime.sandbox.run(
         f"SELECT key_id FROM keys JOIN held ON {matches_of(frame, 'keys', 'held')} ORDER BY {order}",
-        {"keys": keys, "held": held.append_column("key_id", pa.array(range(held.num_rows), pa.int64()))},
+        {"keys": keys, "held": held.append_column("key_id", to_arrow(np.arange(held.num_rows)))},
     )
-    table = noisy_table(offers[-1], side_table, selected=ids.column("key_id").to_numpy())
+    table = noisy_table(offers[-1], side_table, selected=to_numpy(ids.column("key_id")))
     priced = with_prices(receipt, [*(price for _, price in released), paid])
     return table, with_coverage(priced, offers[-1], side_table)
 

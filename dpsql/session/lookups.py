@@ -12,7 +12,7 @@ from dpsql.answer.result import Result
 from dpsql.answer.stage import change_sentences
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
-from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Domain, Link, ProtectedTable, State, Unit
+from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Domain, Link, ProtectedTable, State, Unit, texts_to_arrow
 
 
 def policy_table(state: State) -> Result:
@@ -81,8 +81,8 @@ def _rho(nano: int | None) -> float | None:
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Result:
     """Rows of texts under their names."""
-    columns = {name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)}
-    return Result(pa.table(columns))
+    columns = [texts_to_arrow([row[i] for row in rows]) for i in range(len(names))]
+    return Result(pa.table(columns, list(names)))
 
 
 def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:

@@ -34,7 +34,7 @@ from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
-from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table
+from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table, text_table
 from dpsql.session.plan_cache import PlanCache
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
 from dpsql.state import Charged, ChargeItem, State
@@ -141,7 +141,7 @@ class StatementRunner:
         match call.name:
             case name if name in DECLARATIONS:
                 # one row that says what now holds
-                return Result(pa.table({"declared": [declare(call, self.access, self.engine)]}))
+                return text_table(("declared",), [(declare(call, self.access, self.engine),)])
             case "dp_query":
                 return self.answer(*_asked(call), reader, timeout_seconds)
             case "dp_explain":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.errors import require
-from dpsql.state.arrow_vectors import to_arrow, to_numpy
+from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
 from dpsql.state.database import Locks
 from dpsql.state.ledger import Charged, ChargeItem, Ledger, ReleaseHistory, Spent
 from dpsql.state.policy import (
@@ -79,6 +79,7 @@ __all__ = [
     "require",
     "rho_from_nano",
     "rho_nano_down",
+    "texts_to_arrow",
     "to_arrow",
     "to_numpy",
 ]

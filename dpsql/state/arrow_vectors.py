@@ -1,7 +1,8 @@
-"""Vectors of numbers as Arrow arrays, and back; pyarrow's own conversions would import pandas."""
+"""Vectors as Arrow arrays, and back; pyarrow's own conversions would import pandas."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,19 @@ def to_arrow(values: npt.NDArray[Any], *, nan_as_null: bool = False) -> pa.Array
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [valid, pa.py_buffer(values)])
 
 
+def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an Arrow array."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
 def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return a column of integers or floats as an array; NULL becomes NaN."""
+    """Return a column of numbers as an array; NULL becomes NaN."""
     array = column.combine_chunks()
-    if array.null_count or not len(array):
-        # this imports pandas
+    is_plain = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if array.null_count or not len(array) or not is_plain:
+        # pyarrow imports pandas for it
         return np.asarray(array.to_numpy(zero_copy_only=False))
     kind = np.dtype(array.type.to_pandas_dtype())
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)

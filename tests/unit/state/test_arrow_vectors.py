@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from dpsql.state.arrow_vectors import to_arrow, to_numpy
+from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
 
 VECTORS = {
     "integers": np.array([-1, 0, 2**63 - 1]),
@@ -34,6 +34,18 @@ def test_arrays_are_those_of_pyarrow(vector: npt.NDArray[Any]) -> None:
         back = to_numpy(pa.chunked_array([array]))
         assert back.dtype == vector.dtype
         np.testing.assert_array_equal(back, vector)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["Lund", "", "Malmö", "\N{GRINNING FACE}"]], ids=len)
+def test_texts_are_those_of_pyarrow(texts: list[str]) -> None:
+    array = texts_to_arrow(texts)
+    array.validate(full=True)
+    assert array.equals(pa.array(texts, pa.string()))
+
+
+def test_what_is_no_number_is_read_by_pyarrow() -> None:
+    assert to_numpy(pa.chunked_array([[True, False]])).tolist() == [True, False]
+    np.testing.assert_array_equal(to_numpy(pa.chunked_array([[1, None]])), [1.0, np.nan])
 
 
 def test_an_array_outlives_its_vector() -> None:
