@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import PolicyError, SchemaError
+from tests.end_to_end.prepared import with_own_rows
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise, silence
 
@@ -50,12 +51,18 @@ FROM lineitem JOIN orders ON l_orderkey = o_orderkey WHERE o_custkey IS NOT NULL
 """
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
         session.connection.execute(TABLES)
         for declaration in (UNIT, CUSTOMER, ORDERS, LINES):
             session.sql(declaration)
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_rows(prepared, TABLES) as session:
         session._runner.noise_source = seeded_noise(3)
         yield session
 
@@ -176,15 +183,15 @@ REFUSED = {
     "protecting what is linked": "CALL dp_protect('orders', coverage := FALSE, "
     "unit := 'customer', privacy_unit_column := 'o_orderkey')",
     "public": "CALL dp_public('orders')",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
-def test_what_leads_to_no_unit_is_refused(session: dpsql.Session, call: str) -> None:
-    before = session.sql("FROM dp_policy()").fetchall()
+def test_what_leads_to_no_unit_is_refused(prepared: dpsql.Session, call: str) -> None:
+    before = prepared.sql("FROM dp_policy()").fetchall()
     with pytest.raises(PolicyError):
-        session.sql(call)
-    assert session.sql("FROM dp_policy()").fetchall() == before
+        prepared.sql(call)
+    assert prepared.sql("FROM dp_policy()").fetchall() == before
 
 
 def test_a_column_of_the_same_name_as_the_unit_is_refused(session: dpsql.Session) -> None:
@@ -221,17 +228,13 @@ def test_stored_answers_outlive_all_tables_of_the_chain(session: dpsql.Session) 
     assert receipt_of(session.sql(COUNT, rho=0.3)).charged_rho == 0
 
 
-def test_receipts_and_prices_do_not_depend_on_the_parents_rows(session: dpsql.Session) -> None:
+def test_receipts_and_prices_do_not_depend_on_the_parents_rows(prepared: dpsql.Session, session: dpsql.Session) -> None:
     full = (
         receipt_of(session.sql(COUNT, rho=0.5)),
         session.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
     )
-    with dpsql.connect() as empty:
-        for statement in TABLES.split(";"):
-            if "INSERT" not in statement:
-                empty.connection.execute(statement)
-        for declaration in (UNIT, CUSTOMER, ORDERS, LINES):
-            empty.sql(declaration)
+    without_rows = ";".join(statement for statement in TABLES.split(";") if "INSERT" not in statement)
+    with with_own_rows(prepared, without_rows) as empty:
         assert (
             receipt_of(empty.sql(COUNT, rho=0.5)),
             empty.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
