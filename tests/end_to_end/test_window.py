@@ -14,8 +14,9 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import Window
 from dpsql.sql.statements import SelectStatement, read_statement
+from tests.end_to_end.prepared import with_own_rows
 from tests.noise_sources import seeded_noise
-from tests.unit.mechanism.test_choose import frame, top_k
+from tests.unit.mechanism.key_frames import frame, top_k
 
 TEXT = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({option}rho_window = [0.02, 2], delta = 1e-6) "
@@ -25,17 +26,27 @@ WINDOW = Window(2 * 10**7, 2 * 10**9, 1e-6)
 OPTIONS = ["", "top_k = 6, "]
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+TABLES = """
+CREATE TABLE visits AS SELECT u::INTEGER AS visitor, 'shop ' || i AS shop
+FROM range(10) s(i), range(900) r(u) WHERE u < [900, 600, 300, 60, 40, 30, 20, 10, 3, 1][i + 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
-        session.connection.execute("CREATE TABLE visits (visitor INTEGER, shop VARCHAR)")
-        for i, visitors in enumerate((900, 600, 300, 60, 40, 30, 20, 10, 3, 1)):
-            session.connection.execute(f"INSERT INTO visits SELECT i, 'shop {i}' FROM range({visitors}) t(i)")
+        session.connection.execute(TABLES)
         session.sql(
             "CALL dp_protect('visits', coverage := FALSE, "
             "privacy_unit_column := 'visitor', max_groups_contributed := 4, "
             "rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)"
         )
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_rows(prepared, TABLES) as session:
         session._runner.noise_source = seeded_noise(8)
         yield session
 
@@ -63,7 +74,7 @@ def test_delta_is_paid_once_for_all_levels_inside(session: dpsql.Session, option
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("releases", [40, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("releases", [12, pytest.param(1000, marks=pytest.mark.long)])
 def test_levels_below_the_top_cost_nothing_and_read_nothing(
     session: dpsql.Session, option: str, releases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
