@@ -15,6 +15,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.model.identity import frame_hash
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state.side_table import SideTable
+from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import silence
 
@@ -39,19 +40,20 @@ def _fill(session: dpsql.Session, without: int = -1) -> None:
     )
 
 
-def _opened(rules: str = "") -> dpsql.Session:
-    session = dpsql.connect()
-    silence(session)
-    _fill(session)
-    session.sql("CALL dp_unit('unit', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)")
-    session.sql(f"CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u'{rules})")
-    return session
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
+    with dpsql.connect() as session:
+        _fill(session)
+        session.sql("CALL dp_unit('unit', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u')")
+        yield session
 
 
 @pytest.fixture
-def session() -> Iterator[dpsql.Session]:
-    with _opened() as opened:
-        yield opened
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
+        silence(session)
+        yield session
 
 
 def _ask(session: dpsql.Session, columns: str, rho: float = 5.0, more: str = "") -> dpsql.Result:
@@ -96,25 +98,26 @@ def test_public_keys_have_no_threshold_and_none_has_one_group(session: dpsql.Ses
     assert total == pytest.approx(500 * 8 + 500 * 9 + 9, abs=1e-3)
 
 
-def test_rows_of_a_unit_are_bounded_by_the_policy_alone() -> None:
-    with _opened(", max_rows_per_unit := 20") as session:
-        text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 5, delta = 1e-6, bounding = NORM) k, count(*) FROM t "
-        answer = session.sql(f"{text} GROUP BY k ORDER BY k")
-        column = receipt_of(answer).columns[0]
-        assert (column.l2, column.bounds) == (20.0, (0.0, 20.0))
-        # 8 rows of 500 units, 20 of all others
-        assert sum(n for _, n in answer.fetchall()) == pytest.approx(500 * 8 + 501 * 20, abs=2)
-        assert any("at most 20 rows of a unit are read" in note for note in receipt_of(answer).notes)
+def test_rows_of_a_unit_are_bounded_by_the_policy_alone(session: dpsql.Session) -> None:
+    session.sql("CALL dp_protect('t', coverage := FALSE, max_rows_per_unit := 20)")
+    text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 5, delta = 1e-6, bounding = NORM) k, count(*) FROM t "
+    answer = session.sql(f"{text} GROUP BY k ORDER BY k")
+    column = receipt_of(answer).columns[0]
+    assert (column.l2, column.bounds) == (20.0, (0.0, 20.0))
+    # 8 rows of 500 units, 20 of all others
+    assert sum(n for _, n in answer.fetchall()) == pytest.approx(500 * 8 + 501 * 20, abs=2)
+    assert any("at most 20 rows of a unit are read" in note for note in receipt_of(answer).notes)
 
 
 _COLUMNS = (ROWS, SUMS, MEANS, "stddev_pop(x, contribution_norm => 6, contribution_bounds_per_row => (0, 8))")
 
 
-def _stored(without: int) -> dict[tuple[str, int], tuple[Floats, float]]:
+def _stored(prepared: dpsql.Session, without: int) -> dict[tuple[str, int], tuple[Floats, float]]:
     """Each point that a history of questions leaves, by statistic and level, with its noise's standard deviation."""
     found = {}
     frame_salt = SideTable.frame_salt
-    with pytest.MonkeyPatch.context() as patch, _opened() as session:
+    with pytest.MonkeyPatch.context() as patch, with_own_state(prepared) as session:
+        silence(session)
         # one salt for both, or other groups of everybody else would be cut
         patch.setattr(SideTable, "frame_salt", lambda *of: bytes(len(frame_salt(*of))))
         _fill(session, without)
@@ -128,13 +131,21 @@ def _stored(without: int) -> dict[tuple[str, int], tuple[Floats, float]]:
             point = table.point(name, rho_nano)
             assert point is not None
             found[name, rho_nano] = point.noisy_values, point.sigma
+    _fill(prepared)
     return found
 
 
+@pytest.fixture(scope="module")
+def of_all(prepared: dpsql.Session) -> dict[tuple[str, int], tuple[Floats, float]]:
+    return _stored(prepared, -1)
+
+
 @pytest.mark.parametrize("removed", [7000, 3, 900])
-def test_one_unit_moves_what_is_stored_by_no_more_than_its_norm(removed: int) -> None:
+def test_one_unit_moves_what_is_stored_by_no_more_than_its_norm(
+    prepared: dpsql.Session, of_all: dict[tuple[str, int], tuple[Floats, float]], removed: int
+) -> None:
     """All points of two neighbours, first and later draws."""
-    one, other = _stored(-1), _stored(removed)
+    one, other = of_all, _stored(prepared, removed)
     assert one.keys() == other.keys()
     assert len(one) == 2 * 6
     moved = []
