@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import os
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 import dpsql
 from dpsql.engine import Engine
+from tests.end_to_end.prepared import with_own_rows
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
@@ -24,11 +27,16 @@ DAYS = "SELECT day, count(*) AS n FROM visits GROUP BY day"
 STATEMENT = "CALL dp_new_version('visits')"
 
 
-def open_shop(path: Path | None = None, **settings: Any) -> dpsql.Session:
-    session = dpsql.connect(":memory:" if path is None else path, **settings)
+TABLES = """
+CREATE TABLE visits (visitor INTEGER, shop VARCHAR, day INTEGER, cost DOUBLE);
+INSERT INTO visits SELECT i, 'shop ' || i % 2, i % 3, 7 FROM range(600) t(i);
+"""
+
+
+def open_file(path: Path | str, **settings: Any) -> dpsql.Session:
+    session = dpsql.connect(path, **settings)
     if not session.sql("FROM dp_policy()").fetchall():
-        session.connection.execute("CREATE TABLE visits (visitor INTEGER, shop VARCHAR, day INTEGER, cost DOUBLE)")
-        session.connection.execute("INSERT INTO visits SELECT i, 'shop ' || i % 2, i % 3, 7 FROM range(600) t(i)")
+        session.connection.execute(TABLES)
         session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
             "CALL dp_protect('visits', coverage := FALSE, "
@@ -39,6 +47,19 @@ def open_shop(path: Path | None = None, **settings: Any) -> dpsql.Session:
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
     session._runner.noise_source = seeded_noise(5)
     return session
+
+
+@functools.cache
+def _prepared() -> dpsql.Session:
+    """Return a session with everything declared, which stays open until the process ends."""
+    return open_file(":memory:")
+
+
+@contextmanager
+def open_shop() -> Iterator[dpsql.Session]:
+    with with_own_rows(_prepared(), TABLES) as session:
+        session._runner.noise_source = seeded_noise(5)
+        yield session
 
 
 def warnings_in_books(session: dpsql.Session) -> list[str | None]:
@@ -102,15 +123,15 @@ def test_the_mark_is_kept_in_the_state_file_and_other_tables_do_not_matter(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "shop.duckdb"
-    with open_shop(path) as session:
+    with open_file(path) as session:
         session.sql(COUNT, rho=1)
         session.connection.execute("CREATE TABLE other AS SELECT * FROM range(1000)")
-    with open_shop(path, read_only=True) as session:
+    with open_file(path, read_only=True) as session:
         session.sql(DAYS, rho=1)
         require_warned(session, caplog, 0)
-    with open_shop(path) as session:
+    with open_file(path) as session:
         session.connection.execute(CHANGES["rows are deleted"])
-    with open_shop(path, read_only=True) as session:
+    with open_file(path, read_only=True) as session:
         assert len(session.warnings) == 1
         session.sql(SUM, rho=1)
         require_warned(session, caplog)
@@ -175,11 +196,19 @@ def test_a_frame_has_its_number_of_rows(caplog: pytest.LogCaptureFixture) -> Non
 
 # What only the state file knows of a release besides what its reader is shown.
 QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (COUNT, {"rho": 1.0}), (SUM, {"rho": 0.5}), (DAYS, {"rho": 0.5}), (COUNT, {"rho": 1.5}), (SUM, {"rho": 99.0}),
-    ("SELECT shop, avg(cost) AS c FROM visits GROUP BY shop", {"rho": 0.3}), (COUNT, {"rho": 2.0, "refresh": True}),
-    ("FROM dp_releases()", {}), ("FROM dp_budget()", {}), ("SELECT nothing FROM visits", {}),
-    (f"FROM dp_explain($$ {SUM} $$, rho := 1)", {}), (DAYS, {"rho": 0.5, "as_of": "1"}),
-)  # fmt: skip
+    (COUNT, {"rho": 1.0}),
+    (SUM, {"rho": 0.5}),
+    (DAYS, {"rho": 0.5}),
+    (COUNT, {"rho": 1.5}),
+    (SUM, {"rho": 99.0}),
+    ("SELECT shop, avg(cost) AS c FROM visits GROUP BY shop", {"rho": 0.3}),
+    (COUNT, {"rho": 2.0, "refresh": True}),
+    ("FROM dp_releases()", {}),
+    ("FROM dp_budget()", {}),
+    ("SELECT nothing FROM visits", {}),
+    (f"FROM dp_explain($$ {SUM} $$, rho := 1)", {}),
+    (DAYS, {"rho": 0.5, "as_of": "1"}),
+)
 
 
 def seen_by(session: dpsql.Session, name: str, monkeypatch: pytest.MonkeyPatch, *, changed: bool) -> list[object]:
