@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,14 @@ def deltas(p: Floats, q: Floats, epsilon: float) -> tuple[float, float]:
     """Hockey-stick divergences of p against q and of q against p."""
     factor = math.exp(epsilon)
     return float(np.maximum(p - factor * q, 0.0).sum()), float(np.maximum(q - factor * p, 0.0).sum())
+
+
+def renyi(p: Floats, q: Floats, order: float) -> float:
+    """Renyi divergence of two laws on the same cells."""
+    kept = p > 0.0
+    if (q[kept] <= 0.0).any():
+        return math.inf
+    return float(logsumexp(order * np.log(p[kept]) + (1.0 - order) * np.log(q[kept]))) / (order - 1.0)
 
 
 def monotone_pairs(

@@ -55,7 +55,7 @@ def pair_deltas(
 ) -> tuple[float, float]:
     """Both deltas of one pair of the real mechanism, its common counts so large that they are always shown."""
     count = math.ceil(1.0 + tau + (10.0 + 9.0 * math.sqrt(correlation)) * sigma)
-    number = {0: 2, 1: 4001, 2: 501, 3: 91}[common]
+    number = {0: 2, 1: 1201, 2: 241, 3: 81}[common]
     # Whatever a new key shows gives the unit away, so one cell is enough for it; keys with many cells come last.
     edges = [np.array([1.0 + tau])] * new + [cells(tau, sigma, correlation, count, number)] * common
     law = partial(output_law, sigma=sigma, tau=tau, correlation=correlation, edges=edges, shared=shared)

@@ -24,7 +24,7 @@ EDGES = [-14, -8, -4, -2, -1, *range(14), 20, 40]
 
 def exact_shown(keys: int, x: float, correlation: float, *, hidden: bool = False) -> mp.mpf:
     """Exact probability that one of the keys is shown (or that none is), by integrating over the common noise."""
-    with mp.workdps(30):
+    with mp.workdps(20):
         spread = mp.sqrt(mp.mpf(correlation))
 
         def integrand(common: mp.mpf) -> mp.mpf:

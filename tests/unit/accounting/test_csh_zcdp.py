@@ -7,20 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr
 
 from dpsql.accounting.correlated_histogram import CorrelatedProfile
-from tests.unit.accounting.csh_brute_force import COMMON, Floats, output_law
+from tests.unit.accounting.csh_brute_force import COMMON, Floats, output_law, renyi
 
 ORDERS = (1.01, 1.5, 2.0, 4.0)
-
-
-def renyi(p: Floats, q: Floats, order: float) -> float:
-    """Renyi divergence of two laws on the same cells."""
-    kept = p > 0.0
-    if (q[kept] <= 0.0).any():
-        return math.inf
-    return float(logsumexp(order * np.log(p[kept]) + (1.0 - order) * np.log(q[kept]))) / (order - 1.0)
 
 
 def conditional_laws(
@@ -34,7 +26,7 @@ def conditional_laws(
     """
     count = math.ceil(1.0 + tau + 12.0 * sigma * (1.0 + math.sqrt(correlation)))
     span = 7.0 * sigma * (1.0 + math.sqrt(correlation))
-    edges = [np.append(1.0 + tau, np.linspace(count - span, count + span + 1.0, {1: 3001, 2: 301}[common]))] * common
+    edges = [np.append(1.0 + tau, np.linspace(count - span, count + span + 1.0, {1: 1201, 2: 201}[common]))] * common
     share = changed * correlation / (1.0 + correlation * common)
     noise = COMMON * sigma * math.sqrt(correlation)
     law = partial(output_law, sigma=sigma, tau=tau, correlation=correlation, edges=edges)

@@ -169,8 +169,29 @@ def check_sigma_and_point(profile: Profile, epsilon: float, delta: float, share:
     assert best_point(replace(profile, sigma=7.0), epsilon, delta, share) == point
 
 
-@given(profile=FAST, epsilon=EPSILONS, delta=DELTAS, hidden=st.floats(0.01, 1.0), share=st.floats(0.1, 1.0))
+ASKED_FAST = {
+    "profile": FAST,
+    "epsilon": EPSILONS,
+    "delta": DELTAS,
+    "hidden": st.floats(0.01, 1.0),
+    "share": st.floats(0.1, 1.0),
+}
+
+
+@settings(max_examples=40)
+@given(**ASKED_FAST)
 def test_inverses_are_safe_and_tight(
+    profile: Profile, epsilon: float, delta: float, hidden: float, share: float
+) -> None:
+    check_epsilon(profile, delta, hidden)
+    check_thresholds(profile, epsilon, delta)
+    check_sigma_and_point(profile, epsilon, delta, share)
+
+
+@pytest.mark.long
+@settings(max_examples=1000)
+@given(**ASKED_FAST)
+def test_inverses_of_many_profiles_are_safe_and_tight(
     profile: Profile, epsilon: float, delta: float, hidden: float, share: float
 ) -> None:
     check_epsilon(profile, delta, hidden)

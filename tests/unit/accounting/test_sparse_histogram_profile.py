@@ -196,7 +196,7 @@ def test_published_thresholds(max_groups: int, tau: float) -> None:
 def test_no_rho_gives_a_smaller_threshold(max_groups: int, epsilon: float, delta: float, share: float) -> None:
     point = best_point(SparseProfile(max_groups=max_groups, sigma=1.0), epsilon, delta, share)
     found = []
-    for factor in np.append(np.geomspace(0.2, 5.0, 60), 1.0 - np.geomspace(1e-6, 1e-2, 8)):
+    for factor in np.append(np.geomspace(0.2, 5.0, 20), 1.0 - np.geomspace(1e-6, 1e-2, 5)):
         rho = point.rho * float(factor)
         sigma = math.sqrt(max_groups / (2.0 * share * rho))
         rest = 2.0 * rho * (1.0 - share) / max_groups
@@ -208,7 +208,7 @@ def test_no_rho_gives_a_smaller_threshold(max_groups: int, epsilon: float, delta
             assert factor >= 1.0 - 1e-9
         else:
             found.append(tau)
-    assert len(found) >= 30
+    assert len(found) >= 10
     assert point.tau <= 1.001 * min(found)
 
 

@@ -24,8 +24,7 @@ from dpsql.accounting.correlated_histogram import (
 from dpsql.accounting.exceedance import shown_probability
 from dpsql.accounting.profile import smallest_epsilon, smallest_query_threshold, smallest_sigma
 from dpsql.errors import CalibrationError
-from tests.unit.accounting.csh_brute_force import COMMON, deltas
-from tests.unit.accounting.test_csh_zcdp import renyi
+from tests.unit.accounting.csh_brute_force import COMMON, deltas, renyi
 from tests.unit.accounting.top_k_brute_force import Mechanism, Neighbours, all_neighbours, squared_distance, top_k
 
 # correlation, floor_correlation, aggregate_precision, all at sigma = 1
@@ -278,7 +277,7 @@ def test_no_data_make_the_mechanism_exceed_delta(
     ratio, floor = (k**-0.5 if value is None else value for value in (correlation, floor_correlation))
     tau = quantile * sigma
     large = math.ceil(2.0 + tau + 6.0 * sigma * (1.0 + math.sqrt(ratio)))
-    mechanism = Mechanism(sigma, tau, ratio, floor, cells=41 if k == 1 else 23)
+    mechanism = Mechanism(sigma, tau, ratio, floor, cells=31 if k == 1 else 17)
     law = cache(partial(mechanism.law, largest=large))
     worst: dict[int, float] = {}
     for pair in all_neighbours(k, k + 1, (0, 1, 2, large)):
@@ -307,7 +306,7 @@ def test_lost_keys_bounded_by_max_groups_are_caught(k: int) -> None:
     assert (sum(before), sum(after), floor) == (k, 0, 1)
     sigma, quantile = 30.0, 4.0
     generator = np.random.default_rng(3)
-    draws = 400_000 if k == 2 else 40_000
+    draws = 100_000 if k == 2 else 40_000
     common = generator.normal(0.0, math.sqrt(k**-0.5), (draws, 1))
     largest = generator.normal(0.0, 1.0, (draws, k)).max(axis=1, keepdims=True) + common
     measured = float((largest > 2.5).mean())
@@ -345,7 +344,7 @@ def test_given_that_no_lost_key_is_shown_it_is_zcdp(
 ) -> None:
     tau = quantile * sigma
     count = math.ceil(1.0 + tau + 8.0 * sigma * (1.0 + math.sqrt(correlation)))
-    mechanism = Mechanism(sigma, tau, correlation, floor_correlation, cells=401 if common == 1 else 61)
+    mechanism = Mechanism(sigma, tau, correlation, floor_correlation, cells=201 if common == 1 else 47)
     law = partial(mechanism.law, largest=count)
     changed = common - own if rises else own
     larger = (count + 1,) * changed + (count,) * (common - changed)
