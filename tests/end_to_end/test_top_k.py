@@ -20,6 +20,7 @@ from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
+from tests.end_to_end.prepared import with_own_rows
 from tests.noise_sources import seeded_noise
 
 SALT = bytes(16)
@@ -29,19 +30,29 @@ LARGEST = "SELECT shop, count(DISTINCT visitor) AS visitors FROM visits GROUP BY
 TOP_4 = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (top_k = 4) shop, {} FROM visits GROUP BY shop ORDER BY 2 DESC"
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+TABLES = """
+CREATE TABLE visits (visitor INTEGER, shop VARCHAR, spent DOUBLE);
+INSERT INTO visits SELECT u, 'shop ' || i, 10 FROM range(8) s(i), range(400) r(u) WHERE u < 400 - 50 * i;
+INSERT INTO visits SELECT i, 'tail ' || i, 10 FROM range(300) t(i);
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
-        session.connection.execute("CREATE TABLE visits (visitor INTEGER, shop VARCHAR, spent DOUBLE)")
-        for shop, visitors in SHOPS.items():
-            session.connection.execute(f"INSERT INTO visits SELECT i, '{shop}', 10 FROM range({visitors}) t(i)")
-        session.connection.execute("INSERT INTO visits SELECT i, 'tail ' || i, 10 FROM range(300) t(i)")
+        session.connection.execute(TABLES)
         session.sql(
             "CALL dp_protect('visits', coverage := FALSE, "
             "privacy_unit_column := 'visitor', max_rows_per_group := 1, rho_budget := 1000, "
             "delta_threshold := 0.01, delta_conversion := 1e-6)"
         )
         session.sql("CALL dp_domain('visits', 'spent', bounds := [0, 20])")
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_rows(prepared, TABLES) as session:
         session._runner.noise_source = seeded_noise(5)
         yield session
 
@@ -170,9 +181,10 @@ class Tables:
     def __init__(self) -> None:
         self.session = dpsql.connect()
         self.session.connection.execute("CREATE TABLE t (unit INTEGER, key INTEGER)")
-        self.session.sql("CALL dp_protect('t', coverage := FALSE, "
-        "privacy_unit_column := 'unit', rho_budget := 1, delta_threshold := 0, "
-                         "delta_conversion := 1e-6)")  # fmt: skip
+        self.session.sql(
+            "CALL dp_protect('t', coverage := FALSE, privacy_unit_column := 'unit', rho_budget := 1, "
+            "delta_threshold := 0, delta_conversion := 1e-6)"
+        )
         self.engine, self.sandbox = DuckDBEngine(self.session.connection), Sandbox()
 
     def plan(self, k: int) -> PrivateQuery:

@@ -9,17 +9,20 @@ import pytest
 
 import dpsql
 from dpsql.errors import BudgetError, ParseError, PolicyError, ReleaseError, UnsupportedQueryError
+from tests.end_to_end.prepared import with_own_rows
 from tests.noise_sources import seeded_noise
 
 PUBLIC = "SELECT day, count(*) AS n FROM visits GROUP BY day"
 PRIVATE = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+TABLES = "CREATE TABLE visits AS SELECT i::INTEGER AS visitor, 'old' AS shop, 0::INTEGER AS day FROM range(500) t(i)"
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
-        session.connection.execute("CREATE TABLE visits (visitor INTEGER, shop VARCHAR, day INTEGER)")
-        session.connection.execute("INSERT INTO visits SELECT i, 'old', 0 FROM range(500) t(i)")
+        session.connection.execute(TABLES)
         session.sql("CALL dp_unit('visitor', rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6)")
         session.sql(
             "CALL dp_protect('visits', coverage := FALSE, "
@@ -27,6 +30,12 @@ def session() -> Iterator[dpsql.Session]:
             "max_groups_contributed := 2, default_delta := 1e-6, default_rho := 1)"
         )
         session.sql("CALL dp_domain('visits', 'day', keys := [0, 1])")
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_rows(prepared, TABLES) as session:
         session._runner.noise_source = seeded_noise(21)
         yield session
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
+from tests.end_to_end.prepared import with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import silence
 
@@ -16,11 +17,10 @@ OPTIONS = (
 )
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     """1,000 units in 1 group, 1,000 in 3 and 1,000 in 9 of 9 groups; groups 100 to 103 have 150 units more."""
     with dpsql.connect() as opened:
-        silence(opened)
         opened.connection.execute(
             "CREATE TABLE t AS SELECT u, i AS k, 2.0 AS x FROM range(3000) r(u), range(9) s(i) "
             "WHERE i < CASE u % 3 WHEN 0 THEN 1 WHEN 1 THEN 3 ELSE 9 END "
@@ -29,6 +29,13 @@ def session() -> Iterator[dpsql.Session]:
         opened.sql("CALL dp_unit('unit', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)")
         _protect(opened)
         yield opened
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
+        silence(session)
+        yield session
 
 
 def _protect(session: dpsql.Session, rule: str = "") -> None:
