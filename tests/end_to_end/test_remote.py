@@ -16,13 +16,14 @@ import dpsql
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import AccessError, ParseError, PolicyError, RemoteError, UnsupportedQueryError
 from dpsql.frontends.server.doors import Urls
+from tests.end_to_end.prepared import with_own_state
 from tests.serving import QUICK, door, in_background, token_of
 
 QUERY = "SELECT ward, count(*) AS n, avg(cost) AS cost FROM visits WHERE cost > $least GROUP BY ward ORDER BY ward"
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
         session.connection.execute(
             "CREATE TABLE visits AS SELECT u % 3000 AS patient, u % 7 AS ward, (u % 90)::DOUBLE AS cost, "
@@ -35,6 +36,12 @@ def session() -> Iterator[dpsql.Session]:
         )
         session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 100])")
         session.sql("CALL dp_analyst('ana', rho_limit := 1)")
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
         yield session
 
 

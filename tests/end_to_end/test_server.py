@@ -33,6 +33,7 @@ from dpsql.frontends.server.messages import OF_AN_ANSWER
 from dpsql.frontends.server.routes import AnalystRoutes, CuratorRoutes
 from dpsql.frontends.server.settings import Settings
 from dpsql.remote.wire import ARROW, PARQUET
+from tests.end_to_end.prepared import with_own_state
 from tests.serving import QUICK, Seen, ask, door, in_background, request, token_of
 
 QUERY = "SELECT ward, count(*) AS n FROM visits GROUP BY ward ORDER BY ward"
@@ -40,8 +41,8 @@ RHO = 0.1
 BY_GET = f"/v1/result.parquet?rho={RHO}&sql={quote(QUERY)}"
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[dpsql.Session]:
     """3,000 patients on 7 wards; ana may see rho = 0.2, bob anything, eve has a token alone."""
     with dpsql.connect() as session:
         session.connection.execute(
@@ -54,6 +55,12 @@ def session() -> Iterator[dpsql.Session]:
         )
         session.sql("CALL dp_analyst('ana', rho_limit := 0.2)")
         session.sql("CALL dp_analyst('bob')")
+        yield session
+
+
+@pytest.fixture
+def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(prepared) as session:
         yield session
 
 
@@ -324,10 +331,14 @@ def test_without_a_known_token_nothing_is_answered(session: dpsql.Session, urls:
     for route in secured:
         path = route.path.format(query_id="x", form="json")
         for headers in (
-            {}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Bearer x"},
-            {"Authorization": f"Basic {token_of('ana')}"}, {"Authorization": f"Bearer {token_of('curator')}"},
+            {},
+            {"Authorization": ""},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Bearer x"},
+            {"Authorization": f"Basic {token_of('ana')}"},
+            {"Authorization": f"Bearer {token_of('curator')}"},
             {"Authorization": "Bearer \xff"},
-        ):  # fmt: skip
+        ):
             reply = request(urls.analysts, route.method, path, headers=headers, body={"sql": QUERY})
             assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
             assert reply.json["error"] == "AccessError"
@@ -379,7 +390,7 @@ BAD: tuple[tuple[int, object, dict[str, str]], ...] = (
     (415, {"sql": QUERY}, {"Content-Type": "text/plain"}),
     (415, {"sql": QUERY}, {"Content-Type": ""}),
     (422, {"sql": QUERY, "options": {"no_option": 3}}, {}),
-)  # fmt: skip
+)
 
 
 def test_what_is_no_question_is_refused_and_charges_nothing(session: dpsql.Session, urls: Urls) -> None:
