@@ -204,9 +204,7 @@ class Seen(HTMLParser):
 
 def test_the_notebook_shows_intervals_and_folds_the_receipt(answer: dpsql.Result) -> None:
     seen = Seen(answer._repr_html_())
-    assert set(seen.tags) == {
-        "div", "table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "pre"
-    }  # fmt: skip
+    assert set(seen.tags) == {"div", "table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "pre"}
     assert seen.tags.count("tr") == 1 + len(answer)
     # one interval for each of three aggregates in a row; the ends that the text asked for stand as they are
     assert seen.tags.count("span") == 3 * len(answer)

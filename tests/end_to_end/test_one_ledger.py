@@ -72,8 +72,12 @@ def in_shell(folder: Path, statements: str) -> str:
     assert SHELL is not None
     run = subprocess.run(
         [SHELL, "-unsigned", "-json", "-cmd", f"LOAD '{native_library()}'", str(folder / "clinic.duckdb")],
-        input=statements, capture_output=True, text=True, env=os.environ | {"DPSQL_HELPER": PROGRAM}, check=True,
-    )  # fmt: skip
+        input=statements,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"DPSQL_HELPER": PROGRAM},
+        check=True,
+    )
     assert not run.stderr
     return run.stdout
 

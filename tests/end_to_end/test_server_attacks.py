@@ -27,10 +27,23 @@ session = canary.session
 logged = canary.logged
 
 RAW_ADDRESSES = (
-    "/v1/queries", "/v1/releases", "/v1/policy", "/v1/cascade", "/metrics", "/v1/result.parquet?sql=FROM%20visits",
-    "/v1/queries/../releases", "/v1/queries/%2e%2e/releases", "//v1/releases", "/v1/queries/x/result.duckdb", "/static",
-    "/docs", "/debug", "/.dpsql", "/visits", "/v1/tables/visits",
-)  # fmt: skip
+    "/v1/queries",
+    "/v1/releases",
+    "/v1/policy",
+    "/v1/cascade",
+    "/metrics",
+    "/v1/result.parquet?sql=FROM%20visits",
+    "/v1/queries/../releases",
+    "/v1/queries/%2e%2e/releases",
+    "//v1/releases",
+    "/v1/queries/x/result.duckdb",
+    "/static",
+    "/docs",
+    "/debug",
+    "/.dpsql",
+    "/visits",
+    "/v1/tables/visits",
+)
 
 
 @pytest.fixture
@@ -89,9 +102,13 @@ def test_answers_plans_and_books_hold_no_canary(
             (f"FROM dp_explain($$ {text} $$)", JSON),
         ):
             reply = request(
-                patient_urls.analysts, "POST", "/v1/queries?wait=60", name="ana", body={"sql": statement},
+                patient_urls.analysts,
+                "POST",
+                "/v1/queries?wait=60",
+                name="ana",
+                body={"sql": statement},
                 headers={"Accept": accept},
-            )  # fmt: skip
+            )
             assert reply.status == 200
             assert not holds_canary(reply.everything)
     for books in ("FROM dp_releases()", "FROM dp_budget()"):
@@ -141,10 +158,18 @@ def test_a_method_that_a_stranger_makes_up_is_no_counter(urls: Urls) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"analyst": "curator"}, {"reader": "curator"}, {"desk": 1}, {"entropy": 0}, {"seed": 1}, {"noise": False},
-        {"privacy_unit_column": "city; DROP TABLE visits"}, {"as_of": "x'; --"}, {"rho": 1e999}, {"rho": -1},
+        {"analyst": "curator"},
+        {"reader": "curator"},
+        {"desk": 1},
+        {"entropy": 0},
+        {"seed": 1},
+        {"noise": False},
+        {"privacy_unit_column": "city; DROP TABLE visits"},
+        {"as_of": "x'; --"},
+        {"rho": 1e999},
+        {"rho": -1},
     ],
-)  # fmt: skip
+)
 def test_options_are_those_of_a_query(session: dpsql.Session, patient_urls: Urls, options: dict[str, object]) -> None:
     if options == {"rho": 1e999}:
         options = {"rho": {"double": "inf"}}

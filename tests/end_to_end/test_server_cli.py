@@ -63,17 +63,19 @@ EVERYWHERE = "0.0.0.0:0"
         ([*FULL, "--curator-listen", "127.0.0.1:0"], 2, "go together"),
         (
             [*FULL, "--curator-listen", EVERYWHERE, "--curator-tokens", "curator"],
-            2, "in the clear",
+            2,
+            "in the clear",
         ),
         (
             [*FULL, "--curator-listen", "127.0.0.1:0", "--curator-tokens", "ana"],
-            2, "alone",
+            2,
+            "alone",
         ),
         ([*FULL, "--workers", "0"], 2, "from 1 up"),
         ([*FULL, "--timeout", "nan"], 2, "timeout"),
         ([*FULL, "--first-answer", "-1"], 2, "first-answer"),
     ],
-)  # fmt: skip
+)
 def test_what_is_unsafe_or_makes_no_sense_is_refused(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -104,10 +106,17 @@ def test_without_its_packages_the_command_says_what_to_install(
         ("127.0.0.1:8642", Address("127.0.0.1", 8642)),
         ("localhost:0", Address("localhost", 0)),
         ("[::1]:80", Address("::1", 80)),
-        ("", None), (":80", None), ("host", None), ("host:", None), ("host:x", None), ("host:65536", None),
-        ("::1:80", None), ("host:-1", None), ("host:²", None),
+        ("", None),
+        (":80", None),
+        ("host", None),
+        ("host:", None),
+        ("host:x", None),
+        ("host:65536", None),
+        ("::1:80", None),
+        ("host:-1", None),
+        ("host:²", None),
     ],
-)  # fmt: skip
+)
 def test_an_address_is_a_host_and_a_port(text: str, address: Address | None) -> None:
     if address is not None:
         assert Address.of(text) == address
@@ -119,10 +128,14 @@ def test_an_address_is_a_host_and_a_port(text: str, address: Address | None) -> 
 @pytest.mark.parametrize(
     ("host", "alone"),
     [
-        ("127.0.0.1", True), ("localhost", True), ("::1", True), (EVERYWHERE[:-2], False), ("10.0.0.1", False),
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        (EVERYWHERE[:-2], False),
+        ("10.0.0.1", False),
         ("a.example", False),
     ],
-)  # fmt: skip
+)
 def test_only_loopback_stays_on_the_machine(host: str, alone: bool) -> None:
     assert is_loopback(host) is alone
 
@@ -132,8 +145,11 @@ def test_the_command_serves_and_stops_at_a_signal(folder: Path) -> None:
     """The real process; the crash tests start it by fork."""
     with subprocess.Popen(
         [sys.executable, "-m", "dpsql", "serve", folder / "clinic.duckdb", *LOCAL, "--analysts", folder / "ana"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("analysts: http://127.0.0.1:")
         process.terminate()

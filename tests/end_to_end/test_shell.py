@@ -34,8 +34,13 @@ def in_shell(script: str, *, environment: dict[str, str] | None = None) -> tuple
     variables = os.environ | {"DPSQL_HELPER": PROGRAM} | (environment or {})
     run = subprocess.run(
         [SHELL, "-unsigned", "-csv", "-cmd", f"LOAD '{native_library()}'"],
-        input=script, capture_output=True, text=True, env=variables, timeout=600, check=False,
-    )  # fmt: skip
+        input=script,
+        capture_output=True,
+        text=True,
+        env=variables,
+        timeout=600,
+        check=False,
+    )
     return run.stdout, run.stderr
 
 
@@ -150,9 +155,14 @@ def test_a_shell_without_the_data_asks_a_server(tmp_path: Path) -> None:
             )
         assert len(session.sql("FROM dp_releases()")) == 1
     assert out.splitlines() == [
-        "answers come from", f'"{urls.analysts}, for analyst ana"', "k,near", "0,true", "1,true",
-        "answers come from", '"the shell\'s own database"',
-    ]  # fmt: skip
+        "answers come from",
+        f'"{urls.analysts}, for analyst ana"',
+        "k,near",
+        "0,true",
+        "1,true",
+        "answers come from",
+        '"the shell\'s own database"',
+    ]
     for said in (
         "0.5",
         "dp_public is for the curator",
@@ -183,8 +193,12 @@ def test_the_rc_file_is_read_and_what_follows_is_passed_on(tmp_path: Path) -> No
     (tmp_path / ".duckdbrc").write_text(".print the rc file was read\n")
     run = subprocess.run(
         [PROGRAM, "shell", ":memory:", "-csv", "-c", "SELECT 42 AS answer"],
-        capture_output=True, text=True, env=os.environ | {"HOME": str(tmp_path)}, timeout=600, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+        timeout=600,
+        check=False,
+    )
     assert "the rc file was read" in run.stdout + run.stderr
     assert run.stdout.endswith("answer\n42\n")
 
@@ -269,8 +283,12 @@ def test_an_installed_extension_finds_its_helper(tmp_path: Path) -> None:
     rc.write_text(f"{line}\n")
     run = subprocess.run(
         [SHELL, "-unsigned", "-csv", "-init", str(rc), "-c", f"FROM dp('{NEARBY}')"],
-        capture_output=True, text=True, env=variables, timeout=600, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=variables,
+        timeout=600,
+        check=False,
+    )
     assert "table 'visits' is not protected" in run.stderr
 
 
@@ -294,8 +312,12 @@ def test_two_environments_keep_a_helper_each(tmp_path: Path, monkeypatch: pytest
     for name, line in lines.items():
         run = subprocess.run(
             [SHELL, "-unsigned", "-csv", "-cmd", line.split(";")[0], "-c", "FROM dp_policy()"],
-            capture_output=True, text=True, env=variables, timeout=600, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env=variables,
+            timeout=600,
+            check=False,
+        )
         assert "helper ended before it answered" in run.stderr
         assert (tmp_path / name / "started").read_text() == "ran\n"
 
