@@ -81,12 +81,13 @@ def test_help_is_cheap() -> None:
 def test_a_stored_answer_imports_what_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = tmp_path / "clinic.duckdb"
     with duckdb.connect(database) as connection:
-        connection.execute("CREATE TABLE visits AS SELECT i AS patient, 'Lund' AS city FROM range(300) t(i)")
-    asked = ["query", str(database), "SELECT city, count(DISTINCT patient) FROM visits GROUP BY city", "--rho", "0.1"]
-    protect = (
-        "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, "
-        "epsilon_budget := 3, delta_budget := 1e-6)"
-    )
+        connection.execute(
+            "CREATE TABLE visits AS SELECT i AS patient, 'Lund' AS city, 7 AS cost FROM range(20000) t(i)"
+        )
+    # AUTO, key rounds and coverage are part of a query that bounds nothing
+    asked = ["query", str(database), "SELECT city, count(*) AS n, avg(cost) AS c FROM visits GROUP BY city"]
+    asked += ["--rho", "0.1"]
+    protect = "CALL dp_protect('visits', privacy_unit_column := 'patient', epsilon_budget := 3, delta_budget := 1e-6)"
     assert main(["query", str(database), protect]) == 0
     assert main(asked) == 0
     capsys.readouterr()
