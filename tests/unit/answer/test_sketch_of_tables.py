@@ -26,10 +26,10 @@ from tests.unit.answer.sketch_reference import (
     by_shard,
     reference_step,
 )
-from tests.unit.bound import test_key_types
 from tests.unit.bound.exact_runs import SALT, Laboratory
 from tests.unit.bound.plain_reference import spelled
 from tests.unit.bound.query_descriptions import literal
+from tests.unit.bound.typed_keys import KEY_TYPES
 
 _UNITS, _ROWS, _SIZE = 300, 6000, 12
 _FEW_SHARDS = 24
@@ -261,9 +261,9 @@ def test_a_unit_is_in_one_shard_however_it_is_spelled(
     assert len(rows) == distinct
 
 
-@pytest.mark.parametrize("kind", test_key_types._TYPES)
+@pytest.mark.parametrize("kind", KEY_TYPES)
 def test_keys_of_every_type_keep_their_type_and_stay_apart(laboratory: Laboratory, kind: str) -> None:
-    values = (*test_key_types._TYPES[kind], None)
+    values = (*KEY_TYPES[kind], None)
     connection = laboratory.session.connection
     listed = ", ".join(f"({literal(value)})" for value in values)
     connection.execute(

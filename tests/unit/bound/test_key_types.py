@@ -12,41 +12,8 @@ import pytest
 import dpsql
 from dpsql.errors import UnsupportedQueryError
 from tests.unit.bound.query_descriptions import literal
+from tests.unit.bound.typed_keys import KEY_TYPES
 
-_TYPES: dict[str, tuple[str, ...]] = {
-    "BOOLEAN": ("true", "false"),
-    "TINYINT": ("-128", "127"),
-    "SMALLINT": ("-32768", "32767"),
-    "INTEGER": ("-2147483648", "7"),
-    "BIGINT": ("-9223372036854775808", "9223372036854775807"),
-    "HUGEINT": ("-170141183460469231731687303715884105727", "170141183460469231731687303715884105727"),
-    "UTINYINT": ("0", "255"),
-    "USMALLINT": ("0", "65535"),
-    "UINTEGER": ("0", "4294967295"),
-    "UBIGINT": ("0", "18446744073709551615"),
-    "FLOAT": ("1.5", "nan", "-inf"),
-    "DOUBLE": ("0.1", "nan", "inf", "5e-324"),
-    "DECIMAL(4,1)": ("-999.9", "0.5"),
-    "DECIMAL(38,10)": ("9999999999999999999999999999.9999999999", "-0.0000000001"),
-    "VARCHAR": ("", "Ab", "ab", "é", "it's"),
-    "BLOB": (r"\x00\xFF", ""),
-    "DATE": ("0001-01-01", "2020-02-29"),
-    "TIME": ("00:00:00", "23:59:59.999999"),
-    "TIMESTAMP": ("1969-12-31 23:59:59.999999", "2020-02-29 00:00:00"),
-    "TIMESTAMP_S": ("2020-02-29 00:00:01", "1900-01-01 00:00:00"),
-    "TIMESTAMP_MS": ("2020-02-29 00:00:00.001", "1900-01-01 00:00:00"),
-    "TIMESTAMP_NS": ("2020-02-29 00:00:00.000000001", "1900-01-01 00:00:00"),
-    "TIMESTAMPTZ": ("2020-02-29 00:00:00+00", "1969-12-31 23:59:59.999999+00"),
-    "INTERVAL": ("1 month", "-5 days", "00:00:00.000001"),
-    "UUID": ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
-    "INTEGER[]": ("[1, NULL, 3]", "[]"),
-    "DOUBLE[]": ("[1.5, nan]", "[0.0]"),
-    "VARCHAR[][]": ("[[a], NULL]", "[]"),
-    "INTEGER[3]": ("[1, 2, 3]", "[4, NULL, 6]"),
-    "DOUBLE[2]": ("[0.1, nan]", "[0.0, 1.0]"),
-    "INTERVAL[]": ("[1 month]", "[2 days, NULL]"),
-    "JSON": ('{"a":1}', "[]"),
-}
 _REFUSED = (
     "STRUCT(a INTEGER)",
     "MAP(INTEGER, INTEGER)",
@@ -108,9 +75,9 @@ def _sorted(texts: list[str | None]) -> list[str | None]:
     return sorted(texts, key=lambda text: (text is None, text or ""))
 
 
-@pytest.mark.parametrize("kind", _TYPES)
+@pytest.mark.parametrize("kind", KEY_TYPES)
 def test_a_key_comes_back_in_its_own_type(session: dpsql.Session, kind: str) -> None:
-    _create(session, kind, (*_TYPES[kind], None))
+    _create(session, kind, (*KEY_TYPES[kind], None))
     expected = session.connection.execute("SELECT DISTINCT CAST(k AS VARCHAR) FROM typed").fetchall()
     text = "SELECT k, count(DISTINCT pid) AS n FROM typed GROUP BY k"
     first = session.sql(text, rho=2, delta=1e-3)

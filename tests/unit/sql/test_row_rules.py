@@ -234,53 +234,63 @@ def test_the_engine_reads_no_settings_but_its_own(session: dpsql.Session) -> Non
 LOWEST = "DATE '5877642-06-25 (BC)'"
 
 
-@pytest.mark.parametrize(
-    ("condition", "row"),
-    [
-        (f"week(coalesce(d, {LOWEST})) IS NULL", "(3, 5, 7, NULL)"),
-        (f"yearweek(coalesce(d, {LOWEST})) > 0", "(3, 5, 7, NULL)"),
-        ("week(make_date(-5877641 + n, 6, 25)) IS NULL", "(3, 5, 1000, DATE '2020-01-01')"),
-        ("week(make_date(-5877641 + u, 6, 25)) IS NULL", "(1000, 5, 7, DATE '2020-01-01')"),
-        ("week(make_date(CAST(b AS INTEGER), 6, 25)) IS NULL", "(3, -5877641, 7, DATE '2020-01-01')"),
-        *(
-            (f"{call} IS NULL", f"(3, 5, 7, {LOWEST})")
-            for call in (
-                "week(d)", "weekofyear(d)", "isoyear(d)", "yearweek(d)", "extract(week FROM d)",
-                "date_part('isoyear', d)",
-                "date_trunc('week', d)", "date_trunc('week', d + 1)", "last_day(d)",
-                "date_diff('week', d, d)",
-            )
-        ),
-        (f"week(CASE WHEN b > 100 THEN {LOWEST} ELSE d END) IS NULL", "(3, 500, 7, DATE '2020-01-01')"),
-    ],
-)  # fmt: skip
-def test_what_the_optimizer_computes_from_statistics_never_fails_aloud(condition: str, row: str) -> None:
-    """The optimizer applies functions of dates to a column's least and greatest value, before any row and any TRY."""
+EXTREME_ROWS: dict[str, tuple[str, ...]] = {
+    "3, 5, 7, NULL": (f"week(coalesce(d, {LOWEST})) IS NULL", f"yearweek(coalesce(d, {LOWEST})) > 0"),
+    "3, 5, 1000, DATE '2020-01-01'": ("week(make_date(-5877641 + n, 6, 25)) IS NULL",),
+    "1000, 5, 7, DATE '2020-01-01'": ("week(make_date(-5877641 + u, 6, 25)) IS NULL",),
+    "3, -5877641, 7, DATE '2020-01-01'": ("week(make_date(CAST(b AS INTEGER), 6, 25)) IS NULL",),
+    f"3, 5, 7, {LOWEST}": tuple(
+        f"{call} IS NULL"
+        for call in (
+            "week(d)",
+            "weekofyear(d)",
+            "isoyear(d)",
+            "yearweek(d)",
+            "extract(week FROM d)",
+            "date_part('isoyear', d)",
+            "date_trunc('week', d)",
+            "date_trunc('week', d + 1)",
+            "last_day(d)",
+            "date_diff('week', d, d)",
+        )
+    ),
+    "3, 500, 7, DATE '2020-01-01'": (f"week(CASE WHEN b > 100 THEN {LOWEST} ELSE d END) IS NULL",),
+}
+"""By a row that no date or number of which is usual: conditions that fail on it, or on what it makes possible."""
+
+
+@pytest.fixture(scope="module")
+def dates() -> Iterator[dpsql.Session]:
+    """A unit, to which tables of usual dates are added."""
     with dpsql.connect() as session:
-        session.connection.execute(
-            "CREATE TABLE t AS SELECT (i % 9)::INTEGER AS u, (i % 50)::BIGINT AS b, (i % 20)::INTEGER AS n, "
-            "DATE '2020-01-01' + (i % 300)::INTEGER AS d FROM range(1000) r(i)"
-        )
-        session.sql(
-            "CALL dp_protect('t', coverage := FALSE, "
-            "privacy_unit_column := 'u', max_groups_contributed := 50, max_rows_per_group := 50, "
-            "rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)"
-        )
-        analyst = session.as_analyst("ana")
-        for text in (
-            f"SELECT count(*) FILTER (WHERE {condition}) FROM t",
-            f"SELECT count(*) FROM t WHERE {condition}",
-            f"SELECT {condition} AS key, count(*) FROM t GROUP BY ALL",
-        ):
-            analyst.sql(text, rho=1e-4)
-        session.connection.execute(f"INSERT INTO t VALUES {row}")
-        session.sql("CALL dp_new_version('t')")
-        for text in (
-            f"SELECT count(*) FILTER (WHERE {condition}) FROM t",
-            f"SELECT count(*) FROM t WHERE {condition}",
-            f"SELECT {condition} AS key, count(*) FROM t GROUP BY ALL",
-        ):
-            analyst.sql(text, rho=1e-4)
+        session.sql("CALL dp_unit('u', rho_budget := 100, delta_threshold := 0.5, delta_conversion := 1e-6)")
+        yield session
+
+
+@pytest.mark.parametrize("row", EXTREME_ROWS)
+def test_what_the_optimizer_computes_from_statistics_never_fails_aloud(dates: dpsql.Session, row: str) -> None:
+    """The optimizer applies functions of dates to a column's least and greatest value, before any row and any TRY."""
+    table, conditions = f"dates_{list(EXTREME_ROWS).index(row)}", EXTREME_ROWS[row]
+    dates.connection.execute(
+        f"CREATE TABLE {table} AS SELECT (i % 9)::INTEGER AS u, (i % 50)::BIGINT AS b, (i % 20)::INTEGER AS n, "
+        "DATE '2020-01-01' + (i % 300)::INTEGER AS d FROM range(1000) r(i)"
+    )
+    dates.sql(
+        f"CALL dp_protect('{table}', coverage := FALSE, unit := 'u', privacy_unit_column := 'u', "
+        "max_groups_contributed := 50, max_rows_per_group := 50)"
+    )
+    analyst = dates.as_analyst("ana")
+    counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in conditions)
+    texts = [f"SELECT {counts} FROM {table}"]
+    for condition in conditions:
+        texts.append(f"SELECT count(*) FROM {table} WHERE {condition}")
+        texts.append(f"SELECT {condition} AS key, count(*) FROM {table} GROUP BY ALL")
+    for text in texts:
+        analyst.sql(text, rho=1e-4)
+    dates.connection.execute(f"INSERT INTO {table} VALUES ({row})")
+    dates.sql(f"CALL dp_new_version('{table}')")
+    for text in texts:
+        analyst.sql(text, rho=1e-4)
 
 
 COARSE = f"c{list(EXTREMES).index('TIMESTAMP_S')}"

@@ -456,6 +456,16 @@ from dpsql.errors import StateError
 from dpsql.state import ChargeItem, State
 
 path, enter = sys.argv[1:]
+other = subprocess.Popen(
+    [sys.executable, "-c", enter, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+)
+
+
+def enters_elsewhere():
+    print(file=other.stdin, flush=True)
+    return other.stdout.readline()
+
+
 state = State.open(path, create=False, lock_timeout_seconds=0.1)
 memory = State.open(None, create=True)
 inherited = {id(connection) for connection in state._database._pool.opened}
@@ -474,9 +484,11 @@ with state.locks.exclusive("held by the parent"):
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
     # The child ended as a whole interpreter; this process still has its lock and its connections.
-    assert subprocess.run([sys.executable, "-c", enter, path]).returncode == 4
+    assert enters_elsewhere() == "kept out\\n"
     state.ledger.charge("patient", [ChargeItem("of the parent", 6, 0)], "ana")
-assert subprocess.run([sys.executable, "-c", enter, path]).returncode == 0
+assert enters_elsewhere() == "entered\\n"
+other.stdin.close()
+assert other.wait() == 0
 assert state.ledger.spent("patient").rho_nano == 7 + 5 + 6
 print("ok")
 """
@@ -487,11 +499,12 @@ from dpsql.errors import StateError
 from dpsql.state import State
 
 state = State.open(sys.argv[1], create=False, lock_timeout_seconds=0.1)
-try:
-    with state.locks.exclusive("held by the parent"):
-        sys.exit(0)
-except StateError:
-    sys.exit(4)
+for _ in sys.stdin:
+    try:
+        with state.locks.exclusive("held by the parent"):
+            print("entered", flush=True)
+    except StateError:
+        print("kept out", flush=True)
 """
 
 
