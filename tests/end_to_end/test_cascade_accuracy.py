@@ -17,7 +17,7 @@ from dpsql.cascade import servings as servings_module
 from dpsql.cascade.cascade import Placed, risen
 from dpsql.mechanism.calibrate import Level, level_of
 from dpsql.mechanism.histogram import NoisyHistogram
-from tests.end_to_end.test_cascade import BY_THRESHOLD, ORDER, PUBLIC, ask, open_session
+from tests.end_to_end.cities import BY_THRESHOLD, ORDER, PUBLIC, ask, open_session
 from tests.noise_sources import seeded_noise
 
 Floats = npt.NDArray[np.float64]

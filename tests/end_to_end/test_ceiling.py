@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +26,19 @@ FREE = {"private": PRIVATE, "public": PUBLIC, "top_k": TOP_K, "window": WINDOW}
 
 @pytest.fixture
 def session() -> Iterator[dpsql.Session]:
+    with opened() as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def unasked() -> Iterator[dpsql.Session]:
+    """For what is refused: nothing is ever spent there."""
+    with opened() as session:
+        yield session
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[dpsql.Session]:
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE visits (visitor INTEGER, shop VARCHAR, day INTEGER, cost DOUBLE)")
         for i, visitors in enumerate((900, 600, 300, 60, 40, 30, 20, 10, 3, 1)):
@@ -85,12 +100,12 @@ def test_numbers_follow_the_level_that_is_asked_for(session: dpsql.Session) -> N
     assert values.sum() == pytest.approx(900, abs=60)
 
 
-def test_above_the_ceiling_nothing_is_answered(session: dpsql.Session) -> None:
+def test_above_the_ceiling_nothing_is_answered(unasked: dpsql.Session) -> None:
     # the only statistic of the query gets all of its rho
     for text in (PRIVATE, PUBLIC):
         with pytest.raises(CalibrationError, match="ceiling"):
-            session.sql(text, rho=1.1)
-    assert spent(session) == (0, 0)
+            unasked.sql(text, rho=1.1)
+    assert spent(unasked) == (0, 0)
 
 
 def test_every_statistic_is_drawn_at_the_ceiling_once(session: dpsql.Session) -> None:
@@ -153,22 +168,33 @@ def test_a_reader_below_the_ceiling_pays_for_a_threshold(session: dpsql.Session)
         ana.sql(TOP_K, rho=0.1)
 
 
-@settings(max_examples=8)
-@given(delta=st.floats(1e-9, 1e-3), limit=st.floats(1e-3, 0.9))
-def test_every_threshold_of_its_own_below_a_ceiling_is_paid_to_the_last_unit(delta: float, limit: float) -> None:
-    """Two thresholds and a draw are charged at once; each is rounded up by itself, as it is where it is stored."""
+@pytest.fixture(scope="module")
+def nine() -> Iterator[tuple[dpsql.Session, Iterator[int]]]:
+    """Nine people, and numbers for their readers."""
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE visits AS SELECT i AS visitor, i % 2 AS shop FROM range(9) t(i)")
-        session.sql("CALL dp_unit('visitor', rho_budget := 9, delta_threshold := 0.9, delta_conversion := 1e-6)")
-        session.sql(
-            "CALL dp_protect('visits', coverage := FALSE, "
-            "unit := 'visitor', privacy_unit_column := 'visitor', rho_ceiling := 1, "
-            f"max_groups_contributed := 1, default_delta := {delta!r})"
-        )
-        session.sql(f"CALL dp_analyst('ana', rho_limit := {limit!r})")
-        receipt = receipt_of(session.as_analyst("ana").sql(PRIVATE, rho=round(limit * 0.9, 9)))
-        assert receipt.charged_rho == 1.0
-        assert delta < receipt.charged_delta <= 2 * delta
+        session.sql("CALL dp_unit('visitor', rho_budget := 1e5, delta_threshold := 0.9, delta_conversion := 1e-6)")
+        yield session, itertools.count()
+
+
+@settings(max_examples=8)
+@given(delta=st.floats(1e-9, 1e-3), limit=st.floats(1e-3, 0.9))
+def test_every_threshold_of_its_own_below_a_ceiling_is_paid_to_the_last_unit(
+    nine: tuple[dpsql.Session, Iterator[int]], delta: float, limit: float
+) -> None:
+    """Two thresholds and a draw are charged at once; each is rounded up by itself, as it is where it is stored."""
+    session, numbers = nine
+    session.sql(
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "unit := 'visitor', privacy_unit_column := 'visitor', rho_ceiling := 1, "
+        f"max_groups_contributed := 1, default_delta := {delta!r}, replace := TRUE)"
+    )
+    session.sql("CALL dp_new_version('visits')")
+    reader = f"reader {next(numbers)}"
+    session.sql(f"CALL dp_analyst('{reader}', rho_limit := {limit!r})")
+    receipt = receipt_of(session.as_analyst(reader).sql(PRIVATE, rho=round(limit * 0.9, 9)))
+    assert receipt.charged_rho == 1.0
+    assert delta < receipt.charged_delta <= 2 * delta
 
 
 def test_a_ceiling_is_not_for_analysts_to_raise(session: dpsql.Session) -> None:
@@ -194,22 +220,27 @@ def test_a_ceiling_is_not_for_analysts_to_raise(session: dpsql.Session) -> None:
         {"own_threshold": 1, "rho": 0.1},
     ],
 )
-def test_wrong_options_are_refused(session: dpsql.Session, options: dict[str, Any]) -> None:
+def test_wrong_options_are_refused(unasked: dpsql.Session, options: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedQueryError):
-        session.sql(PRIVATE, **options)
-    assert spent(session) == (0, 0)
+        unasked.sql(PRIVATE, **options)
+    assert spent(unasked) == (0, 0)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    ["rho_ceiling := 0", "rho_window := [1, 0.5]", "rho_window := [0.1, 0.5], rho_ceiling := 1",
-     "rho_window := [0.1, 0.5], default_epsilon := 1", "rho_window := 1"],
-)  # fmt: skip
-def test_wrong_policies_are_refused(session: dpsql.Session, arguments: str) -> None:
+    [
+        "rho_ceiling := 0",
+        "rho_window := [1, 0.5]",
+        "rho_window := [0.1, 0.5], rho_ceiling := 1",
+        "rho_window := [0.1, 0.5], default_epsilon := 1",
+        "rho_window := 1",
+    ],
+)
+def test_wrong_policies_are_refused(unasked: dpsql.Session, arguments: str) -> None:
     with pytest.raises(PolicyError):
-        session.sql(f"CALL dp_protect('visits', {arguments})")
+        unasked.sql(f"CALL dp_protect('visits', {arguments})")
 
 
-def test_public_keys_pass_no_threshold_of_their_own(session: dpsql.Session) -> None:
+def test_public_keys_pass_no_threshold_of_their_own(unasked: dpsql.Session) -> None:
     with pytest.raises(UnsupportedQueryError, match="public keys"):
-        session.sql(PUBLIC, rho=0.1, own_threshold=True)
+        unasked.sql(PUBLIC, rho=0.1, own_threshold=True)
