@@ -115,10 +115,18 @@ def test_a_second_budget_is_refused_in_any_order_unless_it_is_said(
     assert logged(session) == before
     protect(session, *other, rest=f"{BUDGET}, separate_people := true")
     assert logged(session)[-1]["separate_people"] is True
+
+
+@pytest.mark.parametrize(("one", "other"), [SAME[0], SAME[0][::-1], SAME[-1]])
+def test_a_second_budget_that_was_said_is_kept(
+    session: dpsql.Session, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    protect(session, *one)
+    protect(session, *other, rest=f"{BUDGET}, separate_people := true")
     said = [row for row in session.sql("FROM dp_policy()").fetchall() if row[2] == "separate_people"]
     assert len(said) == 1
     assert said[0][3] == "True"
-    # it is kept, and nothing is asked again
+    # nothing is asked again
     protect(session, *other, rest="max_groups_contributed := 2")
     assert [row for row in session.sql("FROM dp_policy()").fetchall() if row[2] == "separate_people"] == said
     with pytest.raises(PolicyError, match="separate_people"):
