@@ -6,6 +6,7 @@ engine works on at a time has some.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.model.private_query import PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.session.runner import StatementRunner
-from dpsql.session.session import Analyst
+from dpsql.session.session import Analyst, LazyState
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.hostile_texts import PERSON, Text
 
@@ -233,13 +234,30 @@ class _Clock(DuckDBEngine):
             self.seconds += time.thread_time() - began
 
 
+def _create_tables(session: dpsql.Session) -> None:
+    for table, columns in _TABLES.items():
+        session.connection.execute(
+            f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, (kind, _, _) in columns.items())})"
+        )
+    session.connection.execute(_PUBLIC)
+
+
+@functools.cache
+def _declared() -> LazyState:
+    """Return a state in which all tables are declared."""
+    session = dpsql.connect()
+    _create_tables(session)
+    for statement in _DECLARED:
+        session.sql(statement)
+    return session._access
+
+
 def opened(size: Size, person: str | None, *, timeout_seconds: float) -> Side:
     """A database with the person of this kind, or without one."""
     # one thread, so that processor time is this thread's; and little memory, the same for all
     session = dpsql.connect(threads=1, memory_limit="1GB")
-    run = session.connection.execute
+    _create_tables(session)
     for table, columns in _TABLES.items():
-        run(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, (kind, _, _) in columns.items())})")
         plain = ", ".join(
             f"{sql.format(rows=size.rows, units=size.units)} AS {name}" for name, (_, sql, _) in columns.items()
         )
@@ -252,8 +270,8 @@ def opened(size: Size, person: str | None, *, timeout_seconds: float) -> Side:
                 for name, (kind, _, sql) in columns.items()
             )
             parts.append(f"SELECT hash(i + {_ID}) AS place, {own} FROM range({size.of_the_person}) t(i)")
-        run(f"INSERT INTO {table} SELECT * EXCLUDE place FROM ({' UNION ALL '.join(parts)}) ORDER BY place")
-    run(_PUBLIC)
-    for statement in _DECLARED:
-        session.sql(statement)
+        session.connection.execute(
+            f"INSERT INTO {table} SELECT * EXCLUDE place FROM ({' UNION ALL '.join(parts)}) ORDER BY place"
+        )
+    session._access = session._runner.access = _declared().copied()
     return Side(session, timeout_seconds)
