@@ -48,8 +48,7 @@ KEYS += [["city"], ["kind", "ward"], ["day", "urgent", "room"]]
 Asked = Callable[[Any], Any]
 
 
-def sums_of(column: str) -> tuple[Asked, Asked]:
-    return (lambda g: g.sum(column, bounds=BOUNDS[column]), lambda g: g[column].sum())
+SUMMED = ("cost", "stay", "urgent", "score")
 
 
 METHODS: dict[str, tuple[Asked, Asked]] = {
@@ -66,7 +65,11 @@ METHODS: dict[str, tuple[Asked, Asked]] = {
 }
 VALUES: dict[str, tuple[Asked, Asked]] = {
     **METHODS,
-    **{f"sum of {column}": sums_of(column) for column in ("cost", "stay", "urgent", "score")},
+    "sum of booleans": (lambda g: g.sum("urgent", bounds=BOUNDS["urgent"]), lambda g: g["urgent"].sum()),
+    "sums": (
+        lambda g: g.agg(**{f"all_{column}": (column, "sum", BOUNDS[column]) for column in SUMMED}),
+        lambda g: g.agg(**{f"all_{column}": (column, "sum") for column in SUMMED}),
+    ),
     "count of a column": (lambda g: g.count("cost"), lambda g: g["cost"].count()),
     "count of Int64": (lambda g: g.count("stay"), lambda g: g["stay"].count()),
     "count of Arrow": (lambda g: g.count("score"), lambda g: g["score"].count()),
