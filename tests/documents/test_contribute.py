@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.page_runs import run_page
 from tests.documents.pages import ROOT, read_page
-from tests.end_to_end.test_documents import run_page
 
 PAGES = ("aggregate.md", "mechanism.md", "front-end.md")
 

@@ -7,29 +7,16 @@ queries are answered, and the bounded results differ by no more than one person.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-import dpsql
-from dpsql.answer.policy_view import environment
-from dpsql.bound.aggregation import bounded_sql
-from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import DuckDBEngine, Sandbox
-from dpsql.errors import DpsqlError, EngineError
-from dpsql.plan.planner import plan_query
-from dpsql.sql.statements import SelectStatement, read_statement
-from tests.frames import with_bounding
+from dpsql.errors import EngineError
+from tests.end_to_end.bench import Bench
 
 # faults are planted in planning, in databases that the tests of this file share
 pytestmark = pytest.mark.usefixtures("plans_each_time")
 
-TABLES = """
-CREATE TABLE t AS SELECT i AS pid, (1 + i % 4)::INTEGER AS n, (12 + i % 3)::VARCHAR AS s, 1.5::DOUBLE + i AS d,
-    i::HUGEINT AS big, DATE '2026-01-01' + (i % 5)::INTEGER AS day, 1::TINYINT AS small FROM range(20) r(i);
-CREATE TABLE names AS SELECT i::INTEGER AS n, 'name ' || i AS name FROM range(6) r(i);
-"""
 POISON = """
 INSERT INTO t VALUES (99, 0, 'x', 'nan', 170141183460469231731687303715884105727, '5881580-07-10', -128),
     (99, 0, '99999999999', -1, -170141183460469231731687303715884105727, '290309-12-22 (BC)', 127),
@@ -61,39 +48,6 @@ PLACES = (
     "SELECT count(*) AS c FROM (SELECT pid, {e} AS k FROM t UNION SELECT pid, {e} FROM t)",
     "SELECT count(*) AS c FROM t JOIN (SELECT {e} AS k, pid FROM t) w USING (pid) WHERE k > 0",
 )  # fmt: skip
-
-
-class Bench:
-    """A database and what plans queries of it."""
-
-    def __init__(self, *more: str) -> None:
-        self.session = dpsql.connect(threads=1)
-        for statements in (TABLES, *more):
-            self.session.connection.execute(statements)
-        self.session.sql("CALL dp_unit('person', rho_budget := 10, delta_threshold := 0.1, delta_conversion := 1e-6)")
-        self.session.sql(
-            "CALL dp_protect('t', coverage := FALSE, "
-            "unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 2, "
-            "max_rows_per_group := 3)"
-        )
-        self.session.sql("CALL dp_public('names')")
-        self.engine, sandbox = DuckDBEngine(self.session.connection), Sandbox()
-        self.environment = environment(self.session._access.read().policy(), self.engine, sandbox, Reader(CURATOR))
-
-    def outcome(self, text: str) -> str | Counter[tuple[object, ...]]:
-        """The bounded groups, or the type of the refusal."""
-        statement = read_statement(text)
-        assert isinstance(statement, SelectStatement)
-        try:
-            query = plan_query(statement, self.environment, {"rho": 1.0, "delta": 1e-6})
-        except DpsqlError as error:
-            return f"{type(error).__name__}: {error}"
-        frame = with_bounding(query.first.frame, sparsity=None)
-        sql = bounded_sql(frame, query.first.statistics, bytes(16))
-        # Python has no word for some dates
-        texts = f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({sql})"
-        table = self.engine.aggregate(texts, listed_keys=None, timeout_seconds=20).reveal()
-        return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from dpsql.model.frame import PRESENCE
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Additions
-from tests.end_to_end.test_clearances import BOTH, COUNT, LARGE, SMALL, TOP_K, WITH, ask, held, session, spent
+from tests.end_to_end.shops import BOTH, COUNT, LARGE, SMALL, TOP_K, WITH, ask, held, session, spent
 from tests.noise_sources import seeded_noise
 
 __all__ = ["session"]
@@ -215,9 +215,13 @@ def test_points_off_the_grid_in_files_of_earlier_formats_serve_their_level(sessi
     drawn = table.point(statistic, 5 * 10**8)
     assert drawn is not None
     old = replace(
-        drawn, rho_nano=33 * 10**7, values=drawn.values + 2**20, tau=None, threshold_delta_units=0,
+        drawn,
+        rho_nano=33 * 10**7,
+        values=drawn.values + 2**20,
+        tau=None,
+        threshold_delta_units=0,
         source_rho_nano=5 * 10**8,
-    )  # fmt: skip
+    )
     table.store(frame, Additions(None, (old,), ()))
     before = spent(session)
     for rho in (0.33, 0.34):

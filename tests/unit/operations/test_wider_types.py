@@ -12,7 +12,7 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.operations.row_sql import total_sql, without_statistics
 from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
-from tests.end_to_end.test_errors_per_row import Bench
+from tests.end_to_end.bench import Bench
 
 SIGNED = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 UNSIGNED = {"UTINYINT": 8, "USMALLINT": 16, "UINTEGER": 32, "UBIGINT": 64, "UHUGEINT": 128}
