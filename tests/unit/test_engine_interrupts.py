@@ -20,7 +20,7 @@ def run(sql: str, timeout_seconds: float | None) -> int:
         return int(engine.aggregate(sql, listed_keys=None, timeout_seconds=timeout_seconds).reveal().num_rows)
 
 
-@pytest.mark.parametrize("timeout_seconds", [None, 60.0])
+@pytest.mark.parametrize("timeout_seconds", [None, 600.0])
 def test_another_thread_stops_a_query(timeout_seconds: float | None) -> None:
     stop = threading.Event()
     timer = threading.Timer(0.1, stop.set)
@@ -28,7 +28,7 @@ def test_another_thread_stops_a_query(timeout_seconds: float | None) -> None:
     began = time.monotonic()
     with pytest.raises(EngineError, match="ran out of time"), stopped_by(stop):
         run(_ENDLESS, timeout_seconds)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 300
     timer.join()
 
 

@@ -72,8 +72,8 @@ def test_an_error_says_nothing_of_a_row(engine: DuckDBEngine, sql: str) -> None:
 def test_the_time_ends_a_query_that_is_running(engine: DuckDBEngine) -> None:
     began = time.perf_counter()
     with pytest.raises(EngineError, match="the query ran out of time") as expired:
-        list(engine.stream("SELECT max(hash(i)) FROM range(100_000_000_000) t(i)", timeout_seconds=0.1))
-    assert time.perf_counter() - began < 20
+        list(engine.stream("SELECT max(hash(i)) FROM range(10_000_000_000_000) t(i)", timeout_seconds=0.1))
+    assert time.perf_counter() - began < 120
     assert expired.value.__context__ is None
 
 

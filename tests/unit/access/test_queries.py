@@ -313,11 +313,11 @@ def test_a_stop_gives_time_then_ends_everything_and_takes_no_more() -> None:
         seen: list[Query] = []
 
         async def work(queries: Queries, _: Desk, seen: list[Query] = seen) -> None:
-            seen.extend(queries.ask(name, question(takes)) for name, takes in (("ana", 0.05), ("bob", 60), ("bob", 61)))
+            seen.extend(queries.ask(name, question(takes)) for name, takes in (("ana", 0.05), ("bob", 600), ("bob", 601)))
             await asyncio.sleep(0.01)
             began = time.monotonic()
             await queries.close()
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 300
             with pytest.raises(RemoteError):
                 queries.ask("ana", question(0))
             assert queries.is_stopping
@@ -325,7 +325,7 @@ def test_a_stop_gives_time_then_ends_everything_and_takes_no_more() -> None:
         desk = run(work, grace_seconds=0.3)
         assert [query.state for query in seen[1:]] == ["failed", "failed"]
         assert desk.working == 0
-        assert "61" not in desk.asked
+        assert "601" not in desk.asked
         if seen[0].state == "done":
             break
     assert seen[0].state == "done"

@@ -282,6 +282,7 @@ def test_a_point_with_aggregates_spends_what_it_says(k: int, share: float) -> No
     assert 1e-5 * (1 - 1e-6) <= value <= 1e-5
 
 
+@pytest.mark.long
 def test_calibrations_are_fast() -> None:
     def best_of_three(k: int, start: int) -> float:
         """Seconds of the slower of a best point and a threshold at a noise of one's own."""

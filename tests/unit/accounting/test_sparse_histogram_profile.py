@@ -331,6 +331,7 @@ def test_extremes_stay_on_the_safe_side() -> None:
         smallest_query_threshold(SparseProfile(max_groups=10, sigma=20.0), 0.35, 1e-5)
 
 
+@pytest.mark.long
 def test_large_and_small_calibrations_are_fast() -> None:
     point = best_point(SparseProfile(max_groups=10**5, sigma=1.0), 0.35, 1e-5)
 

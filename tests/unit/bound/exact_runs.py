@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,7 +49,7 @@ from tests.unit.bound.query_descriptions import (
 )
 
 SALT = bytes(range(16))
-LEVEL = {"rho": 0.5, "delta": 1e-3}
+LEVEL: dict[str, Any] = {"rho": 0.5, "delta": 1e-3}
 ExactTable = dict[Group, tuple[int, ...]]
 """Per group: distinct units, then stat_1, stat_2, … as the noise gets them."""
 

@@ -336,6 +336,20 @@ def seconds_with_and_without_failures(expression: str) -> tuple[float, float]:
     return least[0], least[1]
 
 
+def test_a_cast_that_fails_raises_nothing_that_try_has_to_catch() -> None:
+    """DuckDB computes all rows of a piece one by one where one of them raises inside TRY."""
+    whole = total_sql("CAST(d AS TIMESTAMP)")
+    assert whole.startswith("try(")
+    inside = whole.removeprefix("try(").removesuffix(")")
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE far AS SELECT DATE '5881580-07-10' AS d")
+        assert connection.execute(f"SELECT {inside} FROM far").fetchall() == [(None,)]
+        # the planted fault
+        with pytest.raises(duckdb.Error):
+            connection.execute("SELECT CAST(d AS TIMESTAMP) FROM far").fetchall()
+
+
+@pytest.mark.long
 def test_a_cast_that_fails_costs_nothing_on_the_rows_beside_it() -> None:
     mixed, clean = seconds_with_and_without_failures(total_sql("CAST(d AS TIMESTAMP)"))
     assert mixed < 3 * clean + 0.01
