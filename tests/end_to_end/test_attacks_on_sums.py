@@ -30,10 +30,17 @@ def open_session(units: int, max_rows_per_group: int = 256) -> dpsql.Session:
     return session
 
 
-@pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[dpsql.Session]:
     with open_session(100) as session:
         yield session
+
+
+@pytest.fixture
+def session(shared: dpsql.Session) -> dpsql.Session:
+    """Return 100 units under a version that nobody has asked about."""
+    shared.sql("CALL dp_new_version('visits')")
+    return shared
 
 
 def books(session: dpsql.Session) -> list[tuple[object, ...]]:
@@ -67,7 +74,7 @@ def test_what_is_explained_is_drawn(cap: int, refusals: int) -> None:
     """
     outcomes = []
     with open_session(50, cap) as session:
-        for exponent in range(-8, 0):
+        for exponent in range(-8, -3):
             rho = 3 * 10.0**exponent
             before = books(session)
             plan = outcome(
@@ -77,7 +84,7 @@ def test_what_is_explained_is_drawn(cap: int, refusals: int) -> None:
             assert plan == answer
             assert (books(session) == before) == (answer != "answered")
             outcomes.append(answer == "answered")
-    assert outcomes == [False] * refusals + [True] * (8 - refusals)
+    assert outcomes == [False] * refusals + [True] * (5 - refusals)
 
 
 def test_noise_that_cannot_be_drawn_is_refused_by_its_text(session: dpsql.Session) -> None:
