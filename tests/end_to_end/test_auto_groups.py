@@ -5,6 +5,7 @@ What other levels, other readers and crashes make of it is in `test_auto_levels.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -39,17 +40,38 @@ def text(rho: float = 0.32, more: str = "") -> str:
 
 
 @pytest.fixture
-def session() -> Iterator[dpsql.Session]:
+def fresh() -> Iterator[dpsql.Session]:
+    with opened() as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[dpsql.Session]:
+    with opened() as session:
+        session.sql("CALL dp_unit('unit', rho_budget := 90, replace := TRUE)")
+        yield session
+
+
+@pytest.fixture
+def session(shared: dpsql.Session) -> dpsql.Session:
+    """Return the units under a version that nobody has asked about."""
+    shared.sql("CALL dp_new_version('t')")
+    shared._runner.noise_source = seeded_noise(4)
+    return shared
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[dpsql.Session]:
     """2,000 units in 1 to 12 of 40 groups."""
-    with dpsql.connect() as opened:
-        opened.connection.execute(
+    with dpsql.connect() as session:
+        session.connection.execute(
             "CREATE TABLE t AS SELECT u, (hash(u, i) % 40)::INTEGER AS k FROM range(2000) r(u), range(12) s(i) "
             "WHERE i <= u % 12"
         )
-        opened.sql("CALL dp_unit('unit', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
-        opened.sql("CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u')")
-        opened._runner.noise_source = seeded_noise(4)
-        yield opened
+        session.sql("CALL dp_unit('unit', rho_budget := 3, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('t', coverage := FALSE, unit := 'unit', privacy_unit_column := 'u')")
+        session._runner.noise_source = seeded_noise(4)
+        yield session
 
 
 def planned(session: dpsql.Session, sql: str) -> PrivateQuery:
@@ -102,10 +124,10 @@ def test_what_is_charged_for_it_is_what_was_planned(session: dpsql.Session, nano
     assert float(price.partition(",")[0]) == pytest.approx(rho, rel=1e-8)
 
 
-def test_in_any_order_it_costs_what_the_levels_cost(session: dpsql.Session) -> None:
+def test_in_any_order_it_costs_what_the_levels_cost(fresh: dpsql.Session) -> None:
     for rho in (0.064, 0.32, 0.16):
-        session.sql(text(rho))
-    assert spent(session) == pytest.approx(0.002 + 0.31, abs=1e-12)
+        fresh.sql(text(rho))
+    assert spent(fresh) == pytest.approx(0.002 + 0.31, abs=1e-12)
 
 
 def test_a_query_by_epsilon_is_what_it_says_with_auto_in_it(session: dpsql.Session) -> None:
@@ -119,32 +141,32 @@ def test_a_query_by_epsilon_is_what_it_says_with_auto_in_it(session: dpsql.Sessi
     assert named.threshold < one.threshold < 1.12 * named.threshold
 
 
-def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql.Session) -> None:
-    before = session.sql(f"FROM dp_explain($${text()}$$)").fetchall()
-    session.connection.execute("DELETE FROM t")
-    assert session.sql(f"FROM dp_explain($${text()}$$)").fetchall() == before
-    assert spent(session) == 0.0
+def test_explaining_draws_nothing_and_does_not_depend_on_the_data(fresh: dpsql.Session) -> None:
+    before = fresh.sql(f"FROM dp_explain($${text()}$$)").fetchall()
+    fresh.connection.execute("DELETE FROM t")
+    assert fresh.sql(f"FROM dp_explain($${text()}$$)").fetchall() == before
+    assert spent(fresh) == 0.0
     assert any(name == "rho" and value.startswith("0.32,") for section, name, value in before if section == "price")
 
 
-def test_what_could_not_be_answered_is_not_paid(session: dpsql.Session) -> None:
+def test_what_could_not_be_answered_is_not_paid(fresh: dpsql.Session) -> None:
     with pytest.raises(dpsql.BudgetError):
-        session.sql(text(3.1))
+        fresh.sql(text(3.1))
     with pytest.raises(dpsql.CalibrationError):
-        session.sql(text(1e-9))
-    session.sql("CALL dp_analyst('ana', rho_limit := 0.1)")
+        fresh.sql(text(1e-9))
+    fresh.sql("CALL dp_analyst('ana', rho_limit := 0.1)")
     with pytest.raises(dpsql.AccessError):
-        session.as_analyst("ana").sql(text())
-    assert spent(session) == 0.0
-    session.sql(text(2.9))
+        fresh.as_analyst("ana").sql(text())
+    assert spent(fresh) == 0.0
+    fresh.sql(text(2.9))
     with pytest.raises(dpsql.AccessError):
         # chosen by a histogram at 2.9 / 32, which is within the limit, as the question is not
-        session.as_analyst("ana").sql(text(0.2))
+        fresh.as_analyst("ana").sql(text(0.2))
 
 
 @pytest.mark.parametrize("moment", ["read", "draw"])
 def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
-    session: dpsql.Session, moment: str, monkeypatch: pytest.MonkeyPatch
+    fresh: dpsql.Session, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: Any, **__: Any) -> Any:
         raise RuntimeError("killed")
@@ -153,29 +175,29 @@ def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
         place: tuple[Any, str] = (DuckDBEngine, "aggregate") if moment == "read" else (auto_module, "noisy_histogram")
         broken.setattr(*place, crash)
         with pytest.raises((RuntimeError, dpsql.DpsqlError)):
-            session.sql(text())
-    assert spent(session) == pytest.approx(0.01, abs=1e-12)
-    receipt = receipt_of(session.sql(text()))
+            fresh.sql(text())
+    assert spent(fresh) == pytest.approx(0.01, abs=1e-12)
+    receipt = receipt_of(fresh.sql(text()))
     assert receipt.charged_rho == pytest.approx(0.31, abs=1e-12)
-    assert spent(session) == pytest.approx(0.32, abs=1e-12)
+    assert spent(fresh) == pytest.approx(0.32, abs=1e-12)
 
 
-def test_public_keys_a_window_and_a_ceiling(session: dpsql.Session) -> None:
-    windowed = receipt_of(session.sql(text(0.32, ", rho_window = [0.01, 1]")))
+def test_public_keys_a_window_and_a_ceiling(fresh: dpsql.Session) -> None:
+    windowed = receipt_of(fresh.sql(text(0.32, ", rho_window = [0.01, 1]")))
     assert windowed.threshold is not None
-    assert receipt_of(session.sql(text(0.1, ", rho_ceiling = 0.5"))).max_groups == windowed.max_groups
-    session.sql("CALL dp_domain('t', 'k', keys := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])")
-    public = receipt_of(session.sql(text()))
+    assert receipt_of(fresh.sql(text(0.1, ", rho_ceiling = 0.5"))).max_groups == windowed.max_groups
+    fresh.sql("CALL dp_domain('t', 'k', keys := [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])")
+    public = receipt_of(fresh.sql(text()))
     assert public.threshold is None
     assert 1 <= (public.max_groups or 0) <= 15
     assert public.charged_rho == pytest.approx(0.32, abs=1e-12)
 
 
-def test_a_unit_moves_the_histogram_in_one_place_by_one(session: dpsql.Session) -> None:
+def test_a_unit_moves_the_histogram_in_one_place_by_one(fresh: dpsql.Session) -> None:
     """The property that the noise is drawn for, on every unit of a small table, with NULL units and public keys."""
-    session.connection.execute("DELETE FROM t WHERE u >= 40; INSERT INTO t SELECT NULL, k FROM range(9) r(k)")
-    engine, ends = DuckDBEngine(session.connection), candidates(1024)
-    (asked,) = planned(session, text(more="")).first.auto
+    fresh.connection.execute("DELETE FROM t WHERE u >= 40; INSERT INTO t SELECT NULL, k FROM range(9) r(k)")
+    engine, ends = DuckDBEngine(fresh.connection), candidates(1024)
+    (asked,) = planned(fresh, text(more="")).first.auto
 
     def histogram(relation: str) -> np.ndarray[Any, Any]:
         frame = with_relation(asked.frame, relation)
