@@ -20,11 +20,25 @@ GROUPS = {
     "Ask a server": ("remote.connect", "remote.RemoteAnalyst"),
     "Draw": ("plot_cascade", "plot_budget"),
     "Read an error": (
-        "DpsqlError", "QueryError", "ParseError", "SchemaError", "UnsupportedQueryError", "Refusal", "Span",
-        "PolicyError", "BudgetError", "CalibrationError", "EngineError", "ReleaseError", "StateError", "EntropyError",
-        "MissingPackageError", "AccessError", "RemoteError",
+        "DpsqlError",
+        "QueryError",
+        "ParseError",
+        "SchemaError",
+        "UnsupportedQueryError",
+        "Refusal",
+        "Span",
+        "PolicyError",
+        "BudgetError",
+        "CalibrationError",
+        "EngineError",
+        "ReleaseError",
+        "StateError",
+        "EntropyError",
+        "MissingPackageError",
+        "AccessError",
+        "RemoteError",
     ),
-}  # fmt: skip
+}
 """Public names below dpsql, by what they are for."""
 
 _HEAD = """# The Python API

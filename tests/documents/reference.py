@@ -20,9 +20,16 @@ from tests.documents.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
 ROW = {
-    "x": "12", "y": "3", "z": "5", "s": "'Malmö'", "t": "'m'", "c": "true", "d": "DATE '2026-11-21'",
-    "e": "DATE '2026-12-24'", "ts": "TIMESTAMP '2026-11-21 10:30:00'",
-}  # fmt: skip
+    "x": "12",
+    "y": "3",
+    "z": "5",
+    "s": "'Malmö'",
+    "t": "'m'",
+    "c": "true",
+    "d": "DATE '2026-11-21'",
+    "e": "DATE '2026-12-24'",
+    "ts": "TIMESTAMP '2026-11-21 10:30:00'",
+}
 
 
 def page() -> str:
@@ -67,8 +74,12 @@ def name_of(example: str) -> str:
 def _casts() -> list[str]:
     # what the parser calls a type, and what people do
     names = {
-        "INT": "INTEGER", "INT128": "HUGEINT", "UINT128": "UHUGEINT", "UINT": "UINTEGER", "TIMESTAMPNTZ": "TIMESTAMP",
-    }  # fmt: skip
+        "INT": "INTEGER",
+        "INT128": "HUGEINT",
+        "UINT128": "UHUGEINT",
+        "UINT": "UINTEGER",
+        "TIMESTAMPNTZ": "TIMESTAMP",
+    }
     types = sorted({names.get(name, name) for name in _CAST_TARGETS})
     return ["## Types to cast to", ", ".join(f"`{name}`" for name in types) + ".", ""]
 

@@ -313,7 +313,8 @@ def test_a_stop_gives_time_then_ends_everything_and_takes_no_more() -> None:
         seen: list[Query] = []
 
         async def work(queries: Queries, _: Desk, seen: list[Query] = seen) -> None:
-            seen.extend(queries.ask(name, question(takes)) for name, takes in (("ana", 0.05), ("bob", 600), ("bob", 601)))
+            asked = (("ana", 0.05), ("bob", 600), ("bob", 601))
+            seen.extend(queries.ask(name, question(takes)) for name, takes in asked)
             await asyncio.sleep(0.01)
             began = time.monotonic()
             await queries.close()

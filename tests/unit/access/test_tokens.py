@@ -46,10 +46,16 @@ def test_comments_empty_lines_and_a_missing_last_newline_are_no_matter(tmp_path:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "# nobody", "ana", "ana secret", f"ana {hash_of('x')} more", f"an:a {hash_of('x')}",
-        f"ana {hash_of('x')[:-1]}", f"ana {hash_of('x').upper()}",
+        "",
+        "# nobody",
+        "ana",
+        "ana secret",
+        f"ana {hash_of('x')} more",
+        f"an:a {hash_of('x')}",
+        f"ana {hash_of('x')[:-1]}",
+        f"ana {hash_of('x').upper()}",
     ],
-)  # fmt: skip
+)
 def test_a_file_with_another_line_is_refused_whole_without_quoting_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tokens"
     path.write_text(text)

@@ -19,10 +19,14 @@ from dpsql.accounting.profile import Profile
 from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
 from dpsql.errors import CalibrationError
 
-LAWS = st.fixed_dictionaries({
-    "max_groups": st.integers(1, 6), "sigma": st.floats(0.5, 20.0), "aggregate_precision": st.floats(0.0, 0.5),
-    "beside": st.floats(0.0, 4.0),
-})  # fmt: skip
+LAWS = st.fixed_dictionaries(
+    {
+        "max_groups": st.integers(1, 6),
+        "sigma": st.floats(0.5, 20.0),
+        "aggregate_precision": st.floats(0.0, 0.5),
+        "beside": st.floats(0.0, 4.0),
+    }
+)
 
 
 def hockey_stick(epsilon: float, hidden: float, mu: float) -> tuple[float, float]:
@@ -83,9 +87,10 @@ def test_a_unit_without_common_keys_is_told_by_what_is_beside() -> None:
 @given(law=LAWS)
 def test_its_level_adds_up(law: dict[str, Any]) -> None:
     for profile in (
-        SparseProfile(**law), WeightedProfile(counted_groups=9, **law),
+        SparseProfile(**law),
+        WeightedProfile(counted_groups=9, **law),
         CorrelatedProfile(k=8, correlation=0.4, **law),
-    ):  # fmt: skip
+    ):
         alone = replace(profile, beside=0.0)
         assert profile.rho == pytest.approx(alone.rho + 0.5 * law["beside"], rel=1e-14)
         assert profile.rho >= alone.rho + 0.5 * law["beside"]
@@ -96,9 +101,13 @@ def test_keys_that_share_noise_have_no_such_profile() -> None:
         CorrelatedProfile(k=8, sigma=3.0, beside=0.1).delta(1.0, 10.0)
 
 
-@pytest.mark.parametrize("profile", [
-    SparseProfile(max_groups=8, sigma=1.0), WeightedProfile(max_groups=8, counted_groups=16, sigma=1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "profile",
+    [
+        SparseProfile(max_groups=8, sigma=1.0),
+        WeightedProfile(max_groups=8, counted_groups=16, sigma=1.0),
+    ],
+)
 @pytest.mark.parametrize("presence", [1.0, 0.6])
 def test_the_best_point_shares_its_level_with_what_is_beside(profile: Profile, presence: float) -> None:
     share = 1.0 / 32.0

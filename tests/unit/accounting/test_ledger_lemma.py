@@ -258,8 +258,11 @@ def test_a_window_with_a_common_term_whose_second_level_is_chosen_by_the_first(
     with_unit = {(a + moved, b + moved): mass for (a, b), mass in without.items()}
     delta = sum(grid_deltas(taus))
     rules: tuple[Callable[[int], bool], ...] = (
-        lambda y: y >= 2, lambda y: y < 0, lambda y: y % 2 == 0, lambda _: True,
-    )  # fmt: skip
+        lambda y: y >= 2,
+        lambda y: y < 0,
+        lambda y: y % 2 == 0,
+        lambda _: True,
+    )
     for asks_again in rules:
         laws = [window_law(unit=unit, moved=moved, taus=taus, asks_again=asks_again) for unit in (True, False)]
         assert [sum(law.values()) for law in laws] == [1, 1]

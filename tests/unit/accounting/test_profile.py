@@ -102,9 +102,17 @@ SLOW = st.one_of(
     ),
 )
 USUAL: dict[str, Any] = {
-    "sigma": 3.0, "max_groups": 3, "counted_groups": 9, "k": 9, "correlation": 0.5, "floor_correlation": 0.5,
-    "aggregate_precision": 0.1, "beside": 0.1, "analysis": "exact", "concentrated": True,
-}  # fmt: skip
+    "sigma": 3.0,
+    "max_groups": 3,
+    "counted_groups": 9,
+    "k": 9,
+    "correlation": 0.5,
+    "floor_correlation": 0.5,
+    "aggregate_precision": 0.1,
+    "beside": 0.1,
+    "analysis": "exact",
+    "concentrated": True,
+}
 EPSILONS, DELTAS = st.floats(0.01, 4.0), st.floats(-12.0, -2.0).map(lambda power: 10.0**power)
 
 

@@ -10,10 +10,14 @@ from dpsql.answer.result import Result
 
 TABLE = pa.table(
     {
-        "city": ["Lund", "Umeå"], "n": [10, 12], "mean": [112.12734432094317, 7.5],
-        "low": [100.12734432094317, 4.25], "high": [124.12734432094317, 10.75], "ratio": [0.123456789, 0.5],
+        "city": ["Lund", "Umeå"],
+        "n": [10, 12],
+        "mean": [112.12734432094317, 7.5],
+        "low": [100.12734432094317, 4.25],
+        "high": [124.12734432094317, 10.75],
+        "ratio": [0.123456789, 0.5],
     }
-)  # fmt: skip
+)
 ENDS = pa.table({"low n": [8.0, 9.0], "high n": [12.0, 15.0], "low mean": TABLE["low"], "high mean": TABLE["high"]})
 LAYOUT = Layout(("city",), is_cut=True, units="n", ends=ENDS)
 

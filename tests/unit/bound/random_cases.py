@@ -49,8 +49,16 @@ VALUES: dict[str, tuple[Value, ...]] = {
 NUMERIC = ("INTEGER", "BIGINT", "HUGEINT", "DOUBLE", "FLOAT", "DECIMAL(10,2)", "DECIMAL(38,0)", "BOOLEAN")
 KEY_TYPES = ("INTEGER", "BIGINT", "VARCHAR", "BOOLEAN", "DOUBLE")
 BOUNDS: tuple[Bounds, ...] = (
-    (0, 10), (-5, 5), (1, 4), (0, 500), (-100, -1), (0.5, 2.25), (0, 1_000_000), (-3, 8), (0.1, 0.7),
-)  # fmt: skip
+    (0, 10),
+    (-5, 5),
+    (1, 4),
+    (0, 500),
+    (-100, -1),
+    (0.5, 2.25),
+    (0, 1_000_000),
+    (-3, 8),
+    (0.1, 0.7),
+)
 _DOMAIN: Bounds = (-3, 8)
 NAMES = ("unit", "key_0", "x_1", "rows", "source", "f_1", "Mixed Case", 'quo"te', "v_1", "stat_1", "raw", "hash")
 
@@ -100,16 +108,24 @@ def _query(draw: st.DrawFn, fields: tuple[Field, ...]) -> Query:
     condition = _conditions(number, whole, text)
     plain = ((column(key),), (column(key), column(other_key)))
     computed = (
-        (remainder(whole, 5),), (lowered(text), column(key)), (as_integer(text),),
+        (remainder(whole, 5),),
+        (lowered(text), column(key)),
+        (as_integer(text),),
         (only_where(above(column(whole), 1), column(key)),),
-    )  # fmt: skip
+    )
     keys = draw(st.sampled_from(((), *plain, *plain, *computed)))
     row_cap = draw(st.sampled_from((None, 1, 2, 3, 5)), label="row cap")
     divisor = number if number.type in ("INTEGER", "BIGINT", "HUGEINT", "DOUBLE") else whole
     rare = only_where(draw(st.sampled_from((above(column(whole), 1), is_null(column(text))))), column(number))
     values = (
-        column(number), column(number), column(whole), as_integer(text), square(whole), ratio(whole, divisor), rare,
-    )  # fmt: skip
+        column(number),
+        column(number),
+        column(whole),
+        as_integer(text),
+        square(whole),
+        ratio(whole, divisor),
+        rare,
+    )
     one = st.sampled_from(values).flatmap(lambda value: _aggregate(value, condition, row_cap))
     texts = st.sampled_from((column(text), lowered(text)))
     one |= st.builds(Aggregate, st.just("values"), texts, st.none() | condition, st.sampled_from(((0, 1), (0, 2))))
@@ -138,9 +154,15 @@ def _distinct(aggregates: list[Aggregate]) -> tuple[Aggregate, ...]:
 
 def _conditions(number: Field, whole: Field, text: Field) -> st.SearchStrategy[Expression]:
     simple = (
-        above(column(number), 1), above(column(whole), 0), is_null(column(text)), is_text(text, "a"),
-        above(as_integer(text), -5), is_null(as_integer(text)), above(square(whole), 3), truth(whole),
-    )  # fmt: skip
+        above(column(number), 1),
+        above(column(whole), 0),
+        is_null(column(text)),
+        is_text(text, "a"),
+        above(as_integer(text), -5),
+        is_null(as_integer(text)),
+        above(square(whole), 3),
+        truth(whole),
+    )
     one = st.sampled_from(simple)
     return one | st.builds(either, st.sampled_from(simple[:-1]), st.sampled_from(simple[:-1]))
 
@@ -186,14 +208,19 @@ def _by_domain(whole: Field, condition: st.SearchStrategy[Expression]) -> st.Sea
     """Sums and averages whose bounds follow from the declared domain, which the rows break."""
     low, high = _DOMAIN
     values = (
-        (column(whole), _DOMAIN), (or_else(column(whole), 20), (low, 20)), (size(whole), (0, high)),
-        (square(whole), (0, high * high)), (or_else(square(whole), -1), (-1, high * high)),
+        (column(whole), _DOMAIN),
+        (or_else(column(whole), 20), (low, 20)),
+        (size(whole), (0, high)),
+        (square(whole), (0, high * high)),
+        (or_else(square(whole), -1), (-1, high * high)),
         (only_where(above(column(whole), 1), or_else(size(whole), 3)), (0, high)),
-    )  # fmt: skip
+    )
     return st.builds(
         lambda kind, value, where: Aggregate(kind, value[0], where, per_row=value[1], inferred=True),
-        st.sampled_from(("sum", "avg", "var_pop")), st.sampled_from(values), st.none() | condition,
-    )  # fmt: skip
+        st.sampled_from(("sum", "avg", "var_pop")),
+        st.sampled_from(values),
+        st.none() | condition,
+    )
 
 
 def _rows(fields: tuple[Field, ...], heavy: int, light: int, chance: random.Random) -> list[tuple[Value, ...]]:

@@ -84,13 +84,15 @@ def test_a_unit_stands_in_one_place_of_each_histogram_over_many_cases(laboratory
 
 
 _FAULTS = {
-    "a place for each group": lambda sql: re.sub(r"FROM per_group GROUP BY unit\)", "FROM per_group GROUP BY ALL)", (
-        sql.replace("SELECT unit, count(*) AS n", "SELECT unit, hash(per_group) AS own, count(*) AS n")
-    )),
+    "a place for each group": lambda sql: re.sub(
+        r"FROM per_group GROUP BY unit\)",
+        "FROM per_group GROUP BY ALL)",
+        (sql.replace("SELECT unit, count(*) AS n", "SELECT unit, hash(per_group) AS own, count(*) AS n")),
+    ),
     "drawn by all units together": lambda sql: sql.replace(
         "hash(hash(unit, 'coverage", "hash(hash((SELECT count(*) FROM per_unit), 'coverage"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", _FAULTS)

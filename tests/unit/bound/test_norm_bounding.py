@@ -78,14 +78,16 @@ _ROWS = r"n_(\d+) \* \d+::HUGEINT"
 _FAULTS = {
     "keys not cut": ("l0", _keys_not_cut),
     "two factors in an average": (
-        "reference", lambda sql: re.sub(rf"sum\({_ROWS} \* {_ROWS}\)", r"sum(y_\1 * y_\1)", sql),
+        "reference",
+        lambda sql: re.sub(rf"sum\({_ROWS} \* {_ROWS}\)", r"sum(y_\1 * y_\1)", sql),
     ),
     "each group by itself": (
-        "l2", lambda sql: re.sub(r"sum\((y_\d+ \* y_\d+)\) OVER \(PARTITION BY unit\)", r"\1", sql),
+        "l2",
+        lambda sql: re.sub(r"sum\((y_\d+ \* y_\d+)\) OVER \(PARTITION BY unit\)", r"\1", sql),
     ),
     "norm rounded down": ("l2", lambda sql: sql.replace("CAST(ceil(sqrt(", "CAST(floor(0.999999 * sqrt(")),
     "bounds compared with squares": ("l2", lambda sql: re.sub(r"(square_\d+ <= \d+)", r"\g<1>0", sql)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
@@ -164,9 +166,14 @@ def test_of_a_unit_so_many_rows_are_read(laboratory: Laboratory, most: int) -> N
     """The secret hash chooses them, and so no order of rows does; who has fewer keeps all."""
     rows = [(1, k, float(n)) for k in range(9) for n in range(10)] + [(2, k, 0.0) for k in range(3)]
     query = Query(
-        (column(KEY),), (Aggregate("rows", norm=1e6),), max_groups=9, row_cap=None, option_in_text=True,
-        bounding="NORM", most_rows=most,
-    )  # fmt: skip
+        (column(KEY),),
+        (Aggregate("rows", norm=1e6),),
+        max_groups=9,
+        row_cap=None,
+        option_in_text=True,
+        bounding="NORM",
+        most_rows=most,
+    )
     tables = []
     for listed in (rows, rows[::-1]):
         case = Case((Field("pid", "INTEGER"), KEY, NUMBER), tuple(listed), query, removed=2)
@@ -186,9 +193,14 @@ def test_which_rows_are_read_does_not_depend_on_what_is_measured(laboratory: Lab
     tables = []
     for aggregates in ((), (Aggregate("sum", column(NUMBER), norm=5.0),)):
         query = Query(
-            (column(KEY),), (Aggregate("rows", norm=1e6), *aggregates), max_groups=6, row_cap=None,
-            option_in_text=True, bounding="NORM", most_rows=17,
-        )  # fmt: skip
+            (column(KEY),),
+            (Aggregate("rows", norm=1e6), *aggregates),
+            max_groups=6,
+            row_cap=None,
+            option_in_text=True,
+            bounding="NORM",
+            most_rows=17,
+        )
         case = Case((Field("pid", "INTEGER"), KEY, NUMBER), tuple(rows), query, removed=1)
         with laboratory.run(case) as run:
             tables.append({group: values[:2] for group, values in laboratory.exact(run).items()})

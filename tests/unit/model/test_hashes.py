@@ -138,21 +138,34 @@ def test_everything_that_a_frame_holds_is_in_its_hash(clinic: Clinic) -> None:
     frame = planned(clinic, "SELECT city, count(*) FROM visits WHERE urgent GROUP BY city").first.frame
     assert frame.public_keys is not None
     own: dict[str, Any] = {
-        "keys": (), "public_keys": dataclasses.replace(frame.public_keys, digest="other"), "mechanism": "csh",
-        "window": Window(1, 2, 1e-6), "ceiling": 10**9, "generation": 1,
+        "keys": (),
+        "public_keys": dataclasses.replace(frame.public_keys, digest="other"),
+        "mechanism": "csh",
+        "window": Window(1, 2, 1e-6),
+        "ceiling": 10**9,
+        "generation": 1,
         "factorised": Factorised(Ordering(0, (3,), descending=False), 8),
-    }  # fmt: skip
+    }
     rows: dict[str, Any] = {
-        "unit": "other", "table": "main.other", "version": "2", "filters": ("x",), "settings": (),
+        "unit": "other",
+        "table": "main.other",
+        "version": "2",
+        "filters": ("x",),
+        "settings": (),
         "unit_column": dataclasses.replace(frame.rows.unit_column, sql='"other"'),
         "source": '("main.visits"@"1" AS join_0 JOIN "main.other"@"1" AS join_1 ON join_0."a" = join_1."b")',
-        "links": (LinkStep(("a",), "main.parent", ("b",), "1"),), "outside": "the groups of another frame",
-    }  # fmt: skip
+        "links": (LinkStep(("a",), "main.parent", ("b",), "1"),),
+        "outside": "the groups of another frame",
+    }
     bounding: dict[str, Any] = {
-        "max_groups": 1, "sparsity": Sparsity("top_k", 9), "minimum_units": 2, "counted_groups": 8,
-        "by_norm": True, "max_rows": 40,
+        "max_groups": 1,
+        "sparsity": Sparsity("top_k", 9),
+        "minimum_units": 2,
+        "counted_groups": 8,
+        "by_norm": True,
+        "max_rows": 40,
         "finer": dataclasses.replace(frame, rows=dataclasses.replace(frame.rows, version="3")),
-    }  # fmt: skip
+    }
     assert field_names(frame) == {*own, "rows", "rows_sql", "bounding"}, "only the text that reads may differ"
     assert field_names(frame.rows) == {*rows, "reads"}, "the source holds what it reads"
     assert field_names(frame.bounding) == set(bounding)
@@ -203,10 +216,17 @@ def test_everything_that_a_statistic_holds_is_in_its_hash(clinic: Clinic) -> Non
     query = planned(clinic, "SELECT sum(cost) FILTER (WHERE urgent) FROM visits")
     statistic = next(s for s in query.first.statistics if s != PRESENCE)
     changes = {
-        "kind": "rows", "low_steps": -1, "high_steps": 1, "lattice_exponent": 7, "value_sql": "x", "filter_sql": "y",
-        "row_bounds_steps": None, "group_bounds_steps": (0, 1), "limit": 99,
+        "kind": "rows",
+        "low_steps": -1,
+        "high_steps": 1,
+        "lattice_exponent": 7,
+        "value_sql": "x",
+        "filter_sql": "y",
+        "row_bounds_steps": None,
+        "group_bounds_steps": (0, 1),
+        "limit": 99,
         "histogram": Cells(0.0, 1.0, finer=True),
-    }  # fmt: skip
+    }
     assert set(changes) == field_names(statistic)
     assert field_names(Cells) == {"low", "high", "finer"}
     changed = [dataclasses.replace(statistic, **{name: value}) for name, value in changes.items()]  # type: ignore[arg-type]

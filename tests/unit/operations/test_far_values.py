@@ -13,10 +13,18 @@ from dpsql.operations import overflow
 from dpsql.operations.row_sql import columns_of, total_sql, without_statistics
 
 COLUMNS = (
-    ("d", "DATE"), ("s", "TIMESTAMP"), ("z", "TIMESTAMP WITH TIME ZONE"), ("ns", "TIMESTAMP_NS"), ("h", "HUGEINT"),
-    ("m", "DECIMAL(38,0)"), ("t", "VARCHAR"), ("n", "INTEGER"), ("u", "UHUGEINT"), ("f", "DECIMAL(38,37)"),
+    ("d", "DATE"),
+    ("s", "TIMESTAMP"),
+    ("z", "TIMESTAMP WITH TIME ZONE"),
+    ("ns", "TIMESTAMP_NS"),
+    ("h", "HUGEINT"),
+    ("m", "DECIMAL(38,0)"),
+    ("t", "VARCHAR"),
+    ("n", "INTEGER"),
+    ("u", "UHUGEINT"),
+    ("f", "DECIMAL(38,37)"),
     ("g", "DECIMAL(38,38)"),
-)  # fmt: skip
+)
 VALUES = {
     "d": ("DATE '2026-02-03'", "'5881580-07-10'::DATE", "'5877642-06-25 (BC)'::DATE", "NULL"),
     "s": ("TIMESTAMP '2026-02-03 04:05:06'", "'294247-01-10 04:00:54'::TIMESTAMP",
@@ -33,16 +41,39 @@ VALUES = {
     "g": ("0.5", "0", "NULL"),
 }  # fmt: skip
 TEXTS = (
-    '"d" + INTERVAL 1 MONTH', '"d" + 3', '"d" - "n"', '"d" - "d"', 'last_day("d")', "date_trunc('month', \"d\")",
-    'week("d")', "date_diff('day', \"d\", \"s\")", '"d" < "s"', 'greatest("d", "s")', '"s" + INTERVAL 1 MONTH',
-    "date_trunc('month', \"s\")", '"s" - INTERVAL 1 YEAR', 'year("ns")', '"ns" + INTERVAL 1 DAY', '"h" + 1',
-    '"h" * "h" - 77', '-"h"', 'abs("h") > 3', '1 / ("h" - 77)', '"m" + "m"', '"u" + "u"', '"f" + "f"', '-"g"',
-    '"m" * 3', 'CAST("t" AS DATE) + 3',
-    'last_day(CAST("t" AS DATE))', 'greatest(CAST(CAST("t" AS DATE) AS TIMESTAMP), "d")',
+    '"d" + INTERVAL 1 MONTH',
+    '"d" + 3',
+    '"d" - "n"',
+    '"d" - "d"',
+    'last_day("d")',
+    "date_trunc('month', \"d\")",
+    'week("d")',
+    'date_diff(\'day\', "d", "s")',
+    '"d" < "s"',
+    'greatest("d", "s")',
+    '"s" + INTERVAL 1 MONTH',
+    "date_trunc('month', \"s\")",
+    '"s" - INTERVAL 1 YEAR',
+    'year("ns")',
+    '"ns" + INTERVAL 1 DAY',
+    '"h" + 1',
+    '"h" * "h" - 77',
+    '-"h"',
+    'abs("h") > 3',
+    '1 / ("h" - 77)',
+    '"m" + "m"',
+    '"u" + "u"',
+    '"f" + "f"',
+    '-"g"',
+    '"m" * 3',
+    'CAST("t" AS DATE) + 3',
+    'last_day(CAST("t" AS DATE))',
+    'greatest(CAST(CAST("t" AS DATE) AS TIMESTAMP), "d")',
     "date_trunc('month', CAST(last_day(\"d\") AS TIMESTAMP))",
-    "CASE WHEN \"n\" > 0 THEN \"d\" + INTERVAL 1 MONTH ELSE \"s\" END",
-    "coalesce(last_day(\"d\"), DATE '2030-01-01') > DATE '2026-01-01' OR \"h\" + 1 > 3", '"z" < "s"',
-)  # fmt: skip
+    'CASE WHEN "n" > 0 THEN "d" + INTERVAL 1 MONTH ELSE "s" END',
+    "coalesce(last_day(\"d\"), DATE '2030-01-01') > DATE '2026-01-01' OR \"h\" + 1 > 3",
+    '"z" < "s"',
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +117,17 @@ def test_computed_apart_they_are_what_try_says(connection: duckdb.DuckDBPyConnec
 @pytest.mark.parametrize(
     "text",
     [
-        '"d"', "\"d\" > DATE '2026-01-01'", 'length("t")', 'CAST("s" AS DATE)', '"h" IN (1, 2)', '"d" = "d"',
-        'coalesce("d", "d")', '"n" + 1', '"d" BETWEEN "d" AND "d" OR "h" IS NULL',
+        '"d"',
+        "\"d\" > DATE '2026-01-01'",
+        'length("t")',
+        'CAST("s" AS DATE)',
+        '"h" IN (1, 2)',
+        '"d" = "d"',
+        'coalesce("d", "d")',
+        '"n" + 1',
+        '"d" BETWEEN "d" AND "d" OR "h" IS NULL',
     ],
-)  # fmt: skip
+)
 def test_what_cannot_fail_is_computed_once(text: str) -> None:
     assert "CASE" not in total_sql(text, COLUMNS)
 
@@ -97,10 +135,13 @@ def test_what_cannot_fail_is_computed_once(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ('CAST("n" AS DECIMAL(10)) + 1', "INTEGER"), ('CAST("n" AS DECIMAL) + 1', "INTEGER"),
-        ('"n" IS NOT NULL', "DECIMAL(38,2)[]"), ('"n" IS NOT NULL', "TIMESTAMP[]"), ('"n" = "n"', "DECIMAL(10,2)"),
+        ('CAST("n" AS DECIMAL(10)) + 1', "INTEGER"),
+        ('CAST("n" AS DECIMAL) + 1', "INTEGER"),
+        ('"n" IS NOT NULL', "DECIMAL(38,2)[]"),
+        ('"n" IS NOT NULL', "TIMESTAMP[]"),
+        ('"n" = "n"', "DECIMAL(10,2)"),
     ],
-)  # fmt: skip
+)
 def test_types_of_any_spelling_are_read(text: str, kind: str) -> None:
     assert "BETWEEN" not in total_sql(text, (("n", kind),))
 

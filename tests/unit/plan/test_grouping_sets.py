@@ -24,11 +24,24 @@ from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 from dpsql.sql.statements import SelectStatement, read_statement
 
 GROUPINGS = (
-    "ROLLUP (a, b, c)", "CUBE (a, b)", "GROUPING SETS ((a, b), (a), ())", "a, ROLLUP (b, c)", "ROLLUP (a, (b, c))",
-    "CUBE ((a, b), c)", "GROUPING SETS (a, ROLLUP (b, c))", "GROUPING SETS (CUBE (a, b), GROUPING SETS ((c), ()), (c))",
-    "ROLLUP (a), CUBE (b, c)", "a, b, GROUPING SETS ((c), ())", "ROLLUP (a, a)", "GROUPING SETS ((a, a), (b, a))",
-    "CUBE (a), CUBE (a)", "GROUPING SETS ((), (), (a))", "GROUPING SETS ((a))", "ROLLUP (1, 3), 2", "CUBE (a, b, c)",
-)  # fmt: skip
+    "ROLLUP (a, b, c)",
+    "CUBE (a, b)",
+    "GROUPING SETS ((a, b), (a), ())",
+    "a, ROLLUP (b, c)",
+    "ROLLUP (a, (b, c))",
+    "CUBE ((a, b), c)",
+    "GROUPING SETS (a, ROLLUP (b, c))",
+    "GROUPING SETS (CUBE (a, b), GROUPING SETS ((c), ()), (c))",
+    "ROLLUP (a), CUBE (b, c)",
+    "a, b, GROUPING SETS ((c), ())",
+    "ROLLUP (a, a)",
+    "GROUPING SETS ((a, a), (b, a))",
+    "CUBE (a), CUBE (a)",
+    "GROUPING SETS ((), (), (a))",
+    "GROUPING SETS ((a))",
+    "ROLLUP (1, 3), 2",
+    "CUBE (a, b, c)",
+)
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)

@@ -19,13 +19,42 @@ from dpsql.session import ColumnReceipt, Receipt, Result
 
 COLUMN = ColumnReceipt("n", "count(*)", (0.0, math.inf), 1.0, 2.0, 0.1 + 0.2, None, 2.0**-20)
 RECEIPT = Receipt(
-    "hash", "main.visits", "1", "patient", "gshm", 0.1, math.inf, 1e-9, 0.1, 5e-324, False, 4, None, 22.5, (COLUMN,),
+    "hash",
+    "main.visits",
+    "1",
+    "patient",
+    "gshm",
+    0.1,
+    math.inf,
+    1e-9,
+    0.1,
+    5e-324,
+    False,
+    4,
+    None,
+    22.5,
+    (COLUMN,),
     ("a note",),
-)  # fmt: skip
+)
 WHOLE = Receipt(
-    "hash", "main.visits", "1", "patient", "gshm", 0.1, 2.0, 1e-9, 0.1, 0.0, True, None, 7, None, (), (),
+    "hash",
+    "main.visits",
+    "1",
+    "patient",
+    "gshm",
+    0.1,
+    2.0,
+    1e-9,
+    0.1,
+    0.0,
+    True,
+    None,
+    7,
+    None,
+    (),
+    (),
     (SetReceipt(("city",), RECEIPT), SetReceipt((), RECEIPT)),
-)  # fmt: skip
+)
 
 SPAN = Span(2, 7, 30, 35)
 RAISED: tuple[DpsqlError, ...] = (
@@ -43,10 +72,21 @@ RAISED: tuple[DpsqlError, ...] = (
 @pytest.mark.parametrize(
     "value",
     [
-        None, True, 0, 2**70, -1.5, math.inf, -math.inf, "", "Lund \U0001f600", Decimal("1.50"),
-        dt.date(2026, 11, 1), dt.datetime(2026, 11, 1, 12, 30, 0, 5), dt.datetime(2026, 11, 1, tzinfo=dt.UTC),
+        None,
+        True,
+        0,
+        2**70,
+        -1.5,
+        math.inf,
+        -math.inf,
+        "",
+        "Lund \U0001f600",
+        Decimal("1.50"),
+        dt.date(2026, 11, 1),
+        dt.datetime(2026, 11, 1, 12, 30, 0, 5),
+        dt.datetime(2026, 11, 1, tzinfo=dt.UTC),
     ],
-)  # fmt: skip
+)
 def test_a_value_arrives_with_its_type(value: object) -> None:
     received = scalar_of(json.loads(json.dumps(to_json(value), allow_nan=False)))
     assert received == value
@@ -90,8 +130,10 @@ def test_what_is_known_of_the_columns_arrives() -> None:
         arrived = result_of(to_arrow(Result(table, WHOLE, layout)))
         assert arrived.layout is not None
         assert (arrived.layout.keys, arrived.layout.is_cut, arrived.layout.units) == (
-            layout.keys, layout.is_cut, layout.units
-        )  # fmt: skip
+            layout.keys,
+            layout.is_cut,
+            layout.units,
+        )
         assert str(arrived.layout.ends) == str(ends)
         assert arrived.arrow().schema.equals(table.schema, check_metadata=True)
 

@@ -251,9 +251,14 @@ class Writer:
         keys = [table.link] if linked else []
         keys += [table.unique] if table.unique else []
         return Source(
-            f"{name} {alias}", columns, not table.is_public, unit, present, linked,
+            f"{name} {alias}",
+            columns,
+            not table.is_public,
+            unit,
+            present,
+            linked,
             tuple(tuple(f"{qualifier}.{n}" for n in key) for key in keys),
-        )  # fmt: skip
+        )
 
     def _source(self, depth: int) -> Source:
         chance = self.chance.random()
@@ -289,9 +294,14 @@ class Writer:
 
         keys = tuple(tuple(map(outer, key)) for key in inner.keys)
         return Source(
-            f"{text} AS {alias}{shown}", columns, inner.private, outer(inner.unit), outer(inner.present), False,
+            f"{text} AS {alias}{shown}",
+            columns,
+            inner.private,
+            outer(inner.unit),
+            outer(inner.present),
+            False,
             tuple(key for key in keys if all(key)),
-        )  # fmt: skip
+        )
 
     # --- joins -------------------------------------------------------------------------------------------------
 
@@ -331,9 +341,18 @@ class Writer:
 
     def _joined(self, left: Source, right: Source) -> Source:
         kind = self.chance.choice(
-            ("JOIN", "INNER JOIN", "JOIN", "LEFT JOIN", "LEFT OUTER JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN",
-             "ANTI JOIN")
-        )  # fmt: skip
+            (
+                "JOIN",
+                "INNER JOIN",
+                "JOIN",
+                "LEFT JOIN",
+                "LEFT OUTER JOIN",
+                "RIGHT JOIN",
+                "FULL JOIN",
+                "SEMI JOIN",
+                "ANTI JOIN",
+            )
+        )
         word = kind.split()[0]
         keeps_right = word not in ("SEMI", "ANTI")
         names = {column.name for column in left.columns}
@@ -709,10 +728,23 @@ class Query:
 
 
 _MUTATIONS = (
-    ("LEFT JOIN", "JOIN"), (" JOIN ", " LEFT JOIN "), ("RIGHT JOIN", "FULL JOIN"), ("SEMI", "ANTI"), ("> 1", "> 0"),
-    ("NOT EXISTS", "EXISTS"), ("UNION ALL", "UNION"), ("DISTINCT ", ""), (" NOT IN ", " IN "), ("min(", "max("),
-    (".n", ".k"), (".pid", ".z"), ("count(*) AS", "count(1) AS"), ("sum(", "avg("), ("city", "r"), ("stays", "visits"),
-)  # fmt: skip
+    ("LEFT JOIN", "JOIN"),
+    (" JOIN ", " LEFT JOIN "),
+    ("RIGHT JOIN", "FULL JOIN"),
+    ("SEMI", "ANTI"),
+    ("> 1", "> 0"),
+    ("NOT EXISTS", "EXISTS"),
+    ("UNION ALL", "UNION"),
+    ("DISTINCT ", ""),
+    (" NOT IN ", " IN "),
+    ("min(", "max("),
+    (".n", ".k"),
+    (".pid", ".z"),
+    ("count(*) AS", "count(1) AS"),
+    ("sum(", "avg("),
+    ("city", "r"),
+    ("stays", "visits"),
+)
 
 
 def mutated(query: Query, chance: random.Random) -> Query:

@@ -114,13 +114,33 @@ _NUMBERS = st.sampled_from(["price", "rate", "net", "sure", "2", "0.5", "-1.25",
 def _wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     two = st.tuples(inner, inner)
     forms = (
-        "({} + {})", "({} - {})", "({} * {})", "({} / {})", "coalesce({}, {})", "least({}, {})", "greatest({}, {})",
-        "if(price > 5, {}, {})", "nullif({}, {})", "mod({}, {})",
-    )  # fmt: skip
+        "({} + {})",
+        "({} - {})",
+        "({} * {})",
+        "({} / {})",
+        "coalesce({}, {})",
+        "least({}, {})",
+        "greatest({}, {})",
+        "if(price > 5, {}, {})",
+        "nullif({}, {})",
+        "mod({}, {})",
+    )
     calls = (
-        "abs({})", "-({})", "round({}, 1)", "floor({})", "ceil({})", "trunc({})", "sqrt({})", "exp(sin({}))",
-        "cast({} as integer)", "cast({} as decimal(12, 2))", "power({}, 2)", "cast({} as float)", "ln({})", "cbrt({})",
-    )  # fmt: skip
+        "abs({})",
+        "-({})",
+        "round({}, 1)",
+        "floor({})",
+        "ceil({})",
+        "trunc({})",
+        "sqrt({})",
+        "exp(sin({}))",
+        "cast({} as integer)",
+        "cast({} as decimal(12, 2))",
+        "power({}, 2)",
+        "cast({} as float)",
+        "ln({})",
+        "cbrt({})",
+    )
     return st.one_of(
         st.builds(lambda form, parts: form.format(*parts), st.sampled_from(forms), two),
         st.builds(lambda form, part: form.format(part), st.sampled_from(calls), inner),

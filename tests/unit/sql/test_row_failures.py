@@ -181,12 +181,20 @@ def test_other_rows_do_not_decide_what_a_row_counts(laboratory: Laboratory) -> N
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("DOUBLE", "1e308"), ("DOUBLE", "inf"), ("DOUBLE", "nan"), ("FLOAT", "3e38"), ("BIGINT", str(2**63 - 1)),
-        ("BIGINT", str(-(2**63))), ("HUGEINT", str(2**127 - 1)), ("UHUGEINT", str(2**128 - 1)),
-        ("DECIMAL(38,0)", "9" * 38), ("DECIMAL(38,0)", "-" + "9" * 38), ("DECIMAL(38,37)", "9." + "9" * 37),
+        ("DOUBLE", "1e308"),
+        ("DOUBLE", "inf"),
+        ("DOUBLE", "nan"),
+        ("FLOAT", "3e38"),
+        ("BIGINT", str(2**63 - 1)),
+        ("BIGINT", str(-(2**63))),
+        ("HUGEINT", str(2**127 - 1)),
+        ("UHUGEINT", str(2**128 - 1)),
+        ("DECIMAL(38,0)", "9" * 38),
+        ("DECIMAL(38,0)", "-" + "9" * 38),
+        ("DECIMAL(38,37)", "9." + "9" * 37),
         ("BOOLEAN", "true"),
     ],
-)  # fmt: skip
+)
 def test_huge_values_cannot_overflow(laboratory: Laboratory, kind: str, value: str) -> None:
     connection = laboratory.session.connection
     connection.execute(

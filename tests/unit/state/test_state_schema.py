@@ -373,9 +373,23 @@ FORMAT_3_ANSWERS = json.loads(Path(__file__).with_name("format_3_answers.json").
 def test_a_file_of_format_3_holds_what_it_held(tmp_path: Path) -> None:
     path = old_file(tmp_path, 3)
     tables = (
-        "unit", "protected_table", "public_table", "link", "analyst", "domain", "remembered_table", "table_version",
-        "policy_log", "charge", "closed_charge", "frame", "key_chunk", "point", "snapshot", "release",
-    )  # fmt: skip
+        "unit",
+        "protected_table",
+        "public_table",
+        "link",
+        "analyst",
+        "domain",
+        "remembered_table",
+        "table_version",
+        "policy_log",
+        "charge",
+        "closed_charge",
+        "frame",
+        "key_chunk",
+        "point",
+        "snapshot",
+        "release",
+    )
     columns = {table: [str(row[1]) for row in raw(path, f"PRAGMA table_info({table})")] for table in tables}
     held = {table: raw(path, f"SELECT {', '.join(columns[table])} FROM {table}") for table in tables}
     assert all(held.values())
