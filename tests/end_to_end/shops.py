@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import dpsql
+from tests.end_to_end.prepared import with_own_rows
 from tests.noise_sources import seeded_noise
 
 COUNT = "SELECT shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
@@ -18,24 +20,33 @@ TOP_K = f"{WITH} (top_k = 50) {COUNT.removeprefix('SELECT ')}"
 LARGE, SMALL = range(5), range(5, 35)
 
 
+TABLES = "CREATE TABLE visits (visitor VARCHAR, shop INTEGER, cost DOUBLE NOT NULL);" + "".join(
+    f"INSERT INTO visits SELECT concat_ws(' ', s, u), s, 7 FROM range({shops.start}, {shops.stop}) s(s), "
+    f"range({visitors}) u(u);"
+    for shops, visitors in ((LARGE, 900), (SMALL, 14))
+)
+
+
+@functools.cache
+def _prepared() -> dpsql.Session:
+    """Return a session with everything declared, which stays open until the process ends."""
+    session = dpsql.connect()
+    session.connection.execute(TABLES)
+    session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
+    session.sql(
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "unit := 'visitor', privacy_unit_column := 'visitor', default_rho := 0.5, "
+        "max_groups_contributed := 1, max_rows_per_group := 1, default_delta := 1e-6)"
+    )
+    session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.02)")
+    session.sql("CALL dp_analyst('bob', rho_limit := 0.5)")
+    return session
+
+
 @pytest.fixture
 def session() -> Iterator[dpsql.Session]:
-    with dpsql.connect() as session:
-        session.connection.execute("CREATE TABLE visits (visitor VARCHAR, shop INTEGER, cost DOUBLE NOT NULL)")
-        for shops, visitors in ((LARGE, 900), (SMALL, 14)):
-            session.connection.execute(
-                f"INSERT INTO visits SELECT concat_ws(' ', s, u), s, 7 FROM range({shops.start}, {shops.stop}) s(s), "
-                f"range({visitors}) u(u)"
-            )
-        session.sql("CALL dp_unit('visitor', rho_budget := 100, delta_threshold := 0.1, delta_conversion := 1e-6)")
-        session.sql(
-            "CALL dp_protect('visits', coverage := FALSE, "
-            "unit := 'visitor', privacy_unit_column := 'visitor', default_rho := 0.5, "
-            "max_groups_contributed := 1, max_rows_per_group := 1, default_delta := 1e-6)"
-        )
-        session.sql("CALL dp_domain('visits', 'cost', bounds := [0, 10])")
-        session.sql("CALL dp_analyst('ana', rho_limit := 0.02)")
-        session.sql("CALL dp_analyst('bob', rho_limit := 0.5)")
+    with with_own_rows(_prepared(), TABLES) as session:
         session._runner.noise_source = seeded_noise(5)
         yield session
 
