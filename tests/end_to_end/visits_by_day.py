@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.model.private_query import PrivateQuery
 from dpsql.noise.entropy import NoiseSource
 from dpsql.sql.statements import SelectStatement, read_statement
+from tests.end_to_end.prepared import with_own_rows
 from tests.noise_sources import seeded_noise
 
 Floats = npt.NDArray[np.float64]
@@ -37,25 +39,39 @@ def options(**named: object) -> str:
     return f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({', '.join(f'{name} = {one}' for name, one in named.items())})"
 
 
+def _tables(lengths: Mapping[str, int]) -> str:
+    visits = "CREATE TABLE visits (patient BIGINT, clinic INTEGER, day INTEGER, cost DOUBLE);"
+    return visits + "".join(
+        f"CREATE TABLE {column}s AS SELECT CAST(range AS INTEGER) AS {column} FROM range({length});"
+        for column, length in lengths.items()
+    )
+
+
+@functools.cache
+def _prepared(days: int, clinics: int, declared: tuple[tuple[str, object], ...]) -> dpsql.Session:
+    """Return a session with everything declared, which stays open until the process ends."""
+    session = dpsql.connect(threads=1)
+    session.connection.execute(_tables({"clinic": clinics, "day": days}))
+    session.sql("CALL dp_unit('patient', rho_budget := 1e6, delta_threshold := 0.99, delta_conversion := 1e-6)")
+    session.sql(
+        "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
+        f"{', '.join(f'{name} := {value}' for name, value in declared)})"
+    )
+    for column in ("clinic", "day"):
+        session.sql(f"CALL dp_public('{column}s')")
+        session.sql(f"CALL dp_domain('visits', '{column}', keys_from := '{column}s.{column}')")
+    session.sql("CALL dp_domain('visits', 'cost', bounds := [-10, 30])")
+    return session
+
+
 @contextlib.contextmanager
 def open_session(
     days: int, clinics: int = 1, *, max_groups: int = 1, noise: NoiseSource | None = None, **policy: object
 ) -> Iterator[dpsql.Session]:
     """An empty table of visits; days and clinics are public, one row of cost is in [-10, 30], and a group has two."""
-    with dpsql.connect() as session:
-        run = session.connection.execute
-        run("CREATE TABLE visits (patient BIGINT, clinic INTEGER, day INTEGER, cost DOUBLE)")
-        declared = {"max_groups_contributed": max_groups, "max_rows_per_group": 2, "default_delta": 1e-6} | policy
-        session.sql("CALL dp_unit('patient', rho_budget := 1e6, delta_threshold := 0.99, delta_conversion := 1e-6)")
-        session.sql(
-            "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
-            f"{', '.join(f'{name} := {value}' for name, value in declared.items())})"
-        )
-        for column, length in {"clinic": clinics, "day": days}.items():
-            run(f"CREATE TABLE {column}s AS SELECT CAST(range AS INTEGER) AS {column} FROM range({length})")
-            session.sql(f"CALL dp_public('{column}s')")
-            session.sql(f"CALL dp_domain('visits', '{column}', keys_from := '{column}s.{column}')")
-        session.sql("CALL dp_domain('visits', 'cost', bounds := [-10, 30])")
+    declared = {"max_groups_contributed": max_groups, "max_rows_per_group": 2, "default_delta": 1e-6} | policy
+    prepared = _prepared(days, clinics, tuple(declared.items()))
+    with with_own_rows(prepared, _tables({"clinic": clinics, "day": days})) as session:
         session._runner.noise_source = noise or seeded_noise(5)
         yield session
 
