@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -59,16 +60,26 @@ def _create(session: dpsql.Session, kind: str, values: tuple[str | None, ...], o
 
 def _texts(table: pa.Table, kind: str) -> list[str | None]:
     """Keys of a result as DuckDB writes them, cast from Arrow back to their type."""
-    with duckdb.connect() as other:
-        other.register("result", table)
-        rows = other.execute(f"SELECT CAST(CAST(k AS {kind}) AS VARCHAR) FROM result").fetchall()
+    other = _other_database()
+    other.register("result", table)
+    rows = other.execute(f"SELECT CAST(CAST(k AS {kind}) AS VARCHAR) FROM result").fetchall()
+    other.unregister("result")
     return [row[0] for row in rows]
 
 
-def _arrow_type(kind: str) -> pa.DataType:
+@functools.cache
+def _other_database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
+@functools.cache
+def _arrow_types() -> dict[str, pa.DataType]:
+    """Return the type that DuckDB itself gives each kind of key."""
+    listed = ", ".join(f'CAST(NULL AS {kind}) AS "{kind}"' for kind in KEY_TYPES)
     with duckdb.connect() as other:
         other.execute("SET TimeZone = 'UTC'")
-        return other.sql(f"SELECT CAST(NULL AS {kind}) AS k").to_arrow_table().schema.field("k").type
+        schema = other.sql(f"SELECT {listed}").to_arrow_table().schema
+    return {kind: schema.field(kind).type for kind in KEY_TYPES}
 
 
 def _sorted(texts: list[str | None]) -> list[str | None]:
@@ -82,7 +93,7 @@ def test_a_key_comes_back_in_its_own_type(session: dpsql.Session, kind: str) -> 
     text = "SELECT k, count(DISTINCT pid) AS n FROM typed GROUP BY k"
     first = session.sql(text, rho=2, delta=1e-3)
     assert _sorted(_texts(first.arrow(), kind)) == _sorted([row[0] for row in expected])
-    assert first.arrow().schema.field("k").type == _arrow_type(kind)
+    assert first.arrow().schema.field("k").type == _arrow_types()[kind]
     again = session.sql(text, rho=3, delta=1e-3)
     assert again.receipt is not None
     assert not again.receipt.reused, "a second draw on keys that the frame holds"
