@@ -108,9 +108,11 @@ _DECLARED = (
     "max_rows_per_group := 4)",
     "CALL dp_link('items', 'visit', coverage := FALSE, "
     "parent := 'visits.id', max_groups_contributed := 3, max_rows_per_group := 4)",
-    "CALL dp_public('wards')", "CALL dp_public('codes')", "CALL dp_public('regions')",
+    "CALL dp_public('wards')",
+    "CALL dp_public('codes')",
+    "CALL dp_public('regions')",
     "CALL dp_analyst('ana')",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
