@@ -37,7 +37,8 @@ def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> list[list[Entry]
             run_block(block, page, names, sessions)
             asked.append(seen[before:])
             if block.output is not None:
-                assert without_numbers(capsys.readouterr().out) == without_numbers(block.output), place
+                printed, expected = without_numbers(capsys.readouterr().out), without_numbers(block.output)
+                assert printed == expected, f"{place}: printed {printed!r} in place of {expected!r}"
         for value in names.values():
             if isinstance(value, dpsql.Session):
                 value.close()

@@ -105,10 +105,14 @@ PEOPLE = (
 def test_a_first_query_needs_no_number_but_the_unit(session: dpsql.Session, spent: Spent) -> None:
     answer = session.sql(PEOPLE.format("sales"), rho=0.64, delta=1e-6)
     receipt, table = receipt_of(answer), answer.df().set_index("shop").sort_index()
-    exact = session.connection.sql(
-        "SELECT shop, count(DISTINCT u) AS people, count(*) AS n, sum(cost) AS paid FROM sales WHERE u < 4000 "
-        "GROUP BY shop ORDER BY shop"
-    ).df().set_index("shop")  # fmt: skip
+    exact = (
+        session.connection.sql(
+            "SELECT shop, count(DISTINCT u) AS people, count(*) AS n, sum(cost) AS paid FROM sales WHERE u < 4000 "
+            "GROUP BY shop ORDER BY shop"
+        )
+        .df()
+        .set_index("shop")
+    )
     assert receipt.mechanism == "keys_first"
     assert receipt.rho == receipt.charged_rho == pytest.approx(0.64, abs=1e-12) == spent()
     assert len(table) == 12

@@ -263,9 +263,11 @@ def test_what_is_made_of_a_release_takes_no_level_from_others(session: dpsql.Ses
 
 
 def test_in_a_window_every_reader_has_a_threshold_that_is_paid(session: dpsql.Session) -> None:
-    session.sql("CALL dp_protect('visits', coverage := FALSE, "
-    "default_rho := 0.5, max_groups_contributed := 1, default_delta := 1e-6, "
-                "rho_window := [0.01, 1])")  # fmt: skip
+    session.sql(
+        "CALL dp_protect('visits', coverage := FALSE, "
+        "default_rho := 0.5, max_groups_contributed := 1, default_delta := 1e-6, "
+        "rho_window := [0.01, 1])"
+    )
     _, first = ask(session, "bob")
     assert first.charged_delta > 0
     coarse, receipt = ask(session, "ana")
@@ -291,8 +293,9 @@ def test_lowering_a_limit_holds_from_the_next_question(session: dpsql.Session) -
     assert ask(session, "bob", rho=0.5)[1].charged_rho == 0
     policy = session.sql("FROM dp_policy()").fetchall()
     assert [row[1:] for row in policy if row[0] == "analyst"] == [
-        ("ana", "rho_limit", "0.02"), ("bob", "rho_limit", "any level"),
-    ]  # fmt: skip
+        ("ana", "rho_limit", "0.02"),
+        ("bob", "rho_limit", "any level"),
+    ]
 
 
 @pytest.mark.parametrize(

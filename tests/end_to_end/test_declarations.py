@@ -28,11 +28,18 @@ BUDGETS = (
     {"rho_budget": "0.5", "delta_threshold": "1e-6", "delta_conversion": "1e-7"},
 )
 RULES = {
-    "max_groups_contributed": "4", "max_rows_per_group": "5", "max_rows_norm": "9.5", "max_rows_per_unit": "40",
-    "default_delta": "1e-9", "rho_window": "[0.01, 1]",
-    "min_privacy_units_per_group": "20", "rho_ceiling": "1", "version": "'first'", "separate_people": "true",
+    "max_groups_contributed": "4",
+    "max_rows_per_group": "5",
+    "max_rows_norm": "9.5",
+    "max_rows_per_unit": "40",
+    "default_delta": "1e-9",
+    "rho_window": "[0.01, 1]",
+    "min_privacy_units_per_group": "20",
+    "rho_ceiling": "1",
+    "version": "'first'",
+    "separate_people": "true",
     "coverage": "false",
-}  # fmt: skip
+}
 BY_RHO, BY_EPSILON = {"default_rho": "0.1"}, {"default_epsilon": "0.5", "rho_window": "NULL"}
 # each declaration: its names, and sets of arguments that hold every argument but replace
 DECLARED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
@@ -52,24 +59,54 @@ DECLARED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
 )
 # other values: (less protection, none less or None), for arguments that have a direction
 LOOSER = {
-    "epsilon_budget": ("4", "2"), "delta_budget": ("1e-5", "1e-7"), "rho_budget": ("0.6", "0.4"),
-    "delta_threshold": ("1e-5", "1e-7"), "delta_conversion": ("1e-6", "1e-8"),
-    "privacy_unit_column": ("'ward'", None), "max_groups_contributed": ("NULL", "9"),
-    "max_rows_per_group": ("NULL", "9"), "max_rows_norm": ("NULL", "2"), "max_rows_per_unit": ("NULL", "9"),
-    "default_rho": ("0.2", "0.05"), "default_epsilon": ("1", "0.1"),
-    "default_delta": ("1e-8", "1e-10"), "min_privacy_units_per_group": ("19", "21"), "rho_window": ("NULL", "[0.5, 1]"),
-    "rho_ceiling": ("NULL", None), "bounds": ("NULL", "[0, 900]"), "rho_limit": ("0.06", "0.04"),
-}  # fmt: skip
+    "epsilon_budget": ("4", "2"),
+    "delta_budget": ("1e-5", "1e-7"),
+    "rho_budget": ("0.6", "0.4"),
+    "delta_threshold": ("1e-5", "1e-7"),
+    "delta_conversion": ("1e-6", "1e-8"),
+    "privacy_unit_column": ("'ward'", None),
+    "max_groups_contributed": ("NULL", "9"),
+    "max_rows_per_group": ("NULL", "9"),
+    "max_rows_norm": ("NULL", "2"),
+    "max_rows_per_unit": ("NULL", "9"),
+    "default_rho": ("0.2", "0.05"),
+    "default_epsilon": ("1", "0.1"),
+    "default_delta": ("1e-8", "1e-10"),
+    "min_privacy_units_per_group": ("19", "21"),
+    "rho_window": ("NULL", "[0.5, 1]"),
+    "rho_ceiling": ("NULL", None),
+    "bounds": ("NULL", "[0, 900]"),
+    "rho_limit": ("0.06", "0.04"),
+}
 NO_DIRECTION = {
-    "unit", "version", "parent", "keys", "keys_from", "public", "public_by_decision", "separate_people", "replace",
+    "unit",
+    "version",
+    "parent",
+    "keys",
+    "keys_from",
+    "public",
+    "public_by_decision",
+    "separate_people",
+    "replace",
     "coverage",
-}  # fmt: skip
+}
 MAY_BE_NULL = {
-    "max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit",
-    "default_rho", "default_epsilon", "default_delta", "keys",
-    "min_privacy_units_per_group", "rho_window", "rho_ceiling", "bounds", "keys_from", "rho_limit",
+    "max_groups_contributed",
+    "max_rows_per_group",
+    "max_rows_norm",
+    "max_rows_per_unit",
+    "default_rho",
+    "default_epsilon",
+    "default_delta",
+    "keys",
+    "min_privacy_units_per_group",
+    "rho_window",
+    "rho_ceiling",
+    "bounds",
+    "keys_from",
+    "rho_limit",
     "coverage",
-}  # fmt: skip
+}
 
 
 class _Catalog(DuckDBEngine):

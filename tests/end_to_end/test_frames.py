@@ -231,9 +231,7 @@ def test_lists_of_keys_have_many_forms() -> None:
     assert product.combinations(["city", "floor"]) == [("Lund", 1), ("Lund", 2)]
     one = read_listed([pd.Timestamp("2026-11-01"), None, np.datetime64("2026-11-02"), 0.1, True], ["k"], dropna=False)
     assert one is not None
-    assert one.literals() == (
-        ("k", ("'2026-11-01 00:00:00'", "NULL", "'2026-11-02 00:00:00'", "'0.1'", "'True'")),
-    )  # fmt: skip
+    assert one.literals() == (("k", ("'2026-11-01 00:00:00'", "NULL", "'2026-11-02 00:00:00'", "'0.1'", "'True'")),)
 
 
 def test_categories_that_nobody_was_shown_are_nowhere() -> None:
