@@ -1,6 +1,6 @@
 # Needs python3 (3.11 or newer), make and git; everything else is installed into .venv on first use.
 # On a machine whose python3 is older: make demo PYTHON=python3.12
-# The tests with other versions, in an environment of their own: make test DUCKDB=2.0.0 SQLGLOT=30.20.0
+# The tests with other versions, in an environment of their own: make test DUCKDB=2.0.0 SQLGLOT=30.27.0
 
 PYTHON ?= python3
 PINS := $(DUCKDB:%=duckdb==%) $(SQLGLOT:%=sqlglot==%)

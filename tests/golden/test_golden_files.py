@@ -110,8 +110,9 @@ def test_other_versions_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(files, "FOLDER", tmp_path)
     files.write("planted_versions", {"a question": [{"query": "0" * 64}]})
     path = files.path_of("planted_versions")
-    path.write_text(path.read_text(encoding="utf-8").replace(files.installed()["sqlglot"], "1.2"), encoding="utf-8")
-    with pytest.raises(AssertionError, match=rf"made with sqlglot 1\.2, installed is .* run {files.COMMAND}"):
+    text = path.read_text(encoding="utf-8").replace(f'"duckdb": "{files.installed()["duckdb"]}"', '"duckdb": "1.2"')
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(AssertionError, match=rf"made with duckdb 1\.2, installed is .* run {files.COMMAND}"):
         files.check("planted_versions", "a question", [])
 
 
