@@ -1,7 +1,7 @@
 """Facts of DuckDB on which privacy rests, each with a probe that tries it on the installed DuckDB.
 
-`FACTS` lists them. `python -m dpsql.engine.check` prints them, the tests require each of them, and ``dpsql.connect``
-tries them where the version of DuckDB is not one that dpsql was tested with. A probe runs in a database of its own.
+`FACTS` lists them. `python -m dpsql.engine.check` prints them, the tests require each of them, and a session
+tries them if the version of DuckDB was not tested. A probe runs in a database of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpsql.engine.connection import PINNED
 from dpsql.engine.database import DuckDBEngine
 from dpsql.engine.sandbox import Sandbox
 from dpsql.errors import DpsqlError
-from dpsql.operations.row_sql import without_statistics
+from dpsql.operations.row_sql import total_sql, without_statistics
 
 logger = logging.getLogger("dpsql")
 
@@ -42,6 +42,9 @@ _TABLES = (
     "INSERT INTO people VALUES (1, '7', 1, '2020-01-01'), (2, 'x', 9223372036854775807, '5881580-07-10')",
     # one value in all rows, which the optimizer knows from its statistics
     "CREATE TABLE alike AS SELECT 1 AS x FROM range(5000)",
+    "CREATE TABLE numbers (t TINYINT, i INTEGER, b BIGINT, u UTINYINT)",
+    "INSERT INTO numbers VALUES (1, 1, 1, 1), (-128, -2147483648, -9223372036854775808, 0), "
+    "(127, 2147483647, 9223372036854775807, 255)",
     "CREATE TABLE names (folded VARCHAR COLLATE nocase, accents VARCHAR COLLATE noaccent, plain VARCHAR)",
     "INSERT INTO names VALUES ('a', 'a', 'a')",
     'CREATE VIEW spelled AS SELECT lower(folded) COLLATE "binary" AS one, CAST(folded AS VARCHAR) AS other FROM names',
@@ -76,6 +79,22 @@ def _hides_statistics(connection: duckdb.DuckDBPyConnection) -> bool:
     return "filter" in str(plan).lower()
 
 
+def _computes_alike(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Check that arithmetic as dpsql writes it has the types and values of arithmetic as DuckDB reads it, in TRY."""
+    types = (("t", "TINYINT"), ("i", "INTEGER"), ("b", "BIGINT"), ("u", "UTINYINT"))
+    literals = (-(2**63), 1 - 2**31, -(2**31), -129, -128, -1, 127, 128, 2**31 - 1, 2**31, 2**63 - 1)
+    texts = [f'"{name}" {sign} {literal}' for name, _ in types for sign in "+-*" for literal in literals]
+    for text in (*texts, '"t" + "i"', '"u" + "t"', '"u" * "u"', '"b" * "b"', '-"t"', 'abs("i")', '"i" // "t"'):
+        total = total_sql(text, types)
+        sql = (
+            "SELECT typeof({0}), TRY({0}) FROM (SELECT TRY(t) AS t, TRY(i) AS i, TRY(b) AS b, TRY(u) AS u FROM numbers)"
+        )
+        expected, found = (connection.execute(sql.format(one)).fetchall() for one in (text, total))
+        if expected != found:
+            return False
+    return True
+
+
 def _tells_missing_casts(_: duckdb.DuckDBPyConnection) -> bool:
     """Check that the sandbox can tell a cast that is missing from one that fails on a value."""
     sandbox = Sandbox()
@@ -106,13 +125,14 @@ def _reads_no_row(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def _finds_what_always_fails(connection: duckdb.DuckDBPyConnection) -> bool:
     """Check that a text which fails on these rows, whatever they are, fails on empty copies too."""
-    sql = "SELECT TRY(strptime(s, '%Q')) FROM {}"
-    try:
-        connection.execute(sql.format("people")).fetchall()
-    except duckdb.Error:
-        return not _runs_empty(connection, sql.format('"memory"."main"."people"'))
-    # an engine that fails nowhere needs no trial
-    return True
+    failing = []
+    for value in ("TRY(strptime(s, '%Q'))", "TRY(date_part('no part', d))", "TRY(strftime(d, '%Q'))"):
+        try:
+            connection.execute(f"SELECT {value} FROM people").fetchall()
+        except duckdb.Error:
+            failing.append(value)
+    place = '"memory"."main"."people"'
+    return bool(failing) and not any(_runs_empty(connection, f"SELECT {value} FROM {place}") for value in failing)
 
 
 def _finds_collations(connection: duckdb.DuckDBPyConnection) -> bool:
@@ -179,6 +199,7 @@ FACTS: tuple[Fact, ...] = (
         ),
     ),
     Fact("optimizers", "statistics of a column decide nothing if the column is read in TRY", _hides_statistics),
+    Fact("arithmetic", "whole numbers have the types and values that dpsql expects", _computes_alike),
     Fact("empty copies", "an empty copy of a table has its types and no row", _reads_no_row),
     Fact("empty copies", "a text that fails whatever the rows are fails on empty copies", _finds_what_always_fails),
     Fact(
@@ -221,11 +242,11 @@ FACTS: tuple[Fact, ...] = (
 def holds(fact: Fact) -> bool:
     """Return the outcome of the probe of a fact, in a new database; an error means that the fact does not hold."""
     with duckdb.connect(config={"threads": "1"}) as connection:
-        for statement in _TABLES:
-            connection.execute(statement)
         try:
+            for statement in _TABLES:
+                connection.execute(statement)
             return fact.holds(connection)
-        except (duckdb.Error, DpsqlError):
+        except Exception:
             return False
 
 

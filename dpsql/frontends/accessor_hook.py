@@ -25,7 +25,9 @@ def watch_pandas() -> None:
 
 def register_accessor(pandas: Any) -> None:
     """Give data frames the accessor ``dp``, unless they have it; its own modules are imported when it is first used."""
-    if getattr(pandas.DataFrame, "dp", None) is not private_view:
+    frame = getattr(pandas, "DataFrame", None)
+    # another module may be called pandas
+    if frame is not None and getattr(frame, "dp", None) is not private_view:
         pandas.api.extensions.register_dataframe_accessor("dp")(private_view)
 
 
@@ -61,6 +63,9 @@ class RegisteringLoader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":
+            # a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from importlib.metadata import version
 
 from sqlglot import exp
 
@@ -173,18 +174,25 @@ def _divide_by_no_zero(node: exp.Expr, divisor: _Typed) -> None:
 
 
 def _literal(node: exp.Expr) -> _Typed:
-    """Return the whole number that the text writes, with its least type, or an unknown type if it writes none.
-
-    DuckDB 2.0.1 types the digits before the sign: -2147483648 is a BIGINT. 2.0.0 made an INTEGER of it, in which
-    TINYINT + -2147483648 overflows. The wider type is used with both.
-    """
+    """Return the whole number that the text writes, with its least type, or an unknown type if it writes none."""
     number = node.this.unnest() if isinstance(node, exp.Neg) else node
     if not (isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal()):
         return _UNKNOWN
     value = int(number.name) if number is node else -int(number.name)
     if value == _LEAST_INTEGER:
-        return _Typed("BIGINT", value)
+        return _Typed(_kind_of_least_integer(), value)
     return _Typed(next((kind for kind in ("INTEGER", "BIGINT", "HUGEINT") if _fits(value, kind)), "UHUGEINT"), value)
+
+
+@cache
+def _kind_of_least_integer() -> str:
+    """Return the type that the installed DuckDB gives to -2147483648.
+
+    From 2.0.1 on it types the digits before it reads the sign, and 2147483648 is a BIGINT. The result of an expression
+    must have the type with which it was planned, or one row could make a later statement fail.
+    """
+    release = version("duckdb").split(".")[:3]
+    return "BIGINT" if [int(part) if part.isdecimal() else 0 for part in release] >= [2, 0, 1] else "INTEGER"
 
 
 def _fits(value: int, kind: str) -> bool:

@@ -19,7 +19,7 @@ from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
 from dpsql.answer.stage import Inquiry, reading_of, release_groups
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import Engine, Sandbox
+from dpsql.engine import Engine, Sandbox, warn_if_untested
 from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, ReleaseError, StateError
 from dpsql.features.auto import bound, draw, prepare_histograms
 from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
@@ -58,6 +58,7 @@ class StatementRunner:
     """What curator and analysts share: reading statements, planning, answering."""
 
     def __init__(self, access: StateAccess, engine: Engine, *, logs_changes: bool = True) -> None:
+        warn_if_untested()
         self.access = access
         self.engine = engine
         self.sandbox = Sandbox()

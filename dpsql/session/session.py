@@ -20,7 +20,7 @@ from dpsql.answer.result import Result
 from dpsql.answer.stage import warnings_now
 from dpsql.assets import native_library
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine, warn_if_untested
+from dpsql.engine import DuckDBEngine
 from dpsql.engine.connection import Connection
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
@@ -326,7 +326,6 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
             f"connect opens a database by its path, and was given a {type(path).__name__}: close what has it open and "
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
-    warn_if_untested()
     state_path = state_beside(path) if state is None else Path(state)
     connection = duckdb.connect(
         str(path),

@@ -76,7 +76,7 @@ _CLAUSE_NAMES = {
     "hint": "WITH DIFFERENTIAL_PRIVACY",
 }
 GROUPING_SETS = (exp.GroupingSets, exp.Cube, exp.Rollup)
-"""Terms of GROUP BY that stand for sets of keys (`names`)."""
+"""Terms of GROUP BY that stand for sets of keys (`grouping_sets`)."""
 _LARGEST_LIMIT = 2.0**63
 
 

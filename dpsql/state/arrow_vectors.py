@@ -11,7 +11,14 @@ import pyarrow as pa
 
 
 def to_arrow(values: npt.NDArray[Any], *, nan_as_null: bool = False) -> pa.Array:
-    """Return integers or floats as an Arrow array on their memory."""
+    """Return integers or floats as an Arrow array on their memory.
+
+    Raises:
+        TypeError: the values are of another kind, of another byte order, or no vector.
+
+    """
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not values.dtype.isnative:
+        raise TypeError(f"no vector of numbers: {values.ndim} dimensions of {values.dtype}")
     values = np.ascontiguousarray(values)
     valid = pa.py_buffer(np.packbits(~np.isnan(values), bitorder="little")) if nan_as_null else None
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [valid, pa.py_buffer(values)])
@@ -20,6 +27,9 @@ def to_arrow(values: npt.NDArray[Any], *, nan_as_null: bool = False) -> pa.Array
 def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
     """Return texts as an Arrow array."""
     encoded = [text.encode() for text in texts]
+    if sum(map(len, encoded)) >= 2**31:
+        # pyarrow has a type for it
+        return pa.array(texts)
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 

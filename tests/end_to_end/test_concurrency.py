@@ -54,6 +54,9 @@ for line in sys.stdin:
             with open(f"{order['database']}.{number}", "w") as file:
                 json.dump(answers, file)
             os._exit(0)
+        # a child that dies before it is ready then ends the pipe
+        os.close(telling)
+        os.close(begun)
         children.append((told, begin))
     for told, _ in children:
         assert os.read(told, 5) == b"ready"

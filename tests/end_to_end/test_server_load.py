@@ -114,7 +114,7 @@ def test_many_clients_never_overspend(database: Path, requests: int, capsys: pyt
         )
     # 409: over budget; 403: above the clearance; 422: no private answer
     assert set(tally.statuses) <= {200, 403, 409, 422}
-    assert set(tally.statuses) >= {200, 403, 422}
+    assert set(tally.statuses) >= {200, 403, 409, 422}
     assert_books_hold(database, tally)
 
 

@@ -97,7 +97,7 @@ def covered(prepared: Path, releases: int, parts: Sequence[float]) -> list[Count
 
 @pytest.mark.statistical
 def test_numbers_of_first_screens_lie_in_their_intervals(prepared: Path) -> None:
-    """Of 126 to 150 numbers at 95 % less than 88 % do with probability below 1e-3 (binomial)."""
+    """Fewer than 88 % of 114 to 126 numbers at 95 % do with probability below 2e-3 (binomial)."""
     # the planted fault: intervals of half of their width
     found, halved = covered(prepared, 3, (1.0, 0.5))
     assert len(found) >= NUMBERS - 4

@@ -28,6 +28,16 @@ def _fact(sentence: str) -> probes.Fact:
     return found
 
 
+def test_a_probe_that_ends_in_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def another_shape(connection: duckdb.DuckDBPyConnection) -> bool:
+        (_,) = connection.execute("SELECT 1, 2").fetchall()[0]
+        return True
+
+    assert not probes.holds(probes.Fact("plans", "plans have one column", another_shape))
+    monkeypatch.setattr(probes, "_TABLES", ("CREATE TABLE t (a VARCHAR COLLATE gone)",))
+    assert not probes.holds(probes.Fact("TRY", "nothing is tried", lambda connection: True))
+
+
 @pytest.mark.parametrize("fact", probes.FACTS, ids=lambda fact: fact.sentence)
 def test_the_installed_duckdb_has_every_fact(fact: probes.Fact) -> None:
     assert probes.holds(fact)
@@ -64,6 +74,8 @@ class _Rewriting:
         ("columns under two collations", "folded = accents", "folded = plain"),
         ("the collation binary", ' COLLATE "binary"', ""),
         ("statistics of a column", r"TRY\(", "("),
+        ("whole numbers have the types", r"CAST\(\"t\" AS BIGINT\)", '"t"'),
+        ("whole numbers have the types", r"AS TINYINT\)", "AS SMALLINT)"),
         ("the settings that a cursor pins", "SET TimeZone = 'UTC'", "SELECT 1"),
     ],
 )

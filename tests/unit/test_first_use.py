@@ -102,3 +102,15 @@ def test_looking_at_the_books_needs_no_scipy_functions() -> None:
 @pytest.mark.parametrize("imports", ["import dpsql, pandas", "import pandas, dpsql"])
 def test_frames_have_their_accessor_in_either_order(imports: str) -> None:
     assert run(f"{imports}\n{ONE_PATIENT}\n{UNIT}\nprint({SIZES}.index.name, len(frame.dp._frame))") == "city 1\n"
+
+
+def test_the_import_of_pandas_can_be_looked_at_and_repeated() -> None:
+    looked = "import copy, importlib.util; spec = copy.copy(importlib.util.find_spec('pandas')); copy.copy(spec.loader)"
+    again = "import importlib; importlib.reload(pandas); print(type(pandas.DataFrame().dp).__name__)"
+    assert run(f"import dpsql\n{looked}\nimport pandas\n{again}") == "PandasFrame\n"
+
+
+def test_another_module_may_be_called_pandas(tmp_path: Path) -> None:
+    (tmp_path / "pandas.py").write_text("mine = 7", encoding="utf-8")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import dpsql; import pandas; print(pandas.mine)"
+    assert run(code) == "7\n"

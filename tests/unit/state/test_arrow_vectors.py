@@ -59,3 +59,9 @@ def test_chunks_and_slices_are_read_in_order() -> None:
     assert to_numpy(column[1:4]).tolist() == [1, 2, 3]
     assert to_numpy(column[2:4]).tolist() == [2, 3]
     assert to_numpy(pa.chunked_array([], pa.int64())).tolist() == []
+
+
+@pytest.mark.parametrize("values", [np.ones((2, 2)), np.array([True, False]), np.array([1], dtype=">i8")], ids=repr)
+def test_an_array_that_is_no_vector_of_numbers_is_refused(values: npt.NDArray[Any]) -> None:
+    with pytest.raises(TypeError, match="no vector of numbers"):
+        to_arrow(values)
