@@ -24,16 +24,16 @@ demo-shell: $(VENV)/dev.stamp native  ## an hour at the stock DuckDB shell, ever
 	@$(BIN)/python -m tests.end_to_end.shell_story
 
 test: $(VENV)/dev.stamp  ## the tests that run in minutes; DUCKDB=2.0.0 takes that version
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-fast: $(VENV)/dev.stamp  ## the unit and golden tests
-	@$(BIN)/python -m pytest -n 2 tests/unit tests/golden tests/sql
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/golden tests/sql
 
 test-times: $(VENV)/dev.stamp  ## the tests, with CPU seconds by folder and the slowest tests
-	@$(BIN)/python -m pytest -n 2 -p tests.times
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -p tests.times
 
 audit: $(VENV)/dev.stamp  ## every test, the long ones too
-	@$(BIN)/python -m pytest -n 2 -p tests.times -m ''
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -p tests.times -m ''
 
 check: $(VENV)/dev.stamp  ## lint, format and types
 	@$(BIN)/ruff check
