@@ -57,7 +57,7 @@ _NOT_IN_ARROW = ("HUGEINT", "UUID")
 def read_after(
     outer: exp.Select, columns: Sequence[OutputColumn], environment: Environment, refusals: Refusals
 ) -> After:
-    """What is computed of the answer, as SQL that reads ``RESULT``; checked and bound.
+    """Return an outer query as SQL that reads the answer from ``RESULT``, checked and bound.
 
     Raises:
         SchemaError: it does not bind.
@@ -95,7 +95,7 @@ def read_after(
 
 
 def _is_median(node: exp.Expr) -> bool:
-    """Whether a node is a call of median(), which is parsed as a call by name."""
+    """Return True if a node calls median(), which the parser reads as a call by name."""
     return isinstance(node, exp.Anonymous) and node.name.lower() == "median" and len(node.expressions) == 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 MOST_SETS = 64
-"""Most grouping sets of one query, repeated ones included."""
+"""Largest number of grouping sets of one query; a repeated set counts each time."""
 
 Written = tuple[exp.Expr, ...]
 

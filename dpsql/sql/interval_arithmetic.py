@@ -16,7 +16,7 @@ End = Fraction | float
 """A finite end is a fraction; an infinite one a float."""
 
 MOST_PLACES = 64
-"""Most decimal places, and highest power, that are computed with."""
+"""Largest number of decimal places, and largest power, of interval arithmetic."""
 
 _LARGEST = Fraction(2**300)
 _MOST_BITS = 400

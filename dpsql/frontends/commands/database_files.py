@@ -15,7 +15,7 @@ from dpsql.session import Session, connect, state_beside
 
 
 class CommandError(DpsqlError):
-    """What stands between a command and its session: no such file, a locked database."""
+    """An obstacle before the session of a command opens: a missing file or a locked database."""
 
 
 def open_session(arguments: argparse.Namespace) -> Session:

@@ -63,7 +63,7 @@ class Doors:
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Where the server listens."""
+    """The addresses at which the server listens."""
 
     analysts: str
     curator: str | None = None
