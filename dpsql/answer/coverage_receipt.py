@@ -9,6 +9,7 @@ from dpsql.answer.coverage import MUCH, UNKNOWN, Kept
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
 from dpsql.answer.result import CoverageReceipt, Receipt
+from dpsql.answer.words import COVERAGE_GONE
 from dpsql.model.frame import Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.state import SideTable
@@ -32,8 +33,7 @@ def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable) -> Rece
         for covered, kept in shares.items()
         if kept is not UNKNOWN
     ]
-    gone = ("what bounds leave is not known: it was not asked for in time, and the rows are gone",)
-    notes = (*receipt.notes, *(gone if len(found) < len(shares) else ()))
+    notes = (*receipt.notes, *((COVERAGE_GONE,) if len(found) < len(shares) else ()))
     return replace(receipt, coverage=tuple(found), notes=notes)
 
 

@@ -379,7 +379,7 @@ def test_a_version_whose_rows_are_gone_says_that_it_is_not_known(fresh: dpsql.Se
     answer = fresh.sql(told, rho=1.0, as_of="1")
     assert receipt_of(answer).reused
     assert receipt_of(answer).coverage == ()
-    assert any("what bounds leave is not known" in note for note in receipt_of(answer).notes)
+    assert any("coverage unknown" in note for note in receipt_of(answer).notes)
     assert all(whole is None for _, _, whole in answer.fetchall())
     assert [row[:2] for row in answer.fetchall()] == before.fetchall()
 
