@@ -258,7 +258,8 @@ def notes(offer: Offer) -> tuple[str, ...]:
     """Rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
     bounding, max_groups = frame.bounding, frame.bounding.max_groups
-    found = [f"rows where {frame.rows.unit_column.sql} is NULL are left out", *frame.rows_sql.cuts]
+    readable = frame.rows_sql.readable
+    found = [f"rows where {readable(frame.rows.unit_column.sql)} is NULL are left out", *frame.rows_sql.cuts]
     if bounding.counted_groups and bounding.counted_groups != max_groups:
         low = "counts of" if bounding.by_norm else "counts and sums over"
         found.append(
@@ -273,7 +274,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         )
     found += _norm_notes(query) if bounding.by_norm else ()
     if bounding.finer:
-        keys = ", ".join(key.sql for key in bounding.finer.keys)
+        keys = ", ".join(bounding.finer.called_keys)
         found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
     if query.auto:
         found += _auto_notes(query)
@@ -299,7 +300,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
     ]
     found += dict.fromkeys(
-        f"quantiles of {one.value.histogram.value_sql} are read from {cells.count} cells, "
+        f"quantiles of {readable(one.value.histogram.value_sql)} are read from {cells.count} cells, "
         f"{cells.widths(are_times=one.type != 'DOUBLE')}"
         for one in query.estimates
         if isinstance(one.value, Quantile) and (cells := one.value.histogram.histogram)

@@ -110,8 +110,7 @@ def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
         columns=largest_columns(columns),
         notes=tuple(dict.fromkeys((*(note for receipt in receipts for note in receipt.notes), *joint_notes(sets)))),
         sets=tuple(
-            SetReceipt(tuple(key.sql for key in part.query.frame.keys), receipt)
-            for part, receipt in zip(offers, own, strict=True)
+            SetReceipt(part.query.frame.called_keys, receipt) for part, receipt in zip(offers, own, strict=True)
         ),
     )
 
@@ -249,7 +248,7 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
     receipt = replace(
         with_price(joint, charged + paid),
         sets=(
-            SetReceipt(tuple(key.sql for key in asked.keys), with_price(first, charged)),
+            SetReceipt(groups.query.frame.called_keys, with_price(first, charged)),
             SetReceipt((), with_price(own, paid)),
         ),
     )

@@ -117,6 +117,11 @@ class TableSchema:
         column = self.column(name)
         return (self.canonical, name) if column is None or column.origin is None else column.origin
 
+    def called(self, name: str) -> str:
+        """Return what a query calls a column of these rows, with its table where it has one."""
+        one = next((one for one in self.names if one.output == name), None)
+        return name if one is None else f"{one.qualifier}.{one.declared}".removeprefix(".")
+
     def column(self, name: str) -> Column | None:
         """The column of this name; DuckDB ignores the case of ASCII letters even where a name is quoted."""
         exact = (column for column in self.columns if column.name == name)

@@ -192,6 +192,11 @@ class Frame:
         return [f"key_{i}" for i in range(len(self.keys))]
 
     @property
+    def called_keys(self) -> tuple[str, ...]:
+        """Its keys as SQL, with the names that the query gives their columns."""
+        return tuple(self.rows_sql.readable(key.sql) for key in self.keys)
+
+    @property
     def is_frozen(self) -> bool:
         """Whether later releases are drawn from the histogram of the first: where keys depend on the data."""
         return self.has_private_keys

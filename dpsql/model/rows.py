@@ -77,9 +77,18 @@ class RowsSql:
             was dropped or had this version once, and only stored releases are left.
         types: columns of ``relation`` with their types, by which expressions are computed.
         cuts: sentences about rows of one unit that joins leave out.
+        called: columns, as quoted SQL, whose name in the rows of a join is not the one that the query gives them;
+            each with the latter.
 
     """
 
     relation: str
     types: tuple[tuple[str, str], ...] = ()
     cuts: tuple[str, ...] = ()
+    called: tuple[tuple[str, str], ...] = ()
+
+    def readable(self, sql: str) -> str:
+        """Return SQL over these rows with the names that the query gives their columns."""
+        for column, name in self.called:
+            sql = sql.replace(column, name)
+        return sql

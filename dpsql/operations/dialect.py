@@ -264,8 +264,16 @@ def to_sql(node: exp.Expr) -> str:
 
 
 def unquoted(node: exp.Expr) -> str:
-    """DuckDB text of a tree for people: names quoted only where they must be."""
+    """Return the DuckDB text of a tree for people: names quoted only where they must be, columns as they were called.
+
+    A column of a join may have another name in the joined rows. Its identifier remembers table and name of the text.
+    """
     copied = node.copy()
+    for column in copied.find_all(exp.Column):
+        if called := column.this.meta.get("called"):
+            table, name = called
+            column.set("table", exp.to_identifier(table) if table else None)
+            column.this.set("this", name)
     for identifier in copied.find_all(exp.Identifier):
         identifier.set("quoted", not _PLAIN_NAME.match(identifier.name))
     return copied.sql(dialect=DuckDB, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE)

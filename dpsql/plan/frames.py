@@ -58,7 +58,7 @@ class GroupedSource:
             source="" if relation.is_table else relation.identity,
             reads=() if relation.is_table else relation.reads,
         )
-        rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts)
+        rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts, _called(text))
         # AUTO has a number when it chose one; without keys a unit has one group
         by_norm = options.bounding == "NORM"
         most = options.max_groups_contributed or rules.max_groups or (rules.max_rows_per_unit if by_norm else None)
@@ -113,6 +113,16 @@ def read_levels(text: SelectText) -> GroupedSource:
     coverage = (levels.coverage or None) if options.coverage is None else options.coverage
     request = Request(rho, epsilon, delta, min_units, bool(options.refresh), bool(options.own_threshold), coverage)
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
+
+
+def _called(text: SelectText) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a join or subquery that the query calls otherwise, as quoted SQL, each with its name."""
+    schema = text.relation.schema
+    outputs = [one.output for one in schema.names]
+    called = [(quote(one.output), schema.called(one.output)) for one in schema.names if one.output != one.declared]
+    if outputs and text.owner.unit not in outputs:
+        called.append((quote(text.owner.unit), "the privacy unit"))
+    return tuple(called)
 
 
 def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[str, Aggregate]) -> tuple[Frame, ...]:

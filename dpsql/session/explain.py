@@ -32,7 +32,7 @@ from dpsql.features.key_rounds import KeyRounds, round_offers, rounds_note
 from dpsql.features.keys_first import KeysAndNumbers, keys_first_note
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.csh import selection_sentence
-from dpsql.mechanism.histogram import Histogram, count_sigma
+from dpsql.mechanism.histogram import count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of
 from dpsql.model.frame import PRESENCE, Frame, Norm
 from dpsql.model.identity import query_hash
@@ -101,7 +101,7 @@ def _set_rows(sets: GroupingSets, offers: Sequence[Offer]) -> list[Row]:
     """Each grouping set, and what holds for all together."""
     rows: list[Row] = []
     for part, columns in zip(offers, joint_columns(sets, offers), strict=True):
-        keys = ", ".join(key.sql for key in part.query.frame.keys) or "()"
+        keys = ", ".join(part.query.frame.called_keys) or "()"
         rows += [("grouping set", "keys", keys), *_explained(part, columns)]
     epsilon, delta = joint_guarantee_of(sets.request, offers)
     return [
@@ -151,7 +151,7 @@ def _other_rows(asked: WithOtherGroup, groups: Offer, state: State, reader: Read
     price = sum(item.rho_nano for item in row.items) / NANO_PER_RHO
     columns = column_receipts(row.query, row.histogram, row.noise)
     return [
-        *(("other group", *_statistic_row(serving, row.histogram)[1:]) for serving in row.servings),
+        *(("other group", *_statistic_row(serving, row)[1:]) for serving in row.servings),
         *(("other group", column.name, _expected(column)) for column in columns),
         *(("other group", "rule", note) for note in other_notes(asked)),
         ("with other group", "rho", f"{rho:.9g}"),
@@ -175,7 +175,7 @@ def _explained(part: Offer, columns: Sequence[ColumnReceipt]) -> list[Row]:
     return [
         *rows,
         *(("not chosen", *row) for row in _not_chosen(query)),
-        *(_statistic_row(serving, part.histogram) for serving in part.servings),
+        *(_statistic_row(serving, part) for serving in part.servings),
         *(("expected error", column.name, _expected(column)) for column in columns),
         *(("error", "rule", note) for note in notes(part)),
     ]
@@ -222,9 +222,9 @@ def _not_chosen(query: FrameQuery) -> Iterator[tuple[str, str]]:
 def _frame_rows(frame: Frame) -> list[Row]:
     return [
         ("frame", "table", f"{frame.rows.table} (version {frame.rows.version})"),
-        ("frame", "privacy unit", f"{frame.rows.unit}, by {frame.rows.unit_column.sql}"),
-        ("frame", "keys", ", ".join(key.sql for key in frame.keys) or "(one group of all rows)"),
-        ("frame", "filter", " AND ".join(frame.rows.filters) or "(none)"),
+        ("frame", "privacy unit", f"{frame.rows.unit}, by {frame.rows_sql.readable(frame.rows.unit_column.sql)}"),
+        ("frame", "keys", ", ".join(frame.called_keys) or "(one group of all rows)"),
+        ("frame", "filter", frame.rows_sql.readable(" AND ".join(frame.rows.filters)) or "(none)"),
     ]
 
 
@@ -297,12 +297,13 @@ def _groups_sentence(frame: Frame) -> str:
     return f"{bounding.max_groups}" + (f", with weights {bounding.counted_groups}" if bounding.counted_groups else "")
 
 
-def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
-    level, statistic = serving.level, serving.level.statistic
+def _statistic_row(serving: Serving, offer: Offer) -> Row:
+    level, statistic, histogram = serving.level, serving.level.statistic, offer.histogram
+    readable = offer.query.frame.rows_sql.readable
     steps = {type(step) for step in serving.steps}
     source = "to be drawn" if Draw in steps else "from what is stored" if Lowering in steps else "stored"
     if covered := statistic.covered:
-        name = "groups" if covered == PRESENCE else f"{covered.kind} of {covered.value_sql or '*'}"
+        name = "groups" if covered == PRESENCE else f"{covered.kind} of {readable(covered.value_sql) or '*'}"
         return (
             "coverage",
             name,
@@ -310,9 +311,9 @@ def _statistic_row(serving: Serving, histogram: Histogram) -> Row:
             f"rho = {level.rho_nano / NANO_PER_RHO:.9g}, sigma = {level.sigma:.9g} ({source})",
         )
     low, high = statistic.interval
-    name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {statistic.value_sql or '*'}"
+    name = "distinct units" if statistic == PRESENCE else f"{statistic.kind} of {readable(statistic.value_sql) or '*'}"
     if statistic.filter_sql:
-        name += f" where {statistic.filter_sql}"
+        name += f" where {readable(statistic.filter_sql)}"
     rows = ""
     if statistic.row_bounds_steps:
         least, most = (steps * statistic.lattice for steps in statistic.row_bounds_steps)

@@ -186,6 +186,8 @@ class _Resolver:
             )
         resolved = exp.column(exp.to_identifier(found[0].output, quoted=True))
         resolved.this.meta.update(node.this.meta)
+        if found[0].output != found[0].declared:
+            resolved.this.meta["called"] = node.table, found[0].declared
         return resolved
 
 

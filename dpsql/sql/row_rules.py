@@ -113,7 +113,7 @@ def check_row_expression(
             refusals.add(
                 "not_grouped",
                 node,
-                f"column {node.name} is neither grouped nor aggregated.",
+                f"column {written(node)} is neither grouped nor aggregated.",
                 "Add it to GROUP BY, or aggregate it.",
             )
     return found

@@ -366,3 +366,18 @@ def test_a_key_that_is_declared_leaves_a_join_whole(session: dpsql.Session) -> N
     second = receipt_of(session.sql(text, rho=0.1))
     assert [any("a join keeps" in note for note in receipt.notes) for receipt in (first, second)] == [True, False]
     assert first.query_hash != second.query_hash
+
+
+def test_receipts_and_refusals_call_joined_columns_as_the_text_does(session: dpsql.Session) -> None:
+    source = "FROM visits v JOIN labels l ON v.kind = l.kind JOIN visits w ON v.pid = w.pid"
+    text = f"SELECT v.city, sum(w.cost), median(w.cost) {source} GROUP BY ROLLUP (v.city)"
+    receipt = receipt_of(session.sql(text, rho=5))
+    assert [column.aggregate for column in receipt.columns] == ["sum(w.cost)", "median(w.cost)"]
+    assert [set_.keys for set_ in receipt.sets] == [("v.city",), ()]
+    assert "rows where v.pid is NULL are left out" in receipt.notes
+    shown = f"{receipt} {session.sql(f'FROM dp_explain($${text}$$, rho := 5)').fetchall()}"
+    with pytest.raises(UnsupportedQueryError) as caught:
+        session.sql(f"SELECT v.city, sum(w.number), w.kind + 1 {source} GROUP BY v.city", rho=5)
+    assert all(name in str(caught.value) for name in ("sum(w.number, ", "column w.kind "))
+    for named in (shown, str(caught.value)):
+        assert not any(f"{name} {place}" in named for name in ("city", "cost", "pid", "kind", "number") for place in "02")

@@ -80,7 +80,8 @@ def cut(relation: Relation, degree: int, keys: Sequence[str] = ()) -> Relation:
 
 def _sentence(relation: Relation, most: int, keys: Sequence[str]) -> str:
     tables = ", ".join(dict.fromkeys(table for table, _ in relation.reads))
-    agreed = f" that agree on {', '.join(keys)}, and {MOST_JOINED:,} in all," if keys else ""
+    called = ", ".join(map(relation.schema.called, keys))
+    agreed = f" that agree on {called}, and {MOST_JOINED:,} in all," if keys else ""
     return f"of one unit a join keeps at most {most} rows{agreed} of {tables}; which ones is chosen by a secret hash"
 
 
