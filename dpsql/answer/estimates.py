@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from dpsql.mechanism.histogram import Histogram, Sequences, count_sigma
 from dpsql.model.estimates import (
+    UNITS,
     AnyUnit,
     Estimate,
     Linear,
     LinearValue,
+    NoValue,
     Quantile,
     Ratio,
     RunningSum,
@@ -349,6 +351,13 @@ def any_unit_column(estimate: Estimate, value: AnyUnit, frame: NoisyFrame) -> Es
     return replace(units, value=np.where(units.low > 0.0, float(value.truth), np.nan))
 
 
+def no_column(_: Estimate, __: NoValue, frame: NoisyFrame) -> EstimatedColumn:
+    """Return a column without a number in any group of the answer."""
+    groups = len(added_up(UNITS, frame.groups, frame.values[PRESENCE].value))
+    nothing = np.full(groups, np.nan)
+    return EstimatedColumn(nothing, nothing, nothing)
+
+
 COLUMNS: Mapping[type[Value], Callable[[Estimate, Any, NoisyFrame], EstimatedColumn]] = {
     Sum: sum_column,
     RunningSum: sum_column,
@@ -356,6 +365,7 @@ COLUMNS: Mapping[type[Value], Callable[[Estimate, Any, NoisyFrame], EstimatedCol
     Ratio: ratio_column,
     Spread: spread_column,
     Quantile: quantile_column,
+    NoValue: no_column,
 }
 NOTES: Mapping[type[Value], str] = {
     AnyUnit: "a truth value is told where the 95 % interval of the number of units that decides it lies above 0, and "

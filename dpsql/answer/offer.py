@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.answer.auto_notes import auto_notes
 from dpsql.answer.estimates import NOTES, Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.answer.result import ColumnReceipt, Receipt
 from dpsql.cascade.reader import Reader
@@ -27,10 +28,10 @@ from dpsql.mechanism.calibrate import (
 from dpsql.mechanism.csh import selection_note
 from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.estimates import BoundedValue, Quantile
+from dpsql.model.estimates import BoundedValue, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, COVERAGE_KINDS, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
-from dpsql.model.private_query import AutoGroups, AutoLevel, Buckets, FrameQuery
+from dpsql.model.private_query import Buckets, FrameQuery
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, State, delta_units_up
 
 
@@ -197,8 +198,6 @@ def with_price(receipt: Receipt, charged: Charged) -> Receipt:
 def make_receipt(offer: Offer) -> Receipt:
     """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
     query, frame = offer.query, offer.query.frame
-    coverage = query.request.coverage
-    is_unmeasured = bool(query.estimates) and (coverage is False or (bool(coverage) and not frame.is_measured))
     return Receipt(
         query_hash=part_hash(query),
         table=frame.rows.table,
@@ -215,7 +214,7 @@ def make_receipt(offer: Offer) -> Receipt:
         max_keys=frame.key_count,
         threshold=shown_threshold(frame, offer.presence.tau, query.request.min_units),
         columns=column_receipts(query, offer.histogram, offer.noise),
-        notes=(*notes(offer), *(("what bounds leave out is not measured",) if is_unmeasured else ())),
+        notes=notes(offer),
     )
 
 
@@ -239,6 +238,8 @@ def column_receipts(
     shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
     for name, estimate in shown:
         value = estimate.value
+        if isinstance(value, NoValue):
+            continue
         statistic = value.linears[0].statistic or PRESENCE
         if isinstance(value, BoundedValue):
             found.append(ColumnReceipt(name, estimate.name, value.bounds, None, None, None, None, statistic.lattice))
@@ -277,7 +278,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
         keys = ", ".join(bounding.finer.called_keys)
         found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
     if query.auto:
-        found += _auto_notes(query)
+        found += auto_notes(query)
     if query.total:
         found.append("errors differ by row; what is stated of a column is the largest of them")
     if isinstance(query.groups, Buckets):
@@ -354,31 +355,3 @@ def _level_notes(presence: Serving) -> Iterator[str]:
             "counts were made of others with discrete noise, whose lattice shows through: epsilon and delta are those "
             f"of counts at rho = {disclosed_nano / NANO_PER_RHO:.9g}"
         )
-
-
-def _auto_notes(query: FrameQuery) -> Iterator[str]:
-    for asked, level in zip(query.auto, query.auto_levels, strict=True):
-        if isinstance(asked, AutoGroups):
-            yield (
-                f"AUTO chose max_groups = {query.frame.bounding.max_groups} from a noisy histogram of units by their "
-                f"number of groups, {_chosen_at(level)}"
-            )
-        elif asked.is_norm:
-            yield (
-                f"AUTO chose a norm of {asked.bounds[1]:.9g} for {asked.name} from a noisy histogram of units by the "
-                f"norm of what they have in all groups, {_chosen_at(level)}; whoever has more is scaled down"
-            )
-        else:
-            yield (
-                f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "
-                f"noisy histograms of units by their largest and smallest values, {_chosen_at(level)}; what "
-                "lies outside is clamped"
-            )
-
-
-def _chosen_at(level: AutoLevel) -> str:
-    """The level of a histogram, and whether its choice lasts."""
-    at = f"at rho = {level.rho_nano / NANO_PER_RHO:.9g}, which is part of rho"
-    if level.is_sure:
-        return f"{at} and paid once for this version of the table"
-    return f"{at}; it is too noisy for a choice that lasts, so a query with more rho may get another"

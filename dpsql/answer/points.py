@@ -161,14 +161,27 @@ def noisy_values(
     return FractionalSum(statistic.cells).transform(exact.reshape(-1, statistic.cells), shift).ravel() + noise
 
 
-def kept_shares(offer: Offer, side_table: SideTable) -> dict[Statistic, Kept]:
-    """What bounding leaves of each statistic that was asked for, as it is served; not known where it is not."""
-    found = {one.covered: UNKNOWN for one in offer.query.statistics if one.covered}
+def kept_shares(offer: Offer, side_table: SideTable, statements: int | None = None) -> dict[Statistic, Kept | None]:
+    """Return what bounding leaves of each statistic that was asked for, as it is served; None if it is not stored.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        side_table: where points are stored.
+        statements: number of histograms whose statements hold together; by default those of the offer.
+
+    """
+    frame = offer.query.frame
+    found: dict[Statistic, Kept | None] = {one.covered: None for one in offer.query.statistics if one.covered}
     for serving in offer.coverage:
         covered = serving.level.statistic.covered or PRESENCE
         point = served_point(serving, side_table)
         found[covered] = kept_of(
-            point.noisy_values, point.sigma, first_end(covered), most_left(covered, offer.query.frame)
+            point.noisy_values,
+            point.sigma,
+            first_end(covered),
+            most_left(covered, frame),
+            largest=(frame.key_count or math.inf) if covered == PRESENCE else math.inf,
+            statements=statements or len(offer.coverage),
         )
     return found
 
@@ -259,13 +272,13 @@ def noisy_table(
         column = COLUMNS[type(estimate.value)](estimate, estimate.value, frame)
         value = agreed.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)
-        columns[f"agg_{i}_low"] = to_arrow(column.low[then])
-        columns[f"agg_{i}_high"] = to_arrow(column.high[then])
+        columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
+        columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:
-            kept = kept_shares(offer, side_table).get(estimate.covered or PRESENCE)
-            if query.frame.rows.outside:
-                # of the row of the other groups nothing is measured
-                kept = UNKNOWN
+            shares, covered = kept_shares(offer, side_table), estimate.covered or PRESENCE
+            # without a histogram nothing can be left out; of the row of the other groups nothing is measured
+            is_unknown = query.frame.rows.outside or (covered in shares and not shares[covered])
+            kept = UNKNOWN if is_unknown else shares.get(covered)
             ends = unbounded_of(column.value[then], column.low[then], column.high[then], kept)
             names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
             columns |= {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}

@@ -5,7 +5,186 @@ The module reads nothing and computes nothing but the form of its numbers, so th
 
 from __future__ import annotations
 
-COVERAGE_GONE = (
-    "coverage unknown: it was not measured while the rows were available; ask the current version of the table"
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpsql.pictures.tables import short
+
+COVERAGE_GONE = "it was not measured while the rows were available; ask about the current version of the table"
+"""Why coverage is unknown if rows of an old version are gone, and it was never stored."""
+TOO_FEW = "noise hides the units at this level; ask with more epsilon or rho, or for fewer columns"
+"""Why coverage is unknown if there are too few units."""
+COVERAGE_OFF = "the query says coverage = FALSE; leave it out"
+"""Why coverage is unknown if nobody wants to know."""
+COVERAGE_OF_SETS = "the grouping sets are added up from groups by more keys; ask about each set by itself"
+"""Why coverage of grouping sets that add up is unknown."""
+COVERAGE_OF_LARGEST = "what top_k leaves out depends on all units together; leave top_k out"
+"""Why coverage of the largest groups is unknown."""
+COVERAGE_AT_CEILING = "rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out"
+"""Why coverage at a ceiling is unknown."""
+COVERAGE_OF_CUT_UNITS = (
+    "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
 )
-"""A note where rows of an old version are gone, and coverage of a number was never stored."""
+"""Why coverage is unknown if not all rows of a unit are read."""
+COVERAGE_OF_JOINS = (
+    "a join cuts the rows of a unit, because the columns that it compares are a key of neither table; declare PRIMARY "
+    "KEY or UNIQUE for them on the table that has one row for each"
+)
+"""Why coverage is unknown if a join multiplies rows."""
+_TOLD_HIGH = 0.985
+"""An upper end above it says nothing."""
+
+
+def at_least(share: float) -> str:
+    """Return a share in per cent, rounded down, never 100.
+
+    >>> at_least(0.917), at_least(0.9987), at_least(1.0), at_least(0.0291), at_least(0.00047)
+    ('91 %', '99.8 %', '99.9 %', '2.9 %', '0.04 %')
+    """
+    percent = min(100.0 * share, 99.9)
+    digits = 2 if percent < 1.0 else 1 if percent < 10.0 or percent >= 99.0 else 0
+    return f"{math.floor(percent * 10**digits) / 10**digits:.{digits}f} %"
+
+
+def at_most(share: float) -> str:
+    """Return a share in per cent, rounded up, never 0.
+
+    >>> at_most(0.917), at_most(0.0291), at_most(0.0)
+    ('92 %', '3.0 %', '0.01 %')
+    """
+    percent = max(100.0 * share, 0.01)
+    digits = 2 if percent < 1.0 else 1 if percent < 10.0 else 0
+    return f"{math.ceil(percent * 10**digits) / 10**digits:.{digits}f} %"
+
+
+def coverage_unknown(of: str, why: str) -> str:
+    """Say that it is unknown what bounds keep of a number, and why."""
+    return f"it is unknown what bounds keep of {of}: {why}"
+
+
+def kept_up_to(of: str, unit: str, size: str, low: float, high: float) -> str:
+    """Say what bounds keep of units up to a size."""
+    ends = f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= _TOLD_HIGH else ''}"
+    return f"bounds keep {ends} of {of} of units ({unit}) with up to {size} each"
+
+
+def kept_of_all(of: str, high: float) -> str:
+    """Say what bounds keep of all units together at most; empty if the end says nothing."""
+    return f"bounds keep at most {at_most(high)} of all {of}" if high <= _TOLD_HIGH else ""
+
+
+def units_beyond(least: int, most: int, part: float) -> str:
+    """Say how many units have more than a size, and what is known of the part that they have."""
+    number = f"at least {least:,} and at most {most:,}" if least else f"at most {most:,}"
+    if part < _LEAST_PART:
+        return f"{number} units have more, and it is unknown what share of all is theirs"
+    return f"{number} units have more, and at least {at_least(part)} of all is theirs"
+
+
+_LEAST_PART = 0.005
+"""A smaller part beyond a size is not told."""
+LARGER_BOUNDS = "larger bounds keep more, with more noise"
+"""Advice if no single bound can be named."""
+
+
+def more_groups(groups: int, noise: float) -> str:
+    """Say which number of groups keeps most, and what it costs."""
+    return (
+        f"OPTIONS (max_groups_contributed = {groups}) keeps about 95 % of these, with {noise:.2g} times the noise"
+    )
+
+
+def more_rows(counted: str, rows: int, noise: float) -> str:
+    """Say which count keeps most rows, and what it costs."""
+    return (
+        f"count({counted}, contribution_bounds_per_group => (0, {rows})) keeps about 95 % of these, with {noise:.2g} "
+        "times the noise"
+    )
+
+
+def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
+    """Say that no noisy count passed the thresholds; a relative one counts from the largest group left out."""
+    *others, last = (short(one, 4) for one in thresholds)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    if is_relative:
+        return f"no noisy count exceeded the largest group left out by more than {listed} units ({unit})"
+    return f"no noisy count passed the threshold{'s' * bool(others)} of {listed} units ({unit})"
+
+
+def below_minimum(unit: str, minimum: int) -> str:
+    """Say that no noisy count passed the minimum that the query or its table asks for."""
+    return f"no noisy count passed min_privacy_units_per_group = {minimum:,} units ({unit}); coarser keys help"
+
+
+NO_LISTED_KEY = "the list of public keys is empty"
+"""Why an answer with public keys has no rows, if nothing else left them out."""
+
+OTHER_KEYS = "coarser keys or public keys help"
+"""A cure for thresholds that no higher level lowers."""
+
+
+def at_higher_level(level: str, threshold: float, *, is_about: bool, of_several: bool) -> str:
+    """Say what the threshold would be at a higher level, and the other cures."""
+    about = "about " if is_about else ""
+    subject = "the lowest" if of_several else "it"
+    return f"at {level} {subject} would be {about}{short(threshold, 4)}; {OTHER_KEYS}, too"
+
+
+def of_sets(sets: Sequence[Sequence[str]], sentence: str) -> str:
+    """Say which grouping sets, by their keys, a sentence is about."""
+    *others, last = (f"({', '.join(keys)})" for keys in sets)
+    named = f"{', '.join(others)} and {last}" if others else last
+    return f"groups by {named}: {sentence}"
+
+
+def all_left_out(clauses: Sequence[str], count: int, noun: str) -> str:
+    """Say which clauses of a query left out all of the `count` rows or groups before them."""
+    every = f"all {count:,} {noun}s" if count > 1 else f"the only {noun}"
+    *others, last = clauses
+    named = f"{', '.join(others)} and {last}" if others else last
+    return f"{named} left out {every}"
+
+
+def interval_of(bounds: tuple[float, float], *, are_times: bool) -> str:
+    """Return an interval of numbers, or of times in seconds since 1970, in brackets.
+
+    >>> interval_of((0.0, 500.0), are_times=False), interval_of((0.0, 86400.0), are_times=True)
+    ('[0, 500]', '[1970-01-01, 1970-01-02]')
+    """
+    if not are_times:
+        return f"[{bounds[0]:,.9g}, {bounds[1]:,.9g}]"
+    low, high = (str(np.datetime64(round(end), "s")).replace("T", " ").removesuffix(" 00:00:00") for end in bounds)
+    return f"[{low}, {high}]"
+
+
+def unknown_in(column: str, domain: str) -> str:
+    """Say why numbers of a column are printed as NULL."""
+    return f"NULL in {column}: the 95 % interval covers all of {domain}"
+
+
+_NOT_FOUND = {
+    "few": "too few units ({unit}) have values of one size",
+    "zeros": "nearly all units ({unit}) have values that add up to 0",
+    "range": "its values are out of the range that AUTO can tell",
+}
+"""Why AUTO found no bounds, by `NotFound.reason`."""
+
+
+def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
+    """Say that a column is NULL because AUTO found no bounds, and what to write."""
+    why = _NOT_FOUND[reason].format(unit=unit)
+    return (
+        f"{name} is NULL, and not paid for: AUTO found no bounds, because {why}; write {cure}, or ask with more "
+        "epsilon or rho"
+    )
+
+
+def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> str:
+    """Say that a sum takes one row of a unit, because AUTO found nothing and its values have declared bounds."""
+    why = _NOT_FOUND[reason].format(unit=unit)
+    return (
+        f"{name} takes as much of a unit as one row may have within the bounds [{bounds[0]:.9g}, {bounds[1]:.9g}] of "
+        f"its values, because {why}"
+    )

@@ -34,9 +34,11 @@ from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
-from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO
+from dpsql.model.auto_level import AutoLevel
+from dpsql.model.estimates import NotFound
+from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO, Statistic
 from dpsql.model.identity import part_hash
-from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, FoundBounds, FrameQuery, PrivateQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, LARGEST_VALUE, VALUE_EXPONENT, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up, to_arrow
@@ -69,7 +71,6 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
 
     Raises:
         CalibrationError: the delta of a query by epsilon is less than what the precision of the noise costs.
-        ReleaseError: no bounds come of the histogram that is stored for this reader and level.
 
     """
     levels = _levels(query.first, state, reader)
@@ -136,7 +137,7 @@ def origin_sentence(level: AutoLevel) -> str:
 
 def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State) -> FoundBounds:
     """The bounds that AUTO found for sums of a query."""
-    found = {}
+    found: dict[Statistic, tuple[float, float] | NotFound] = {}
     for asked, level in zip(query.auto, levels, strict=True):
         if not level.is_stored:
             continue
@@ -148,29 +149,18 @@ def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State
             continue
         point = Question(asked).point(state.side_table, level.rho_nano)
         bounds = _found_norm(asked, query, point) if asked.is_norm else found_bounds(point.noisy_values, point.sigma)
-        found[asked.statistic] = _required(bounds, asked, level, point)
+        found[asked.statistic] = _usable(bounds, asked, point)
     return found
 
 
-def _required(
-    bounds: tuple[float, float] | None, asked: AutoBounds, level: AutoLevel, point: Point
-) -> tuple[float, float]:
-    """The same, or a refusal of a sum for which a stored histogram tells no bounds or no norm."""
-    named = "contribution_norm" if asked.is_norm else "the bounds"
+def _usable(bounds: tuple[float, float] | None, asked: AutoBounds, point: Point) -> tuple[float, float] | NotFound:
+    """Return bounds that a histogram tells, or why it tells none that values can be clamped to."""
     if bounds is None:
-        reason = "too few units have values of one size"
-        if asked.is_norm and holds_most(point.noisy_values[:1], point.noisy_values[1:], point.sigma):
-            reason = "nearly all units have values that add up to 0"
-        raise ReleaseError(
-            f"AUTO found no {'norm' if asked.is_norm else 'bounds'} for {asked.name} at rho = "
-            f"{level.rho_nano / NANO:.9g}: {reason}; name {named}, or ask with more rho"
-        )
-    if max(map(abs, bounds)) >= LARGEST_VALUE:
-        raise ReleaseError(
-            f"AUTO tells no sizes from {LARGEST_VALUE:.2e} on, and values of {asked.name} are that large; divide them, "
-            f"or name {named}"
-        )
-    return bounds
+        is_zero = asked.is_norm and holds_most(point.noisy_values[:1], point.noisy_values[1:], point.sigma)
+        return NotFound("zeros" if is_zero else "few")
+    # no table has as many rows as a value may have digits
+    is_told = asked.statistic.kind == "rows_norm" or max(map(abs, bounds)) < LARGEST_VALUE
+    return bounds if is_told else NotFound("range")
 
 
 def _found_norm(asked: AutoBounds, query: FrameQuery, point: Point) -> tuple[float, float] | None:

@@ -17,9 +17,10 @@ import pyarrow as pa
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, Integers, binned, placed, sure_bounds, sure_groups
 from dpsql.features.auto_norms import sure_norm
 from dpsql.mechanism.histogram import FLOAT_SLACK
+from dpsql.model.auto_level import AutoLevel
 from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Frame, Statistic
 from dpsql.model.identity import statistic_hash
-from dpsql.model.private_query import AutoBounds, AutoGroups, AutoLevel, AutoQuestion, FrameQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta_zcdp
 from dpsql.plan.features.auto import (

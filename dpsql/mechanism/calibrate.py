@@ -274,7 +274,8 @@ def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[
         total -= sum(shares)
         auto_nano = sum(level.rho_nano for _, level in zip(query.auto, query.auto_levels, strict=True))
     shares = [math.floor(weight * total) for weight in query.weights]
-    shares[0] += total - sum(shares)
+    unasked = [math.floor(weight * total) for _, weight in query.unasked]
+    shares[0] += total - sum(shares) - sum(unasked)
     if min(shares) < 1:
         raise CalibrationError(
             f"rho = {rho:.3g} is too small to share among {len(shares)} statistics; the unit of account is 1e-9"
@@ -349,7 +350,8 @@ def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calib
 def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
     """What of delta is left for noise and threshold, of a query by epsilon."""
     epsilon, delta = query.request.asked_epsilon, query.request.delta
-    draws = draws_of(histogram, query.statistics) + MOST_AUTO_DRAWS * bool(query.auto)
+    unasked = (one for one, _ in query.unasked)
+    draws = draws_of(histogram, (*query.statistics, *unasked)) + MOST_AUTO_DRAWS * bool(query.auto)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)

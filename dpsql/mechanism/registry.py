@@ -60,7 +60,7 @@ _WORTH_IT = 0.999
 def choose(query: PrivateQuery) -> PrivateQuery:
     """The query on the frames with the least noise; of several grouping sets each gets its share of the request."""
     chosen = query.mapped(choose_frame)
-    return _shared(chosen) if isinstance(chosen, GroupingSets) else chosen
+    return shared(chosen) if isinstance(chosen, GroupingSets) else chosen
 
 
 def choose_frame(query: FrameQuery) -> FrameQuery:
@@ -79,19 +79,24 @@ def choose_frame(query: FrameQuery) -> FrameQuery:
             best = frame
     independent = math.sqrt(best.unit_groups / 2.0)
     presence = query.weights[0] * min(1.0, unit_noise(best) / independent)
+    asked = [*zip(query.statistics, (presence, *query.weights[1:]), strict=True), *query.unasked]
     # what is left for coverage stays what it is
-    coverage = [0.0 if one.kind not in COVERAGE_KINDS else query.weights[i] for i, one in enumerate(query.statistics)]
-    others = [weight - own for weight, own in zip((presence, *query.weights[1:]), coverage, strict=True)]
+    coverage = [weight if one.kind in COVERAGE_KINDS else 0.0 for one, weight in asked]
+    others = [weight - own for (_, weight), own in zip(asked, coverage, strict=True)]
     total = math.fsum(others) / (1.0 - math.fsum(coverage))
+    weights = [weight / total + own for weight, own in zip(others, coverage, strict=True)]
+    count = len(query.statistics)
     return replace(
         query,
         frame=best,
         alternatives=tuple(frame for frame in frames if frame is not best),
-        weights=tuple(weight / total + own for weight, own in zip(others, coverage, strict=True)),
+        weights=tuple(weights[:count]),
+        unasked=tuple((one, weight) for (one, _), weight in zip(query.unasked, weights[count:], strict=True)),
     )
 
 
-def _shared(sets: GroupingSets) -> GroupingSets:
+def shared(sets: GroupingSets) -> GroupingSets:
+    """Return the grouping sets, each part with its share of the request of all sets together."""
     requests = shared_requests(
         sets.request,
         [histogram_of(part.frame) for part in sets.parts],

@@ -7,6 +7,7 @@ Planning chooses the kind (`plan.aggregates`); value and interval of a kind are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, PRESENCE, Ordering, Statistic
 
@@ -130,7 +131,39 @@ class Quantile(BoundedValue):
         return self.histogram.histogram.edges
 
 
-Value = LinearValue | Ratio | Spread | Quantile
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """Why AUTO found no bounds or no norm in a stored histogram.
+
+    ``few``: too few units have values of one size. ``zeros``: nearly all have values that add up to 0. ``range``: the
+    values are out of the range that can be noised.
+    """
+
+    reason: Literal["few", "zeros", "range"]
+
+
+@dataclass(frozen=True, slots=True)
+class NoValue:
+    """The value of a column that has no bounds: it is NULL in every row, and nothing is noised for it.
+
+    Attributes:
+        instead: the value that the column would have with bounds.
+        not_found: why AUTO found none.
+        cure: the aggregate with bounds, as text that may be pasted.
+
+    """
+
+    instead: Value
+    not_found: NotFound
+    cure: str
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """No linear value."""
+        return ()
+
+
+Value = LinearValue | Ratio | Spread | Quantile | NoValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Self
 
 from dpsql.errors import CalibrationError
-from dpsql.model.estimates import Estimate, RunningSum, RunningTotal
+from dpsql.model.auto_level import AutoLevel
+from dpsql.model.estimates import Estimate, NotFound, NoValue, RunningSum, RunningTotal
 from dpsql.model.frame import Frame, Ordering, Places, Statistic
 from dpsql.model.rows import Key
 
@@ -155,30 +156,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoLevel:
-    """Where one reader stands with what AUTO asks, at the level of one query; all levels in nano-rho.
-
-    Attributes:
-        statistic_hash: what the histogram is stored under.
-        share_nano: what the query leaves for it.
-        rho_nano: level of the histogram that it chooses by, or is to choose by.
-        due_nano: what is to be drawn and paid for that histogram.
-        is_stored: whether the histogram is there.
-        is_sure: whether what it says holds for later queries, at higher levels too.
-        limit_nano: highest level by which it may choose for this reader; None for any.
-
-    """
-
-    statistic_hash: str
-    share_nano: int
-    rho_nano: int
-    due_nano: int = 0
-    is_stored: bool = True
-    is_sure: bool = False
-    limit_nano: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AutoGroups:
     """What ``max_groups_contributed = AUTO`` asks of the data before the frame is known.
 
@@ -205,14 +182,16 @@ class AutoBounds:
         statistic: whose extremes are looked for: of a unit's sums in its groups, or of its rows; or the norm of its
             rows or sums over its groups.
         frame: whose units are looked at.
-        bounds: what was found, a norm as its two ends; of a sum of which nothing is known, from -1 to 1.
+        bounds: what was found, a norm as its two ends; of a sum that is not looked at yet, from -1 to 1.
+        instead: bounds of a row that are used because nothing was found; None if there are none.
 
     """
 
     name: str
     statistic: Statistic
     frame: Frame
-    bounds: tuple[float, float]
+    bounds: tuple[float, float] | NotFound
+    instead: tuple[float, float] | None = None
 
     @property
     def is_norm(self) -> bool:
@@ -221,8 +200,8 @@ class AutoBounds:
 
 
 AutoQuestion = AutoGroups | AutoBounds
-FoundBounds = Mapping[Statistic, tuple[float, float]]
-"""Bounds that AUTO found."""
+FoundBounds = Mapping[Statistic, tuple[float, float] | NotFound]
+"""Bounds that AUTO found, or why it found none."""
 NO_BOUNDS = (-1.0, 1.0)
 """What stands for bounds that it is yet to find."""
 
@@ -235,13 +214,15 @@ class FrameQuery:
         frame: what is grouped.
         alternatives: frames that would answer the same text by another mechanism.
         statistics: what is noised, the presence count first.
-        weights: their shares of rho, which add to 1.
+        weights: their shares of rho, which add to 1 together with those of ``unasked``.
         estimates: numbers that are made of them.
         finish: what is shown of these.
         request: how private the answer shall be.
         groups: which groups the answer has: one for each of the frame's keys, or sums of these.
         auto: what is asked of the data first; max_groups is 1 before it is chosen.
         auto_levels: where the reader stands with each question of ``auto``; none in a plan that is not bound to one.
+        unasked: statistics of columns for which AUTO found no bounds, with their shares of rho. They are neither drawn
+            nor paid for.
 
     """
 
@@ -255,6 +236,7 @@ class FrameQuery:
     groups: EachKey | Buckets
     auto: tuple[AutoQuestion, ...] = ()
     auto_levels: tuple[AutoLevel, ...] = ()
+    unasked: tuple[tuple[Statistic, float], ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -271,7 +253,8 @@ class FrameQuery:
         """The running total that reaches furthest, which that of buckets does; None where there is none."""
         if isinstance(self.groups, Buckets):
             return RunningTotal(self.groups.ordering, None)
-        totals = [one.value.total for one in self.estimates if isinstance(one.value, RunningSum)]
+        values = (one.value.instead if isinstance(one.value, NoValue) else one.value for one in self.estimates)
+        totals = [value.total for value in values if isinstance(value, RunningSum)]
         return max(totals, key=lambda total: math.inf if total.span is None else total.span, default=None)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from sqlglot import exp
 
@@ -17,7 +18,7 @@ from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, read_aggregate
 from dpsql.plan.aggregates.registry import BY_NAME
 from dpsql.plan.aggregates.running_totals import read_total
-from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError
+from dpsql.plan.aggregates.source import AggregateSource, BoundsNotFoundError, RefusedCallError
 from dpsql.plan.features.auto import asked_frame
 from dpsql.sql.clauses import is_interval_call
 from dpsql.sql.names import ResolvedSelect
@@ -38,9 +39,10 @@ def read_aggregates(
     for text, node in calls.items():
         with suppress(RefusedCallError):
             if isinstance(node, exp.Window):
-                aggregates[text] = read_total(source, node, keys, public, aggregates.values())
+                read = partial(_read_total, node=node, keys=keys, public=public, before=tuple(aggregates.values()))
             else:
-                aggregates[text] = read_aggregate(node, BY_NAME, source)
+                read = partial(_read_aggregate, node=node)
+            aggregates[text] = _by_found_bounds(read, source, node) if source.found_bounds else read(source)
     if resolved.having is not None:
         refuse_combinations(
             {"running totals"}, measured_things(aggregates) | {"HAVING"}, resolved.having, source.refusals
@@ -50,9 +52,42 @@ def read_aggregates(
             "no_aggregate",
             resolved.outputs[0],
             "a query without an aggregate would release rows as they are.",
-            "Add count(*), sum(…) or avg(…), or ask for keys alone, as in SELECT DISTINCT city.",
+            "Ask for count(*), sum(…) or avg(…), or for keys alone, as in SELECT DISTINCT city.",
         )
     return aggregates
+
+
+def _read_aggregate(source: AggregateSource, node: exp.Expr) -> Aggregate:
+    return read_aggregate(node, BY_NAME, source)
+
+
+def _read_total(
+    source: AggregateSource,
+    node: exp.Expr,
+    keys: Sequence[Key],
+    public: PublicKeys | None,
+    before: Sequence[Aggregate],
+) -> Aggregate:
+    return read_total(source, node, keys, public, before)
+
+
+def _by_found_bounds(
+    read: Callable[[AggregateSource], Aggregate], source: AggregateSource, node: exp.Expr
+) -> Aggregate:
+    """Return an aggregate with the bounds that AUTO found, or without a value if there are none.
+
+    Raises:
+        RefusedCallError: the call cannot be read whatever AUTO found.
+
+    """
+    noted = len(source.refusals.found)
+    try:
+        return read(source)
+    except (BoundsNotFoundError, RefusedCallError) as refused:
+        from dpsql.plan.features.unbounded_column import without_bounds  # noqa: PLC0415 — few queries need it
+
+        del source.refusals.found[noted:]
+        return without_bounds(read, source, refused, node)
 
 
 def statistics_of(
@@ -110,7 +145,7 @@ def auto_bounds(
         return ()
     frame = asked_frame(frames[0])
     found = tuple(
-        AutoBounds(name, statistic, frame, source.found_bounds.get(statistic, NO_BOUNDS))
+        AutoBounds(name, statistic, frame, source.found_bounds.get(statistic, NO_BOUNDS), source.instead.get(statistic))
         for statistic, name in source.asked.items()
     )
     if len(found) > _MOST_EXTREMES:

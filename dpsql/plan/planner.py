@@ -179,7 +179,13 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         # what does not bind is said before anything is charged
         checked_conditions(select.filters, text.relation.schema.columns, text.environment, refusals)
     query = _private_query(source, keys, aggregates, by_set, extremes, rows.found_bounds)
-    return _with_coverage(query, text) if source.request.coverage or query.first.finish.unbounded else query
+    if source.request.coverage or query.first.finish.unbounded:
+        query = _with_coverage(query, text)
+    if not any(aggregate.no_value for aggregate in aggregates.values()):
+        return query
+    from dpsql.plan.features.unbounded_column import left_out  # noqa: PLC0415 — few queries need it
+
+    return query.mapped(left_out)
 
 
 def _with_calls_read(text: SelectText) -> SelectText:
@@ -246,7 +252,7 @@ def _private_query(
         alternatives=frames[1:],
         statistics=statistics,
         weights=weights,
-        estimates=tuple(aggregate.estimate for aggregate in aggregates.values()),
+        estimates=tuple(aggregate.answered for aggregate in aggregates.values()),
         finish=read_finish(text, shown_keys, aggregates),
         request=source.request,
         groups=keys.groups,

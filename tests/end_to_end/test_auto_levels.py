@@ -139,8 +139,7 @@ def test_a_tiny_question_that_came_first_spoils_nothing(session: dpsql.Session) 
 
 def test_bounds_that_were_not_found_are_looked_for_again(session: dpsql.Session) -> None:
     for rho in (TINY, TINY):
-        with pytest.raises(dpsql.ReleaseError, match="ask with more rho"):
-            ask(session, SUMMED, rho)
+        assert {row[-1] for row in ask(session, SUMMED, rho).fetchall()} <= {None}
         assert charged(session, SUMMED) == share(TINY)
     answer = ask(session, SUMMED, SENSIBLE)
     assert charged(session, SUMMED) == share(SENSIBLE)
@@ -500,8 +499,7 @@ def _law(session: dpsql.Session) -> dict[str, float]:
         sql = SUMMED.replace("GROUP BY", f"WHERE k <> {i} AND u < 0 GROUP BY")
         name = question(session, sql).statistic_hash
         for rho, reader in ((0.0016, CURATOR), (0.0032, CURATOR), (7e-5, "low")):
-            with pytest.raises(dpsql.ReleaseError, match="no bounds"):
-                ask(session, sql, rho, reader)
+            assert {row[-1] for row in ask(session, sql, rho, reader).fetchall()} <= {None}
         table = session._access.read().side_table
         assert [one.rho_nano for one in table.levels(name)] == [top, low, 50_000]
         high, below = (table.point(name, rho_nano) for rho_nano in (top, low))
@@ -555,12 +553,8 @@ def history(steps: int, seed: int) -> None:
             sql, reader = chance.choice((GROUPED, SUMMED)), chance.choice((CURATOR, *LIMITS))
             rho = chance.choice([one for one in ASKED if one <= LIMITS.get(reader, 2.0)])
             due = expected_due(session, sql, reader, rho, new=(reader, sql, rho) not in kept)
-            try:
-                answer = ask(session, sql, rho, reader)
-            except dpsql.ReleaseError:
-                assert (reader, sql, rho) not in kept
-            else:
-                assert kept.setdefault((reader, sql, rho), shown(answer)) == shown(answer)
+            answer = ask(session, sql, rho, reader)
+            assert kept.setdefault((reader, sql, rho), shown(answer)) == shown(answer)
             paid[sql] = paid.get(sql, 0) + due
             assert charged(session, sql) == paid[sql]
         for (reader, sql, rho), before in kept.items():

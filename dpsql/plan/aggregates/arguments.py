@@ -13,13 +13,14 @@ from typing import Literal, NoReturn
 from sqlglot import exp
 
 from dpsql.errors import ParseError
-from dpsql.model.estimates import Estimate, Linear, Sum
+from dpsql.model.estimates import Estimate, Linear, NoValue, Sum
 from dpsql.model.frame import Statistic
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import to_sql, unquoted, written
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
 from dpsql.plan.aggregates.times import TIMES, is_time_literal, seconds_of
-from dpsql.sql.clauses import NAMED_ARGUMENTS, function_name, is_aggregate_call
+from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.statements import literal_value
 
@@ -28,10 +29,19 @@ _ARGUMENT = "aggregate_argument"
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What one aggregate call needs: an estimate, and the weight asked for its statistics."""
+    """What one aggregate call needs: an estimate, and the weight asked for its statistics.
+
+    ``no_value`` stands for the value of the estimate in the answer if AUTO found no bounds.
+    """
 
     estimate: Estimate
     weight: float = 1.0
+    no_value: NoValue | None = None
+
+    @property
+    def answered(self) -> Estimate:
+        """Return the estimate as the answer shows it."""
+        return replace(self.estimate, value=self.no_value) if self.no_value else self.estimate
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
@@ -128,13 +138,13 @@ class AggregateKind:
 TYPE_HINTS = {
     "numbers": "Cast the value, or aggregate another column.",
     "numbers, dates or timestamps": "Cast the value, or aggregate another column.",
-    "truth values": "Write a condition, as in {}(x > 0).",
+    "truth values": "Give a condition, as in {}(x > 0).",
 }
 """Hint of the refusal of other types, by what an aggregate takes."""
 
 _BOUNDED = {
-    ("per_group",): ("a count has no bounds per row.", "Use contribution_bounds_per_group."),
-    ("per_row",): ("{} is bounded per row.", "Write contribution_bounds_per_row => (lo, hi)."),
+    ("per_group",): ("a count has no bounds per row.", "Write contribution_bounds_per_group => (0, 10)."),
+    ("per_row",): ("{} is bounded per row.", "Write contribution_bounds_per_row => (0, 500)."),
     (): ("a unit counts once in a group.", "Leave the bounds out."),
 }
 """Message and hint for bounds that an aggregate does not have, by those that it has."""
@@ -215,14 +225,19 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
         source.refuse(_ARGUMENT, node, "ORDER BY inside an aggregate changes nothing here.", "Leave it out.")
     if called != function and kind.values != "rows":
         if len(positional) != 3 or named:
-            source.refuse(_ARGUMENT, node, f"{called} takes a value and two bounds.", f"Write {called}(x, 0, 500).")
+            source.refuse(
+                _ARGUMENT,
+                node,
+                f"{called} takes a value and two bounds.",
+                _with_value(node, called, positional, "0", "500"),
+            )
         given, positional = positional[1:], positional[:1]
         bounds = replace(bounds.with_pair(kind.bounds[0], _pair(node, given, source)), are_times=_any_time(given))
     share = _share(node, function, kind, positional, source) if kind.share else 0.0
     values = positional[:1] if kind.share else positional
     has_value = bool(values) and not isinstance(values[0], exp.Star)
     if len(values) > 1 or not (has_value or kind.values == "rows"):
-        source.refuse(_ARGUMENT, node, f"{function} takes one value.", f"Write {function}(x).")
+        source.refuse(_ARGUMENT, node, f"{function} takes one value.", _with_value(node, function, values))
     if distinct and kind.no_distinct:
         code, message, hint = kind.no_distinct
         source.refusals.add(code, node, message.format(function), hint)
@@ -232,9 +247,25 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
 def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
     hint = "Use count, sum or avg, with FILTER and over a GROUP BY."
     if isinstance(call, exp.Min | exp.Max):
-        hint = f"One row decides it; ask for quantile_cont(x, {0.01 if isinstance(call, exp.Min) else 0.99})."
+        share = "0.01" if isinstance(call, exp.Min) else "0.99"
+        hint = f"One row decides it. {_with_value(node, 'quantile_cont', [call.this], share)}"
     name = "a window or ordered set" if isinstance(call, exp.Window | exp.WithinGroup) else written(call)
     source.refuse("aggregate", node, f"{name} has no private form yet.", hint)
+
+
+def _with_value(node: exp.Expr, function: str, values: Sequence[exp.Expr], *others: str) -> str:
+    """Return the hint to call a function with the first of some values and with other arguments.
+
+    Args:
+        node: the call as it stands in the text, with its FILTER.
+        function: the function to call.
+        values: the values that were given.
+        others: arguments after the value.
+
+    """
+    if values and not isinstance(values[0], exp.Star):
+        return f"Write {called_with(node, function, unquoted(values[0]), *others)}."
+    return f"Name a value, as in {called_with(node, function, 'x', *others)}."
 
 
 def _split(call: exp.Expr, source: AggregateSource) -> tuple[list[exp.Expr], dict[str, exp.Expr]]:
@@ -247,11 +278,12 @@ def _split(call: exp.Expr, source: AggregateSource) -> tuple[list[exp.Expr], dic
         if not name:
             positional.append(argument)
         elif name not in NAMED_ARGUMENTS or name in named:
+            similar = "" if name in named else did_you_mean(name, NAMED_ARGUMENTS)
             source.refusals.add(
                 _ARGUMENT,
                 argument,
                 f"argument {name} is unknown or doubled.",
-                f"Known are {', '.join(NAMED_ARGUMENTS)}.",
+                f"{similar} Known are {', '.join(NAMED_ARGUMENTS)}.".lstrip(),
             )
         else:
             named[name] = argument
@@ -274,12 +306,13 @@ def _bounds(
         else:
             source.note_bounds(argument)
     absent = [name for name in named if not name.endswith(kind.bounds)]
+    cure = f"Write contribution_bounds_{kind.bounds[0]} => {{}}." if kind.bounds else "Leave the bounds out."
     if found.auto and (not kind.finds_bounds or len(named) > 1):
         source.refusals.add(
             _ARGUMENT,
             node,
             "AUTO finds the bounds of one sum or average, per group or per row.",
-            "Write sum(x, contribution_bounds_per_group => AUTO).",
+            cure.format("AUTO" if kind.finds_bounds else "(0, 500)"),
         )
     elif found.auto and absent:
         source.refusals.add(
@@ -324,7 +357,7 @@ def _share(
             _ARGUMENT,
             node,
             f"{function} takes one share.",
-            f"Write {function}(x, 0.25), {function}(x, 0.5): all quantiles of x cost as much as one.",
+            f"{_with_value(node, function, positional, '0.25')} All quantiles of one value cost as much as one.",
         )
     is_half = kind.share == "half"
     written = [_number(part, source.refusals.text) for part in positional[1:]]
@@ -335,7 +368,7 @@ def _share(
         _ARGUMENT,
         node,
         f"{function} takes a value{'' if is_half else ' and a share between 0 and 1'}.",
-        f"Write {function}({'x' if is_half else 'x, 0.25'}).",
+        _with_value(node, function, positional, *(() if is_half else ("0.25",))),
     )
     return 0.0
 

@@ -13,6 +13,9 @@ Bounds = tuple[float, float]
 MOST_ROWS = 10**9
 """Most rows of one unit in one group: twice as many steps of a half keep below the 2**33 steps that sums keep to."""
 
+SMALLEST_NORM = 2.0**-60
+"""Smallest norm of a sum."""
+
 _Number = TypeVar("_Number", int, float)
 
 _LARGEST_BOUND = 2.0**100

@@ -14,11 +14,10 @@ import math
 from typing import Literal, NoReturn
 
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Norm, Statistic
-from dpsql.model.private_query import NO_BOUNDS
 from dpsql.model.refusals import refuse_combinations
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
-from dpsql.plan.aggregates.lattice import MOST_ROWS, Bounds, in_steps, norm_exponent, steps_of
+from dpsql.plan.aggregates.lattice import MOST_ROWS, SMALLEST_NORM, Bounds, in_steps, norm_exponent, steps_of
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 
 _ROW_STEPS = 2**-COUNT_LATTICE_EXPONENT
@@ -41,7 +40,8 @@ def rows_norm(source: AggregateSource, call: Call, value_sql: str) -> float:
 
     """
     rules = source.owner.rules
-    norm = call.bounds.norm or rules.max_rows_norm or (None if rules.max_rows_per_unit else "AUTO")
+    is_bounded = rules.max_rows_per_unit and not source.finds_bounds
+    norm = call.bounds.norm or rules.max_rows_norm or (None if is_bounded else "AUTO")
     if norm == "AUTO":
         norm = min(max(1.0, _found_norm(source, call, "rows_norm", value_sql)), MOST_ROWS)
     most = min(one for one in (norm, rules.max_rows_per_unit) if one)
@@ -55,11 +55,18 @@ def rows_norm(source: AggregateSource, call: Call, value_sql: str) -> float:
     return most
 
 
-def _found_norm(source: AggregateSource, call: Call, kind: Literal["rows_norm", "sum_norm"], value_sql: str) -> float:
+def _found_norm(
+    source: AggregateSource,
+    call: Call,
+    kind: Literal["rows_norm", "sum_norm"],
+    value_sql: str,
+    instead: Bounds | None = None,
+) -> float:
     """The norm that AUTO found, or stands for it before it is asked; notes what it is asked.
 
     Raises:
         RefusedCallError: bounds per group would change what has the norm.
+        BoundsNotFoundError: AUTO found no norm of a sum whose rows have no bounds.
 
     """
     if call.bounds.per_group:
@@ -70,8 +77,7 @@ def _found_norm(source: AggregateSource, call: Call, kind: Literal["rows_norm", 
             "Write contribution_norm => 14 in it, or leave the bounds out, so that AUTO finds the norm.",
         )
     asked = Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
-    source.asked.setdefault(asked, call.name)
-    return source.found_bounds.get(asked, NO_BOUNDS)[1]
+    return source.found(asked, call.name, instead)[1]
 
 
 def refuse_by_norm(source: AggregateSource, call: Call) -> NoReturn:
@@ -128,21 +134,22 @@ def sum_by_norm(source: AggregateSource, call: Call, bounds: CallBounds, *, miss
     """
     value_sql, rules = finite_sql(to_sql(call.value), call.value_type), source.owner.rules
     norm, is_found = call.bounds.norm, False
-    if not norm and bounds.per_row and (rules.max_rows_norm or rules.max_rows_per_unit):
+    has_rows = rules.max_rows_norm or (rules.max_rows_per_unit and not source.finds_bounds)
+    if not norm and bounds.per_row and has_rows:
         norm = max(map(abs, bounds.per_row)) * rows_norm(source, call, value_sql)
     elif not norm or norm == "AUTO":
-        norm, is_found = _found_norm(source, call, "sum_norm", value_sql), True
+        norm, is_found = _found_norm(source, call, "sum_norm", value_sql, bounds.per_row), True
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
     is_far = any(abs(bound) > _FARTHEST * norm for pair in given for bound in pair)
     if is_far and is_found:
         # whoever comes near such a bound is scaled down by the norm
         bounds = CallBounds()
-    elif is_far or not 2.0**-60 <= norm <= 2.0**100:
+    elif is_far or not SMALLEST_NORM <= norm <= 2.0**100:
         source.refuse(
             "bounds_invalid",
             call.node,
             "the norm is too small, too large, or too small for the other bounds.",
-            "Shift or scale the value, as in sum(x - 1000000, …).",
+            "Shift or scale the value, as in sum(x - 1000000).",
         )
     exponent = norm_exponent(norm)
     most = steps_of(norm, exponent)

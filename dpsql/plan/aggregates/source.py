@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -9,14 +10,18 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.model.environment import Environment, TableSchema, bounds_of, types_of
+from dpsql.model.estimates import NotFound
 from dpsql.model.frame import Statistic
-from dpsql.model.private_query import FoundBounds
+from dpsql.model.private_query import NO_BOUNDS, FoundBounds
 from dpsql.model.refusals import Refusals
-from dpsql.operations.dialect import to_sql
-from dpsql.plan.aggregates.lattice import Bounds
+from dpsql.operations.dialect import to_sql, unquoted
+from dpsql.plan.aggregates.lattice import MOST_ROWS, SMALLEST_NORM, Bounds
+from dpsql.sql.clauses import called_with, function_name
 from dpsql.sql.source.relation import Owner
 
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
+_STAND_IN_ROWS = 2
+"""Rows of a unit before AUTO is asked: with one row a plan would have fewer statistics than it may get."""
 FLOATING = ("FLOAT", "DOUBLE")
 
 
@@ -27,6 +32,14 @@ def is_number(value_type: str) -> bool:
 
 class RefusedCallError(Exception):
     """A call cannot be read, and why is noted; caught where calls are read one after the other."""
+
+
+class BoundsNotFoundError(Exception):
+    """A call whose bounds AUTO did not find, and whose values have no other bounds."""
+
+    def __init__(self, not_found: NotFound) -> None:
+        super().__init__(not_found.reason)
+        self.not_found = not_found
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,7 @@ class AggregateSource:
         recentred: whether half of a value's interval is counted by units. Not so where the rows of a value may be of
             another day than the count of units, of which a key that came later has none.
         asked: each extreme that AUTO is asked to find, with the text of its aggregate; grows while calls are read.
+        instead: bounds of a row that are used for an extreme that AUTO did not find; likewise.
 
     """
 
@@ -51,9 +65,53 @@ class AggregateSource:
     found_bounds: FoundBounds = field(default_factory=dict)
     groups: int = 1
     asked: dict[Statistic, str] = field(default_factory=dict)
+    instead: dict[Statistic, Bounds] = field(default_factory=dict)
     by_norm: bool = False
     finds_bounds: bool = False
     recentred: bool = True
+
+    def found(self, asked: Statistic, name: str, instead: Bounds | None) -> Bounds:
+        """Return what AUTO found, or what stands for it until it is asked; note that it is asked.
+
+        Args:
+            asked: the extreme, or the norm.
+            name: the text of its aggregate.
+            instead: bounds of a row, by which one row of a unit is bounded if AUTO found nothing.
+
+        Raises:
+            BoundsNotFoundError: AUTO found nothing, and there are no other bounds.
+
+        """
+        self.asked.setdefault(asked, name)
+        found = self.found_bounds.get(asked, NO_BOUNDS)
+        if not isinstance(found, NotFound):
+            return found
+        if not instead:
+            raise BoundsNotFoundError(found)
+        self.instead[asked] = instead
+        if asked.kind != "sum_norm":
+            return instead
+        norm = max(SMALLEST_NORM, *map(abs, instead))
+        return -norm, norm
+
+    def row_cap(self, name: str) -> int | None:
+        """Return how many rows of a unit count in one group.
+
+        The policy says it, else AUTO if missing bounds are left to it, else nobody: None. AUTO finds the norm of a
+        unit's numbers of rows over all its groups. No number in one group exceeds it.
+
+        Args:
+            name: the text of the aggregate.
+
+        """
+        rules = self.owner.rules
+        if rules.max_rows_per_group or not self.finds_bounds:
+            return rules.max_rows_per_group
+        asked = Statistic("rows_norm", 1, 1, 0)
+        self.asked.setdefault(asked, name)
+        found = self.found_bounds.get(asked)
+        most = found[1] if isinstance(found, tuple) else _STAND_IN_ROWS
+        return min(max(1, math.ceil(most)), rules.max_rows_per_unit or MOST_ROWS, MOST_ROWS)
 
     def type_of(self, value: exp.Expr) -> str:
         """DuckDB type of an expression.
@@ -82,22 +140,25 @@ class AggregateSource:
         """What is declared, or follows, of the values of a column."""
         return bounds_of(self.schema, name, self.environment)
 
-    def refuse(self, code: str, node: exp.Expr, message: str, hint: str) -> NoReturn:
+    def refuse(self, code: str, node: exp.Expr, message: str, hint: str, analyst_hint: str | None = None) -> NoReturn:
         """Note why a call cannot be read, and leave it."""
-        self.refusals.add(code, node, message, hint)
+        self.refusals.add(code, node, message, hint, analyst_hint)
         raise RefusedCallError
 
     def note_bounds(self, node: exp.Expr, *, are_times: bool = False) -> None:
         """Note that bounds are not what bounds are: two numbers, or of times two of these."""
-        if are_times:
-            self.refusals.add(
-                "bounds_invalid",
-                node,
-                "bounds of dates and timestamps are two of these, the lower first.",
-                "Write (DATE '2020-01-01', DATE '2030-01-01').",
-            )
-            return
-        self.refusals.add("bounds_invalid", node, "bounds are two finite numbers, the lower first.", "Write (0, 500).")
+        ends = ("DATE '2020-01-01'", "DATE '2030-01-01'") if are_times else ("0", "500")
+        kind = "of dates and timestamps are two of these" if are_times else "are two finite numbers"
+        call = node.this if isinstance(node, exp.Filter) else node
+        named = (exp.Kwarg, exp.PropertyEQ)
+        parts = [call] if isinstance(call, named) else [part for part in call.expressions if isinstance(part, named)]
+        names = [part.this.name.lower() for part in parts]
+        name = next((one for one in names if one.startswith("contribution_bounds")), None)
+        cure = f"{name} => ({', '.join(ends)})"
+        if not name:
+            # the form dp_sum(x, low, high)
+            cure = called_with(node, function_name(call) or "", unquoted(call.expressions[0]), *ends)
+        self.refusals.add("bounds_invalid", node, f"bounds {kind}, the lower first.", f"Write {cure}.")
 
 
 def finite_sql(value_sql: str, value_type: str) -> str:

@@ -22,7 +22,6 @@ from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
 from dpsql.model.cells import Cells
 from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread
 from dpsql.model.frame import Statistic
-from dpsql.model.private_query import NO_BOUNDS
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
 from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
@@ -34,6 +33,7 @@ from dpsql.plan.aggregates.lattice import (
     representable_together,
     sum_steps,
 )
+from dpsql.plan.aggregates.missing_bounds import completed, found_extremes
 from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
 from dpsql.plan.aggregates.times import TIMES, seconds_sql
@@ -79,7 +79,7 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
     """A quantile of a histogram."""
     if source.by_norm:
         refuse_by_norm(source, call)
-    bounds, cap = _row_bounds(source, call), source.owner.rules.max_rows_per_group
+    bounds, cap = _row_bounds(source, call), source.row_cap(call.name)
     if not cap:
         raise AssertionError("a quantile is of rows of which a unit has so many in a group")
     sql, are_times = to_sql(call.value), call.value_type in TIMES
@@ -141,19 +141,20 @@ def _refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
         "bounds_invalid",
         call.node,
         "the bounds are too wide, too narrow, or too far from 0 for their width or for that of the group's.",
-        "Shift or scale the value, as in sum(x - 1000000, …).",
+        "Shift or scale the value, as in sum(x - 1000000).",
     )
 
 
 def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     """Bounds that apply: the query's, else what domains say of a row."""
-    bounds, cap = call.bounds, source.owner.rules.max_rows_per_group
+    bounds = call.bounds
     if bounds.auto:
-        bounds = CallBounds().with_pair(bounds.auto, _found_bounds(source, call))
+        instead = None if call.value_type in TIMES else _inferred(source, call.value)
+        bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, instead))
     elif not (bounds.per_group or bounds.per_row):
         bounds = CallBounds(per_row=None if call.value_type in TIMES else _inferred(source, call.value))
-        if not bounds.per_row and source.finds_bounds and call.function == "avg":
-            bounds = CallBounds(per_row=_found_bounds(source, call))
+    if source.finds_bounds:
+        bounds = completed(source, call, bounds)
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
     if not given and not (source.by_norm and call.function == "sum"):
         _refuse_unbounded_sum(source, call)
@@ -164,16 +165,18 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
         _refuse_extreme(source, call)
     if source.by_norm:
         return bounds
+    cap = None if bounds.per_group else source.row_cap(call.name)
     if not (bounds.per_group or cap):
         average = call.function != "sum"
         source.refuse(
             "bounds_missing",
             call.node,
             f"{call.name} is bounded per row, but not how many rows one unit has in a group.",
-            f"Declare max_rows_per_group := 5 in CALL dp_protect('{source.schema.canonical}', …)"
+            f"Declare {source.owner.rules.declaration(source.schema.canonical, 'max_rows_per_group := 5')}"
             + ("." if average else f", or write {with_bounds(call.node, '(0, 500)')}."),
+            "Write OPTIONS (bounding = NORM)." if average else f"Write {with_bounds(call.node, '(0, 500)')}.",
         )
-    if not bounds.per_group and cap and cap > MOST_ROWS:
+    if cap and cap > MOST_ROWS:
         # on the lattice of so many rows a single one would be no step at all
         refuse_more_rows(source, call.node)
     return bounds
@@ -214,20 +217,6 @@ def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, st
     return origins if would_do(needed) and all(table for table, _ in origins) else ()
 
 
-def _found_bounds(source: AggregateSource, call: Call) -> Bounds:
-    """What AUTO found, or stands for it before it is asked; notes what it is asked."""
-    asked = Statistic(
-        kind="group_extremes" if call.bounds.auto == "per_group" else "row_extremes",
-        low_steps=1,
-        high_steps=1,
-        lattice_exponent=0,
-        value_sql=finite_sql(to_sql(call.value), call.value_type),
-        filter_sql=call.filter_sql,
-    )
-    source.asked.setdefault(asked, call.name)
-    return source.found_bounds.get(asked, NO_BOUNDS)
-
-
 def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
     form = "per_group" if call.function == "sum" else "per_row"
     if call.value_type in TIMES:
@@ -240,12 +229,13 @@ def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
     ]
     finds = call.function in ("sum", "avg")
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""
+    auto = f" {with_bounds(call.node, 'AUTO', form)} spends part of rho to find them." if finds else ""
     source.refuse(
         "bounds_missing",
         call.node,
         f"{call.name} has no bounds on what one unit can add to one group.",
-        f"Write {text}{declare}."
-        + (f" {with_bounds(call.node, 'AUTO', form)} spends part of rho to find them." if finds else ""),
+        f"Write {text}{declare}.{auto}",
+        f"Write {text}.{auto}",
     )
 
 
@@ -274,7 +264,7 @@ def _distance_sql(call: Call, bounds: Bounds, form: str) -> str:
 def _sum_statistic(
     source: AggregateSource, call: Call, value_sql: str, bounds: CallBounds, *, missing: bool
 ) -> Statistic:
-    cap = None if bounds.per_group else source.owner.rules.max_rows_per_group
+    cap = None if bounds.per_group else source.row_cap(call.name)
     steps = sum_steps(bounds.per_group, bounds.per_row, cap, missing=missing)
     return Statistic(
         kind="sum",

@@ -86,7 +86,8 @@ def asked_frame(frame: Frame) -> Frame:
 def auto_groups(frame: Frame, found: FoundBounds, *, weighted: bool) -> AutoGroups:
     """The question for a frame; with its answer where that decided how the text is planned."""
     most = MOST_GROUPS if frame.public_keys is None else min(MOST_GROUPS, frame.public_keys.count)
-    chosen = round(found[GROUPS][1]) if GROUPS in found else None
+    groups = found.get(GROUPS)
+    chosen = round(groups[1]) if isinstance(groups, tuple) else None
     return AutoGroups(asked_frame(frame), candidates(most), weighted, chosen)
 
 
