@@ -41,12 +41,28 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why a query has no private answer: a stable code, where it stands, what to write instead."""
+    """One reason why a query has no private answer.
+
+    Attributes:
+        code: stable name of the reason.
+        message: the reason.
+        hint: what to write instead.
+        span: place in the text.
+        analyst_hint: hint for an analyst, who cannot declare anything. None if ``hint`` is for everybody.
+
+    """
 
     code: str
     message: str
     hint: str
     span: Span | None = None
+    analyst_hint: str | None = None
+
+    def for_analyst(self) -> Refusal:
+        """Return the refusal with the words for an analyst."""
+        if self.analyst_hint is None:
+            return self
+        return Refusal(self.code, self.message, self.analyst_hint, self.span)
 
     def __str__(self) -> str:
         place = f"{self.span}: " if self.span else ""
@@ -54,7 +70,19 @@ class Refusal:
 
 
 class DpsqlError(Exception):
-    """Base of all errors of this package; can be pickled, so that it crosses process pools whole."""
+    """Base of all errors of this package; can be pickled, so that it crosses process pools whole.
+
+    Attributes:
+        asks_too_much: whether the question, asked at a lower level, may be granted.
+
+    """
+
+    asks_too_much = False
+    _for_analyst: DpsqlError | None = None
+
+    def for_analyst(self) -> DpsqlError:
+        """Return the error with the words for an analyst, who has no connection and declares nothing."""
+        return self._for_analyst or self
 
     def __reduce__(self) -> tuple[object, ...]:
         return rebuilt, (type(self), self.args, self.__dict__)
@@ -75,19 +103,29 @@ class QueryError(DpsqlError):
 class ParseError(QueryError):
     """The text is not SQL that DuckDB would accept."""
 
-    def __init__(self, message: str, span: Span | None = None) -> None:
-        super().__init__(f"{span}: {message}" if span else message)
+    def __init__(
+        self, message: str, span: Span | None = None, *, hint: str = "", analyst_hint: str | None = None
+    ) -> None:
+        place = f"{span}: " if span else ""
+        super().__init__(f"{place}{message} {hint}".rstrip())
         self.span = span
+        self.hint = hint
+        if analyst_hint is not None:
+            self._for_analyst = ParseError(message, span, hint=analyst_hint)
 
 
 class SchemaError(QueryError):
     """The query names a table, column, function or type that is not there for this reader."""
 
-    def __init__(self, message: str, *, hint: str = "", span: Span | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", span: Span | None = None, analyst_hint: str | None = None
+    ) -> None:
         place = f"{span}: " if span else ""
         super().__init__(f"{place}{message} {hint}".rstrip())
         self.span = span
         self.hint = hint
+        if analyst_hint is not None:
+            self._for_analyst = SchemaError(message, hint=analyst_hint, span=span)
 
 
 class UnsupportedQueryError(QueryError):
@@ -100,6 +138,10 @@ class UnsupportedQueryError(QueryError):
         self.refusals = tuple(refusals)
         lines = "\n".join(f"  - [{refusal.code}] {refusal}" for refusal in self.refusals)
         super().__init__(f"no private answer is defined for this query:\n{lines}")
+
+    def for_analyst(self) -> UnsupportedQueryError:
+        """Return the error with the hints for an analyst."""
+        return UnsupportedQueryError([refusal.for_analyst() for refusal in self.refusals])
 
 
 class PolicyError(DpsqlError):
@@ -115,6 +157,8 @@ class BudgetError(DpsqlError):
         requested_delta, remaining_delta: threshold delta, a probability.
 
     """
+
+    asks_too_much = True
 
     def __init__(
         self,
@@ -134,12 +178,17 @@ class BudgetError(DpsqlError):
             f"the budget of privacy unit {unit!r} does not cover this query: it asks for "
             f"rho = {requested_rho:.6g} and threshold delta = {requested_delta:.6g}; "
             f"left are rho = {remaining_rho:.6g} and delta = {remaining_delta:.6g}. "
-            f"Ask at a lower rho or epsilon, or reuse a release (see dp_releases())."
+            f"Ask for less, or reuse a release (FROM dp_releases())."
         )
 
 
 class CalibrationError(DpsqlError):
     """No noise scale or threshold meets the request."""
+
+    def __init__(self, message: str, *, asks_too_much: bool = False) -> None:
+        super().__init__(message)
+        if asks_too_much:
+            self.asks_too_much = True
 
 
 class EngineError(DpsqlError):
@@ -209,6 +258,13 @@ class MissingPackageError(DpsqlError):
 
 class AccessError(DpsqlError):
     """An analyst asked for something only the curator may do."""
+
+    def __init__(self, message: str, *, analyst_message: str | None = None, asks_too_much: bool = False) -> None:
+        super().__init__(message)
+        if asks_too_much:
+            self.asks_too_much = True
+        if analyst_message is not None:
+            self._for_analyst = AccessError(analyst_message)
 
 
 class RemoteError(DpsqlError):

@@ -327,9 +327,7 @@ class Queries:
         """
         declared = self._session.sql("FROM dp_policy()").fetchall()
         if not any(kind == "analyst" and folded(name) == folded(analyst) for kind, name, *_ in declared):
-            raise AccessError(
-                f"{analyst!r} has a token and no clearance yet; the curator declares one: CALL dp_analyst({analyst!r})"
-            )
+            raise AccessError(f"{analyst!r} has a token and no clearance yet. Ask the curator for a clearance.")
 
     def _forget_old(self, analyst: str) -> None:
         """Forget answers that were shown long ago, and the oldest where there are too many; the last one is kept."""

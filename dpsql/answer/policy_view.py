@@ -73,6 +73,10 @@ class PolicyView:
         """Whether the curator declared the table public."""
         return bool(self.policy.public_table(canonical))
 
+    def declared(self) -> tuple[str, ...]:
+        """Return the canonical names of all protected and public tables."""
+        return tuple(one.table for one in (*self.policy.tables, *self.policy.public))
+
     def bounds(self, canonical: str, column: str) -> tuple[float, float] | None:
         """Declared bounds of a column."""
         domain = self.policy.domain(canonical, column)
@@ -136,6 +140,10 @@ class SchemaView:
     def has_cast(self, before: str, after: str) -> bool:
         """Whether DuckDB has a cast from one type to another."""
         return self.sandbox.has_cast(before, after)
+
+    def failed_conversions(self, columns: tuple[Column, ...], expressions: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the places of expressions in which a conversion fails on one row of NULLs."""
+        return self.sandbox.failed_conversions(columns, expressions)
 
     def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
         """Types of expressions over an empty table."""

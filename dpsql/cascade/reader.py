@@ -38,9 +38,10 @@ class Reader:
         if declared:
             return cls(declared.name, declared.rho_limit)
         if policy.analysts and name != CURATOR:
+            reason = f"{name!r} is not among the analysts whom the curator has declared."
             raise AccessError(
-                f"{name!r} is not among the analysts whom the curator has declared; the curator declares one: CALL "
-                f"dp_analyst({text_literal(name)}, rho_limit := 0.05)"
+                f"{reason} The curator declares one: CALL dp_analyst({text_literal(name)}, rho_limit := 0.05)",
+                analyst_message=f"{reason} Ask the curator to declare you as an analyst.",
             )
         return cls(name)
 
@@ -68,5 +69,6 @@ class Reader:
         if not self.may_see(rho_nano):
             raise AccessError(
                 f"{self.name!r} may be shown answers up to rho = {self.most_nano / NANO:.9g}, and this query asks for "
-                f"rho = {rho_nano / NANO:.9g}; ask for less"
+                f"rho = {rho_nano / NANO:.9g}; ask for less",
+                asks_too_much=True,
             )

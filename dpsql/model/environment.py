@@ -13,7 +13,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.model.frame import Places, PublicKeys
 from dpsql.model.rows import LinkStep
-from dpsql.operations.dialect import span_of
+from dpsql.operations.dialect import span_of, text_literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,20 @@ class TableRules:
     levels: LevelRules
     links: tuple[LinkStep, ...] = ()
 
+    def declaration(self, table: str, setting: str) -> str:
+        """Return the statement that declares one more setting of a table, ready to be pasted.
+
+        Args:
+            table: its canonical name.
+            setting: name and value, as in ``max_rows_per_group := 10``.
+
+        """
+        if not self.links:
+            return f"CALL dp_protect({text_literal(table)}, {setting})"
+        names = [text_literal(name) for name in self.links[0].columns]
+        columns = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+        return f"CALL dp_link({text_literal(table)}, {columns}, {setting})"
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredVersion:
@@ -190,6 +204,9 @@ class Rules(Protocol):
     def is_public(self, canonical: str) -> bool:
         """Whether the curator declared the table public."""
 
+    def declared(self) -> tuple[str, ...]:
+        """Return the canonical names of all protected and public tables."""
+
     def bounds(self, canonical: str, column: str) -> tuple[float, float] | None:
         """Declared bounds of a column."""
 
@@ -211,6 +228,9 @@ class Schemas(Protocol):
 
     def has_cast(self, before: str, after: str) -> bool:
         """Whether DuckDB has a cast from one type to another."""
+
+    def failed_conversions(self, columns: tuple[Column, ...], expressions: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the places of expressions in which a conversion fails on one row of NULLs of these columns."""
 
     def describe(self, columns: Sequence[Column], expressions: Sequence[str]) -> list[str]:
         """DuckDB types of expressions over an empty table with these columns.

@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "interval_argument": "dp_interval_low/high or dp_unbounded of something that is not the alias of one aggregate",
     "key_type": "a group key whose type cannot be released",
     "limit_form": "a LIMIT or OFFSET that is not a whole number",
+    "literal": "a literal that cannot be cast to the type of what it is compared or computed with",
     "max_groups_missing": "neither policy nor query says how many groups one unit may touch",
     "mechanism": "a mechanism that cannot answer this query, or that lacks what it needs",
     "nested_aggregate": "an aggregate inside an aggregate",
@@ -59,11 +60,12 @@ class Refusals:
     text: str
     found: list[Refusal] = field(default_factory=list)
 
-    def add(self, code: str, node: exp.Expr | None, message: str, hint: str) -> None:
+    def add(self, code: str, node: exp.Expr | None, message: str, hint: str, analyst_hint: str | None = None) -> None:
         """Note one refusal; ``code`` is a key of CODES."""
         if code not in CODES:
             raise KeyError(code)
-        refusal = Refusal(code, message, hint, span_of(node, self.text) if node is not None else None)
+        span = span_of(node, self.text) if node is not None else None
+        refusal = Refusal(code, message, hint, span, analyst_hint)
         if refusal not in self.found:
             self.found.append(refusal)
 
@@ -107,6 +109,7 @@ class Combination:
         code: of the refusal, a key of `CODES`.
         message: why they do not go together; names in braces are filled in.
         hint: what to write instead.
+        analyst_hint: hint for an analyst, who cannot declare anything. None if ``hint`` is for everybody.
 
     """
 
@@ -115,6 +118,7 @@ class Combination:
     code: str
     message: str
     hint: str
+    analyst_hint: str | None = None
 
 
 COMBINATIONS = (
@@ -126,10 +130,10 @@ COMBINATIONS = (
         "Give rho instead of epsilon."),
     Combination("rho_window", ("a ceiling at another level",), "option",
         "a window ends at the ceiling.",
-        "Write rho_window = [{low:.9g}, {ceiling:.9g}]."),
+        "Write OPTIONS (rho_window = [{low:.9g}, {ceiling:.9g}])."),
     Combination("rho_ceiling", ("a lower ceiling of the policy, or limit of the reader",), "option",
         "the ceiling is above what the policy draws, or this reader may be shown.",
-        "Write at most rho_ceiling = {limit:.9g}, or leave it out."),
+        "Write OPTIONS (rho_ceiling = {limit:.9g}), or leave rho_ceiling out."),
     Combination("own_threshold", ("public keys",), "option",
         "public keys pass no threshold.",
         "Leave own_threshold out; every listed key is shown."),
@@ -138,17 +142,18 @@ COMBINATIONS = (
         "Leave refresh or as_of out."),
     Combination("keys alone", ("public keys",), "option",
         "every key of a public list is shown, whatever the rows are.",
-        "Look at the list itself, or write OPTIONS (group_selection_strategy = GAUSSIAN_THRESHOLD) for those with "
-        "enough units."),
+        "Look at the list itself. For the keys with enough units, write OPTIONS (group_selection_strategy = "
+        "GAUSSIAN_THRESHOLD)."),
     Combination("keys alone", ("GROUPING SETS", "other_group", "buckets"), "option",
         "keys alone are selected for one set of keys.",
-        "Write SELECT DISTINCT with columns and nothing else, or add count(*)."),
+        "Ask for one set of keys without other_group and buckets, or for count(*) with GROUP BY."),
     Combination("keys alone", ("max_groups_contributed = AUTO", "bounding", "mechanism", "top_k", "sketch_size"),
         "option", "keys without numbers are selected in rounds, in which a unit spreads its weight over its keys.",
-        "Leave AUTO, bounding, mechanism, top_k and sketch_size out, or add count(*)."),
+        "Leave max_groups_contributed, bounding, mechanism, top_k and sketch_size out, or ask for count(*) with "
+        "GROUP BY."),
     Combination("keys alone", ("rho_window", "rho_ceiling", "a ceiling", "own_threshold"), "option",
         "each round of key selection is drawn once, at a level of its own.",
-        "Add count(*), with which windows, ceilings and thresholds of levels go."),
+        "Leave rho_window, rho_ceiling and own_threshold out, or ask for count(*) with GROUP BY."),
     Combination("mechanism = KEYS_FIRST", ("GROUPING SETS", "other_group", "buckets", "running totals"), "option",
         "keys are selected first for one set of keys, and its numbers are released once.",
         "Leave mechanism out, or ask with one GROUP BY and nothing beside it."),
@@ -166,7 +171,7 @@ COMBINATIONS = (
         "Leave these out, or leave mechanism out, with which windows, ceilings and thresholds of levels go."),
     Combination("GROUPING SETS", ("max_groups_contributed = AUTO",), "option",
         "AUTO chooses for one set of keys.",
-        "Write max_groups_contributed = 4, or ask with one GROUP BY."),
+        "Write OPTIONS (max_groups_contributed = 4), or ask with one GROUP BY."),
     Combination("GROUPING SETS", ("buckets",), "buckets",
         "buckets add one set of keys up.",
         "Leave buckets out, or ask with one GROUP BY."),
@@ -178,7 +183,7 @@ COMBINATIONS = (
         "Name bounds, or ask with one GROUP BY."),
     Combination("AUTO bounds", ("a mechanism without AUTO", "the largest groups alone"), "mechanism",
         "AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
-        "Leave mechanism and top_k out, write max_groups_contributed, or name bounds."),
+        "Leave mechanism and top_k out, or name bounds."),
     Combination("other_group", ("GROUPING SETS", "no GROUP BY"), "option",
         "other_group is for one set of keys in GROUP BY.",
         "Leave other_group out, or ask with one GROUP BY."),
@@ -187,13 +192,13 @@ COMBINATIONS = (
         "Leave other_group out."),
     Combination("other_group", ("max_groups_contributed = AUTO",), "option",
         "sums of other groups are bounded by max_groups, which AUTO leaves open.",
-        "Write max_groups_contributed = 4, or leave other_group out."),
+        "Write OPTIONS (max_groups_contributed = 4), or leave other_group out."),
     Combination("other_group", ("AUTO bounds",), "bounds_invalid",
         "AUTO finds bounds of what a unit adds to the groups, not to the other group.",
         "Name bounds, or leave other_group out."),
     Combination("other_group", ("bounding = NORM",), "option",
         "the other group adds up groups, and a norm bounds no such sum.",
-        "Leave other_group out, or leave bounding out."),
+        "Leave other_group out, or ask without bounding and contribution_norm."),
     Combination("other_group", ("public keys",), "option",
         "keys of a public list are all shown, so that there is no other group.",
         "Leave other_group out."),
@@ -202,13 +207,15 @@ COMBINATIONS = (
         "Cast a key, as in GROUP BY CAST(year AS VARCHAR)."),
     Combination("other_group", ("no max_groups_contributed",), "option",
         "sums of other groups are bounded by max_groups, and this query has none.",
-        "Write max_groups_contributed = 4, or leave other_group out."),
+        "Write OPTIONS (max_groups_contributed = 4), or leave other_group out."),
     Combination("group_selection_strategy = PUBLIC_GROUPS", ("private keys",), "public_keys_missing",
         "{key} has no public list of keys.",
-        "Group by a column with CALL dp_domain('table', 'column', keys := [...]), or leave PUBLIC_GROUPS out."),
+        "{declare}Leave group_selection_strategy out.",
+        "Leave group_selection_strategy out, or ask the curator for public keys of {key}."),
     Combination("buckets", ("private keys",), "buckets",
         "the bucket column and all other keys need a public list of keys.",
-        "Declare them with CALL dp_domain('table', 'column', keys := [...])."),
+        "{declare}Leave buckets out.",
+        "Leave buckets out, or ask the curator for public keys of these columns."),
     Combination("buckets", ("running totals",), "buckets",
         "running totals and buckets go along a key in two ways.",
         "Ask for one of them."),
@@ -244,29 +251,30 @@ COMBINATIONS = (
         "Leave bounding = NORM out, or ask for them apart."),
     Combination("bounding = NORM", ("a mechanism without bounding = L2", "top_k", "sketch_size"), "mechanism",
         "bounding = NORM goes with independent noise, on keys that nothing selects, or that KEYS_FIRST selects.",
-        "Leave mechanism, top_k and sketch_size out, or leave bounding out."),
+        "Leave mechanism, top_k and sketch_size out, or ask without bounding and contribution_norm."),
     Combination("bounding = NORM", ("no max_groups_contributed",), "max_groups_missing",
         "a norm bounds no number of groups, and neither policy nor query does.",
-        "Write OPTIONS (max_groups_contributed = 16, bounding = NORM), or declare max_rows_per_unit."),
+        "Write OPTIONS (max_groups_contributed = 16, bounding = NORM)."),
     Combination("max_groups_contributed = AUTO", ("a mechanism without AUTO", "top_k", "sketch_size"), "mechanism",
         "max_groups_contributed = AUTO goes with GAUSSIAN, CORRELATED_GAUSSIAN or GSHM.",
         "Leave mechanism, top_k and sketch_size out, or name the number of groups."),
     Combination("public keys", ("top_k", "sketch_size"), "mechanism",
         "every listed key is answered, so there is nothing to pre-select.",
-        "Leave top_k and sketch_size out; ORDER BY and LIMIT on the answer cost nothing."),
+        "Leave mechanism, top_k and sketch_size out; ORDER BY and LIMIT on the answer cost nothing."),
     Combination("public keys", ("a mechanism without public keys",), "mechanism",
         "{mechanism} chooses which keys are shown, and here all of them are.",
         "Leave mechanism out, and hide small groups with min_privacy_units_per_group, which costs nothing."),
     Combination("mechanism = CSH", ("private keys without top_k or LIMIT",), "mechanism",
         "CSH needs a number of keys that is enforced, whatever the data are.",
-        "Add top_k = 100 to OPTIONS, or ORDER BY count(DISTINCT …) DESC LIMIT 100."),
+        "Leave mechanism out. With one set of keys, top_k = 100 goes with CSH."),
     Combination("private keys", ("a mechanism without private keys",), "mechanism",
         "{mechanism} noises every key of a public list, and these keys have none.",
-        "Write mechanism = GSHM, or declare the keys with CALL dp_domain('table', 'column', keys := [...])."),
+        "Write OPTIONS (mechanism = GSHM), or leave mechanism out. Keys with a public list in dp_domain go with it.",
+        "Write OPTIONS (mechanism = GSHM), or ask the curator for public keys of these columns."),
     Combination("private keys without top_k or LIMIT", ("no max_groups_contributed",), "max_groups_missing",
         "neither policy nor query says how many groups one unit may touch.",
-        "Write OPTIONS (max_groups_contributed = 4), declare max_groups_contributed in dp_protect, or ask for the "
-        "largest groups alone: ORDER BY count(DISTINCT …) DESC LIMIT 100, or OPTIONS (top_k = 200)."),
+        "Write OPTIONS (max_groups_contributed = 4), or declare {declare}.{largest}",
+        "Write OPTIONS (max_groups_contributed = 4).{largest}"),
     Combination("mechanism = FACTORISED_GAUSSIAN", ("neither running totals nor buckets",), "mechanism",
         "FACTORISED_GAUSSIAN noises running totals, and this query has none.",
         "Leave mechanism out, or ask for sum(…) OVER (ORDER BY key)."),
@@ -278,10 +286,10 @@ COMBINATIONS = (
         "Leave mechanism out, or name GAUSSIAN or FACTORISED_GAUSSIAN."),
     Combination("sketch", ("one of MISRA_GRIES and sketch_size alone", "top_k"), "mechanism",
         "mechanism = MISRA_GRIES and sketch_size belong together, without top_k.",
-        "Write OPTIONS (mechanism = MISRA_GRIES, sketch_size = 1000)."),
+        "Leave mechanism, sketch_size and top_k out. A sketch takes mechanism = MISRA_GRIES and sketch_size = 1000."),
     Combination("sketch", ("more than count(DISTINCT unit)",), "mechanism",
         "a Misra-Gries sketch counts distinct units and nothing else.",
-        "Ask for count(DISTINCT …) of the privacy unit alone, or write top_k = k instead of MISRA_GRIES."),
+        "Ask for count(DISTINCT …) of the privacy unit alone, or leave mechanism and sketch_size out."),
 )  # fmt: skip
 """In the order in which refusals of one place are noted."""
 
@@ -317,5 +325,6 @@ def refuse_combinations(
     asked = things & known
     found = [one for one in COMBINATIONS if one.thing in asked and not known.isdisjoint(one.beside)]
     for one in found[: 1 if first else None]:
-        refusals.add(one.code, node, one.message.format(**words), one.hint.format(**words))
+        analyst_hint = None if one.analyst_hint is None else one.analyst_hint.format(**words)
+        refusals.add(one.code, node, one.message.format(**words), one.hint.format(**words), analyst_hint)
     return bool(found)

@@ -147,9 +147,18 @@ class PrivateParser(DuckDBParser):
     def _parse_hint(self) -> exp.Hint | None:
         if not self._match_text_seq("WITH", "DIFFERENTIAL_PRIVACY"):
             return super()._parse_hint()
-        options = self._parse_wrapped_csv(self._parse_disjunction) if self._match_text_seq("OPTIONS") else []
+        options = self._parse_wrapped_csv(self._parse_option) if self._match_text_seq("OPTIONS") else []
         # sqlglot types this slot as Hint; it only ever hangs the node under the key "hint".
         return self.expression(DifferentialPrivacy(expressions=options))  # type: ignore[return-value]
+
+    def _parse_option(self) -> exp.Expr | None:
+        """Read ``name = value``; the ``:=`` of declarations has a message of its own."""
+        option = self._parse_disjunction()
+        if self._curr and self._curr.token_type in (TokenType.COLON_EQ, TokenType.FARROW):
+            value = self._tokens[self._index + 1].text if self._index + 1 < len(self._tokens) else "…"
+            name = option.name if isinstance(option, exp.Column) else "name"
+            self.raise_error(f"an option is given with =. Write {name} = {value}")
+        return option
 
 
 class PrivateDuckDB(DuckDB):
@@ -226,7 +235,7 @@ def _parse_error(error: SqlglotError, text: str) -> ParseError:
         end = min(sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column, len(text))
         span = span_at(text, max(0, end - len(str(token or " "))), end)
     near = str(token or "").strip()
-    explains = str(description or "").startswith(("Expecting", "CALL", "Maximum"))
+    explains = str(description or "").startswith(("Expecting", "CALL", "Maximum", "an option"))
     what = f"not valid SQL near {near!r}" if near else "not valid SQL: it ends too early"
     return ParseError(f"{what}{f': {description}' if explains else ''}", span)
 

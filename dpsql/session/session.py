@@ -161,7 +161,7 @@ class Analyst:
         except EngineError:
             error: DpsqlError = EngineError.unanswered()
         except DpsqlError as raised:
-            error = raised
+            error = raised.for_analyst()
         except Exception:
             error = EngineError.unanswered()
         # What led to an error stays here: frames of the traceback and earlier errors hold exact tables and row values.

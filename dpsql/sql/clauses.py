@@ -11,6 +11,7 @@ from sqlglot import exp
 from dpsql.errors import ParseError
 from dpsql.model.private_query import OPTION_NAMES, QueryOptions
 from dpsql.model.refusals import Refusals, refuse_combinations
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, DifferentialPrivacy, unquoted
 from dpsql.sql.statements import literal_value
 
@@ -56,10 +57,24 @@ def function_name(call: exp.Expr) -> str | None:
 
 
 def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
-    """The call as it would read with bounds: the words to add, exactly."""
-    call = node.this if isinstance(node, exp.Filter) else node
+    """Return a call with bounds in place of those that it leaves to AUTO, which can be pasted in its place."""
+    call = (node.this if isinstance(node, exp.Filter) else node).copy()
+    for part in call.find_all(exp.Kwarg, exp.PropertyEQ):
+        if isinstance(part.expression, exp.Var) and part.this.name.lower().startswith("contribution_bounds"):
+            part.pop()
     text = unquoted(call)
-    return f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
+    bounded = f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
+    return bounded + _filter_of(node)
+
+
+def called_with(node: exp.Expr, function: str, *arguments: str) -> str:
+    """Return a call of another function or with other arguments, which can be pasted in the place of a call."""
+    return f"{function}({', '.join(arguments)}){_filter_of(node)}"
+
+
+def _filter_of(node: exp.Expr) -> str:
+    """Return the FILTER of a call as text, with a space before it; empty without one."""
+    return f" FILTER (WHERE {unquoted(node.expression.this)})" if isinstance(node, exp.Filter) else ""
 
 
 _READ = {"expressions", "from_", "where", "group", "having", "order", "joins", "with_"}
@@ -137,7 +152,7 @@ def read_clauses(tree: exp.Select, refusals: Refusals, *, inside: bool = False) 
             "source",
             tree,
             "a query without FROM reads nothing.",
-            "Write FROM table, FROM schema.table or FROM table AS alias, with JOIN … ON after it.",
+            "Name a table after FROM, and join others with JOIN … ON.",
         )
     where, having, qualify = (
         part.this if part else None for part in map(tree.args.get, ("where", "having", "qualify"))
@@ -335,7 +350,7 @@ def read_options(
             given[name] = literal_value(option.expression, refusals.text)
         except ParseError:
             refusals.add(
-                "option", option, f"option {name} takes a literal.", "Write a number or a word; bind parameters."
+                "option", option, f"option {name} takes a literal.", "Give a number, a word or a text; bind parameters."
             )
             continue
         if not _check_option(name, given[name], mechanisms, option, refusals):
@@ -361,7 +376,9 @@ def _check_option(
 ) -> bool:
     """Whether an option can take a value; else a refusal is noted."""
     if name not in OPTION_NAMES:
-        refusals.add("option", node, f"there is no option {name}.", f"Options are {', '.join(OPTION_NAMES)}.")
+        similar = did_you_mean(name, OPTION_NAMES)
+        hint = f"{similar} Options are {', '.join(OPTION_NAMES)}.".lstrip()
+        refusals.add("option", node, f"there is no option {name}.", hint)
         return False
     accepts, wanted = _one_of(mechanisms) if name == "mechanism" else _VALUES[name]
     valid = accepts(value)

@@ -16,6 +16,7 @@ from sqlglot import exp
 from dpsql.errors import ParseError, SchemaError
 from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
 from dpsql.model.refusals import Refusals
+from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.sql.clauses import (
     GROUPING_SETS,
@@ -103,8 +104,8 @@ class _Resolver:
                     "row_syntax",
                     part,
                     "a subquery has no private form here.",
-                    "In WHERE, one condition by itself may be [NOT] EXISTS or [NOT] IN; else write values out, as in "
-                    "x IN (1, 2).",
+                    "In WHERE, one condition by itself may be [NOT] EXISTS or [NOT] IN; elsewhere list the "
+                    "values, as in x IN (1, 2).",
                 )
                 return exp.null()
             star = part.this if isinstance(part, exp.Column) else part
@@ -128,7 +129,7 @@ class _Resolver:
         if not isinstance(star, exp.Star):
             return [item]
         if star.args.get("replace") or star.args.get("rename"):
-            self.refusals.add("star", item, "this star has no private form.", "Name columns, or write * EXCLUDE (x).")
+            self.refusals.add("star", item, "this star has no private form.", "Name columns, or use * EXCLUDE (x).")
         qualifier = item.table.lower() if isinstance(item, exp.Column) else ""
         left_out = {folded(column.name) for column in star.args.get("except_") or ()}
         columns: list[exp.Expr] = []
@@ -175,20 +176,33 @@ class _Resolver:
         if node.table and (node.args.get("db") or node.table.lower() not in self.qualifiers):
             raise SchemaError(
                 f"there is no table {node.table!r} in this query.",
-                hint=f"Its tables are called {', '.join(map(repr, sorted(self.qualifiers)))}.",
+                hint=(
+                    f"{did_you_mean(node.table, self.qualifiers)} "
+                    f"Its tables are called {', '.join(map(repr, sorted(self.qualifiers)))}."
+                ).lstrip(),
                 span=span_of(node, text),
             )
         if not found:
             columns = ", ".join(dict.fromkeys(one.declared for one in self.schema.visible))
-            bounds = f"Bounds read {node.name} => (0, 500), with an arrow. " if lower in NAMED_ARGUMENTS else ""
+            if lower in NAMED_ARGUMENTS:
+                first = f"Bounds read {node.name} => (0, 500), with an arrow."
+            else:
+                first = similar_columns(self.schema, node.name)
             raise SchemaError(
-                f"there is no column {node.name!r}.", hint=f"{bounds}Columns are {columns}.", span=span_of(node, text)
+                f"there is no column {node.name!r}.",
+                hint=f"{first} Columns are {columns}.".lstrip(),
+                span=span_of(node, text),
             )
         resolved = exp.column(exp.to_identifier(found[0].output, quoted=True))
         resolved.this.meta.update(node.this.meta)
         if found[0].output != found[0].declared:
             resolved.this.meta["called"] = node.table, found[0].declared
         return resolved
+
+
+def similar_columns(schema: TableSchema, name: str) -> str:
+    """Return the question whether a similar column of these rows was meant; empty if there is none."""
+    return did_you_mean(name, (as_written(one.declared) for one in schema.visible))
 
 
 def named_columns(schema: TableSchema, name: str, qualifier: str) -> list[JoinedName]:
@@ -323,10 +337,10 @@ def _group_key(written: exp.Expr, items: Sequence[SelectItem], resolver: _Resolv
 def _refuse_group_form(node: exp.Expr, refusals: Refusals, *, inside: bool) -> None:
     if isinstance(node, GROUPING_SETS) and node.expressions:
         message = "a subquery has one set of keys." if inside else f"more than {MOST_SETS} grouping sets are too many."
-        refusals.add("group_by_form", node, message, "Write one GROUP BY there." if inside else "Ask for fewer.")
+        refusals.add("group_by_form", node, message, "Use one GROUP BY there." if inside else "Ask for fewer.")
         return
     refusals.add(
-        "group_by_form", node, "this form of GROUP BY is none of DuckDB's.", "Write GROUP BY ROLLUP (a, b), or CUBE."
+        "group_by_form", node, "this form of GROUP BY is none of DuckDB's.", "Use GROUP BY ROLLUP (a, b), or CUBE."
     )
 
 
@@ -346,7 +360,12 @@ def _order(clauses: Clauses, items: Sequence[SelectItem], resolver: _Resolver) -
         target, found, refusals = term.this, list[exp.Expr](), resolver.refusals
         constant = target.this if isinstance(target, exp.Neg) else target
         if not isinstance(term, exp.Ordered) or term.args.get("with_fill"):
-            refusals.add("order_by_form", term, "this form of ORDER BY has no private form.", "Write ORDER BY expr.")
+            refusals.add(
+                "order_by_form",
+                term,
+                "this form of ORDER BY has no private form.",
+                "Sort by a column or an expression.",
+            )
         elif isinstance(target, exp.Var) and target.name.upper() == "ALL":
             found = [item.expression.copy() for item in items]
         elif ordinal := _ordinal(target, items):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import Column, TableSchema
+from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import RememberedTable, State, rho_nano_down
 
@@ -78,7 +79,8 @@ class Arguments:
         known = ARGUMENTS[call.name]
         unknown = sorted(set(call.named) - set(known))
         if unknown:
-            raise PolicyError(f"{call.name} has no argument {unknown[0]}; it has {', '.join(known)}")
+            hint = f"{did_you_mean(unknown[0], known)} It has {', '.join(known)}.".lstrip()
+            raise PolicyError(f"{call.name} has no argument {unknown[0]}. {hint}")
         self.lists = tuple(listed)
         self.names = tuple(names[0] for names in listed)
         self._values = {name: value for name, value in call.named.items() if value is not None}
@@ -209,9 +211,9 @@ def column_of(schema: TableSchema, name: str) -> Column:
     """
     column = schema.column(name)
     if not column:
-        raise PolicyError(
-            f"table {schema.canonical!r} has no column {name!r}; it has {', '.join(one.name for one in schema.columns)}"
-        )
+        similar = did_you_mean(name, (as_written(one.name) for one in schema.columns))
+        hint = f"{similar} It has {', '.join(one.name for one in schema.columns)}.".lstrip()
+        raise PolicyError(f"table {schema.canonical!r} has no column {name!r}. {hint}")
     return column
 
 

@@ -17,6 +17,7 @@ from sqlglot import exp
 from dpsql.errors import DpsqlError, SchemaError
 from dpsql.model.environment import Column, Environment, KeyPath, LevelRules, TableRules, TableSchema, folded
 from dpsql.model.refusals import Refusals
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import parse_statement, quote, span_of
 
 HIDDEN_UNIT = "privacy unit"
@@ -229,6 +230,7 @@ class CurrentTables:
             raise SchemaError(
                 f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
                 hint="The curator repeats CALL dp_protect(…) with the column's new name.",
+                analyst_hint="Ask the curator to declare the table again.",
             )
         # of a table that is joined with nothing, nobody asks what is unique
         unique = frozenset[frozenset[str]]() if alone else self._unique(schema)
@@ -275,10 +277,13 @@ class CurrentTables:
         schema, name = self.environment.schemas.resolve(parts), ".".join(parts)
         if schema and self.environment.policy.is_public(schema.canonical):
             return SchemaError(f"table {name!r} is public, not protected.", span=span)
+        # a table that exists and is not declared is answered as one that does not exist
+        similar = did_you_mean(name, (one.removeprefix("main.") for one in self.environment.policy.declared()))
         return SchemaError(
             f"table {name!r} is not protected, so it cannot be queried.",
             span=span,
-            hint=f"The curator declares it with CALL dp_protect('{name}', …).",
+            hint=f"{similar} The curator declares it with CALL dp_protect('{name}', …).".lstrip(),
+            analyst_hint=f"{similar} SHOW TABLES lists the tables that can be asked.".lstrip(),
         )
 
     def _unique(self, schema: TableSchema) -> frozenset[frozenset[str]]:
