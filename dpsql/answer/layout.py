@@ -5,8 +5,8 @@ Of a released table nothing is looked at but the table and what came with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import duckdb
 import numpy as np
@@ -14,13 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsql.answer.words import interval_of, unknown_in
 from dpsql.errors import SchemaError
-from dpsql.model.estimates import UNITS
+from dpsql.model.estimates import UNITS, BoundedValue
 from dpsql.model.private_query import Buckets, GroupingSets, PrivateQuery
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
 from dpsql.pictures.tables import TableColumn, digits_of
 from dpsql.state import to_numpy
+
+_WHOLE = 1.0 - 1e-9
+"""Part of a domain from which on an interval covers all of it: its ends are computed with rounding."""
 
 
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -49,7 +53,9 @@ class Layout:
         is_cut: whether groups are shown by one threshold, the receipt's, on their noisy count of units.
         units: the column with that count; None where there is none.
         ends: of each column ``name`` that is one aggregate, the ends of its 95 % intervals, as columns ``low name`` and
-            ``high name``; what ``dp_interval_low`` and ``dp_interval_high`` give.
+            ``high name``; what ``dp_interval_low`` and ``dp_interval_high`` give. A column ``unknown name`` is true in
+            rows whose interval covers the whole domain of an average, a spread or a quantile.
+        domains: these domains in words, by the names of their columns.
 
     """
 
@@ -57,6 +63,11 @@ class Layout:
     is_cut: bool
     units: str | None
     ends: pa.Table
+    domains: Mapping[str, str] = field(default_factory=dict)
+
+    def unknown(self, name: str, rows: int) -> pa.ChunkedArray:
+        """Return in which of the first rows a column that has a domain says nothing."""
+        return self.ends.column(f"unknown {name}").slice(0, rows)
 
     def interval(self, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
         """The ends of the intervals of a column."""
@@ -76,13 +87,54 @@ def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
     adds_up = isinstance(query, GroupingSets) or isinstance(first.groups, Buckets)
     is_cut = not (adds_up or first.frame.bounding.sparsity)
     counts = [name for name, estimate in numbered if first.estimates[estimate].value == UNITS]
+    estimates = {name: first.estimates[estimate] for name, estimate in numbered}
+    bounded = {name: one.value.bounds for name, one in estimates.items() if isinstance(one.value, BoundedValue)}
+    unknown = {f"unknown {name}": _covering(name, bounds, ends) for name, bounds in bounded.items()}
+    # times are drawn as no bars
+    ends = ends.select([end.name for end in ends.schema if pa.types.is_floating(end.type)])
     return Layout(
         keys=tuple(column.name for column in columns if column.sql in keys),
         is_cut=is_cut,
         units=counts[0] if is_cut and counts else None,
-        # times are drawn as no bars
-        ends=ends.select([field.name for field in ends.schema if pa.types.is_floating(field.type)]),
+        ends=pa.table([*ends.columns, *unknown.values()], [*ends.column_names, *unknown]),
+        domains={
+            name: interval_of(bounds, are_times=estimates[name].type.startswith("TIMESTAMP"))
+            for name, bounds in bounded.items()
+        },
     )
+
+
+def _covering(name: str, bounds: tuple[float, float], ends: pa.Table) -> pa.Array:
+    """Return in which rows the interval of a column covers all of its bounds, up to rounding.
+
+    Bounds without a width say all of the value.
+    """
+    low, high = (_seconds(ends.column(f"{end} {name}")) for end in ("low", "high"))
+    width = bounds[1] - bounds[0]
+    return pa.array(((width > 0.0) & (high - low >= _WHOLE * width)).tolist(), pa.bool_())
+
+
+def told(table: pa.Table, layout: Layout | None) -> pa.Table:
+    """Return the table with NULL in place of averages, spreads and quantiles that say nothing."""
+    if layout is None:
+        return table
+    for name in layout.domains:
+        place = table.column_names.index(name)
+        column = table.column(place)
+        values = pc.if_else(layout.unknown(name, table.num_rows), pa.scalar(None, column.type), column)
+        table = table.set_column(place, table.field(place), values)
+    return table
+
+
+def unknown_lines(table: pa.Table, layout: Layout | None) -> list[str]:
+    """Return a sentence for each column of the table in which `told` has put NULL."""
+    if layout is None:
+        return []
+    return [
+        unknown_in(name, domain)
+        for name, domain in layout.domains.items()
+        if name in table.column_names and pc.any(layout.unknown(name, table.num_rows)).as_py()
+    ]
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
@@ -109,12 +161,13 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
     if not _is_number(table.schema.field(column).type):
         raise SchemaError(f"column {column!r} holds no numbers.", hint="Name a count, a sum or an average.")
     count = table.num_rows
-    table = table.slice(0, rows)
+    table = told(table.slice(0, rows), layout)
     low, high = _ends(layout, column, table.num_rows)
     kinds = [table.schema.field(key).type for key in keys]
     sentences = [f"First {rows} of {count:,} groups."] if count > rows else []
     if not count:
         sentences.append("There is no group.")
+    sentences += [f"{one}." for one in unknown_lines(table.select([column]), layout)]
     is_cut = layout.is_cut and threshold is not None
     on_axis = layout.is_cut and layout.units == column
     if is_cut and not on_axis:
@@ -135,7 +188,7 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
 def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
     """All columns with the intervals that are known of them."""
     layout = layout or _layout_of(table)
-    columns = []
+    columns, table = [], told(table, layout)
     for name, column in zip(table.column_names, table.columns, strict=True):
         ends = layout.interval(name)
         intervals = None
@@ -147,22 +200,23 @@ def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
 
 
 def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
-    """The table as it is printed: numbers, and ends of their intervals, with two digits of the narrowest half of these.
+    """Return the table as it is printed: each number with two digits of the narrowest half of its intervals.
 
-    Other columns are as they are.
+    Ends of these intervals are rounded alike. A number that says nothing is NULL. Other columns are as they are.
     """
+    table = told(table, layout)
     ends = [] if layout is None else [(name, layout.interval(name)) for name in table.column_names]
     intervals = {name: interval for name, interval in ends if interval}
-    for place, field in enumerate(table.schema):
+    for place, shown in enumerate(table.schema):
         column = table.column(place)
-        if not pa.types.is_floating(field.type):
+        if not pa.types.is_floating(shown.type):
             continue
-        shown = (one for name, one in intervals.items() if name == field.name or any(end.equals(column) for end in one))
-        low, high = (_floats(end) for end in next(shown, (pa.chunked_array([], pa.float64()),) * 2))
+        own = (one for name, one in intervals.items() if name == shown.name or any(end.equals(column) for end in one))
+        low, high = (_floats(end) for end in next(own, (pa.chunked_array([], pa.float64()),) * 2))
         halves = (high - low) / 2.0
         halves = halves[np.isfinite(halves) & (halves > 0.0)]
         if halves.size:
-            table = table.set_column(place, field, pc.round(column, digits_of(float(halves.min()))))
+            table = table.set_column(place, shown, pc.round(column, digits_of(float(halves.min()))))
     return table
 
 
@@ -173,9 +227,9 @@ def _layout_of(table: pa.Table) -> Layout:
 
 
 def _number(table: pa.Table, keys: Sequence[str]) -> str:
-    for field in table.schema:
-        if field.name not in keys and _is_number(field.type):
-            return str(field.name)
+    for column in table.schema:
+        if column.name not in keys and _is_number(column.type):
+            return str(column.name)
     raise SchemaError("the answer has no column of numbers to draw.")
 
 
@@ -194,6 +248,13 @@ def _ends(layout: Layout, column: str, rows: int) -> tuple[npt.NDArray[np.float6
         return np.full(rows, np.nan), np.full(rows, np.nan)
     low, high = (_floats(end.slice(0, rows)) for end in ends)
     return low, high
+
+
+def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Return numbers as they are, and times as seconds since 1970."""
+    if pa.types.is_timestamp(column.type):
+        return _floats(pc.cast(column, pa.int64())) / 1e6
+    return _floats(column)
 
 
 def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:

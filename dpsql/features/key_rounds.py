@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, no_keys
+from dpsql.answer.nothing_shown import threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import noisy_table, selected_keys, selected_weight
 from dpsql.answer.result import Receipt, SetReceipt
@@ -35,7 +36,7 @@ from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Frame
 from dpsql.model.identity import statistic_hash
-from dpsql.model.private_query import FrameQuery
+from dpsql.model.private_query import FrameQuery, Request
 from dpsql.plan.features.key_rounds import next_round, next_series
 from dpsql.state import Charged, State
 
@@ -251,8 +252,16 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
     state.ledger.require(query.frame.rows.unit, [item for offer in planned for item in offer.items])
     found, released = release_rounds(rounds, runtime, inquiry)
     receipts = [stage.receipts[0] for stage, _ in released]
-    receipt = _joint_receipt(query, [stage.offers[0] for stage, _ in released], receipts, inquiry.query_hash)
-    return found, with_prices(receipt, [paid for _, paid in released])
+    offers = [stage.offers[0] for stage, _ in released]
+    receipt = with_prices(_joint_receipt(query, offers, receipts, inquiry.query_hash), [paid for _, paid in released])
+    if not found.num_rows:
+
+        def at(request: Request) -> tuple[Offer, ...]:
+            rounds = KeyRounds.of(replace(query, request=request), inquiry.reader)
+            return round_offers(rounds.planned(state), state)
+
+        receipt = replace(receipt, nothing_shown=(threshold_reason(offers, query.request, at, state),))
+    return found, receipt
 
 
 def release_rounds(

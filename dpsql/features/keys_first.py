@@ -20,6 +20,7 @@ import pyarrow as pa
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, matches_of, no_keys
 from dpsql.answer.later_keys import add_keys
+from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.points import noisy_table, stored_keys
 from dpsql.answer.result import Receipt, SetReceipt
@@ -41,7 +42,7 @@ from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
-from dpsql.model.private_query import AutoGroups, FrameQuery, KeysFirst
+from dpsql.model.private_query import AutoGroups, FrameQuery, KeysFirst, Request
 from dpsql.state import Charged, State, to_arrow, to_numpy
 
 _PART_OF_KEYS = (3, 5)
@@ -81,7 +82,8 @@ class KeysAndNumbers:
         (numbers, selection), request = asked.parts, asked.first.request
         histograms = [histogram_of(selection.frame)] * 2 + [histogram_of(numbers.frame)]
         auto_nano = sum(level.share_nano for level in numbers.auto_levels)
-        shares = shared_requests(request, histograms, (1.0, 9.0, 10.0), numbers.statistics, auto_nano)
+        statistics = (*numbers.statistics, *(one for one, _ in numbers.unasked))
+        shares = shared_requests(request, histograms, (1.0, 9.0, 10.0), statistics, auto_nano)
         total = sum(whole_nano(share.rho or 0.0) for share in shares)
         reader.require(total + auto_nano)
         limit = reader.rho_limit
@@ -201,8 +203,23 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
         {"keys": keys, "held": held.append_column("key_id", to_arrow(np.arange(held.num_rows)))},
     )
     table = noisy_table(offers[-1], side_table, selected=to_numpy(ids.column("key_id")))
-    priced = with_prices(receipt, [*(price for _, price in released), paid])
-    return table, with_coverage(priced, offers[-1], side_table)
+    priced = with_coverage(with_prices(receipt, [*(price for _, price in released), paid]), offers[-1], side_table)
+    if not table.num_rows:
+        priced = replace(priced, nothing_shown=(_reason(asked, offers, keys.num_rows, runtime.state, inquiry.reader),))
+    return table, priced
+
+
+def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: State, reader: Reader) -> str:
+    """Return why none of the selected keys is shown, or why none was selected."""
+    *rounds, numbers = offers
+    if selected:
+        return frame_reason(numbers, state, reader)
+
+    def at(request: Request) -> tuple[Offer, ...]:
+        parts = tuple(asked_at(part, request) for part in asked.parts)
+        return KeysAndNumbers.of(replace(asked, parts=parts), state, reader).offers(state)
+
+    return threshold_reason(rounds, asked.first.request, at, state)
 
 
 def keys_first_note(rounds: Sequence[Offer]) -> str:

@@ -21,12 +21,15 @@ class TableColumn:
     intervals: Sequence[tuple[float | None, float | None]] | None = None
 
 
-def html_table(columns: Sequence[TableColumn], count: int, summary: str, details: str) -> str:
-    """The first rows, and below them a summary that unfolds to the details.
+def html_table(
+    columns: Sequence[TableColumn], count: int, lines: Sequence[str] = (), summary: str = "", details: str = ""
+) -> str:
+    """Render the first rows, and below them sentences and a summary that unfolds to the details.
 
     Args:
         columns: of one length; their first rows are enough.
         count: how many rows there are.
+        lines: plain texts, each on a line of its own.
         summary: plain text; where it is empty, nothing is below.
         details: plain text.
 
@@ -39,7 +42,8 @@ def html_table(columns: Sequence[TableColumn], count: int, summary: str, details
         rows.append(f'<tr><td colspan="{len(columns)}" style="{_MUTED}">… {count - MOST_ROWS:,} rows more</td></tr>')
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     fold = f"<details><summary>{escape(summary)}</summary><pre>{escape(details)}</pre></details>" if summary else ""
-    return f"<div>{table}{fold}</div>"
+    below = "".join(f'<div style="{_MUTED}">{escape(line)}</div>' for line in lines)
+    return f"<div>{table}{below}{fold}</div>"
 
 
 def _cell(column: TableColumn, row: int) -> str:

@@ -29,7 +29,7 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 
 _RECEIPT, _LAYOUT, _ENDS = b"dpsql.receipt", b"dpsql.layout", b"dpsql.interval_ends"
-_LAYOUT_NAMES = ("keys", "is_cut", "units")
+_LAYOUT_NAMES = ("keys", "is_cut", "units", "domains")
 _ATTRIBUTES = (
     "span",
     "hint",
@@ -111,12 +111,16 @@ def receipt_of(data: Mapping[str, Any]) -> Receipt:
     """
     known = _fields(Receipt, data)
     return Receipt(
-        **{name: scalar_of(known[name]) for name in known.keys() - {"columns", "notes", "sets", "coverage"}},
+        **{
+            name: scalar_of(known[name])
+            for name in known.keys() - {"columns", "notes", "sets", "coverage", "nothing_shown"}
+        },
         columns=tuple(map(_column_of, data["columns"])),
         notes=tuple(data["notes"]),
         sets=tuple(SetReceipt(tuple(one["keys"]), receipt_of(one["receipt"])) for one in data["sets"]),
         # a server of before says nothing of it
         coverage=tuple(CoverageReceipt(**_scalars(CoverageReceipt, one)) for one in data.get("coverage", ())),
+        nothing_shown=tuple(map(str, data.get("nothing_shown", ()))),
     )
 
 
@@ -178,7 +182,12 @@ def result_of(content: bytes) -> Result:
 
 def _layout_of(data: Mapping[str, Any], ends: pa.Table) -> Layout:
     units = data["units"]
-    return Layout(tuple(map(str, data["keys"])), bool(data["is_cut"]), None if units is None else str(units), ends)
+    # a server of before says nothing of domains
+    domains = {str(name): str(domain) for name, domain in data.get("domains", {}).items()}
+    if any(f"unknown {name}" not in ends.column_names for name in domains):
+        raise ValueError("a column has a domain, and no row says whether its interval covers that")
+    keys = tuple(map(str, data["keys"]))
+    return Layout(keys, bool(data["is_cut"]), None if units is None else str(units), ends, domains)
 
 
 def error_to_json(error: DpsqlError) -> dict[str, Any]:

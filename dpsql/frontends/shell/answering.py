@@ -90,10 +90,17 @@ class Helper:
             return
         types = [WireType(*body.raw(3)) for _ in range(body.number())]
         call = read_call(body)
-        answer = self._move(call) if call.name == "dp_server" else self._ask(call.statement).arrow()
+        answer = self._move(call) if call.name == "dp_server" else self._answered(call)
         for chunk in chunks(self._connection.typed(answer, types), types):
             self._channel.send("C", chunk)
         self._channel.send("Z")
+
+    def _answered(self, call: Call) -> pa.Table:
+        """Return the rows of an answer; say on the shell's screen why there are none."""
+        result = self._ask(call.statement)
+        for sentence in result.receipt.nothing_shown if result.receipt else ():
+            sys.stderr.write(f"{sentence}\n")
+        return result.arrow()
 
     def _columns(self, call: Call) -> tuple[list[str], list[WireType]]:
         """Names and types of the answer, for which nothing is charged."""
