@@ -34,7 +34,7 @@ from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
-from dpsql.plan.features.defaults import is_for_bounds_alone, left_to_auto, reasons_left
+from dpsql.plan.features.defaults import plan_with_auto
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
@@ -86,20 +86,13 @@ def plan_query(
         text = read_select(statement.tree, keywords or {}, environment, refusals)
         if isinstance(text, PrivateInside):
             return _plan_inside(statement, text, environment, keywords or {}, found_bounds or {}, refusals)
+        read, found = tuple(refusals.found), found_bounds or {}
         try:
-            return _plan(text, found_bounds or {})
+            return _plan(text, found)
         except UnsupportedQueryError as error:
-            # what is refused for want of a bound alone may be left to AUTO
-            attempts = []
-            for free in left_to_auto(text, error.refusals, found_bounds or {}):
-                try:
-                    query = _plan(free, found_bounds or {})
-                except UnsupportedQueryError as other:
-                    attempts.append(other.refusals)
-                else:
-                    if is_for_bounds_alone(error.refusals):
-                        return query
-            raise UnsupportedQueryError(reasons_left(error.refusals, attempts)) from None
+            refused = error.refusals
+        # what is refused for want of a bound alone is left to AUTO
+        return plan_with_auto(text, read, refused, found, lambda changed: _plan(changed, found))
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
         refusals.raise_if_any()
@@ -146,6 +139,7 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
             f"The policy says {declared}; leave the option out.",
         )
     check_outputs(text)
+    _check_single_units(text)
     source = read_levels(text)
     asked = _things_asked(text)
     keys = read_select_keys(text, in_buckets="buckets" in asked and not text.has_sets)
@@ -170,8 +164,6 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     if by_set[0] and (extremes or "other_group" in asked):
         known = asked | things_of(by_set[0]) | that_hold({"AUTO bounds": extremes})
         refuse_combinations({"AUTO bounds", "other_group"}, known, text.clauses.select[0], refusals)
-    for frame in (frame for frames in by_set for frame in frames[:1]):
-        _check_single_units(text, frame)
     refusals.raise_if_any()
     check_private_parts(private_parts, select.calls, text.relation.schema.columns, text.environment, refusals)
     refusals.raise_if_any()
@@ -224,11 +216,14 @@ def _check_selection(source: GroupedSource, keys: SelectKeys, asked: AbstractSet
     refuse_combinations(things, asked, text.hint or text.clauses.select[0], text.refusals)
 
 
-def _check_single_units(text: SelectText, frame: Frame) -> None:
-    """Note a refusal where no group of a frame could be shown, and no row for the groups that are not."""
-    keys = {key.sql for key in frame.keys}
-    if frame.has_private_keys and text.options.other_group is None and text.owner.has_single_units(keys):
-        refuse_single_units(next(key for key in text.select.keys if to_sql(key) in keys), text.refusals)
+def _check_single_units(text: SelectText) -> None:
+    """Note a refusal if no group by private keys could be shown, and no row for the groups that are not shown."""
+    keys = text.select.keys
+    sets = [[keys[place] for place in places] for places in text.select.sets] if text.has_sets else [keys]
+    for by in sets if text.options.other_group is None else ():
+        hidden = unlisted_keys(text, by)
+        if hidden and text.owner.has_single_units(map(to_sql, by)):
+            refuse_single_units(by[0], text.refusals)
 
 
 def _private_query(

@@ -32,6 +32,7 @@ def refuse_more_rows(source: AggregateSource, node: exp.Expr) -> NoReturn:
         node,
         f"one unit could add more than {MOST_ROWS:,} rows to one group.",
         "Lower contribution_bounds_per_group, or max_rows_per_group in dp_protect.",
+        "Lower contribution_bounds_per_group.",
     )
 
 
@@ -45,7 +46,7 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         if source.may_be_missing(call.value, value_type):
             value = finite_sql(to_sql(call.value), value_type)
     missing = bool(call.filter_sql or value)
-    cap, group = source.owner.rules.max_rows_per_group, call.bounds.per_group
+    group = call.bounds.per_group
     if source.by_norm and not group:
         return sum_of(call, rows_by_norm(source, call, value, None), "BIGINT")
     if group:
@@ -53,7 +54,7 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
             source.note_bounds(call.node)
             raise RefusedCallError
         low, high, cap = int(group[0]) if missing else max(int(group[0]), 1), int(group[1]), None
-    elif cap is not None:
+    elif (cap := source.row_cap(call.name)) is not None:
         low, high = 0 if missing else 1, cap
     else:
         _refuse_unbounded(source, call, "rows of one unit in one group")
@@ -111,7 +112,7 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
     if source.by_norm:
         refuse_by_norm(source, call)
     if isinstance(call.value, exp.Star | exp.Literal):
-        source.refuse("aggregate_argument", call.node, "DISTINCT takes a value.", "Write count(DISTINCT x).")
+        source.refuse("aggregate_argument", call.node, "DISTINCT takes a value.", "Count the values of a column.")
     value_type = source.type_of(call.value)
     if not is_scalar(value_type):
         source.refuse(
@@ -120,7 +121,7 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
             f"distinct values of type {type_name(value_type)} cannot be counted.",
             "Count numbers, texts, booleans, dates or timestamps, or cast the value to VARCHAR.",
         )
-    low, most = call.bounds.per_group or (0, source.owner.rules.max_rows_per_group)
+    low, most = call.bounds.per_group or (0, source.row_cap(call.name))
     if most is None:
         _refuse_unbounded(source, call, "values that one unit adds to one group")
     if low != 0 or not 1 <= most <= MOST_ROWS or most != int(most):
@@ -146,7 +147,9 @@ def _refuse_unbounded(source: AggregateSource, call: Call, what: str) -> NoRetur
         "bounds_missing",
         call.node,
         f"{call.name} has no bound on the {what}.",
-        f"Write {with_bounds(call.node, '(0, 10)')} or declare max_rows_per_group in dp_protect.",
+        f"Write {with_bounds(call.node, '(0, 10)')}, or declare "
+        f"{source.owner.rules.declaration(source.schema.canonical, 'max_rows_per_group := 10')}.",
+        f"Write {with_bounds(call.node, '(0, 10)')}.",
     )
 
 

@@ -174,7 +174,11 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
             f"{call.name} is bounded per row, but not how many rows one unit has in a group.",
             f"Declare {source.owner.rules.declaration(source.schema.canonical, 'max_rows_per_group := 5')}"
             + ("." if average else f", or write {with_bounds(call.node, '(0, 500)')}."),
-            "Write OPTIONS (bounding = NORM)." if average else f"Write {with_bounds(call.node, '(0, 500)')}.",
+            "Leave bounding out."
+            if call.share
+            else "Write OPTIONS (bounding = NORM)."
+            if average
+            else f"Write {with_bounds(call.node, '(0, 500)')}.",
         )
     if cap and cap > MOST_ROWS:
         # on the lattice of so many rows a single one would be no step at all

@@ -1,65 +1,121 @@
-"""What a query is answered by where neither policy nor text bounds anything: norms and numbers of groups by AUTO.
+"""Bounds that neither policy nor text names, each of them left to AUTO by itself.
 
-Only what would be refused for want of a bound comes here, so that whatever is answered by named bounds stays what it
-is. The choice is the one that predicts the least error for most tables (docs/accuracy.md): keys first where keys are
-private, and all that a unit adds bounded by a norm.
+Only a text that would be refused for want of a bound comes here. A text that named bounds answer keeps its plan. The
+order of the attempts follows the error that is predicted for most tables (docs/accuracy.md). Private keys are selected
+first. A norm bounds all that a unit adds, unless the policy says how many rows of a unit count in a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from dpsql.errors import Refusal
-from dpsql.model.private_query import FoundBounds
+from dpsql.errors import Refusal, SchemaError, Span, UnsupportedQueryError
+from dpsql.model.private_query import FoundBounds, PrivateQuery
 from dpsql.model.refusals import Refusals
 from dpsql.plan.features.auto import GROUPS
 from dpsql.sql.source.sources import SelectText
 
 _MISSING = {"max_groups_missing", "bounds_missing"}
+_STAND_IN_RHO = 1.0
+"""Level by which reasons are looked for if a query names none. Nothing is answered at it."""
+
+Plan = Callable[[SelectText], PrivateQuery]
+"""Plans a text."""
 
 
-def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBounds) -> Iterator[SelectText]:
-    """The text with what AUTO may choose for it, the better first; none where a bound is named, or none is missing.
+def plan_with_auto(
+    text: SelectText, read: Sequence[Refusal], refused: Sequence[Refusal], found: FoundBounds, plan: Plan
+) -> PrivateQuery:
+    """Return the plan of a refused text, its missing bounds left to AUTO.
 
     Args:
         text: what was refused.
-        refused: why.
-        found: what AUTO found before: a number of groups where rounds of key selection are not worth their share.
+        read: reasons that were noted while the text was read, before it was planned.
+        refused: all reasons.
+        found: bounds that AUTO found before.
+        plan: plans a text.
+
+    Raises:
+        UnsupportedQueryError: more than bounds is wrong. The reasons are those that stay once a level is given and
+            AUTO finds the bounds. Reasons about the level and the options come first.
 
     """
-    rules, options = text.owner.rules, text.options
-    if rules.max_groups or rules.max_rows_per_group or rules.max_rows_per_unit:
-        return
+    of_level = [one for one in refused if one.code == "privacy_level_missing"]
+    if of_level:
+        text = replace(text, options=replace(text.options, rho=_STAND_IN_RHO))
+    others: Sequence[Refusal] = refused
+    if (of_level or read) and all(one.code == "option" for one in read):
+        of_level = [*read, *of_level]
+        others = _reasons(text, plan, refused)
+    attempts = []
+    for free in left_to_auto(text, others, found):
+        try:
+            query = plan(free)
+        except UnsupportedQueryError as error:
+            attempts.append(error.refusals)
+        else:
+            if not of_level and is_for_bounds_alone(others):
+                return query
+            attempts.append(())
+            break
+    left = reasons_left(others, attempts)
+    raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
+
+
+def _reasons(text: SelectText, plan: Plan, refused: Sequence[Refusal]) -> Sequence[Refusal]:
+    """Return why a text is refused apart from what was noted while it was read; ``refused`` if that cannot be told."""
+    try:
+        plan(replace(text, refusals=Refusals(text.refusals.text)))
+    except UnsupportedQueryError as error:
+        return error.refusals
+    except SchemaError:
+        return refused
+    return ()
+
+
+def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBounds) -> Iterator[SelectText]:
+    """Return the text with its missing bounds left to AUTO, once for each form of bounding, the better one first.
+
+    A bound that policy or text names is used in each of them.
+
+    Args:
+        text: what was refused.
+        refused: why. Nothing is returned if no bound is missing.
+        found: bounds that AUTO found before. One group of a unit needs no rounds of key selection.
+
+    """
     if not any(refusal.code in _MISSING for refusal in refused):
         return
-    free = replace(text, refusals=Refusals(text.refusals.text), finds_bounds=True)
-    by_norm = replace(options, bounding=options.bounding or "NORM")
-    if text.select.keys:
-        groups = options.max_groups_contributed or "AUTO"
-        mechanism = options.mechanism or (None if GROUPS in found else "KEYS_FIRST")
-        yield replace(free, options=replace(by_norm, max_groups_contributed=groups, mechanism=mechanism))
-    yield replace(free, options=by_norm, refusals=Refusals(text.refusals.text))
+    rules, options = text.owner.rules, text.options
+    named = options.max_groups_contributed or rules.max_groups
+    has_one = named == 1 and not options.max_groups_contributed
+    first = options.mechanism or (None if has_one or GROUPS in found else "KEYS_FIRST")
+    forms = (None, "NORM") if rules.max_rows_per_group else ("NORM", None)
+    for form in (options.bounding,) if options.bounding else forms:
+        wanted = replace(options, bounding=form)
+        by_auto = replace(wanted, max_groups_contributed=options.max_groups_contributed or (None if named else "AUTO"))
+        choices = [replace(by_auto, mechanism=first), wanted, by_auto] if text.select.keys else [wanted]
+        for choice in dict.fromkeys(choices):
+            yield replace(text, options=choice, refusals=Refusals(text.refusals.text), finds_bounds=True)
 
 
 def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:
-    """Whether a text was refused for nothing but that bounds are missing."""
+    """Return whether a text was refused for nothing but missing bounds."""
     return all(refusal.code in _MISSING for refusal in refused)
 
 
-def reasons_left(refused: Sequence[Refusal], attempts: Sequence[Sequence[Refusal]]) -> Sequence[Refusal]:
-    """Why a text is refused for more than bounds, less those that AUTO would choose if all else were mended.
+def reasons_left(refused: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> Sequence[Refusal]:
+    """Return why a text is refused, less the bounds that AUTO would find.
 
     Args:
-        refused: why it is, with no bounds left to AUTO.
-        attempts: why it is, with what `left_to_auto` gives, each.
+        refused: the reasons with no bounds left to AUTO.
+        attempts: the reasons of each text that `left_to_auto` returns. One counts if it has no other reasons.
 
     """
-    # without a level no attempt goes far enough to tell
-    if is_for_bounds_alone(refused) or any(one.code == "privacy_level_missing" for one in refused):
-        return refused
 
-    def is_chosen(reason: Refusal) -> bool:
-        return reason.code in _MISSING and any(reason.span not in [one.span for one in found] for found in attempts)
+    def named(reasons: Iterable[Refusal]) -> set[tuple[str, Span | None]]:
+        return {(one.code, one.span) for one in reasons}
 
-    return [reason for reason in refused if not is_chosen(reason)]
+    fewest = min((left for left in map(named, attempts) if left <= named(refused)), key=len, default=named(refused))
+    return [one for one in refused if one.code not in _MISSING or (one.code, one.span) in fewest]
