@@ -1,125 +1,207 @@
-"""Coverage read from its noisy histogram: the share that bounding leaves, and how many units are too large to tell.
+"""Coverage read from its noisy histogram: the share that bounding leaves, and what units too large for that have.
 
-All of it is post-processing of stored points. docs/proofs/coverage.md derives the estimate and its interval.
+All of it is post-processing of stored points. No number can be promised about all rows: one unit may have most of them,
+and moves one place by 1. So the share is that of units up to a size; of the others their number is bounded, and what
+they have at least. docs/proofs/coverage.md, Theorem 3, proves that all of it holds together.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.answer.estimates import Z_95
-from dpsql.bound.coverage import BUCKETS, CORNERS
+from dpsql.answer.coverage_places import Places
+from dpsql.bound.coverage import BUCKETS
 
 Floats = npt.NDArray[np.float64]
 
 MUCH = 0.95
-"""A share that bounding may leave without a word beside the numbers."""
-_SURE = 5.0
-"""A bucket surely holds units where its noisy number exceeds so many standard deviations: of 16 empty ones any does
-with probability 5e-6, and the noise of the last that does is a small part of what is in it."""
-_NARROW = 0.1
-"""Sizes are told apart as far as noise leaves the sum of them known to this part of it, up and down."""
-_LEAST_TOLD = 0.2
-"""A share is told where it is known to this much, up and down: else there are too few units."""
-_Z_ONE_SIDED = 1.6448536269514722
+"""The share that bounds are advised to leave."""
+_ERROR = 0.05
+"""Probability with which any statement of a receipt may be wrong."""
+_CUTS = BUCKETS * (BUCKETS + 1) // 2
+"""Pairs of a size that may be chosen and a last bucket beyond it."""
+_LEAST_TOLD = 0.25
+"""A share is told if its lower end is at least this part of its upper end; else there are too few units."""
+_SEEN = 3.0
+"""Standard deviations of noise above which a bucket seems to hold units."""
+_LONGEST_TAIL = 0.9
+"""Most part of a bucket's sum of sizes that the next bucket is taken to have."""
+_SHORT = 0.05
+"""Part beyond a size that is too small to look for a smaller size."""
+_TOLD_OF_SEEMING = 0.25
+"""The least part beyond must be this much of the part that seems to be there, or a smaller size is looked for."""
+_MEAN_SIZE = 0.7
+"""Size of a unit by the end of its bucket, as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share that bounding leaves of what units up to a size have, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    size: float
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What bounding leaves of units up to a size.
+    """What bounding leaves of units up to a size, and what is known of the others.
 
     Attributes:
-        share: of what these units have, from 0 to 1; None where too few units tell.
-        low, high: its 95 % interval.
-        size: the largest size that is told apart, in groups, rows or the units of the aggregate.
-        beyond: most units above that size, with probability 95 %.
-        part_beyond: least part that these have of all that there is, with probability 95 %; 0 where there may be none.
-        enough: size to which each unit would have to be cut for 95 % to be left; 0 where it is not known.
+        share: of what units up to a size have; None where too few units tell.
+        least_beyond, most_beyond: fewest and most units above that size.
+        part_beyond: least part that these have of all that there is; 0 where there may be none.
+        high_of_all: most that bounding leaves of all that there is; 1 where nothing is known.
+        widest: the share up to the size that says most of what units have.
+        enough: size to which each unit up to that one would have to be cut for 95 % to be left; 0 where it is not
+            known.
 
     """
 
-    share: float | None
-    low: float
-    high: float
-    size: float
-    beyond: float
+    share: Share | None
+    least_beyond: float = 0.0
+    most_beyond: float = math.inf
     part_beyond: float = 0.0
+    high_of_all: float = 1.0
+    widest: Share | None = None
     enough: float = 0.0
 
 
-UNKNOWN = Kept(None, 0.0, 1.0, 0.0, math.inf)
+UNKNOWN = Kept(None)
 """Where nothing tells."""
 
 
-def kept_of(noisy: Floats, sigma: float, end: float, most: float = math.inf) -> Kept:
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    """Standard deviations by which one-sided ends lie apart from what is measured."""
+
+    low: float
+    high: float
+    number: float
+    cut: float
+
+    @property
+    def largest(self) -> float:
+        return max(self.low, self.high, self.number, self.cut)
+
+
+@lru_cache(maxsize=64)
+def _factors(statements: int) -> _Factors:
+    """Share out the probability of an error over columns, sizes that may be chosen, and ends."""
+    one_size = _ERROR / statements / BUCKETS
+    ends = (0.4 * one_size, 0.1 * one_size, 0.1 * one_size, 0.2 * _ERROR / statements / _CUTS)
+    return _Factors(*(-NormalDist().inv_cdf(error) for error in ends))
+
+
+def kept_of(
+    noisy: Floats, sigma: float, end: float, most: float = math.inf, *, largest: float = math.inf, statements: int = 1
+) -> Kept:
     """Read a histogram of coverage.
+
+    *Guarantee*: all numbers of the result, but for ``enough`` and the values of shares, are true together with
+    probability 1 - 0.05 / ``statements``, up to the normal approximation of where units stand.
+    *Source*: docs/proofs/coverage.md, Theorem 3.
 
     Args:
         noisy: units in each place; shape (PLACES,).
         sigma: standard deviation of each.
         end: size at which the first bucket ends.
         most: what may be left of any unit.
+        largest: size that no unit exceeds, whatever the data are.
+        statements: number of histograms whose statements are made together.
 
     """
-    corners = noisy[:-1].reshape(BUCKETS, CORNERS)
-    ends = end * np.ldexp(1.0, np.arange(BUCKETS))
-    # of each place, the size of who stands there, and what is left of it
-    sizes, left = np.outer(ends, [0.0, 1.0, 0.0, 1.0]), np.outer(np.minimum(ends, most), [0.0, 0.0, 1.0, 1.0])
-    whole = np.cumsum((sizes * corners).sum(axis=1))
-    whole_noise = Z_95 * sigma * np.sqrt(np.cumsum((sizes**2).sum(axis=1)))
-    sure = np.flatnonzero(corners.sum(axis=1) > _SURE * math.sqrt(CORNERS) * sigma)
-    told = np.flatnonzero(whole_noise <= _NARROW * whole)
-    # as far as units surely go, or further, where it is still known well how much there is: a few may have much
-    count = max([0, *(sure + 1), *(told + 1)])
-    outside = noisy[CORNERS * count :]
-    outside_noise = _Z_ONE_SIDED * sigma * math.sqrt(len(outside))
-    beyond = max(0.0, float(outside.sum()) + outside_noise)
-    size = float(ends[count - 1]) if count else 0.0
-    if not count or whole[count - 1] <= 0.0:
-        return Kept(None, 0.0, 1.0, size, beyond)
-    share = min(1.0, max(0.0, float((left * corners)[:count].sum() / whole[count - 1])))
-    spread = _variance(corners[:count], (left - share * sizes)[:count], sigma)
-    width = Z_95 * math.sqrt(spread) / float(whole[count - 1])
-    if width > _LEAST_TOLD:
-        return Kept(None, 0.0, 1.0, size, beyond)
-    # each of them has more than the size
-    least_beyond = size * max(0.0, float(outside.sum()) - outside_noise)
-    most_within = float(whole[count - 1]) + Z_95 * math.sqrt(_variance(corners[:count], sizes[:count], sigma))
-    part_beyond = least_beyond / (least_beyond + most_within)
-    enough = _enough(corners[:count], ends[:count])
-    return Kept(share, max(0.0, share - width), min(1.0, share + width), size, beyond, part_beyond, enough)
+    places, factors = Places(noisy, sigma, end, most, largest), _factors(statements)
+    shares = {bucket: share for bucket in range(BUCKETS) if (share := _share(places, bucket, factors))}
+    if not shares:
+        return UNKNOWN
+    known = {bucket: _known(places, bucket, share, factors) for bucket, share in shares.items()}
+    widest = max(known, key=lambda bucket: known[bucket])
+    parts = {bucket: _part_beyond(places, bucket, factors) for bucket in shares if bucket <= widest}
+    chosen = _chosen(places, parts)
+    share, part = shares[chosen], parts[chosen]
+    number, noise = places.units_beyond(chosen)
+    cuts = (places.units_beyond(chosen, last) for last in range(chosen + 1, BUCKETS + 1))
+    # of a unit beyond the size no larger part is left
+    left_beyond = min(1.0, most / share.size)
+    is_told = share.low > 0.0 and share.low >= _LEAST_TOLD * share.high
+    return Kept(
+        share=share if is_told else None,
+        least_beyond=max([0.0, *(found - factors.cut * deviation for found, deviation in cuts)]),
+        most_beyond=max(0.0, number + factors.number * noise),
+        part_beyond=part,
+        high_of_all=left_beyond if left_beyond >= share.high else share.high - part * (share.high - left_beyond),
+        widest=shares[widest] if is_told else None,
+        enough=places.enough(widest, MUCH),
+    )
 
 
-def _variance(told: Floats, scores: Floats, sigma: float) -> float:
-    """Variance of a sum of scores: of the noise, and of where units stand.
+def _known(places: Places, bucket: int, share: Share, factors: _Factors) -> float:
+    """Return what units up to a bucket have for sure, less where their share is little known."""
+    line = places.kept_up_to(bucket)
+    least = line.below - factors.low * math.sqrt(line.below_variance)
+    return least * share.low / share.high if share.high > 0.0 else 0.0
 
-    Which groups of a unit are left varies by no more than where it stands does, so that counts twice.
+
+def _share(places: Places, bucket: int, factors: _Factors) -> Share | None:
+    """Return the share up to a bucket with its interval, or None if noise may be all that there is."""
+    line = places.kept_up_to(bucket)
+    if not line.is_sure(factors.largest):
+        return None
+    low, high = line.end(factors.low, upper=False), line.end(factors.high, upper=True)
+    low, high = min(1.0, max(0.0, low)), min(1.0, max(0.0, high))
+    value = min(1.0, max(0.0, line.above / line.below))
+    return Share(value, low, high, float(places.ends[bucket]))
+
+
+def _part_beyond(places: Places, bucket: int, factors: _Factors) -> float:
+    """Return the least part of all that units beyond a bucket have: the largest over where they are cut off.
+
+    Few units are far beyond, and much noise; without the last buckets less is counted, and more is sure.
     """
-    units = np.maximum(told, 0.0)
-    number = units.sum(axis=1)
-    means = np.divide((units * scores).sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
-    spread = np.maximum((units * scores**2).sum(axis=1) - number * means**2, 0.0)
-    return float(sigma**2 * (scores**2).sum() + 2.0 * spread.sum())
+    lines = (places.least_beyond(bucket, last) for last in range(bucket + 1, BUCKETS + 1))
+    ratio = max((line.end(factors.cut, upper=False) for line in lines), default=0.0)
+    return ratio / (1.0 + ratio) if ratio > 0.0 else 0.0
 
 
-def _enough(told: Floats, ends: Floats) -> float:
-    """The least end of a bucket to which all units can be cut with 95 % left, each taken at the mean of its bucket."""
-    units = np.maximum(told, 0.0)
-    number = units.sum(axis=1)
-    means = ends * np.divide(units[:, [1, 3]].sum(axis=1), number, out=np.zeros_like(number), where=number > 0.0)
-    whole = float(number @ means)
-    return next((float(most) for most in ends if number @ np.minimum(means, most) >= MUCH * whole), 0.0)
+def _chosen(places: Places, parts: dict[int, float]) -> int:
+    """Choose the last bucket of the sizes that are spoken of.
+
+    It is the last one beyond which little seems to be, or of which the least part beyond is a good part of what seems
+    to be. What seems to be is a guess, and may be wrong: every statement holds whichever bucket is chosen.
+    """
+    seen = np.flatnonzero(places.units[:-1] > _SEEN * np.sqrt(places.units_variance[:-1]))
+    if not len(seen):
+        return max(parts)
+    last = int(seen[-1])
+    masses = np.maximum(_MEAN_SIZE * places.ends * places.units[:-1], 0.0)
+    tail = masses[last] / masses[last - 1] if last and masses[last - 1] > 0.0 else _LONGEST_TAIL
+    # no more than the next bucket can have, one standard deviation of noise included
+    if last + 1 < BUCKETS:
+        following = max(0.0, places.units[last + 1] + math.sqrt(places.units_variance[last + 1]))
+        tail = min(tail, 2.0 * following / places.units[last])
+    tail = min(tail, _LONGEST_TAIL)
+    hidden = float(masses[last]) * tail / (1.0 - tail)
+    whole = float(masses[: last + 1].sum()) + hidden
+    for bucket in sorted(parts, reverse=True):
+        seeming = (float(masses[bucket + 1 : last + 1].sum()) + hidden) / whole
+        if seeming <= _SHORT or parts[bucket] >= _TOLD_OF_SEEMING * seeming:
+            return bucket
+    return max(parts)
 
 
 def unbounded_of(value: Floats, low: Floats, high: Floats, kept: Kept | None) -> tuple[Floats, Floats, Floats]:
-    """The ratio estimate of numbers without their bounds, and the ends of its interval.
+    """Return the ratio estimate of numbers without their bounds, and the ends of its interval.
 
-    A number over the share that is kept: right where bounding leaves the same share of every group. The interval is of
-    the noise in both, and of nothing else; it holds where each of both intervals does.
+    It is a number over the share that is kept: right where bounding leaves the same share of every group, and no unit
+    is beyond the size of the share. The interval is of the noise in both, and of nothing else.
 
     Args:
         value: the bounded number of each group.
@@ -130,8 +212,9 @@ def unbounded_of(value: Floats, low: Floats, high: Floats, kept: Kept | None) ->
     """
     if kept is None:
         return value, low, high
-    share = math.nan if kept.share is None or kept.low <= 0.0 else kept.share
-    least, most = (kept.low, kept.high) if share > 0.0 else (math.nan, math.nan)
+    share, least, most = math.nan, math.nan, math.nan
+    if kept.widest and kept.widest.low > 0.0:
+        share, least, most = kept.widest.value, kept.widest.low, kept.widest.high
     # the end that is further from 0 is that of the smaller share
     ends = np.stack([low / least, low / most, high / least, high / most])
     return value / share, ends.min(axis=0), ends.max(axis=0)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, overload
 import duckdb
 import pyarrow as pa
 
-from dpsql.answer.layout import Layout, bars_of, readable, rounded, table_columns
+from dpsql.answer import words
+from dpsql.answer.layout import Layout, bars_of, readable, rounded, table_columns, unknown_lines
 from dpsql.pictures.charts import draw_bars
 from dpsql.pictures.tables import MOST_ROWS, html_table, short
 
@@ -62,47 +63,43 @@ class ColumnReceipt:
 
 @dataclass(frozen=True, slots=True)
 class CoverageReceipt:
-    """What bounding leaves of what units have: a noisy number, released and paid for like those of the answer.
+    """What bounding leaves of what units have: noisy numbers, released and paid for like those of the answer.
+
+    All numbers of all coverage of one answer, but for ``share``, are true together with probability 95 %.
 
     Attributes:
         of: ``groups``, ``rows``, or the aggregate that adds them up.
         unit: whose.
-        share: part of it that is left, over units up to ``size``; None where too few units tell.
-        low, high: its 95 % interval.
+        share: estimate of the part that is left, over units up to ``size``; None where it is unknown.
+        low, high: the ends of its interval.
         size: number of groups or rows, or amount, up to which a unit's is told apart.
-        beyond: most units with more than that, with probability 95 %; what bounds keep of theirs is not known.
-        part_beyond: least part that they have of all that there is, with probability 95 %.
-        advice: where it is less than 95 %, what to write for more, and what that costs; where 5 % are of units with
-            more, that nothing is known of it.
+        least_beyond, beyond: fewest and most units with more than that; what bounds keep of theirs is not known.
+        part_beyond: least part that they have of all that there is.
+        high_of_all: most that bounds keep of all that there is; 1 where nothing is known.
+        advice: where ``low`` is less than 95 %, what to write for more, and what that costs.
+        unknown: why nothing is known, and what to write to know more; else empty.
 
     """
 
     of: str
     unit: str
-    share: float | None
-    low: float
-    high: float
-    size: float
-    beyond: int
-    part_beyond: float
-    advice: str
-
-    @property
-    def is_low(self) -> bool:
-        """Whether bounding leaves less than 95 %, or may."""
-        return bool(self.advice)
+    share: float | None = None
+    low: float = 0.0
+    high: float = 1.0
+    size: float = 0.0
+    least_beyond: int = 0
+    beyond: int = 0
+    part_beyond: float = 0.0
+    high_of_all: float = 1.0
+    advice: str = ""
+    unknown: str = ""
 
     def __str__(self) -> str:
-        if self.share is None:
-            return f"too few units tell what bounds leave of {self.of} of each {self.unit}"
-        size = f"of each {self.unit} with up to {self.size:,.9g}"
-        digits = 0 if self.high - self.low > 0.02 else 1
-        interval = f"{100 * self.low:.{digits}f}–{100 * self.high:.{digits}f} %"
-        told = f"bounds keep ≈ {100 * self.share:.0f} % of {self.of} {size} ({interval})"
-        more = f"with more: at most {self.beyond:,}"
-        if self.part_beyond >= 0.01:
-            more += f", who have {100 * self.part_beyond:.0f} % of all or more"
-        return "; ".join(filter(None, [told, more, self.advice]))
+        if self.unknown:
+            return words.coverage_unknown(self.of, self.unknown)
+        kept = words.kept_up_to(self.of, self.unit, f"{self.size:,.9g}", self.low, self.high)
+        more = words.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
+        return "; ".join(filter(None, [kept, more, words.kept_of_all(self.of, self.high_of_all), self.advice]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +137,7 @@ class Receipt:
             number, and last that of the numbers, if there are any. What stands above is of all together, and of a
             column the largest.
         coverage: where it was asked for, what bounding leaves of what units have.
+        nothing_shown: why the answer, or one of its grouping sets, has no groups, as sentences.
 
     """
 
@@ -161,6 +159,7 @@ class Receipt:
     notes: tuple[str, ...]
     sets: tuple[SetReceipt, ...] = ()
     coverage: tuple[CoverageReceipt, ...] = ()
+    nothing_shown: tuple[str, ...] = ()
 
     @property
     def price(self) -> str:
@@ -171,10 +170,16 @@ class Receipt:
         delta = f"= {self.charged_delta:.3g}" if self.charged_delta >= _LEAST_DELTA else f"< {_LEAST_DELTA:.0e}"
         return f"rho = {self.charged_rho:.6g}, delta {delta}"
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Sentences on what bounds keep, of each grouping set, too: they stand beside the numbers everywhere."""
+        of_sets = (f"({', '.join(one.keys)}): {kept}" for one in self.sets for kept in one.receipt.coverage)
+        return (*map(str, self.coverage), *of_sets)
+
     def __str__(self) -> str:
+        lines = [f"nothing  {sentence}" for sentence in self.nothing_shown]
         # what bounds leave out stands nearest to the numbers
-        lines = [f"kept     {one}" for one in self.coverage]
-        lines += [f"kept     ({', '.join(one.keys)}): {kept}" for one in self.sets for kept in one.receipt.coverage]
+        lines += [f"kept     {sentence}" for sentence in self.kept]
         lines += [
             f"{self.mechanism} on {self.table} (version {self.version}), privacy unit {self.unit}",
             f"price    {self.price}",
@@ -310,7 +315,8 @@ class Result:
         box = io.StringIO()
         with duckdb.connect(":memory:") as connection, contextlib.redirect_stdout(box):
             connection.from_arrow(rounded(self._table, self.layout)).show(max_width=_WIDTH, max_rows=40)
-        return box.getvalue() + (f"{self.receipt}\n" if self.receipt else "")
+        lines = [f"{line}\n" for line in unknown_lines(self._table, self.layout)]
+        return "".join([box.getvalue(), *lines, f"{self.receipt}\n" if self.receipt else ""])
 
     def __repr__(self) -> str:
         return str(self)
@@ -330,18 +336,20 @@ class Result:
         """
         threshold = self.receipt.threshold if self.receipt else None
         bars = bars_of(self._table, self.layout, threshold, column, rows)
-        low = [f"{one}." for one in (self.receipt.coverage if self.receipt else ()) if one.is_low]
-        return draw_bars(replace(bars, remark=" ".join(filter(None, [bars.remark, *low]))), ax)
+        told = [f"{sentence}." for sentence in (self.receipt.kept if self.receipt else ())]
+        told += [f"{one}." for one in (self.receipt.nothing_shown if self.receipt else ())]
+        return draw_bars(replace(bars, remark=" ".join(filter(None, [bars.remark, *told]))), ax)
 
     def _repr_html_(self) -> str:
         """For notebooks: intervals beside the numbers, the receipt folded, every text escaped."""
-        columns = table_columns(self._table.slice(0, MOST_ROWS), self.layout)
+        shown = self._table.slice(0, MOST_ROWS)
+        columns, lines = table_columns(shown, self.layout), unknown_lines(shown, self.layout)
         if not self.receipt:
-            return html_table(columns, len(self), "", "")
+            return html_table(columns, len(self), lines)
         receipt = self.receipt
         summary = (
             f"{receipt.mechanism} · epsilon = {receipt.epsilon:.4g} at delta = {receipt.delta:.3g} · "
             f"price: {receipt.price}"
         )
-        summary = " · ".join([summary, *(f"{one}" for one in receipt.coverage if one.is_low)])
-        return html_table(columns, len(self), summary, str(receipt))
+        summary = " · ".join([summary, *receipt.kept])
+        return html_table(columns, len(self), [*receipt.nothing_shown, *lines], summary, str(receipt))

@@ -23,6 +23,7 @@ import pyarrow as pa
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_coverage, read_exact
 from dpsql.answer.later_keys import add_keys
+from dpsql.answer.nothing_shown import frame_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
 from dpsql.answer.points import new_points, noisy_table
 from dpsql.answer.policy_view import SchemaView
@@ -82,9 +83,13 @@ def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tup
     charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
     (offer,), side_table = stage.offers, runtime.state.side_table
     receipt = with_price(stage.receipts[0], charged)
-    if any(statistic.kind in COVERAGE_KINDS for statistic in query.statistics):
+    is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in query.statistics)
+    if is_covered or query.request.coverage is not None:
         receipt = with_coverage(receipt, offer, side_table)
-    return noisy_table(offer, side_table), receipt
+    table = noisy_table(offer, side_table)
+    if not table.num_rows:
+        receipt = replace(receipt, nothing_shown=(frame_reason(offer, runtime.state, inquiry.reader),))
+    return table, receipt
 
 
 def prepare_stage(

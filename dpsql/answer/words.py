@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.pictures.tables import short
 
 COVERAGE_GONE = "it was not measured while the rows were available; ask about the current version of the table"
@@ -77,10 +78,10 @@ def kept_of_all(of: str, high: float) -> str:
 
 def units_beyond(least: int, most: int, part: float) -> str:
     """Say how many units have more than a size, and what is known of the part that they have."""
-    number = f"at least {least:,} and at most {most:,}" if least else f"at most {most:,}"
+    units = f"{f'at least {least:,} and ' if least else ''}at most {most:,} units have more"
     if part < _LEAST_PART:
-        return f"{number} units have more, and it is unknown what share of all is theirs"
-    return f"{number} units have more, and at least {at_least(part)} of all is theirs"
+        return f"{units}, and it is unknown what share of all is theirs"
+    return f"{units}: at least {at_least(part)} of all is theirs, and it is unknown what bounds keep of it"
 
 
 _LEAST_PART = 0.005
@@ -91,9 +92,7 @@ LARGER_BOUNDS = "larger bounds keep more, with more noise"
 
 def more_groups(groups: int, noise: float) -> str:
     """Say which number of groups keeps most, and what it costs."""
-    return (
-        f"OPTIONS (max_groups_contributed = {groups}) keeps about 95 % of these, with {noise:.2g} times the noise"
-    )
+    return f"OPTIONS (max_groups_contributed = {groups}) keeps about 95 % of these, with {noise:.2g} times the noise"
 
 
 def more_rows(counted: str, rows: int, noise: float) -> str:
@@ -188,3 +187,41 @@ def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> s
         f"{name} takes as much of a unit as one row may have within the bounds [{bounds[0]:.9g}, {bounds[1]:.9g}] of "
         f"its values, because {why}"
     )
+
+
+NO_LOWER_LEVEL = "No lower level is granted either."
+"""A cure of a level that is refused, where nothing that the text may ask for is left."""
+
+
+def ask_with(*levels: str) -> str:
+    """Say which levels are granted, as they are written in a query."""
+    return f"Ask with {', '.join(levels)}."
+
+
+def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
+    """Say that a level is refused, in the words of the question; rho stands in brackets.
+
+    Args:
+        error: of a budget, a clearance or a ceiling.
+        asked: the level, as it is written in a query.
+        cure: what is granted.
+
+    """
+    match error:
+        case BudgetError():
+            return (
+                f"the budget of privacy unit {error.unit!r} does not cover this query at {asked} (it costs "
+                f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
+                f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
+                "FROM dp_releases() lists what is answered again for nothing."
+            )
+        case AccessError():
+            most = f"this reader may be shown rho = {error.limit_rho:.6g}"
+            return f"{asked} is above the limit of this reader (it is rho = {error.requested_rho:.6g}; {most}). {cure}"
+        case CalibrationError():
+            most = f"its numbers are drawn once, at rho = {error.limit_rho:.6g}"
+            return (
+                f"{asked} is above the ceiling of this query (it is rho = {error.requested_rho:.6g} for one "
+                f"statistic; {most}). {cure}"
+            )
+    return str(error)

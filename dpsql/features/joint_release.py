@@ -19,9 +19,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.coverage_receipt import with_coverage
+from dpsql.answer.coverage_receipt import with_coverage, with_coverage_of_sets
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime, no_keys
+from dpsql.answer.nothing_shown import asked_at, reasons_of_sets, threshold_reason
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.points import Agreed, noisy_table, served_point, shown_key_table
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
@@ -39,6 +40,7 @@ from dpsql.features.consistent import (
 )
 from dpsql.mechanism.calibrate import MOST_DRAWN
 from dpsql.mechanism.joint import ShownFrame, joint_guarantee
+from dpsql.mechanism.registry import shared
 from dpsql.mechanism.window import charged_delta
 from dpsql.model.estimates import Estimate, Sum
 from dpsql.model.frame import PRESENCE, Statistic
@@ -65,15 +67,36 @@ def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tupl
     charged = release_stage(stage, runtime, inquiry)
     side_table = runtime.state.side_table
     priced = tuple(
-        replace(one, receipt=with_coverage(with_price(one.receipt, charged.part(part.items)), part, side_table))
+        replace(one, receipt=with_price(one.receipt, charged.part(part.items)))
         for one, part in zip(receipt.sets, offers, strict=True)
     )
     tables = [
         _placed(sets, part.query, noisy_table(part, side_table, values))
         for part, values in zip(offers, _agreed(sets, offers, side_table), strict=True)
     ]
+    empty = [place for place, one in enumerate(tables) if not one.num_rows]
+    if empty:
+        receipt = replace(receipt, nothing_shown=_set_reasons(sets, offers, empty, runtime.state, inquiry.reader))
     table = pa.concat_tables([tables[place] for place in sets.sets], promote_options="permissive")
-    return table, replace(with_price(receipt, charged), sets=priced)
+    return table, with_coverage_of_sets(replace(with_price(receipt, charged), sets=priced), offers, side_table)
+
+
+def _set_reasons(
+    sets: GroupingSets, offers: Sequence[Offer], empty: Sequence[int], state: State, reader: Reader
+) -> tuple[str, ...]:
+    """Return why the sets at these places have no groups."""
+
+    def at(request: Request) -> tuple[Offer, ...]:
+        return offers_of(shared(replace(sets, request=request)).parts, state, reader)
+
+    reasons = [
+        (
+            offers[place].query.frame.called_keys,
+            threshold_reason(offers[place : place + 1], sets.request, at, state, slice(place, place + 1)),
+        )
+        for place in empty
+    ]
+    return reasons_of_sets(reasons, are_all=len(empty) == len(offers))
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -254,7 +277,16 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
     )
     side_table = runtime.state.side_table
     receipt = with_coverage(receipt, groups, side_table)
-    return _appended(noisy_table(groups, side_table), noisy_table(outside, side_table), asked), receipt
+    shown = noisy_table(groups, side_table)
+    if not shown.num_rows:
+
+        def at(request: Request) -> tuple[Offer, ...]:
+            (higher,) = offers_of([asked_at(groups.query, request)], runtime.state, inquiry.reader)
+            return higher, other_offer(asked, higher, runtime.state, inquiry.reader)
+
+        reason = threshold_reason([groups], groups.query.request, at, runtime.state, slice(1))
+        receipt = replace(receipt, nothing_shown=(reason,))
+    return _appended(shown, noisy_table(outside, side_table), asked), receipt
 
 
 def other_offer(asked: WithOtherGroup, groups: Offer, state: State, reader: Reader) -> Offer:

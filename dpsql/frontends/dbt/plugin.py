@@ -124,8 +124,8 @@ class Plugin(BasePlugin):
             if receipt.reused
             else f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
         )
-        kept = "".join(f"; {one}" for one in receipt.coverage if one.is_low)
-        return {"sql": f"SELECT * FROM {RELEASE}", "message": f"{receipt.mechanism}, {price}{kept}"}
+        told = [*receipt.nothing_shown, *(f"{one}" for one in receipt.coverage if one.is_low)]
+        return {"sql": f"SELECT * FROM {RELEASE}", "message": "; ".join([f"{receipt.mechanism}, {price}", *told])}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Name and type of each column of the answer; nothing is declared or charged."""
