@@ -106,8 +106,9 @@ class Places:
         number = units.sum(axis=1)
         product = (units * one).sum(axis=1) * (units * other).sum(axis=1)
         mean = np.divide(product, number, out=np.zeros(BUCKETS), where=number > 0.0)
-        spread: Floats = (units * one * other).sum(axis=1) - mean
-        return variance * (one * other).sum(axis=1) + 2.0 * spread
+        spread = (units * one * other).sum(axis=1) - mean
+        error: Floats = variance * (one * other).sum(axis=1) + 2.0 * spread
+        return error
 
     def kept_up_to(self, bucket: int) -> Line:
         """Return what is left, by what there is, of units in the buckets up to one."""

@@ -210,7 +210,7 @@ class _Tour:
         return answer
 
     def _explain_bounding(self, answer: Result, value: str, why: str) -> None:
-        (told,) = (one for one in receipt_of(answer).coverage if one.of == f"rows of avg({value})")
+        (told,) = (one for one in receipt_of(answer).coverage if f"avg({value})" in one.of)
         _say(
             f"Before noise comes bounding: {why}, and noise that hides all of one alike would be in every number. So "
             "whoever adds more than a bound is scaled down to it. An interval is about the noise alone: 95 in 100 "
