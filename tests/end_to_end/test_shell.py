@@ -69,7 +69,7 @@ def test_functions_and_their_arguments_are_those_of_the_session() -> None:
     assert {name: arguments[name] for name in DECLARATIONS} == {name: set(ARGUMENTS[name]) for name in DECLARATIONS}
 
 
-def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DPSQL_HELPER", PROGRAM)
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
         connection.execute(f"LOAD '{native_library()}'")
@@ -94,6 +94,9 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
             assert [row[:-1] for row in noisy] == [row[:-1] for row in plain]
             spent.append(connection.execute("SELECT rho_spent FROM dp_budget()").fetchall())
         assert spent[0] == spent[1] != [(0.0,)]
+        hidden = "FROM dp_query($$SELECT price, count(*) FROM stays GROUP BY price$$, epsilon := 0.01, delta := 1e-9)"
+        assert connection.execute(hidden).fetchall() == []
+        assert "no noisy count passed the threshold of" in capfd.readouterr().err
 
 
 def test_every_type_of_key_reaches_the_prompt() -> None:
