@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.engine.catalog import Mark, identity
+from dpsql.engine.catalog import Mark, identity, without_members
 from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, stopped_by
 from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
 from dpsql.engine.probes import warn_if_untested
@@ -21,4 +21,5 @@ __all__ = [
     "identity",
     "stopped_by",
     "warn_if_untested",
+    "without_members",
 ]

@@ -36,13 +36,15 @@ from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table, text_table
 from dpsql.session.plan_cache import PlanCache
+from dpsql.session.tables import AskableTables
+from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
 from dpsql.state import Charged, ChargeItem, State
 
 logger = logging.getLogger("dpsql")
 
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
-_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_budget", "dp_releases")
+_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_tables", "dp_budget", "dp_releases")
 _ARGUMENTS = {
     "dp_budget": ("unit", "at most the name of one unit, and analysts := ['ana', 'bob']"),
     "dp_cascade": ("query_hash", "at most one query hash"),
@@ -132,10 +134,15 @@ class StatementRunner:
             reader = Reader.of(reader, self.access.read().policy()).name
         if isinstance(statement, SelectStatement):
             return self.answer(statement, options, reader, timeout_seconds)
+        if isinstance(statement, ShowTables | DescribeTable):
+            return self._shown(statement, options, reader)
         if options:
             raise ParseError(f"options go inside {statement.name}(…)", statement.span)
         if reader != CURATOR and statement.name not in _FOR_ANALYSTS:
-            raise AccessError(f"{statement.name} is for the curator; analysts have SELECT, {', '.join(_FOR_ANALYSTS)}")
+            raise AccessError(
+                f"{statement.name} is for the curator; analysts have SELECT, SHOW TABLES, DESCRIBE, "
+                f"{', '.join(_FOR_ANALYSTS)}"
+            )
         return self._call(statement, reader, timeout_seconds)
 
     def _call(self, call: FunctionCall, reader: str, timeout_seconds: float | None) -> Result:
@@ -158,8 +165,22 @@ class StatementRunner:
                 return cascade_table(state, wanted)
             case "dp_policy":
                 return policy_table(state)
+            case "dp_tables":
+                return AskableTables(state.policy(), self.engine).columns()
             case _:
                 return releases_table(state, reader)
+
+    def _shown(self, statement: ShowStatement, options: Mapping[str, object], reader: str) -> Result:
+        """Answer SHOW TABLES or DESCRIBE."""
+        if options:
+            raise ParseError(f"SHOW TABLES and DESCRIBE take no options, and {next(iter(options))} is one")
+        state = self.access.read()
+        policy = state.policy()
+        tables = AskableTables(policy, self.engine)
+        if isinstance(statement, ShowTables):
+            return tables.names()
+        outside = environment(policy, self.engine, self.sandbox, Reader.of(reader, policy), state.history)
+        return tables.described(statement, outside)
 
     def _budget(self, call: FunctionCall, reader: str) -> Result:
         wanted = _wanted(call, {name: value for name, value in call.named.items() if name != "analysts"})

@@ -19,11 +19,21 @@ from dpsql.errors import ParseError, Refusal, Span, UnsupportedQueryError
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import Call, parse_statement, require_unicode, span_at, span_of, to_sql
+from dpsql.sql.show import ShowStatement, read_show
 
 Scalar = str | int | float | bool | None | Decimal | dt.date | dt.datetime
 Argument = Scalar | tuple["Argument", ...]
 
-TABLE_FUNCTIONS = ("dp_policy", "dp_budget", "dp_releases", "dp_cascade", "dp_explain", "dp_describe", "dp_query")
+TABLE_FUNCTIONS = (
+    "dp_policy",
+    "dp_tables",
+    "dp_budget",
+    "dp_releases",
+    "dp_cascade",
+    "dp_explain",
+    "dp_describe",
+    "dp_query",
+)
 _LARGEST_WHOLE = 2.0**63
 """A longer whole number is read as a floating-point one, as infinity if need be."""
 DECLARATIONS = ("dp_unit", "dp_protect", "dp_link", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")
@@ -61,7 +71,7 @@ class SelectStatement:
 
 def read_statement(
     text: str, parameters: Sequence[Scalar] | Mapping[str, Scalar] | None = None
-) -> FunctionCall | SelectStatement:
+) -> FunctionCall | SelectStatement | ShowStatement:
     """Parse one statement and say what it is, with the parameter values put in.
 
     Raises:
@@ -98,6 +108,8 @@ def read_statement(
             span_of(tree.expression, text),
         )
         raise UnsupportedQueryError([refusal])
+    if shown := read_show(tree, text):
+        return shown
     raise ParseError(
         "only SELECT, CALL dp_…(…) and FROM dp_…(…) can be run here; "
         "use Session.connection for other SQL on your own database",

@@ -327,7 +327,7 @@ def test_nobody_reaches_a_question_of_somebody_else(urls: Urls) -> None:
 
 def test_without_a_known_token_nothing_is_answered(session: dpsql.Session, urls: Urls) -> None:
     secured = [route for route in described(session) if route.secured]
-    assert len(secured) == 7
+    assert len(secured) == 8
     for route in secured:
         path = route.path.format(query_id="x", form="json")
         for headers in (

@@ -37,6 +37,7 @@ static const Signature signatures[] = {
     {"dp_query", 1, {QUERY_OPTIONS}},
     {"dp_explain", 1, {QUERY_OPTIONS}},
     {"dp_describe", 1, {QUERY_OPTIONS}},
+    {"dp_tables", 0, {0}},
     {"dp_budget", 0, {"unit", "analysts"}},
     {"dp_releases", 0, {0}},
     {"dp_policy", 0, {0}},

@@ -55,7 +55,12 @@ _BODY: dict[str, Any] = {
         "timeout_seconds": {"type": "number", "description": "deadline of the answer, rounded up to a moment"},
     },
 }
-_BOOKS = {"releases": "what was released, to whom", "budget": "what is left", "policy": "what is declared"}
+_BOOKS = {
+    "releases": "what was released, to whom",
+    "budget": "what is left",
+    "policy": "what is declared",
+    "tables": "what may be asked of, as analysts see it",
+}
 _PROTECTED = ("protected table", "public table")
 _FORMS = tuple(FORMATS.values())
 _REFUSED = (400, 401, 403, 406, 408, 409, 413, 415, 422, 429, 500, 503)
@@ -102,8 +107,17 @@ class AnalystRoutes:
             Described("GET", "/openapi.json", self._openapi, "This description.", said(200), secured=False),
             Described("GET", "/v1/me", self._me, "Whose token it is.", said(200, 401)),
         )
+        tables = Described(
+            "GET",
+            "/v1/tables",
+            self._tables,
+            "Tables and columns that may be asked of; charges nothing, and is the same answer for a minute.",
+            {status: text for status, text in {**_FETCHED, **said(406, 429)}.items() if status != 404},
+            parameters=_WAIT,
+            produces=_FORMS,
+        )
         by_get = (self._question_by_get(),) if self._settings.ask_by_get else ()
-        return (*server, *self._questions(), *self._answers(), *by_get)
+        return (*server, tables, *self._questions(), *self._answers(), *by_get)
 
     def _questions(self) -> tuple[Described, ...]:
         return (
@@ -195,6 +209,14 @@ class AnalystRoutes:
             return self._queries.ask(analyst, question)
         except RemoteError as error:
             raise (problem_of if self._queries.is_stopping else busy)(error) from None
+
+    async def _tables(self, request: Request) -> Response:
+        analyst = self._who(request)
+        form = format_asked(request)
+        wait = wait_of(request, self._queries.longest_wait, self._queries.longest_wait)
+        question = Question("FROM dp_tables()", None, {}, self._settings.timeout_seconds)
+        query = self._queries.recent(analyst, question, _SAME_SECONDS) or self._begun(analyst, question)
+        return await self._answered(query, form, wait, request)
 
     async def _look(self, request: Request) -> Response:
         query = self._own(request)
