@@ -24,6 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self, TypeVar
+
+_Kind = TypeVar("_Kind", bound="DpsqlError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +77,30 @@ class DpsqlError(Exception):
 
     Attributes:
         asks_too_much: whether the question, asked at a lower level, may be granted.
+        requested_epsilon, remaining_epsilon: of a question by epsilon that asks for too much, and the most that it may
+            still ask for at its delta; None for others.
 
     """
 
     asks_too_much = False
+    requested_epsilon: float | None = None
+    remaining_epsilon: float | None = None
     _for_analyst: DpsqlError | None = None
 
     def for_analyst(self) -> DpsqlError:
         """Return the error with the words for an analyst, who has no connection and declares nothing."""
         return self._for_analyst or self
 
+    def at_level(self, message: str) -> Self:
+        """Return the error with another message, and its own attributes."""
+        return rebuilt(type(self), (message,), self.__dict__)
+
     def __reduce__(self) -> tuple[object, ...]:
         return rebuilt, (type(self), self.args, self.__dict__)
 
 
-def rebuilt(kind: type[DpsqlError], arguments: tuple[object, ...], attributes: dict[str, object]) -> DpsqlError:
-    """The error of this type with these arguments and attributes, however its type is made otherwise."""
+def rebuilt(kind: type[_Kind], arguments: tuple[object, ...], attributes: dict[str, object]) -> _Kind:
+    """Return an error of a type with arguments and attributes, without its constructor."""
     error = kind.__new__(kind)
     error.args = arguments
     error.__dict__.update(attributes)
@@ -183,12 +194,20 @@ class BudgetError(DpsqlError):
 
 
 class CalibrationError(DpsqlError):
-    """No noise scale or threshold meets the request."""
+    """No noise scale or threshold meets the request.
 
-    def __init__(self, message: str, *, asks_too_much: bool = False) -> None:
+    Attributes:
+        requested_rho, limit_rho: level of one statistic, and the ceiling of its numbers; None for other reasons.
+
+    """
+
+    requested_rho: float | None = None
+    limit_rho: float | None = None
+
+    def __init__(self, message: str, *, requested_rho: float | None = None, limit_rho: float | None = None) -> None:
         super().__init__(message)
-        if asks_too_much:
-            self.asks_too_much = True
+        if limit_rho is not None:
+            self.requested_rho, self.limit_rho, self.asks_too_much = requested_rho, limit_rho, True
 
 
 class EngineError(DpsqlError):
@@ -257,12 +276,27 @@ class MissingPackageError(DpsqlError):
 
 
 class AccessError(DpsqlError):
-    """An analyst asked for something only the curator may do."""
+    """An analyst asked for something only the curator may do, or for a level above their clearance.
 
-    def __init__(self, message: str, *, analyst_message: str | None = None, asks_too_much: bool = False) -> None:
+    Attributes:
+        requested_rho, limit_rho: what was asked for, and the most that the reader may be shown; None for other reasons.
+
+    """
+
+    requested_rho: float | None = None
+    limit_rho: float | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        analyst_message: str | None = None,
+        requested_rho: float | None = None,
+        limit_rho: float | None = None,
+    ) -> None:
         super().__init__(message)
-        if asks_too_much:
-            self.asks_too_much = True
+        if limit_rho is not None:
+            self.requested_rho, self.limit_rho, self.asks_too_much = requested_rho, limit_rho, True
         if analyst_message is not None:
             self._for_analyst = AccessError(analyst_message)
 

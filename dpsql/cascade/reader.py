@@ -70,5 +70,6 @@ class Reader:
             raise AccessError(
                 f"{self.name!r} may be shown answers up to rho = {self.most_nano / NANO:.9g}, and this query asks for "
                 f"rho = {rho_nano / NANO:.9g}; ask for less",
-                asks_too_much=True,
+                requested_rho=rho_nano / NANO,
+                limit_rho=self.most_nano / NANO,
             )

@@ -82,7 +82,8 @@ class _Cascade:
             raise CalibrationError(
                 f"rho = {self._level.rho_nano / NANO:.9g} for one statistic is above the ceiling, "
                 f"{ceiling / NANO:.9g}, at which its numbers are drawn once and for all",
-                asks_too_much=True,
+                requested_rho=self._level.rho_nano / NANO,
+                limit_rho=ceiling / NANO,
             )
         if not self._stored:
             top = level_of(self._level.statistic, ceiling, self._histogram)

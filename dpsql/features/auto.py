@@ -16,7 +16,7 @@ level. docs/proofs/auto.md has the rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -30,18 +30,18 @@ from dpsql.errors import ReleaseError
 from dpsql.features.auto_choices import Expected, chosen_groups, found_bounds, holds_most
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram, questions
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, chosen_norm, rounded_up
-from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, Calibration, auto_share, calibrate, part_for_auto
+from dpsql.features.auto_price import may_come, open_price
+from dpsql.mechanism.calibrate import AUTO_PARTS, MOST_DRAWN, auto_share, part_for_auto
 from dpsql.mechanism.histogram import NoisyHistogram, count_sigma
 from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.mechanism.window import free_level
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO, Statistic
-from dpsql.model.identity import part_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.features.auto import GROUPS, LARGEST_VALUE, VALUE_EXPONENT, with_max_groups
-from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, delta_units_up, to_arrow
+from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
 
 _REFERENCE_DELTA = 1e-6
 """Thresholds are predicted at this delta whatever a query asks for, so that every query of a frame has one choice."""
@@ -74,7 +74,7 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
 
     """
     levels = _levels(query.first, state, reader)
-    found = _found_bounds(query.first, levels, state)
+    found = found_so_far(query.first, levels, state)
     if found:
         query = plan(found)
     return query.mapped(lambda part: _settled(replace(part, auto_levels=levels) if part.auto else part, state))
@@ -135,8 +135,8 @@ def origin_sentence(level: AutoLevel) -> str:
     return f"to be drawn again {rho}, of which {level.due_nano / NANO:.9g} is not paid yet"
 
 
-def _found_bounds(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State) -> FoundBounds:
-    """The bounds that AUTO found for sums of a query."""
+def found_so_far(query: FrameQuery, levels: tuple[AutoLevel, ...], state: State) -> FoundBounds:
+    """Return the bounds that stored histograms tell for the sums of a query, or why they tell none."""
     found: dict[Statistic, tuple[float, float] | NotFound] = {}
     for asked, level in zip(query.auto, levels, strict=True):
         if not level.is_stored:
@@ -220,42 +220,12 @@ def _most_groups(query: FrameQuery, asked: AutoGroups, state: State) -> int:
     )
 
 
-def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
-    """The query as it would be for some of the numbers that AUTO may choose, the least and the largest among them."""
-    asked = query.auto[0]
-    if not isinstance(asked, AutoGroups):
-        return (choose_frame(query),)
-    some = [number for number in asked.candidates if number.bit_count() == 1 or number == asked.candidates[-1]]
-    return tuple(choose_frame(with_max_groups(query, asked, number)) for number in some)
-
-
-def open_price(query: FrameQuery) -> tuple[ChargeItem, ...]:
-    """What the histograms cost that are not stored yet: the rise of each, and the precision of its draw."""
-    return tuple(
-        ChargeItem(question.statistic_hash, level.due_nano, question.noise_units(level.due_nano))
-        for question, level in questions(query)
-        if level.due_nano
-    )
-
-
-def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
-    """Level of all that a query asks for in nano-rho, what it leaves for AUTO included."""
-    return calibration.rho_nano + sum(level.share_nano for level in query.auto_levels)
-
-
-def answer_delta_units(calibration: Calibration) -> int:
-    """Delta units that the answer costs, beside AUTO: the precision of its noise, and its thresholds."""
-    return sum(delta_units_up(level.noise_delta) for level in calibration.levels) + delta_units_up(
-        calibration.cut.delta
-    )
-
-
 def draw(
     query: FrameQuery,
     runtime: Runtime,
     reader: Reader,
     timeout_seconds: float | None,
-    later: Sequence[ChargeItem] = (),
+    later: ChargeItem,
 ) -> Charged:
     """Store every histogram that is missing: charged and drawn, or made of what is stored, for nothing.
 
@@ -266,7 +236,7 @@ def draw(
         runtime: state, engine and source of noise.
         reader: who asks.
         timeout_seconds: limit on reading raw data.
-        later: price of an answer of several releases; that of one follows from the plan.
+        later: the most that the answer costs after AUTO.
 
     Raises:
         AccessError, CalibrationError, BudgetError, ReleaseError: nothing was charged or read.
@@ -274,17 +244,10 @@ def draw(
 
     """
     total = Charged()
-    # whatever is chosen, the query must be answerable and paid for before anything is charged
-    options = may_come(query)
-    calibrations = [calibrate(each, histogram_of(each.frame)) for each in (options[0], options[-1])]
-    reader.require(asked_nano(query, calibrations[0]))
-    items = open_price(query)
-    if items:
+    if items := open_price(query):
         # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
         # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
-        rho_nano = max(calibration.rho_nano for calibration in calibrations)
-        rest = ChargeItem(part_hash(query), rho_nano, max(map(answer_delta_units, calibrations)))
-        runtime.state.ledger.require(query.frame.rows.unit, (*items, *(later or (rest,))))
+        runtime.state.ledger.require(query.frame.rows.unit, (*items, later))
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):
             reader_here = replace(reader, rho_limit=level.limit_nano)

@@ -13,6 +13,7 @@ from dpsql.operations.dialect import unquoted
 _MOST_LETTERS = 64
 """Longer names are not compared: the comparison takes time that grows with the square of their length."""
 _MOST_SHOWN = 2
+_LEAST_ALIKE = 0.7
 
 
 def as_written(name: str) -> str:
@@ -37,6 +38,6 @@ def did_you_mean(name: str, known: Iterable[str], form: str = "{}") -> str:
     if len(name) > _MOST_LETTERS:
         return ""
     by_folded = {folded(one.replace('"', "")): one for one in known}
-    found = difflib.get_close_matches(folded(name), by_folded, _MOST_SHOWN)
+    found = difflib.get_close_matches(folded(name), by_folded, _MOST_SHOWN, _LEAST_ALIKE)
     shown = " or ".join(form.format(by_folded[one]) for one in found)
     return f"Did you mean {shown}?" if shown else ""

@@ -39,6 +39,9 @@ _ATTRIBUTES = (
     "remaining_rho",
     "requested_delta",
     "remaining_delta",
+    "requested_epsilon",
+    "remaining_epsilon",
+    "limit_rho",
 )
 
 

@@ -19,7 +19,8 @@ from dpsql.answer.result import ColumnReceipt, Result
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Lowering, Serving
 from dpsql.errors import CalibrationError
-from dpsql.features.auto import answer_delta_units, asked_nano, may_come, open_price, origin_sentence
+from dpsql.features.auto import origin_sentence
+from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come, open_price
 from dpsql.features.joint_release import (
     joint_columns,
     joint_guarantee_of,

@@ -14,14 +14,16 @@ import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
 from dpsql.answer.layout import layout_of
+from dpsql.answer.nothing_shown import with_clauses
 from dpsql.answer.offer import current, offers_of
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
 from dpsql.answer.stage import Inquiry, reading_of, release_groups
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox, warn_if_untested
-from dpsql.errors import AccessError, EngineError, ParseError, PolicyError, ReleaseError, StateError
-from dpsql.features.auto import bound, draw, prepare_histograms
+from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, StateError
+from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
+from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
 from dpsql.features.key_rounds import KeyRounds, release_keys, require_rounds_run
 from dpsql.features.keys_first import KeysAndNumbers, release_keys_first
@@ -32,19 +34,19 @@ from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
+from dpsql.session.asked_level import Planned, in_asked_words
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table, text_table
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.tables import AskableTables
 from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables
-from dpsql.sql.statements import DECLARATIONS, FunctionCall, Scalar, SelectStatement, read_statement
-from dpsql.state import Charged, ChargeItem, State
+from dpsql.sql.statements import DECLARATIONS, FOR_ANALYSTS, FunctionCall, Scalar, SelectStatement, read_statement
+from dpsql.state import Charged, State
 
 logger = logging.getLogger("dpsql")
 
 Parameters = Sequence[Scalar] | Mapping[str, Scalar] | None
-_FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_tables", "dp_budget", "dp_releases")
 _ARGUMENTS = {
     "dp_budget": ("unit", "at most the name of one unit, and analysts := ['ana', 'bob']"),
     "dp_cascade": ("query_hash", "at most one query hash"),
@@ -69,25 +71,50 @@ class StatementRunner:
         self._logs_changes = logs_changes
 
     def plan(
-        self, statement: SelectStatement, options: Mapping[str, object], reader: str
+        self, statement: SelectStatement, options: Mapping[str, object], reader: str, plans: PlanCache | None = None
     ) -> tuple[PrivateQuery, State, Reader]:
-        """A SELECT as it would be answered for this reader now, what it would be written to, and their clearance."""
+        """Plan a SELECT as it would be answered for a reader now.
+
+        Args:
+            statement: the text.
+            options: those beside the text.
+            reader: who asks.
+            plans: keeps plans instead of the session's own cache.
+
+        Returns:
+            The plan, the state that the answer would be written to, and the reader with their clearance.
+
+        """
         state = self.access.read()
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, self.engine, self.sandbox, cleared, state.history)
-        query = self._plans.plan(statement, options, outside, reader)
+        query = (plans or self._plans).plan(statement, options, outside, reader)
         if query.first.auto:
-            query = bound(query, lambda found: plan_query(statement, outside, options, found), state, cleared)
+            query = bound(query, partial(plan_query, statement, outside, options), state, cleared)
         return query, state, cleared
+
+    def _again(
+        self, statement: SelectStatement, options: Mapping[str, object], state: State, cleared: Reader
+    ) -> PlanAgain:
+        """Return the function that plans a SELECT by bounds that AUTO finds."""
+        outside = environment(state.policy(), self.engine, self.sandbox, cleared, state.history)
+        return partial(plan_query, statement, outside, options)
 
     def answerable(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
     ) -> tuple[PrivateQuery, State, Reader]:
-        """The same of a SELECT that the database can run; one that it cannot is refused as it would be if it ran."""
-        query, state, cleared = self.plan(statement, options, reader)
-        require_runs(query, Runtime(state, self.engine, self.sandbox, self.noise_source), cleared)
-        return query, state, cleared
+        """Plan a SELECT that the database can run; one that it cannot is refused as it would be if it ran."""
+        try:
+            query, state, cleared = self.plan(statement, options, reader)
+            require_runs(query, Runtime(state, self.engine, self.sandbox, self.noise_source), cleared)
+            if query.first.is_open:
+                price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
+        except DpsqlError as error:
+            refused = error
+        else:
+            return query, state, cleared
+        raise self._in_asked_words(refused, statement, options, reader)
 
     def answer(
         self,
@@ -97,6 +124,34 @@ class StatementRunner:
         timeout_seconds: float | None,
     ) -> Result:
         """Answer a SELECT."""
+        try:
+            return self._answer(statement, options, reader, timeout_seconds)
+        except DpsqlError as error:
+            refused = error
+        # outside the handler, so that no earlier error travels along
+        raise self._in_asked_words(refused, statement, options, reader)
+
+    def _in_asked_words(
+        self, error: DpsqlError, statement: SelectStatement, options: Mapping[str, object], reader: str
+    ) -> DpsqlError:
+        """Return a refusal of a level in the words of the question, and any other error as it is."""
+        if not error.asks_too_much:
+            return error
+
+        def planned(text: SelectStatement, beside: Mapping[str, object]) -> Planned:
+            # a text with another level is another text to a cache
+            query, state, cleared = self.plan(text, beside, reader, PlanCache())
+            return Planned(query, state, cleared, self._again(text, beside, state, cleared))
+
+        return in_asked_words(error, planned, statement, options)
+
+    def _answer(
+        self,
+        statement: SelectStatement,
+        options: Mapping[str, object],
+        reader: str,
+        timeout_seconds: float | None,
+    ) -> Result:
         query, state, cleared = self.plan(statement, options, reader)
         logger.info("private query %s for %s", query_hash(query)[:12], reader)
         runtime = Runtime(state, self.engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
@@ -104,12 +159,10 @@ class StatementRunner:
         for _ in range(_MOST_PLANS):
             if not query.first.is_open:
                 break
-            later = []
+            # what comes after AUTO fails before it is charged
             if isinstance(query, KeysFirst):
-                # what comes after AUTO fails before it is charged
-                parts = KeysAndNumbers.of(query, state, cleared)
-                parts.require_runs(runtime)
-                later = [ChargeItem(query_hash(query), *parts.price_while_open(state))]
+                KeysAndNumbers.of(query, state, cleared).require_runs(runtime)
+            later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
             auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
             query, _, cleared = self.plan(statement, options, reader)
         else:
@@ -138,10 +191,10 @@ class StatementRunner:
             return self._shown(statement, options, reader)
         if options:
             raise ParseError(f"options go inside {statement.name}(…)", statement.span)
-        if reader != CURATOR and statement.name not in _FOR_ANALYSTS:
+        if reader != CURATOR and statement.name not in FOR_ANALYSTS:
             raise AccessError(
                 f"{statement.name} is for the curator; analysts have SELECT, SHOW TABLES, DESCRIBE, "
-                f"{', '.join(_FOR_ANALYSTS)}"
+                f"{', '.join(FOR_ANALYSTS)}"
             )
         return self._call(statement, reader, timeout_seconds)
 
@@ -270,6 +323,8 @@ def answer(
     table = finished.select(list(range(len(query.first.finish.columns))))
     for step in query.after:
         table = _computed(step, table, runtime)
+    if not table.num_rows:
+        receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
     return Result(table, receipt, None if query.after else partial(layout_of, query, finished))
 
 

@@ -20,7 +20,9 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from dpsql.model.refusals import Refusals
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import written
+from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
@@ -78,6 +80,13 @@ def allowed_functions() -> tuple[frozenset[type[exp.Expr]], frozenset[str]]:
     return frozenset(nodes), frozenset(names)
 
 
+@functools.cache
+def function_names() -> tuple[str, ...]:
+    """Return the names of all functions and aggregates that a query may call."""
+    of_rows = (example.partition("(")[0] for example in FUNCTION_EXAMPLES if not example.startswith("case"))
+    return tuple(dict.fromkeys((*of_rows, *AGGREGATE_NAMES, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS)))
+
+
 _ALLOWED = "Allowed are total functions with a cost that does not depend on the row; see docs/sql.md."
 
 
@@ -114,7 +123,7 @@ def check_row_expression(
                 "not_grouped",
                 node,
                 f"column {written(node)} is neither grouped nor aggregated.",
-                "Add it to GROUP BY, or aggregate it.",
+                "Group by it, too, or aggregate it.",
             )
     return found
 
@@ -147,7 +156,10 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
         nodes, names = allowed_functions()
         is_allowed = node.name.lower() in names if isinstance(node, exp.Anonymous) else type(node) in nodes
         if not is_allowed:
-            refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", _ALLOWED)
+            # only a name that sqlglot does not know can be a slip
+            similar = did_you_mean(node.name, function_names()) if isinstance(node, exp.Anonymous) else ""
+            hint = f"{similar} {_ALLOWED}".lstrip()
+            refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", hint)
     else:
         refusals.add(
             "row_syntax",
@@ -226,13 +238,13 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         (exp.Like, exp.ILike),
         lambda node: _is_text(node.expression),
         "the pattern of LIKE must be a text literal.",
-        "Write s LIKE 'a%'.",
+        "Give a text, as in s LIKE 'a%'.",
     ),
     (
         (exp.Interval,),
         _is_plain_interval,
         "an interval must be a literal that is added to a date.",
-        "Write d + INTERVAL 1 DAY.",
+        "Give a literal, as in d + INTERVAL 1 DAY.",
     ),
     (
         (exp.Concat, exp.DPipe),

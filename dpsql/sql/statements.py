@@ -18,6 +18,7 @@ from sqlglot import exp
 from dpsql.errors import ParseError, Refusal, Span, UnsupportedQueryError
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import Refusals
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import Call, parse_statement, require_unicode, span_at, span_of, to_sql
 from dpsql.sql.show import ShowStatement, read_show
 
@@ -36,6 +37,8 @@ TABLE_FUNCTIONS = (
 )
 _LARGEST_WHOLE = 2.0**63
 """A longer whole number is read as a floating-point one, as infinity if need be."""
+FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_tables", "dp_budget", "dp_releases")
+"""The table functions that an analyst may call."""
 DECLARATIONS = ("dp_unit", "dp_protect", "dp_link", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")
 
 
@@ -111,9 +114,10 @@ def read_statement(
     if shown := read_show(tree, text):
         return shown
     raise ParseError(
-        "only SELECT, CALL dp_…(…) and FROM dp_…(…) can be run here; "
-        "use Session.connection for other SQL on your own database",
+        "this statement cannot be run here.",
         span_at(text, len(text) - len(text.lstrip()), len(text.rstrip())),
+        hint="Write SELECT, CALL dp_…(…) or FROM dp_…(…); other SQL on your own database goes to Session.connection.",
+        analyst_hint="Write SELECT … FROM a table that SHOW TABLES lists.",
     )
 
 
@@ -176,7 +180,10 @@ def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> F
     span = span_of(function, text)
     name = str(function.meta.get("written") or function.key).lower()
     if name not in allowed:
-        raise ParseError(f"{name}() is not one of {', '.join(allowed)}", span)
+        of_analysts = [one for one in FOR_ANALYSTS if one in allowed]
+        hints = (f"{did_you_mean(name, known)} There are {', '.join(known)}." for known in (allowed, of_analysts))
+        hint, analyst_hint = map(str.lstrip, hints)
+        raise ParseError(f"there is no function {name}() here.", span, hint=hint, analyst_hint=analyst_hint)
     positional: list[Argument] = []
     named: dict[str, Argument] = {}
     literals: dict[str, tuple[str, ...]] = {}
@@ -188,6 +195,13 @@ def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> F
             named[key] = literal_value(argument.expression, text)
             if isinstance(argument.expression, exp.Array):
                 literals[key] = tuple(to_sql(element) for element in argument.expression.expressions)
+        elif isinstance(argument, exp.EQ) and isinstance(argument.this, exp.Column):
+            key, value = argument.this.name, to_sql(argument.expression)
+            raise ParseError(
+                f"a named argument of {name}() is given with :=.",
+                span_of(argument, text),
+                hint=f"Write {key} := {value}.",
+            )
         elif named:
             raise ParseError(f"positional arguments of {name}() come first", span_of(argument, text))
         else:

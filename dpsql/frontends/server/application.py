@@ -50,6 +50,9 @@ _PROBLEM = {
         "remaining_rho": {"type": "number"},
         "requested_delta": {"type": "number"},
         "remaining_delta": {"type": "number"},
+        "requested_epsilon": {"type": "number"},
+        "remaining_epsilon": {"type": "number", "description": "the most that the same statement may still ask for"},
+        "limit_rho": {"type": "number", "description": "the most that this analyst may be shown"},
     },
 }
 

@@ -1,0 +1,83 @@
+"""Outcomes of AUTO, planned before its histograms are charged: each of them has to be answerable and paid for.
+
+Which bounds AUTO finds decides noise, shares of rho and, where a unit has one group, how keys are selected. So the plan
+that follows may need more than the plan that is open. What it needs is found by plans with stand-ins: the bounds that
+have the most noise, and one group of a unit. They are functions of policy, text and stored points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dpsql.answer.offer import current
+from dpsql.cascade.reader import Reader
+from dpsql.features.auto import PlanAgain, found_so_far
+from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
+from dpsql.features.keys_first import KeysAndNumbers
+from dpsql.mechanism.calibrate import calibrate
+from dpsql.mechanism.registry import choose_frame, histogram_of
+from dpsql.model.estimates import NotFound
+from dpsql.model.frame import KEYS_FIRST, Statistic
+from dpsql.model.identity import query_hash
+from dpsql.model.private_query import AutoBounds, AutoGroups, KeysFirst, PrivateQuery
+from dpsql.plan.features.auto import GROUPS, with_max_groups
+from dpsql.state import ChargeItem, State
+
+_LARGEST = math.nextafter(2.0, 0.0)
+"""A lattice has as many steps for a bound as it can have if the bound is just below a power of two."""
+_STAND_INS = ((-_LARGEST, _LARGEST), (0.0, _LARGEST), (1.0, 2.0))
+"""Bounds on both sides of 0, on one side, and away from it; shares of rho are the least for the last."""
+
+
+def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) -> ChargeItem:
+    """Return the most that an answer costs after AUTO, over all that AUTO may find.
+
+    Args:
+        query: the plan, with something left open.
+        plan: plans its text again.
+        state: the state file.
+        reader: who asks.
+
+    Raises:
+        AccessError, CalibrationError, UnsupportedQueryError: some outcome could not be answered for the reader.
+
+    """
+    prices = [price for one in (query, *_outcomes(query, plan, state)) for price in _prices(one, state, reader)]
+    rho_nano, delta_units = (max(amounts) for amounts in zip(*prices, strict=True))
+    return ChargeItem(query_hash(query), rho_nano, delta_units)
+
+
+def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[PrivateQuery]:
+    """Yield the plans by stand-ins for what AUTO is yet to find."""
+    first = query.first
+    known = found_so_far(first, first.auto_levels, state)
+    asked = [one.statistic for one in first.auto if isinstance(one, AutoBounds) and one.statistic not in known]
+    # noise and shares of what a norm bounds depend on the norm alone
+    stand_ins = _STAND_INS[:1] if first.frame.bounding.by_norm else _STAND_INS
+    some: list[dict[Statistic, tuple[float, float] | NotFound]]
+    some = [dict.fromkeys(asked, bounds) for bounds in stand_ins] if asked else []
+    if first.frame.mechanism == KEYS_FIRST and isinstance(first.auto[0], AutoGroups) and GROUPS not in known:
+        some.append({**dict.fromkeys(asked, stand_ins[0]), GROUPS: (1.0, 1.0)})
+    for found in some:
+        planned = plan({**known, **found})
+        yield planned.mapped(
+            lambda part: replace(part, auto_levels=first.auto_levels) if part.auto else choose_frame(part)
+        )
+
+
+def _prices(query: PrivateQuery, state: State, reader: Reader) -> Iterator[tuple[int, int]]:
+    """Yield nano-rho and delta units of the answer, for the least and the largest number of groups."""
+    first, *others = query.mapped(lambda part: current(part, state, reader)).parts
+    asked, options = first.auto[0], may_come(first)
+    if isinstance(asked, AutoGroups) and asked.chosen:
+        options = (choose_frame(with_max_groups(first, asked, asked.chosen)),)
+    for option in (options[0], *options[1:][-1:]):
+        if isinstance(query, KeysFirst):
+            parts = KeysAndNumbers.of(replace(query, parts=(option, *others)), state, reader)
+            yield parts.price_while_open(state)
+        else:
+            calibration = calibrate(option, histogram_of(option.frame))
+            reader.require(asked_nano(option, calibration))
+            yield calibration.rho_nano, answer_delta_units(calibration)

@@ -1,0 +1,40 @@
+"""What a query costs that leaves something to AUTO, before it is known what AUTO chooses."""
+
+from __future__ import annotations
+
+from dpsql.features.auto_histograms import questions
+from dpsql.mechanism.calibrate import Calibration
+from dpsql.mechanism.registry import choose_frame
+from dpsql.model.private_query import AutoGroups, FrameQuery
+from dpsql.plan.features.auto import with_max_groups
+from dpsql.state import ChargeItem, delta_units_up
+
+
+def may_come(query: FrameQuery) -> tuple[FrameQuery, ...]:
+    """Return the query with some of the numbers that AUTO may choose, the least and the largest among them."""
+    asked = query.auto[0]
+    if not isinstance(asked, AutoGroups):
+        return (choose_frame(query),)
+    some = [number for number in asked.candidates if number.bit_count() == 1 or number == asked.candidates[-1]]
+    return tuple(choose_frame(with_max_groups(query, asked, number)) for number in some)
+
+
+def open_price(query: FrameQuery) -> tuple[ChargeItem, ...]:
+    """Return the price of the histograms that are not stored yet: the rise of each, and the precision of its draw."""
+    return tuple(
+        ChargeItem(question.statistic_hash, level.due_nano, question.noise_units(level.due_nano))
+        for question, level in questions(query)
+        if level.due_nano
+    )
+
+
+def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
+    """Return the level of all that a query asks for in nano-rho, with the part that it leaves for AUTO."""
+    return calibration.rho_nano + sum(level.share_nano for level in query.auto_levels)
+
+
+def answer_delta_units(calibration: Calibration) -> int:
+    """Return the delta units that the answer costs beside AUTO: the precision of its noise, and its thresholds."""
+    return sum(delta_units_up(level.noise_delta) for level in calibration.levels) + delta_units_up(
+        calibration.cut.delta
+    )
