@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-
-from sqlglot import exp
 
 from dpsql.answer import words
 from dpsql.answer.offer import current, offers_of
@@ -25,7 +23,7 @@ from dpsql.features.joint_release import other_offer
 from dpsql.features.key_rounds import KeyRounds, round_offers
 from dpsql.features.keys_first import KeysAndNumbers
 from dpsql.model.private_query import GroupingSets, KeysAlone, KeysFirst, PrivateQuery, WithOtherGroup
-from dpsql.operations.dialect import DifferentialPrivacy
+from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import ChargeItem, State
 
@@ -103,7 +101,7 @@ def in_asked_words(
 
     def is_granted(value: float, **others: float) -> bool:
         try:
-            planned = plan(*_in_place({asked.name: value, **others}, statement, options))
+            planned = plan(*with_levels({asked.name: value, **others}, statement, options))
             planned.state.ledger.require(planned.query.first.frame.rows.unit, _price(planned))
         except DpsqlError:
             return False
@@ -137,21 +135,6 @@ def _part_left(error: DpsqlError, asked: AskedLevel) -> float:
             part = 1.0
     part = min(1.0, max(part, 1e-12))
     return math.sqrt(part) if asked.name == "epsilon" else part
-
-
-def _in_place(
-    levels: Mapping[str, float], statement: SelectStatement, options: Mapping[str, object]
-) -> tuple[SelectStatement, Mapping[str, object]]:
-    """Return a text and its options with other values of epsilon, rho or delta."""
-    tree, named = statement.tree.copy(), set()
-    for hint in tree.find_all(DifferentialPrivacy):
-        for option in hint.expressions:
-            name = option.this.name.lower() if isinstance(option, exp.EQ) else ""
-            if name in levels:
-                option.set("expression", exp.Literal.number(f"{levels[name]:.9g}"))
-                named.add(name)
-    given = {name: value for name, value in options.items() if name not in levels}
-    return replace(statement, tree=tree), given | {name: levels[name] for name in levels.keys() - named}
 
 
 def most_granted(asked: float, guess: float, is_granted: Callable[[float], bool]) -> float | None:

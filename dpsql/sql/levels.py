@@ -1,0 +1,35 @@
+"""A text at another level: the same statement with other values of epsilon, rho or delta."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.operations.dialect import DifferentialPrivacy
+from dpsql.sql.statements import SelectStatement
+
+
+def with_levels(
+    levels: Mapping[str, float], statement: SelectStatement, options: Mapping[str, object]
+) -> tuple[SelectStatement, Mapping[str, object]]:
+    """Return a statement and its options with other levels.
+
+    A level that the text names is replaced there. Any other one is an option beside the text.
+
+    Args:
+        levels: values by name: epsilon, rho or delta.
+        statement: the text.
+        options: those beside the text.
+
+    """
+    tree, named = statement.tree.copy(), set()
+    for hint in tree.find_all(DifferentialPrivacy):
+        for option in hint.expressions:
+            name = option.this.name.lower() if isinstance(option, exp.EQ) else ""
+            if name in levels:
+                option.set("expression", exp.Literal.number(f"{levels[name]:.9g}"))
+                named.add(name)
+    given = {name: value for name, value in options.items() if name not in levels}
+    return replace(statement, tree=tree), given | {name: levels[name] for name in levels.keys() - named}
