@@ -133,7 +133,7 @@ def _parts(url: str) -> tuple[str, int, str, bool]:
 
 
 class RemoteAnalyst(contextlib.AbstractContextManager["RemoteAnalyst"]):
-    """An analyst's session with a server: private SELECT, dp_query, dp_explain, dp_budget and their own dp_releases.
+    """An analyst's session with a server: private SELECT, SHOW TABLES, plans, budgets and their own releases.
 
     Threads may share it. It is a context manager, and holds no connection between questions.
 

@@ -135,7 +135,7 @@ def is_select(text: str) -> bool:
 
 
 class Analyst:
-    """A handle for one analyst: private SELECT, dp_query, dp_explain, dp_budget and their own dp_releases.
+    """A handle for one analyst: private SELECT, SHOW TABLES, plans, budgets and their own releases.
 
     It has no connection to the database; everything it returns is a private answer or a fact about the state file.
     """

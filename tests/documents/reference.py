@@ -138,7 +138,8 @@ def _calls() -> list[str]:
         "## Statements",
         f"- **Declarations**, as `CALL …`: {listed(DECLARATIONS)}. A budget is said by {listed(BUDGET)}; "
         f"rules of a table by {listed(TABLE_RULES)}; the rest by {listed(_OTHER_ARGUMENTS)}.",
-        f"- **The books**, as `FROM …` or `CALL …`: {listed(TABLE_FUNCTIONS)}.",
+        f"- **The books**, as `FROM …` or `CALL …`: {listed(TABLE_FUNCTIONS)}. "
+        "**Tables**: `SHOW TABLES`, `DESCRIBE t`.",
         f"- **Private aggregate functions**: {listed(PRIVATE_AGGREGATES)}. "
         f"**Ends of intervals**: {listed(INTERVAL_FUNCTIONS)}.",
         f"- **Windows over the result**: {listed(tuple(dict.fromkeys(RESULT_FUNCTIONS.values())))}.",

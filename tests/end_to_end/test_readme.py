@@ -46,6 +46,6 @@ def test_every_statement_of_the_curator_runs() -> None:
         session.connection.execute("CREATE TABLE meals (visit_id INTEGER, dish VARCHAR)")
         session.connection.execute("CREATE TABLE cities AS SELECT 'Lund' AS name")
         statements = [text.strip() for text in re.sub(r"--.*", "", code_blocks("sql")[0]).split(";") if text.strip()]
-        assert len(statements) == 12
+        assert len(statements) == 13
         for statement in statements:
             assert len(session.sql(statement)) > 0 or "dp_releases" in statement
