@@ -46,6 +46,7 @@ class Offer:
         epsilon, delta: guarantee of what is served together with the keys that are shown, both rounded up.
         asked_nano: level in nano-rho that was asked for, all statistics together.
         items: the price.
+        auto_nano: levels that the guarantee covers because of AUTO, as in `Calibration`.
 
     """
 
@@ -56,6 +57,7 @@ class Offer:
     delta: float
     asked_nano: int
     items: tuple[ChargeItem, ...]
+    auto_nano: int
 
     @property
     def presence(self) -> Serving:
@@ -100,7 +102,8 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
         servings = servings_of(part, calibration, state, reader, asked_nano)
         guaranteed = _guarantee(part, calibration, servings)
         items = _charge_items(servings)
-        offers.append(Offer(part, calibration.histogram, servings, *guaranteed, calibration.rho_nano, items))
+        nano = calibration.rho_nano
+        offers.append(Offer(part, calibration.histogram, servings, *guaranteed, nano, items, calibration.auto_nano))
     return tuple(offers)
 
 

@@ -108,7 +108,7 @@ def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float
             _threshold_delta(part),
             tuple(serving.level.statistic for serving in part.servings),
             1 if all(serving.is_single_draw for serving in part.servings) else MOST_DRAWN,
-            sum(level.rho_nano for level in part.query.auto_levels),
+            part.auto_nano,
         )
         for part in offers
     ]

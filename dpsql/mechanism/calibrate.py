@@ -73,7 +73,8 @@ class Calibration:
         levels: one per statistic of the query, presence first.
         cut: the threshold of new keys; `NO_CUT` with public ones.
         epsilon, delta: guarantee of this query alone, exact joint analysis, both rounded up.
-        auto_nano: levels in nano-rho of what AUTO chooses by, added up; 0 where the query has no AUTO.
+        auto_nano: levels in nano-rho of what AUTO chooses by, and of statistics that are not asked for because of what
+            it found; 0 if the query has no AUTO.
 
     """
 
@@ -276,6 +277,8 @@ def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[
     shares = [math.floor(weight * total) for weight in query.weights]
     unasked = [math.floor(weight * total) for _, weight in query.unasked]
     shares[0] += total - sum(shares) - sum(unasked)
+    # that they are left out is told by AUTO, so the guarantee has to hold for the other case, too
+    auto_nano += sum(unasked)
     if min(shares) < 1:
         raise CalibrationError(
             f"rho = {rho:.3g} is too small to share among {len(shares)} statistics; the unit of account is 1e-9"

@@ -212,8 +212,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
         Raises:
             DpsqlError: see ``dpsql.errors``; nothing but EngineError leaves a charge behind, and ReleaseError where
-                AUTO found no bounds, or chose for the same reader in another session at this moment, or what stands
-                around a private query fails on its answer.
+                AUTO chose for the same reader in another session at this moment, or what stands around a private query
+                fails on its answer.
 
         """
         return self._runner.run(text, params, options, reader=CURATOR, timeout_seconds=timeout_seconds)

@@ -238,8 +238,12 @@ def test_what_could_not_be_answered_is_not_paid(
     with pytest.raises(dpsql.BudgetError):
         session.sql(ROWS.replace("sales", unit), rho=rho, delta=1e-6)
     assert session.sql(f"FROM dp_budget('{unit}')").df().rho_spent[0] == 0.0
-    # thresholds cost 3.125e-7 of it
+    # thresholds cost 3.125e-7 of it; of units with one group they would cost up to 1e-6
     session.sql(f"CALL dp_unit('{unit}', delta_threshold := 3.2e-7, replace := TRUE)")
+    with pytest.raises(dpsql.BudgetError):
+        session.sql(ROWS.replace("sales", unit), **LEVEL)
+    assert session.sql(f"FROM dp_budget('{unit}')").df().rho_spent[0] == 0.0
+    session.sql(f"CALL dp_unit('{unit}', delta_threshold := 1.1e-6, replace := TRUE)")
     assert len(session.sql(ROWS.replace("sales", unit), **LEVEL)) == 12
 
 
