@@ -167,6 +167,10 @@ class SchemaView:
             return tuple(link.parent_columns for link in self.policy.links if link.parent == schema.canonical)
         return self.engine.unique_columns(schema)
 
+    def unique_within(self, schema: TableSchema, columns: tuple[str, ...]) -> list[list[str]]:
+        """Return sets of columns that a constraint keeps unique, those that have no other columns than these."""
+        return sorted(sorted(names) for names in self.unique_columns(schema) if set(names) <= set(columns))
+
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Most rows of a public table that agree on some columns."""
         return self.engine.most_matches(schema, columns, version)

@@ -17,6 +17,7 @@ from dpsql.engine.connection import PINNED
 from dpsql.engine.database import DuckDBEngine
 from dpsql.engine.sandbox import Sandbox
 from dpsql.errors import DpsqlError
+from dpsql.model.environment import Column
 from dpsql.operations.row_sql import total_sql, without_statistics
 
 logger = logging.getLogger("dpsql")
@@ -98,6 +99,18 @@ def _tells_missing_casts(_: duckdb.DuckDBPyConnection) -> bool:
     sandbox = Sandbox()
     try:
         return sandbox.has_cast("VARCHAR", "INTEGER") and not sandbox.has_cast("TIMESTAMP", "INTEGER")
+    finally:
+        sandbox.close()
+
+
+def _tries_literals(_: duckdb.DuckDBPyConnection) -> bool:
+    """Check that the sandbox finds literals that cannot be cast, in every place that a row of NULLs could skip."""
+    columns = (Column("d", "DATE", True), Column("n", "BIGINT", True))
+    right = ("d > '2025-01-31'", "n IN ('1', 2)", "n < 300000000000", "coalesce(n, '1') = 1")
+    wrong = ("d > '2025-13-01'", "n IN (1, 'x')", "n BETWEEN 1 AND 'x'", "coalesce(n, 'x') = 1", "CAST(300 AS TINYINT)")
+    sandbox = Sandbox()
+    try:
+        return sandbox.failed_conversions(columns, (*right, *wrong)) == tuple(range(len(right), len(right + wrong)))
     finally:
         sandbox.close()
 
@@ -210,6 +223,7 @@ FACTS: tuple[Fact, ...] = (
         ),
     ),
     Fact("casts", "the error of a missing cast differs from that of a value that cannot be cast", _tells_missing_casts),
+    Fact("casts", "a literal that cannot be cast fails on a row of NULLs", _tries_literals),
     Fact(
         "sums",
         "a sum of BIGINT is a HUGEINT",

@@ -57,6 +57,7 @@ class Sandbox:
         # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
         self.bind = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
         self.has_cast = functools.lru_cache(maxsize=_MOST_BOUND)(self._has_cast)
+        self.failed_conversions = functools.lru_cache(maxsize=_MOST_BOUND)(self._failed_conversions)
         # every plan reads the public lists of keys, and each may be long
         self.literals = functools.lru_cache(maxsize=_MOST_LISTED)(self._literals)
 
@@ -110,6 +111,23 @@ class Sandbox:
                     return _NO_CAST not in str(error)
                 break
         return True
+
+    def _failed_conversions(self, columns: tuple[Column, ...], expressions: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the places of expressions in which a conversion fails on one row of NULLs.
+
+        The optimizer is off: it leaves out what a row of NULLs does not need.
+        """
+        with contextlib.suppress(duckdb.Error), contextlib.closing(self._connection.cursor()) as cursor:
+            for statement in (*_OF_A_CURSOR, "PRAGMA disable_optimizer"):
+                cursor.execute(statement)
+            declared = ", ".join(f"{quote(column.name)} {column.type}" for column in columns) or "nothing INTEGER"
+            cursor.execute(f"CREATE TEMP TABLE bound_against ({declared})")
+            cursor.execute("INSERT INTO bound_against DEFAULT VALUES")
+            with contextlib.suppress(duckdb.Error):
+                cursor.execute(_selected(expressions)).fetchall()
+                return ()
+            return tuple(place for place, one in enumerate(expressions) if _fails_to_convert(cursor, one))
+        return ()
 
     def _literals(self, texts: tuple[str, ...], key_type: str) -> pa.Array:
         """Distinct values of SQL literals as ``key_type``, in the order given.
@@ -175,6 +193,21 @@ def _misfits(text: str, key_type: str) -> str:
     if _WRITTEN_NUMBER.match(text) and _EXACT.match(key_type):
         misfits = f"({misfits}) OR coalesce(CAST({cast} AS DOUBLE) <> CAST({text} AS DOUBLE), false)"
     return f"({misfits})"
+
+
+def _selected(expressions: Sequence[str]) -> str:
+    return f"SELECT {', '.join(f'({one})' for one in expressions)} FROM bound_against"
+
+
+def _fails_to_convert(cursor: duckdb.DuckDBPyConnection, expression: str) -> bool:
+    try:
+        cursor.execute(_selected([expression])).fetchall()
+    except duckdb.ConversionException:
+        return True
+    except duckdb.Error:
+        # something else is wrong with it, which is said where it is looked for
+        return False
+    return False
 
 
 def digest(values: pa.Table) -> str:

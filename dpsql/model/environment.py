@@ -257,6 +257,9 @@ class Schemas(Protocol):
     def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
         """Sets of columns that a constraint keeps unique, each together, where none of them is NULL."""
 
+    def unique_within(self, schema: TableSchema, columns: tuple[str, ...]) -> list[list[str]]:
+        """Return sets of columns that a constraint keeps unique, those that have no other columns than these."""
+
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Most rows of a public table that agree on some columns, or of other public rows, which have no version."""
 

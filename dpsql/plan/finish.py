@@ -25,6 +25,7 @@ from dpsql.operations.dialect import quote, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.sql.clauses import is_aggregate_call, is_interval_call, is_over_result
+from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.names import ResolvedSelect, map_tree
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.source.sources import SelectText
@@ -60,7 +61,7 @@ def check_outputs(text: SelectText) -> None:
                     "interval_argument",
                     node,
                     f"{written(node)} takes the alias of one aggregate.",
-                    f"Write count(*) AS n, {node.name.lower()}(n).",
+                    f"Name an aggregate first, as in count(*) AS n, {node.name.lower()}(n).",
                 )
 
 
@@ -108,6 +109,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         noisy += [Column(f"window_{i}", kind, True) for i, kind in enumerate(kinds)]
     # what does not bind is refused now, before anything is charged
     types = types_of(text.environment, noisy, [*shown, *having, *qualify, *terms], text.refusals.text)
+    _check_literals(table, noisy)
     columns = tuple(
         OutputColumn(item.name, sql, kind, numbers.get(to_sql(item.expression)))
         for item, (_, sql), kind in zip(select.items, shown, types, strict=False)
@@ -152,8 +154,12 @@ class _NoisyTable:
     unbounded: set[int] = field(default_factory=set)
 
     def sql(self, root: exp.Expr) -> str:
-        """An expression over the table."""
-        return to_sql(map_tree(root.copy(), self._column))
+        """Return an expression over the table as SQL."""
+        return to_sql(self.tree(root))
+
+    def tree(self, root: exp.Expr) -> exp.Expr:
+        """Return an expression over the table."""
+        return map_tree(root.copy(), self._column)
 
     def _column(self, node: exp.Expr) -> exp.Expr:
         """The column that a node stands for; the node itself where it is none."""
@@ -177,7 +183,7 @@ class _NoisyTable:
                 "interval_argument",
                 node,
                 f"{written(node)} takes the alias of a count or a sum whose bounds begin at 0 or below.",
-                "Write count(*) AS n, dp_unbounded(n); of averages, write sum and count and divide these.",
+                "Name a count or sum first, as in count(*) AS n, dp_unbounded(n). Of an average, ask for both parts.",
             )
         if self.text.options.coverage is False:
             self.text.refusals.refuse(
@@ -201,6 +207,25 @@ class _NoisyTable:
         sql = window_sql(node, [f"key_{i}" for i in range(self.keys)])
         self.windows.setdefault(sql, node)
         return exp.column(exp.to_identifier(f"window_{list(self.windows).index(sql)}", quoted=True))
+
+
+def _check_literals(table: _NoisyTable, columns: Sequence[Column]) -> None:
+    """Refuse literals that cannot be cast to the type of what they are compared or computed with.
+
+    Args:
+        table: rewrites what is computed of groups.
+        columns: those of the table, windows included.
+
+    Raises:
+        UnsupportedQueryError: a literal is refused.
+
+    """
+    text, select = table.text, table.text.select
+    roots = [root for root in select.outputs if root.find(exp.Literal, exp.RawString)]
+    if roots:
+        conditions = [as_truth(root) if root is select.having or root is select.qualify else root for root in roots]
+        check_literals([table.tree(root) for root in conditions], columns, text.environment, text.refusals)
+        text.refusals.raise_if_any()
 
 
 def _varies(node: exp.Expr) -> bool:

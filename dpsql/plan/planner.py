@@ -49,6 +49,7 @@ from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
 from dpsql.plan.outer_query import read_after, split
+from dpsql.plan.unique_keys import unique_keys
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions
 from dpsql.sql.source.sources import PrivateInside, SelectText, read_select
@@ -219,11 +220,14 @@ def _check_selection(source: GroupedSource, keys: SelectKeys, asked: AbstractSet
 def _check_single_units(text: SelectText) -> None:
     """Note a refusal if no group by private keys could be shown, and no row for the groups that are not shown."""
     keys = text.select.keys
-    sets = [[keys[place] for place in places] for places in text.select.sets] if text.has_sets else [keys]
+    sets = [[keys[place] for place in places] for places in text.select.sets] if text.has_sets else [list(keys)]
     for by in sets if text.options.other_group is None else ():
-        hidden = unlisted_keys(text, by)
-        if hidden and text.owner.has_single_units(map(to_sql, by)):
+        if not unlisted_keys(text, by):
+            continue
+        if text.owner.has_single_units(map(to_sql, by)):
             refuse_single_units(by[0], text.refusals)
+        elif unique := unique_keys(text, by):
+            refuse_single_units(unique[0], text.refusals, unique)
 
 
 def _private_query(

@@ -15,6 +15,7 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql, written
 from dpsql.operations.row_sql import as_condition, columns_of, try_depth
 from dpsql.sql.clauses import is_aggregate_call
+from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.row_rules import MAX_JOINED_COLUMNS, joined_columns
 from dpsql.sql.statements import MOST_TYPED_NODES
 
@@ -69,6 +70,7 @@ def check_private_parts(
     typed = [(root, node) for root in roots for node in _typed_parts(root)]
     if typed:
         _check_types(typed, columns, environment, refusals)
+        check_literals(roots, columns, environment, refusals)
     for root in roots:
         _check_uses(root, columns, refusals)
         if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
@@ -83,7 +85,18 @@ def check_private_parts(
 def checked_conditions(
     filters: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
 ) -> tuple[str, ...]:
-    """SQL of conditions, in an order that does not depend on how they were written."""
+    """Return the SQL of conditions, in an order that does not depend on how they were written.
+
+    Raises:
+        SchemaError: a condition does not bind.
+        UnsupportedQueryError: a condition is a literal that is no BOOLEAN.
+
+    """
+    before = len(refusals.found)
+    check_literals(
+        [as_truth(part) for part in filters if not any(part.iter_expressions())], columns, environment, refusals
+    )
+    refusals.raise_if_any(before)
     types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
     return tuple(sorted({to_sql(part) for part in filters}))
 

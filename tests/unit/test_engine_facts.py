@@ -111,6 +111,10 @@ def _every_cast_exists(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sandbox, "_has_cast", lambda sandbox, before, after: True)
 
 
+def _no_conversion_fails(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sandbox, "_failed_conversions", lambda sandbox, columns, expressions: ())
+
+
 def _no_collation_is_found(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DuckDBEngine, "collation", lambda engine, schema, column: None)
 
@@ -122,6 +126,7 @@ def _no_collation_is_found(patch: pytest.MonkeyPatch) -> None:
         ("has its types and no row", _nothing_is_tried),
         ("fails on empty copies", _nothing_is_tried),
         ("a missing cast", _every_cast_exists),
+        ("a literal that cannot be cast", _no_conversion_fails),
         ("is found, through a view", _no_collation_is_found),
     ],
 )

@@ -233,7 +233,7 @@ class CurrentTables:
                 analyst_hint="Ask the curator to declare the table again.",
             )
         # of a table that is joined with nothing, nobody asks what is unique
-        unique = frozenset[frozenset[str]]() if alone else self._unique(schema)
+        unique = frozenset[frozenset[str]]() if alone else self.unique(schema)
         version = self.version(schema.canonical, is_named=True)
         links = tuple(replace(step, version=self.version(step.parent, is_named=False)) for step in rules.links)
         steps = "".join(
@@ -264,7 +264,7 @@ class CurrentTables:
             )
         version = self.version(schema.canonical, is_named=False)
         identity, reads = _identity(schema.canonical, version), ((schema.canonical, version),)
-        return Relation(schema, None, identity, reads, is_table=True, unique=self._unique(schema))
+        return Relation(schema, None, identity, reads, is_table=True, unique=self.unique(schema))
 
     def not_protected(self, node: exp.Expr) -> SchemaError:
         """What is said of a source of which nothing is protected."""
@@ -282,12 +282,12 @@ class CurrentTables:
         return SchemaError(
             f"table {name!r} is not protected, so it cannot be queried.",
             span=span,
-            hint=f"{similar} The curator declares it with CALL dp_protect('{name}', …).".lstrip(),
+            hint=f"{similar} The curator protects tables with dp_protect.".lstrip(),
             analyst_hint=f"{similar} SHOW TABLES lists the tables that can be asked.".lstrip(),
         )
 
-    def _unique(self, schema: TableSchema) -> frozenset[frozenset[str]]:
-        """What constraints keep unique."""
+    def unique(self, schema: TableSchema) -> frozenset[frozenset[str]]:
+        """Return the sets of columns that constraints keep unique."""
         if schema.canonical not in self._constraints:
             self._constraints[schema.canonical] = self.environment.schemas.unique_columns(schema)
         found = [[schema.column(name) for name in names] for names in self._constraints[schema.canonical]]

@@ -168,6 +168,8 @@ class _SourceReader:
         relation, where = (parts[0].relation, clauses.where) if len(parts) == 1 else self._joined(parts, clauses.where)
         if any(condition.find(exp.Query) for condition in where):
             predicates, where = take_predicates(where)
+            if relation.is_table and predicates:
+                relation = replace(relation, unique=self.tables.unique(relation.schema))
             for predicate in predicates:
                 found = self._restricted(relation, predicate, qualifier_of(clauses.source), scope)
                 if isinstance(found, PrivateInside):
@@ -223,7 +225,7 @@ class _SourceReader:
             return self._query(node.this, scope.deeper())
         if not is_plain_table(node) or not isinstance(node, exp.Table):
             self.refusals.refuse(
-                "source", node, "a source is a table, a view, or a subquery.", "Write FROM t JOIN u ON t.x = u.y."
+                "source", node, "a source is a table, a view, or a subquery.", "Join tables with JOIN … ON."
             )
         self.read += 1
         if self.read > _MOST_SOURCES:

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from dpsql.model.environment import Column, Environment, types_of
 from dpsql.model.refusals import Refusals
-from dpsql.operations.dialect import quote, to_sql, written
+from dpsql.operations.dialect import quote, to_sql, unquoted, written
 from dpsql.operations.row_sql import (
     as_condition,
     computed_condition,
@@ -25,7 +25,7 @@ from dpsql.operations.row_sql import (
     total_condition_sql,
     without_statistics,
 )
-from dpsql.sql.clauses import is_aggregate_call
+from dpsql.sql.clauses import called_with, is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, SelectItem, map_tree
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions, is_scalar, uses_of
@@ -141,12 +141,20 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
     )
 
 
-def refuse_single_units(key: exp.Expr, refusals: Refusals) -> None:
-    """Note a refusal for private groups of one unit each: no threshold that keeps a unit secret lets them pass."""
+def refuse_single_units(key: exp.Expr, refusals: Refusals, unique: Sequence[exp.Expr] = ()) -> None:
+    """Note a refusal for private groups of one unit each: no threshold that keeps a unit secret lets them pass.
+
+    Args:
+        key: where the refusal points to.
+        refusals: collects.
+        unique: keys on which no two rows agree, if that is why groups have one unit.
+
+    """
+    why = f"no two rows agree on {' and '.join(map(unquoted, unique))}, so " if unique else ""
     refusals.add(
         "single_units",
         key,
-        "every group here holds one privacy unit, and a group is shown only where its "
+        f"{why}every group here holds one privacy unit, and a group is shown only where its "
         "units are more than its noise could make of one: hardly any could ever be, at any price.",
         "Group by something that units share; a subquery that groups by the unit may stand below, and groups "
         "by its columns above.",
@@ -182,7 +190,8 @@ def _call(node: exp.Expr, relation: Relation, environment: Environment, refusals
         )
         return None
     if of_distinct and function != "count":
-        refusals.add("aggregate", node, "DISTINCT goes with count in a subquery.", "Write count(DISTINCT x).")
+        instead = called_with(node, "count", f"DISTINCT {unquoted(value)}")
+        refusals.add("aggregate", node, "DISTINCT goes with count in a subquery.", f"Write {instead}.")
         return None
     before = len(refusals.found)
     parts = [part for part in (value, condition) if part and not isinstance(part, exp.Star)]
