@@ -101,7 +101,9 @@ def read_levels(text: SelectText) -> GroupedSource:
             "privacy_level_missing",
             text.clauses.source,
             "neither policy nor query says how private the answer shall be.",
-            "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5), or declare default_rho in dp_protect.",
+            "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5), or declare "
+            f"{rules.declaration(text.relation.schema.canonical, 'default_epsilon := 0.5')}.",
+            "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5).",
         )
     level, most = options.rho_ceiling or levels.ceiling, levels.ceiling or levels.limit
     is_above = level and most is not None and round(level * NANO) > round(most * NANO)
@@ -210,6 +212,8 @@ def candidates(
                 select.keys[0],
                 text.refusals,
                 first=True,
+                declaration=text.owner.rules.declaration(text.relation.schema.canonical, "max_groups_contributed := 4"),
+                largest="" if text.has_sets else " For the largest groups alone, write OPTIONS (top_k = 200).",
             )
             return ()
         asked = asked if sparsity else asked | {"all private keys"}

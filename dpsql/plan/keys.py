@@ -14,6 +14,7 @@ from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
+from dpsql.plan.features.declared_keys import declared_keys
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.row_types import checked_conditions
 from dpsql.sql.source.sources import SelectText
@@ -82,7 +83,8 @@ def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequen
         return text.environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
     asked = "group_selection_strategy = PUBLIC_GROUPS"
     for node in unlisted if asked in text.options.given else ():
-        refuse_combinations({asked}, {asked, "private keys"}, node, text.refusals, key=unquoted(node))
+        words = {"key": unquoted(node), "declared_keys": declared_keys(text, [node])}
+        refuse_combinations({asked}, {asked, "private keys"}, node, text.refusals, **words)
     return None
 
 
@@ -126,7 +128,7 @@ def _read_in_buckets(text: SelectText, parts: BucketParts) -> SelectKeys:
         # what does not bind is said of the text, before it is computed on the public list
         checked_conditions(parts.conditions, text.relation.schema.columns, text.environment, refusals)
         shown = read_keys(text, text.select.keys)
-        ordering = bucket_ordering(parts, keys, public, text.hint, refusals)
+        ordering = bucket_ordering(parts, keys, public, text)
         if ordering:
             groups = bucket_groups(parts, ordering, keys, shown, text)
             return SelectKeys(parts.inner, keys, public, groups, shown)

@@ -53,9 +53,11 @@ def mark_windows(resolved: ResolvedSelect, refusals: Refusals, *, listed: bool) 
                 _mark(window)
                 _check(window, refusals)
     if resolved.qualify and not any(is_over_result(node) for part in resolved.outputs for node in part.walk()):
-        refusals.add("window", resolved.qualify, "QUALIFY filters by windows, and there is none.", "Write HAVING.")
+        refusals.add(
+            "window", resolved.qualify, "QUALIFY filters by windows, and there is none.", "Use HAVING instead."
+        )
     if resolved.having and any(is_over_result(node) for node in resolved.having.walk()):
-        refusals.add("window", resolved.having, "HAVING comes before windows.", "Write QUALIFY.")
+        refusals.add("window", resolved.having, "HAVING comes before windows.", "Use QUALIFY instead.")
 
 
 def _mark(window: exp.Window) -> None:
@@ -103,12 +105,16 @@ def _check(window: exp.Window, refusals: Refusals) -> None:
         )
     if not all(_is_whole(number) for number in _numbers(window.this)):
         refusals.add(
-            "window", window, f"{written(window.this)} takes a whole number here.", "Write ntile(4) or lag(n, 1)."
+            "window", window, f"{written(window.this)} takes a whole number here.", "Give a literal, as in ntile(4)."
         )
     if window.args.get("alias") or str(window.args.get("over") or "OVER").upper() != "OVER":
-        refusals.add("window", window, "a window is written out here.", "Write OVER (ORDER BY …).")
+        refusals.add(
+            "window", window, "a window is written out here.", "Put what the window says after OVER, in parentheses."
+        )
     if not all(_is_whole(edge) for edge in _distances(_frame(window))):
-        refusals.add("window", window, "the frame of a window takes whole numbers.", "Write ROWS 6 PRECEDING.")
+        refusals.add(
+            "window", window, "the frame of a window takes whole numbers.", "Give them, as in ROWS 6 PRECEDING."
+        )
     inner = [node for part in parts_of(window) for node in part.find_all(exp.Window)]
     if inner:
         refusals.add("window", inner[0], "a window cannot stand inside a window.", "Ask for it in a second step.")

@@ -117,9 +117,17 @@ def _combinations() -> list[str]:
     for row in COMBINATIONS:
         beside = ", ".join(map(_thing, row.beside))
         # a number that is filled in stands as its name
-        hint = re.sub(r"{(\w+)[^}]*}", r"\1", row.hint)
+        hint = re.sub(r"{(\w+)[^}]*}", lambda found: _FILLED.get(found[1], found[1]), row.hint)
         lines.append(f"| {_thing(row.thing)} | {beside} | {hint} |")
     return [*lines, ""]
+
+
+_FILLED = {
+    "declared_keys": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']). ",
+    "declaration": "CALL dp_protect('table', max_groups_contributed := 4)",
+    "largest": " For the largest groups alone, write OPTIONS (top_k = 200).",
+}
+"""What stands for words of a hint that are sentences of their own."""
 
 
 def _thing(thing: str) -> str:

@@ -97,8 +97,8 @@ class AggregateSource:
     def row_cap(self, name: str) -> int | None:
         """Return how many rows of a unit count in one group.
 
-        The policy says it, else AUTO if missing bounds are left to it, else nobody: None. AUTO finds the norm of a
-        unit's numbers of rows over all its groups. No number in one group exceeds it.
+        The policy says it. If missing bounds are left to AUTO, the norm of a unit's numbers of rows over all its groups
+        says it, which policy or AUTO know: no number in one group exceeds it. Return None if nobody says it.
 
         Args:
             name: the text of the aggregate.
@@ -107,10 +107,12 @@ class AggregateSource:
         rules = self.owner.rules
         if rules.max_rows_per_group or not self.finds_bounds:
             return rules.max_rows_per_group
-        asked = Statistic("rows_norm", 1, 1, 0)
-        self.asked.setdefault(asked, name)
-        found = self.found_bounds.get(asked)
-        most = found[1] if isinstance(found, tuple) else _STAND_IN_ROWS
+        most = rules.max_rows_norm
+        if not most:
+            asked = Statistic("rows_norm", 1, 1, 0)
+            self.asked.setdefault(asked, name)
+            found = self.found_bounds.get(asked)
+            most = found[1] if isinstance(found, tuple) else _STAND_IN_ROWS
         return min(max(1, math.ceil(most)), rules.max_rows_per_unit or MOST_ROWS, MOST_ROWS)
 
     def type_of(self, value: exp.Expr) -> str:

@@ -35,7 +35,7 @@ from dpsql.plan.aggregates.lattice import (
 )
 from dpsql.plan.aggregates.missing_bounds import completed, found_extremes
 from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
-from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
+from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql, is_number
 from dpsql.plan.aggregates.times import TIMES, seconds_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
@@ -207,7 +207,7 @@ def _inferred(source: AggregateSource, value: exp.Expr) -> Bounds | None:
 
 
 def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, str], ...]:
-    """Table and column of each domain that is missing; none where domains of all of them would not do."""
+    """Return table and column of each domain that is missing; nothing if they cannot be declared, or would not do."""
     names = dict.fromkeys(column.name for column in value.find_all(exp.Column))
     absent = [name for name in names if not source.domain(name)]
 
@@ -217,8 +217,10 @@ def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, st
 
     needed = [name for name in absent if not would_do([other for other in absent if other != name])]
     origins = tuple(dict.fromkeys(source.schema.origin(name) for name in needed))
-    # what a subquery computes has no table that a domain could be declared of
-    return origins if would_do(needed) and all(table for table, _ in origins) else ()
+    # bounds are declared of numbers alone, and not of what a subquery computes, which has no table
+    columns = [source.schema.column(name) for name in needed]
+    have_bounds = all(column is not None and is_number(column.type) for column in columns)
+    return origins if have_bounds and would_do(needed) and all(table for table, _ in origins) else ()
 
 
 def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:

@@ -13,11 +13,12 @@ from sqlglot import exp
 
 from dpsql.model.frame import Ordering, PublicKeys
 from dpsql.model.private_query import Buckets
-from dpsql.model.refusals import Refusals, refuse_combinations
+from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, written
 from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
-from dpsql.sql.names import ResolvedSelect
+from dpsql.plan.features.declared_keys import declared_keys
+from dpsql.sql.names import ResolvedSelect, similar_columns
 from dpsql.sql.source.sources import SelectText
 
 
@@ -44,8 +45,12 @@ def take_apart(text: SelectText) -> BucketParts | None:
     resolved, refusals = text.select, text.refusals
     declared = text.relation.schema.column(text.options.buckets or "")
     if not declared:
+        similar = similar_columns(text.relation.schema, text.options.buckets or "")
         refusals.add(
-            "buckets", text.hint, "there is no column of this name.", "Name a column with a public list of keys."
+            "buckets",
+            text.hint,
+            "there is no column of this name.",
+            f"{similar} Name a column with a public list of keys.".lstrip(),
         )
         return None
     column = exp.column(exp.to_identifier(declared.name, quoted=True))
@@ -67,14 +72,20 @@ def take_apart(text: SelectText) -> BucketParts | None:
 
 
 def bucket_ordering(
-    parts: BucketParts, keys: Sequence[Key], public: PublicKeys | None, hint: exp.Expr | None, refusals: Refusals
+    parts: BucketParts, keys: Sequence[Key], public: PublicKeys | None, text: SelectText
 ) -> Ordering | None:
     """The keys of a frame along the bucket column; None after noting why there is no such order."""
+    hint, refusals = text.hint, text.refusals
     if refusals.found:
         # what is not on the allow-list is not computed
         return None
     if not public:
-        refuse_combinations({"buckets"}, {"buckets", "private keys"}, hint, refusals)
+        origin, has_list = text.relation.schema.origin, text.environment.policy.has_public_keys
+        unlisted = [
+            key for key in parts.inner.keys if not (isinstance(key, exp.Column) and has_list(*origin(key.name)))
+        ]
+        words = {"declared_keys": declared_keys(text, unlisted)}
+        refuse_combinations({"buckets"}, {"buckets", "private keys"}, hint, refusals, **words)
         return None
     axis = [key.sql for key in keys].index(to_sql(parts.column))
     ordering = Ordering(axis, public.lengths, descending=False, with_null=public.with_null[axis])

@@ -58,7 +58,7 @@ class EarlierTables(CurrentTables):
                 "option",
                 self._hint,
                 f"as_of names no version of {table}, and no time at which it had one.",
-                f"Leave as_of out for version {current}, or write what dp_releases shows under versions.",
+                f"Leave as_of out for version {current}, or name a version that FROM dp_releases() shows.",
             )
         elif version != current:
             refuse_combinations({"refresh"}, self._given | {"as_of an earlier version"}, self._hint, self.unmet)

@@ -111,13 +111,13 @@ class _Reader:
                     "source",
                     join,
                     "this kind of join has no private form.",
-                    "Write JOIN or LEFT JOIN with ON a.x = b.y or USING (x), or WHERE a.x = b.y beside FROM a, b.",
+                    "Use JOIN or LEFT JOIN, with ON a.x = b.y or USING (x). Beside FROM a, b use WHERE a.x = b.y.",
                 )
             self.columns += right
             return Step(INNER, tuple(equal))
         if kind in (RIGHT, FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
             self._refusals.add(
-                "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Write JOIN … ON there."
+                "source", join, "a comma before RIGHT or FULL JOIN has no private form.", "Use JOIN … ON there."
             )
         names = [name.name for name in using] if not method else self._common(right, join)
         pairs = [self._used(name, right, join) for name in names]
@@ -128,7 +128,7 @@ class _Reader:
         visible = [seen.declared for seen in right if seen.shown and not seen.hidden]
         names = [name for name in visible if columns_named(self.columns, name)]
         if not names:
-            self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Write JOIN … ON.")
+            self._refusals.add("source", join, "NATURAL JOIN finds no column that both have.", "Use JOIN … ON.")
         return names
 
     def _used(self, name: str, right: Sequence[SeenColumn], join: exp.Join) -> tuple[SeenColumn, SeenColumn]:

@@ -198,7 +198,7 @@ def _check(
             "source",
             predicate.node,
             "a subquery in WHERE has to compare a column with =.",
-            "Write EXISTS (SELECT 1 FROM t WHERE t.x = a.x).",
+            "Compare its column with one outside, as in EXISTS (SELECT 1 FROM t WHERE t.x = a.x).",
         )
     elif inner.owner is None:
         names = sorted(name for _, name in equal)

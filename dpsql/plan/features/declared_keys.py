@@ -1,0 +1,32 @@
+"""Declarations of public keys that a refused query lacks, for the curator to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from dpsql.operations.dialect import text_literal
+from dpsql.plan.aggregates.source import is_number
+from dpsql.sql.source.sources import SelectText
+
+_EXAMPLES = {
+    "VARCHAR": "'a', 'b'",
+    "BOOLEAN": "true, false",
+    "DATE": "'2026-01-01', '2026-01-02'",
+    "TIMESTAMP": "'2026-01-01 00:00:00', '2026-01-02 00:00:00'",
+}
+"""Keys that stand for those of a column of this type, where it has no numbers."""
+
+
+def declared_keys(text: SelectText, keys: Sequence[exp.Expr]) -> str:
+    """Return the sentence that declares public lists of keys, for the curator; empty if a key can have none."""
+    schema, calls = text.relation.schema, []
+    for node in keys:
+        column = schema.column(node.name) if isinstance(node, exp.Column) else None
+        table, name = schema.origin(node.name) if column else ("", "")
+        examples = _EXAMPLES.get(column.type, "1, 2" if is_number(column.type) else "") if column else ""
+        if not table or not examples:
+            return ""
+        calls.append(f"CALL dp_domain({text_literal(table)}, {text_literal(name)}, keys := [{examples}])")
+    return f"Declare {' and '.join(calls)}. "

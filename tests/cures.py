@@ -1,0 +1,221 @@
+"""Cures: the SQL that a hint gives, taken out of it and applied to the text that was refused.
+
+A hint gives SQL after the words "write", "add" or "declare", or says which options to "leave out"; every CALL and every
+OPTIONS (…) counts. Each of its cures mends the refusal alone, and has one of these forms:
+
+    CALL dp_…(…) [and CALL dp_…(…)]   declared before the text is asked again
+    OPTIONS (…)                       options that are added, or take the place of those of the same names
+    leave a, b and c out              options that are taken away, if these are names of options
+    name => value                     an argument of the call at the refusal's place, instead of arguments like it
+    f(…) [FILTER (…)] [OVER (…)]      instead of the call at the refusal's place
+    ORDER BY … LIMIT n                at the end of the text, or instead of the clauses that are there
+    SELECT …                          instead of the whole text
+
+What stands between words otherwise is an example, and no cure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpsql.errors import Span
+from dpsql.model.private_query import OPTION_NAMES
+
+_VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\bOPTIONS \()")
+_LEAVE = re.compile(r"\bleave ([\w ,=]+?) out\b", re.IGNORECASE)
+_CALL = re.compile(r"(\w+) ?\(")
+_OPTIONS = re.compile(r"(?:SELECT WITH DIFFERENTIAL_PRIVACY )?OPTIONS \(")
+_ARGUMENT = re.compile(r"(\w+) => ")
+_CLAUSES = re.compile(r"(?:ORDER BY .*? )?LIMIT \d+")
+_AFTER_CALL = re.compile(r"\s*(?:FILTER|OVER)\s*\(", re.IGNORECASE)
+
+
+class NotACureError(ValueError):
+    """What a hint tells people to write has none of the known forms, or cannot be applied."""
+
+
+@dataclass(frozen=True)
+class Cure:
+    """One way to mend a text: its form, what the hint says, and the SQL or the names of options."""
+
+    form: str
+    sql: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A text with the options that are given beside it, and what is declared before it is asked."""
+
+    text: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    declarations: tuple[str, ...] = ()
+
+
+def cures_of(hint: str) -> Iterator[Cure]:
+    """Yield every cure that a hint gives.
+
+    Raises:
+        NotACureError: after "write", "add" or "declare" stands something of no known form.
+
+    """
+    given = ""
+    for found in _VERB.finditer(hint):
+        if rest := hint[found.end() :]:
+            cure = _cure(rest)
+            # SQL after a verb is found a second time, by itself
+            if not all(sql in given for sql in cure.sql):
+                yield cure
+            given += " ".join(cure.sql)
+    for found in _LEAVE.finditer(hint):
+        names = re.split(r", | and ", found[1])
+        if set(names) <= set(OPTION_NAMES):
+            yield Cure("leave out", tuple(names))
+
+
+def _cure(rest: str) -> Cure:
+    if rest.startswith("CALL "):
+        calls = []
+        while rest.startswith("CALL "):
+            calls.append(_balanced(rest, rest.index("(")))
+            rest = rest[len(calls[-1]) :].removeprefix(" and ")
+        return Cure("declare", tuple(calls))
+    if found := _OPTIONS.match(rest):
+        return Cure("options", (_balanced(rest, found.end() - 1)[found.end() - 9 :],))
+    if rest.startswith("SELECT "):
+        return Cure("text", (re.split(r"\.(?: |$)| for those ", rest)[0],))
+    if found := _CLAUSES.match(rest):
+        return Cure("clauses", (found[0],))
+    if found := _ARGUMENT.match(rest):
+        value = rest[found.end() :]
+        value = _balanced(value, 0) if value.startswith("(") else re.match(r"[\w.]+", value)[0].rstrip(".")  # type: ignore[index]
+        return Cure("argument", (found[1], value))
+    if found := _CALL.match(rest):
+        return Cure("call", (_whole_call(rest, 0),))
+    raise NotACureError(f"no form: {rest!r}")
+
+
+def _balanced(text: str, opening: int) -> str:
+    """Return the beginning of a text up to the parenthesis that closes the one at a place."""
+    depth, quoted = 0, False
+    for place in range(opening, len(text)):
+        letter = text[place]
+        quoted ^= letter == "'"
+        if not quoted and letter in "([":
+            depth += 1
+        elif not quoted and letter in ")]":
+            depth -= 1
+            if not depth:
+                return text[: place + 1]
+    raise NotACureError(f"no closing parenthesis: {text!r}")
+
+
+def _whole_call(text: str, start: int) -> str:
+    """Return the call that begins at a place, with FILTER and OVER."""
+    found = _CALL.match(text, start)
+    if not found:
+        raise NotACureError(f"no call at {text[start:]!r}")
+    call = _balanced(text, found.end() - 1)
+    while after := _AFTER_CALL.match(text, len(call)):
+        call = _balanced(text, after.end() - 1)
+    return call[start:]
+
+
+def mended(question: Question, cure: Cure, span: Span | None) -> Question:
+    """Return the question with one cure applied.
+
+    Args:
+        question: what was refused.
+        cure: of one of its refusals.
+        span: the place of that refusal.
+
+    Raises:
+        NotACureError: there is nothing in the text that it could be applied to.
+
+    """
+    text, options = question.text, question.options
+    match cure.form:
+        case "declare":
+            return Question(text, options, cure.sql)
+        case "options":
+            given = dict(_listed(cure.sql[0]))
+            left = {name: value for name, value in options.items() if name not in given}
+            return Question(_with_options(text, given), left)
+        case "leave out":
+            left = {name: value for name, value in options.items() if name not in cure.sql}
+            return Question(_with_options(text, dict.fromkeys(cure.sql)), left)
+        case "text":
+            return Question(cure.sql[0], options)
+        case "clauses":
+            begins = cure.sql[0].split()[0]
+            cut = re.search(rf"\b{begins}\b(?!.*\))", text, re.IGNORECASE)
+            return Question(f"{(text[: cut.start()] if cut else text).rstrip()} {cure.sql[0]}", options)
+    start = _call_at(text, span)
+    call = _whole_call(text, start)
+    new = cure.sql[0] if cure.form == "call" else _with_argument(call, *cure.sql)
+    return Question(text[:start] + new + text[start + len(call) :], options)
+
+
+def _call_at(text: str, span: Span | None) -> int:
+    """Return where the innermost call begins that holds a place, or begins there."""
+    if span is None:
+        raise NotACureError("a refusal without a place")
+    if _CALL.match(text, span.start):
+        return span.start
+    begins = [found.start() for found in _CALL.finditer(text[: span.start])]
+    holding = [start for start in begins if start + len(_whole_call(text, start)) >= span.end]
+    if not holding:
+        raise NotACureError(f"no call at {text[span.start :]!r}")
+    return holding[-1]
+
+
+def _with_argument(call: str, name: str, value: str) -> str:
+    """Return a call with one named argument more, instead of those that bound or weigh the same."""
+    opening = call.index("(")
+    inside = _balanced(call, opening)
+    kind = "contribution_bounds" if name.startswith("contribution_bounds") else name
+    left = [part for part in _split(inside[opening + 1 : -1]) if not re.match(rf"{kind}\w*\s*(=>|:=)", part)]
+    return f"{call[:opening]}({', '.join([*left, f'{name} => {value}'])}){call[len(inside) :]}"
+
+
+def _listed(options: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values of ``OPTIONS (…)``."""
+    for part in _split(options[options.index("(") + 1 : -1]):
+        name, _, value = part.partition("=")
+        yield name.strip(), value.strip()
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts of a list, which commas separate outside of parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _with_options(text: str, changes: Mapping[str, str | None]) -> str:
+    """Return a text with options added, changed or, where the value is None, taken away."""
+    found = re.search(r"\bOPTIONS\s*\(", text)
+    if found:
+        clause = _balanced(text, found.end() - 1)[found.start() :]
+        options = dict(_listed(clause)) | changes
+        return text.replace(clause, _clause(options), 1)
+    if not any(changes.values()):
+        return text
+    depth = 0
+    for word in re.finditer(r"[()]|\bSELECT\b( DISTINCT\b)?", text, re.IGNORECASE):
+        depth += (word[0] == "(") - (word[0] == ")")
+        if not depth and word[0].upper().startswith("SELECT"):
+            return f"{text[: word.start() + 6]} WITH DIFFERENTIAL_PRIVACY {_clause(changes)}{text[word.start() + 6 :]}"
+    raise NotACureError(f"no SELECT: {text!r}")
+
+
+def _clause(options: Mapping[str, str | None]) -> str:
+    listed = [f"{name} = {value}" for name, value in options.items() if value is not None]
+    return f"OPTIONS ({', '.join(listed)})"
