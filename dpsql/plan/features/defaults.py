@@ -20,6 +20,8 @@ _MISSING = {"max_groups_missing", "bounds_missing"}
 _STAND_IN_RHO = 1.0
 """Level by which reasons are looked for if a query names none. Nothing is answered at it."""
 
+Place = tuple[str, Span | None]
+"""Code and span of a reason."""
 Plan = Callable[[SelectText], PrivateQuery]
 """Plans a text."""
 
@@ -44,12 +46,14 @@ def plan_with_auto(
     of_level = [one for one in refused if one.code == "privacy_level_missing"]
     if of_level:
         text = replace(text, options=replace(text.options, rho=_STAND_IN_RHO))
-    others: Sequence[Refusal] = refused
-    if (of_level or read) and all(one.code == "option" for one in read):
-        of_level = [*read, *of_level]
-        others = _reasons(text, plan, refused)
+    others = planned = refused
+    if of_level or read:
+        planned = _reasons(text, plan, refused)
+        if all(one.code == "option" for one in read):
+            of_level = [*(one for one in refused if one in read), *of_level]
+            others = planned
     attempts = []
-    for free in left_to_auto(text, others, found):
+    for free in left_to_auto(text, planned, found):
         try:
             query = plan(free)
         except UnsupportedQueryError as error:
@@ -59,8 +63,13 @@ def plan_with_auto(
                 return query
             attempts.append(())
             break
-    left = reasons_left(others, attempts)
+    missing = missing_bounds(planned, attempts)
+    left = [one for one in others if one.code not in _MISSING or _place(one) in missing]
     raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
+
+
+def _place(refusal: Refusal) -> Place:
+    return refusal.code, refusal.span
 
 
 def _reasons(text: SelectText, plan: Plan, refused: Sequence[Refusal]) -> Sequence[Refusal]:
@@ -105,17 +114,14 @@ def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:
     return all(refusal.code in _MISSING for refusal in refused)
 
 
-def reasons_left(refused: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> Sequence[Refusal]:
-    """Return why a text is refused, less the bounds that AUTO would find.
+def missing_bounds(planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> set[Place]:
+    """Return the places of the missing bounds that AUTO would not find.
 
     Args:
-        refused: the reasons with no bounds left to AUTO.
-        attempts: the reasons of each text that `left_to_auto` returns. One counts if it has no other reasons.
+        planned: why a text is refused with no bounds left to AUTO.
+        attempts: why each text is refused that `left_to_auto` returns. One counts if it has no other reasons.
 
     """
-
-    def named(reasons: Iterable[Refusal]) -> set[tuple[str, Span | None]]:
-        return {(one.code, one.span) for one in reasons}
-
-    fewest = min((left for left in map(named, attempts) if left <= named(refused)), key=len, default=named(refused))
-    return [one for one in refused if one.code not in _MISSING or (one.code, one.span) in fewest]
+    every = set(map(_place, planned))
+    places = (set(map(_place, attempt)) for attempt in attempts)
+    return min((one for one in places if one <= every), key=len, default=every)
