@@ -280,25 +280,34 @@ class AccessError(DpsqlError):
 
     Attributes:
         requested_rho, limit_rho: what was asked for, and the most that the reader may be shown; None for other reasons.
+        reader: who asked for more than that.
 
     """
 
     requested_rho: float | None = None
     limit_rho: float | None = None
+    reader: str = ""
 
     def __init__(
         self,
         message: str,
         *,
         analyst_message: str | None = None,
-        requested_rho: float | None = None,
-        limit_rho: float | None = None,
     ) -> None:
         super().__init__(message)
-        if limit_rho is not None:
-            self.requested_rho, self.limit_rho, self.asks_too_much = requested_rho, limit_rho, True
         if analyst_message is not None:
             self._for_analyst = AccessError(analyst_message)
+
+    @classmethod
+    def above_limit(cls, reader: str, *, requested_rho: float, limit_rho: float) -> AccessError:
+        """Return the error of a reader who asks for a level above their clearance."""
+        error = cls(
+            f"{reader!r} may be shown answers up to rho = {limit_rho:.9g}, and this query asks for "
+            f"rho = {requested_rho:.9g}; ask for less"
+        )
+        error.reader, error.requested_rho, error.limit_rho = reader, requested_rho, limit_rho
+        error.asks_too_much = True
+        return error
 
 
 class RemoteError(DpsqlError):

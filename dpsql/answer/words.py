@@ -216,8 +216,10 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
                 "FROM dp_releases() lists what is answered again for nothing."
             )
         case AccessError():
-            most = f"this reader may be shown rho = {error.limit_rho:.6g}"
-            return f"{asked} is above the limit of this reader (it is rho = {error.requested_rho:.6g}; {most}). {cure}"
+            return (
+                f"{error.reader!r} may not be shown this answer at {asked} (it is rho = {error.requested_rho:.6g}, and "
+                f"the limit is rho = {error.limit_rho:.6g}). {cure}"
+            )
         case CalibrationError():
             most = f"its numbers are drawn once, at rho = {error.limit_rho:.6g}"
             return (

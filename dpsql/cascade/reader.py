@@ -67,9 +67,4 @@ class Reader:
 
         """
         if not self.may_see(rho_nano):
-            raise AccessError(
-                f"{self.name!r} may be shown answers up to rho = {self.most_nano / NANO:.9g}, and this query asks for "
-                f"rho = {rho_nano / NANO:.9g}; ask for less",
-                requested_rho=rho_nano / NANO,
-                limit_rho=self.most_nano / NANO,
-            )
+            raise AccessError.above_limit(self.name, requested_rho=rho_nano / NANO, limit_rho=self.most_nano / NANO)

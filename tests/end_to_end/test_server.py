@@ -348,11 +348,9 @@ def test_without_a_known_token_nothing_is_answered(session: dpsql.Session, urls:
 
 
 def test_a_clearance_is_the_policys_and_a_token_alone_is_none(session: dpsql.Session, urls: Urls) -> None:
-    assert (
-        ask(urls.analysts, "ana", QUERY, rho=0.3)
-        .json["detail"]
-        .startswith("'ana' may be shown answers up to rho = 0.2")
-    )
+    above = ask(urls.analysts, "ana", QUERY, rho=0.3).json
+    assert (above["requested_rho"], above["limit_rho"]) == (0.3, 0.2)
+    assert above["detail"].startswith("'ana' may not be shown this answer at rho = 0.3")
     refused = ask(urls.analysts, "eve", QUERY, rho=0.01)
     assert (refused.status, refused.json["error"]) == (403, "AccessError")
     assert spent(session) == 0

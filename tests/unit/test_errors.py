@@ -106,3 +106,20 @@ def test_an_error_crosses_a_process_pool_whole(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 — what was pickled a moment ago
     assert type(copy) is type(error)
     assert (str(copy), vars(copy)) == (str(error), vars(error))
+
+
+def test_an_analyst_is_told_what_an_analyst_can_do() -> None:
+    place = Span(1, 8, 7, 8)
+    for error in (
+        ParseError("no", place, hint="CALL it.", analyst_hint="Ask."),
+        SchemaError("no", hint="CALL it.", span=place, analyst_hint="Ask."),
+    ):
+        told = error.for_analyst()
+        assert type(told) is type(error)
+        assert str(told) == "line 1, column 8: no Ask."
+        assert vars(told) == {"span": place, "hint": "Ask."}
+    refused = UnsupportedQueryError([Refusal("star", "no", "CALL it.", place, "Ask."), Refusal("size", "no", "Less.")])
+    assert [one.hint for one in refused.for_analyst().refusals] == ["Ask.", "Less."]
+    assert "CALL" not in str(refused.for_analyst())
+    plain = SchemaError("no", hint="Both.")
+    assert plain.for_analyst() is plain
