@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dpsql.engine.catalog import Mark, identity, without_members
+from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, stopped_by
 from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
+from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
 from dpsql.engine.sandbox import Sandbox, digest
 
@@ -15,6 +16,7 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "ExactTable",
+    "ListedTable",
     "Mark",
     "Sandbox",
     "digest",

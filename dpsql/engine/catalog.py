@@ -28,12 +28,7 @@ _COLLATED = re.compile(r' COLLATE (?:"([^"]+)"|([^\s()"]+))')
 """A collation in a definition that DuckDB writes: quoted where its name is a keyword, from 2.0.1 on."""
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _ENUM = re.compile(r"\bENUM\(")
-_MEMBERS = re.compile(r"\bENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
-"""An ENUM type with its members, as DuckDB writes it."""
 _UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
-
-NOT_SHOWN = "of a type that is not shown"
-"""Stands for a type whose text might hold members of an ENUM in a form that is not known."""
 
 CatalogRow = tuple[str, str, str, str, str, bool]
 """Database, schema, table, column, its type, and whether NULL may occur."""
@@ -112,16 +107,8 @@ class Catalog:
             return None
         place = rows[0][:3]
         columns = [Column(*row[3:]) for row in rows if row[:3] == place]
-        relation, readable = _readable(".".join(map(quote, place)), columns)
-        return TableSchema(canonical_name(place, prefixes), relation, readable, catalog_name=place)
-
-    def left_out(self, schema: TableSchema) -> tuple[Column, ...]:
-        """Return the columns of a table or view that no query can read, because their types are not safe."""
-        rows = self._look_up(
-            f"SELECT column_name, data_type, is_nullable FROM duckdb_columns() WHERE {PLACE} ORDER BY column_index",
-            schema.catalog_name,
-        )
-        return tuple(Column(*row) for row in rows if not any(row[0] == column.name for column in schema.columns))
+        relation, seen = readable(".".join(map(quote, place)), columns)
+        return TableSchema(canonical_name(place, prefixes), relation, seen, catalog_name=place)
 
     def find(self, canonical: str, *, views: bool = False) -> TableSchema | None:
         """Base table of this identity, or a view, whatever its database is called now; None where there is none."""
@@ -223,7 +210,7 @@ class Catalog:
         return {}
 
 
-def _readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
+def readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
     """Text that reads a table without what must not be computed with, and the columns as they then are.
 
     An ENUM's type lists its members, which may be keys that nobody was shown: in error texts, in Arrow dictionaries,
@@ -240,16 +227,6 @@ def _readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, 
     replace = f" REPLACE ({casts})" if casts else ""
     seen = tuple(Column(c.name, "VARCHAR", c.nullable) if c in plain else c for c in columns if c not in left_out)
     return f"(SELECT *{exclude}{replace} FROM {name})", seen
-
-
-def without_members(kind: str) -> str:
-    """Return a type with VARCHAR in place of every ENUM, at any depth: members of an ENUM may be values of people.
-
-    >>> without_members("STRUCT(ward ENUM('north', 'it''s'), days INTEGER[])")
-    'STRUCT(ward VARCHAR, days INTEGER[])'
-    """
-    shown = _MEMBERS.sub("VARCHAR", kind)
-    return NOT_SHOWN if _ENUM.search(shown) else shown
 
 
 def _scanned(plan: object) -> Iterator[str]:

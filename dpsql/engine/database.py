@@ -15,7 +15,7 @@ import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,7 @@ from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
 from dpsql.engine.catalog import PLACE, Catalog
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
+from dpsql.engine.listing import ListedTable, list_tables
 from dpsql.errors import EngineError, SchemaError
 from dpsql.model.environment import TableSchema
 from dpsql.operations.dialect import quote, text_literal
@@ -59,6 +60,10 @@ class DuckDBEngine(Catalog):
         super().__init__(connection)
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
+
+    def listed(self, wanted: Collection[str]) -> dict[str, ListedTable]:
+        """Return the tables and views of some identities, by identity; one that is not there has no entry."""
+        return list_tables(self._connection, wanted)
 
     def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
         """Distinct non-NULL values of a public table's column as ``key_type``, sorted."""

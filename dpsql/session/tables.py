@@ -6,14 +6,15 @@ CHECK is shown. A table that nobody declared is not listed. DESCRIBE refuses it 
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from dpsql.answer.links import linked, unit_column
 from dpsql.answer.result import Result
-from dpsql.engine import Engine, identity, without_members
+from dpsql.engine import Engine, ListedTable, identity, without_members
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.environment import Column, Environment, TableSchema
 from dpsql.model.refusals import Refusals
@@ -62,44 +63,49 @@ class AskableTables:
 
         """
         canonical = outside.schemas.identify(statement.parts)
-        if canonical and (self._policy.protected_table(canonical) or self._policy.public_table(canonical)):
+        if canonical and (canonical in self._listed or self._policy.protected_table(canonical)):
             return _texts(_COLUMNS, list(self._rows(canonical)))
         return _texts(_COLUMNS, list(self._rows_of_view(statement, outside)))
 
     def _named(self) -> list[tuple[str, str]]:
         """Return the name in SQL and the identity of each declared table that a query can name, by name."""
-        declared = [*(one.table for one in self._policy.tables), *(one.table for one in self._policy.public)]
-        named = ((self._name(canonical), canonical) for canonical in declared)
+        named = ((self._name(canonical), canonical) for canonical in self._declared)
         return sorted((name, canonical) for name, canonical in named if name)
+
+    @functools.cached_property
+    def _declared(self) -> tuple[str, ...]:
+        """The identities of the declared tables."""
+        return (*(one.table for one in self._policy.tables), *(one.table for one in self._policy.public))
+
+    @functools.cached_property
+    def _listed(self) -> Mapping[str, ListedTable]:
+        """The declared tables that are there, by identity; without public ones that are views now."""
+        listed = self._engine.listed(self._declared)
+        return {
+            canonical: one
+            for canonical, one in listed.items()
+            if not (one.is_view and self._policy.public_table(canonical))
+        }
 
     def _name(self, canonical: str) -> str | None:
         """Return the shortest name of a declared table in SQL, or None if no query can name it."""
-        schema = self._found(canonical)
-        if schema:
-            for first in (2, 1, 0):
-                parts = schema.catalog_name[first:]
-                found = self._engine.resolve(parts)
-                if found and found.canonical == canonical:
-                    return _written(parts)
-        elif any(one.table == canonical for one in self._policy.remembered):
+        if listed := self._listed.get(canonical):
+            return _written(listed.name)
+        if any(one.table == canonical for one in self._policy.remembered):
             own = _own_parts(canonical)
             return _written(own[own[0] == "main" :]) if own else None
         return None
 
-    def _found(self, canonical: str) -> TableSchema | None:
-        """Return the schema of a declared table, or None if the table is gone, or is public and a view now."""
-        return self._engine.find(canonical, views=self._policy.protected_table(canonical) is not None)
-
     def _rows(self, canonical: str) -> Iterator[Row]:
         """Return a row for each column of a declared table; for a table without rows, those of remembered columns."""
-        schema, table = self._found(canonical), self._policy.protected_table(canonical)
+        listed, table = self._listed.get(canonical), self._policy.protected_table(canonical)
         unit = unit_name = None
         if table:
             unit = table.unit
             unit_name = self._unit_column(canonical) or table.privacy_unit_column
-        for column in self._columns(schema, canonical):
+        for column in self._columns(listed.schema if listed else None, canonical):
             yield self._row(column, (canonical, column.name), unit, is_unit=column.name == unit_name)
-        for column in self._engine.left_out(schema) if schema else ():
+        for column in listed.left_out if listed else ():
             yield column.name, without_members(column.type), unit, "cannot be read by a query", None, None
 
     def _columns(self, schema: TableSchema | None, canonical: str) -> tuple[Column, ...]:
@@ -122,13 +128,14 @@ class AskableTables:
 
     def _rows_of_view(self, statement: DescribeTable, outside: Environment) -> Iterator[Row]:
         """Return a row for each column of a view of declared tables, as a query of it reads them."""
-        select = read_select(statement.query, {}, outside, Refusals(statement.text))
+        refusals = Refusals(statement.text)
+        select = read_select(statement.query, {}, outside, refusals)
         if isinstance(select, PrivateInside):
-            name = _written(statement.parts)
-            raise SchemaError(
-                f"the view {name} is a private query by itself.",
-                span=statement.span,
-                hint=f"FROM dp_describe($$ SELECT * FROM {name} $$, rho := 0.01) gives its columns.",
+            refusals.refuse(
+                "source",
+                statement.table,
+                "this view is a private query by itself, which has no name in a query.",
+                "Ask the curator for its text, and ask that.",
             )
         schema, owner = select.relation.schema, select.owner
         columns = {column.name: column for column in schema.columns}

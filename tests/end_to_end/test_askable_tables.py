@@ -10,8 +10,8 @@ import pytest
 
 import dpsql
 from dpsql.assets import native_library
-from dpsql.engine.catalog import NOT_SHOWN
-from dpsql.errors import ParseError, PolicyError, SchemaError
+from dpsql.engine.listing import NOT_SHOWN
+from dpsql.errors import ParseError, PolicyError, SchemaError, UnsupportedQueryError
 from dpsql.session.tables import MOST_KEYS
 from tests.end_to_end.prepared import with_own_rows, with_own_state
 from tests.end_to_end.shell_story import PROGRAM
@@ -34,6 +34,7 @@ TABLES = (
     f"CREATE VIEW {CANARY}_view AS FROM {CANARY}_table",
     f"CREATE VIEW costs AS SELECT patient AS who, 2 * cost AS twice, city, ward FROM visits WHERE city <> '{CANARY}_W'",
     "CREATE VIEW paid AS SELECT patient, ward FROM visits WHERE cost > 0",
+    "CREATE VIEW by_city AS SELECT city, count(*) AS n FROM visits GROUP BY city",
     "CREATE SCHEMA wing",
     'CREATE TABLE wing."long stays" (patient VARCHAR, visit_id INTEGER)',
 )
@@ -168,6 +169,13 @@ def test_other_forms_are_refused_with_a_form_that_is_accepted(
         session.as_analyst("ana").sql(statement)
     assert refused.value.span
     assert refused.value.span.column == place
+
+
+def test_a_view_that_no_query_can_read_is_refused(session: dpsql.Session) -> None:
+    for statement in ("DESCRIBE by_city", "SELECT * FROM by_city"):
+        with pytest.raises(UnsupportedQueryError) as refused:
+            session.as_analyst("ana").sql(statement, **({"rho": 0.1} if "*" in statement else {}))  # type: ignore[arg-type]
+        assert [refusal.code for refusal in refused.value.refusals] == ["source"]
 
 
 def test_they_take_no_arguments_or_options(session: dpsql.Session) -> None:

@@ -126,7 +126,8 @@ def test_explain_receipts_prices_and_types_are_the_same(sessions: list[dpsql.Ses
             assert answers[0].arrow().schema.equals(answer.arrow().schema, check_metadata=True), text
         # after the release too: prices fall to what is not held yet
         require_equal([explained(session, text, options) for session in sessions], text)
-    require_equal([serialised(session.as_analyst("ana").sql("FROM dp_budget()").arrow()) for session in sessions])
+    for text in ("FROM dp_budget()", "SHOW TABLES", "FROM dp_tables()", "DESCRIBE visits"):
+        require_equal([serialised(session.as_analyst("ana").sql(text).arrow()) for session in sessions], text)
     releases = [session.as_analyst("ana").sql("FROM dp_releases()").arrow() for session in sessions]
     require_equal([serialised(table.drop_columns(["at"])) for table in releases])
 
