@@ -69,9 +69,9 @@ def threshold_reason(
                 continue
             new = [one for offer in found[own] for one in _due_thresholds(offer)]
             if new and min(new) < _LOWER * thresholds[-1]:
-                is_about = not all(level.is_sure for offer in found for level in offer.query.auto_levels)
+                is_open = not all(level.is_sure for offer in found for level in offer.query.auto_levels)
                 told = at_higher_level(
-                    _level(higher), min(new), is_about=is_about, of_several=len(thresholds) > 1 or len(new) > 1
+                    _level(higher), min(new), is_open=is_open, of_several=len(thresholds) > 1 or len(new) > 1
                 )
                 return f"{passed}; {told}"
     return f"{passed}; {OTHER_KEYS}"

@@ -124,11 +124,14 @@ OTHER_KEYS = "coarser keys or public keys help"
 """A cure for thresholds that no higher level lowers."""
 
 
-def at_higher_level(level: str, threshold: float, *, is_about: bool, of_several: bool) -> str:
-    """Say what the threshold would be at a higher level, and the other cures."""
-    about = "about " if is_about else ""
+def at_higher_level(level: str, threshold: float, *, is_open: bool, of_several: bool) -> str:
+    """Say what the threshold would be at a higher level, and the other cures.
+
+    If ``is_open``, AUTO may choose other bounds there.
+    """
+    condition = ", if AUTO chose the same bounds again" if is_open else ""
     subject = "the lowest" if of_several else "it"
-    return f"at {level} {subject} would be {about}{short(threshold, 4)}; {OTHER_KEYS}, too"
+    return f"at {level} {subject} would be {short(threshold, 4)}{condition}; {OTHER_KEYS}, too"
 
 
 def of_sets(sets: Sequence[Sequence[str]], sentence: str) -> str:

@@ -164,3 +164,8 @@ def test_a_number_that_says_nothing_is_printed_as_null(session: dpsql.Session) -
     assert "NULL in n" not in str(result)
     assert np.isfinite(result.df()["mean"]).all()
     assert result.fetchall()[1][1] == result.arrow()["mean"][1].as_py() == result.df()["mean"][1]
+
+
+def test_a_choice_of_auto_that_may_change_is_a_condition(session: dpsql.Session) -> None:
+    (reason,) = receipt_of(session.sql(BY_WARD, epsilon=0.1, max_groups_contributed="AUTO")).nothing_shown
+    assert re.search(r"at epsilon = 0\.4 it would be [\d.,]+, if AUTO chose the same bounds again; coarser keys", reason)
