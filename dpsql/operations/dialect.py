@@ -87,7 +87,7 @@ class PrivateParser(DuckDBParser):
         if self._match_text_seq("CALL"):
             function = self._parse_function(optional_parens=False)
             if function is None:
-                self.raise_error("CALL needs a function, as in CALL dp_unit('patient')")
+                self.raise_error("CALL needs a function with its arguments in parentheses")
             return self.expression(Call(this=function))
         return super()._parse_statement()
 
