@@ -1,7 +1,8 @@
 """Cures: the SQL that a hint gives, taken out of it and applied to the text that was refused.
 
-A hint gives SQL after the words "write", "add" or "declare", or says which options to "leave out"; every CALL and every
-OPTIONS (…) counts. Each of its cures mends the refusal alone, and has one of these forms:
+A hint gives SQL after the words "write", "add" or "declare", or says which options to "leave out"; every CALL,
+every OPTIONS (…) and every call with named arguments counts. Each of its cures mends the refusal alone, and has one of
+these forms:
 
     CALL dp_…(…) [and CALL dp_…(…)]   declared before the text is asked again
     OPTIONS (…)                       options that are added, or take the place of those of the same names
@@ -24,7 +25,7 @@ from typing import Any
 from dpsql.errors import Span
 from dpsql.model.private_query import OPTION_NAMES
 
-_VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\bOPTIONS \()")
+_VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\bOPTIONS \()|(?=\b\w+\([^)]*=>)")
 _LEAVE = re.compile(r"\bleave ([\w ,=]+?) out\b", re.IGNORECASE)
 _CALL = re.compile(r"(\w+) ?\(")
 _OPTIONS = re.compile(r"(?:SELECT WITH DIFFERENTIAL_PRIVACY )?OPTIONS \(")
@@ -204,7 +205,7 @@ def _with_options(text: str, changes: Mapping[str, str | None]) -> str:
     found = re.search(r"\bOPTIONS\s*\(", text)
     if found:
         clause = _balanced(text, found.end() - 1)[found.start() :]
-        options = dict(_listed(clause)) | changes
+        options: dict[str, str | None] = {**dict(_listed(clause)), **changes}
         return text.replace(clause, _clause(options), 1)
     if not any(changes.values()):
         return text

@@ -204,17 +204,7 @@ def candidates(
     if "private keys" in asked:
         sparsity = _sparsity(frame, text.clauses, options, select, aggregates)
         if not sparsity and (frame.bounding.max_groups is None or options.mechanism == "CSH"):
-            # CSH is refused for want of k even where max_groups is known
-            things = {"private keys without top_k or LIMIT", "no max_groups_contributed"}
-            refuse_combinations(
-                {"mechanism = CSH", "private keys without top_k or LIMIT"},
-                options.given | things,
-                select.keys[0],
-                text.refusals,
-                first=True,
-                declaration=text.owner.rules.declaration(text.relation.schema.canonical, "max_groups_contributed := 4"),
-                largest="" if text.has_sets else " For the largest groups alone, write OPTIONS (top_k = 200).",
-            )
+            _refuse_any_number(text, options, select)
             return ()
         asked = asked if sparsity else asked | {"all private keys"}
         frame = replace(frame, bounding=replace(frame.bounding, sparsity=sparsity))
@@ -231,6 +221,30 @@ def candidates(
         replace(frame, mechanism=one.name, factorised=factorised if one.noises_totals else None)
         for one in fitting
         if one.word == word or one.least_keys <= (frame.key_count or 1)
+    )
+
+
+def _largest_groups(text: SelectText) -> str:
+    """Return the part of a hint that asks for the largest groups alone; empty beside what they do not go with."""
+    options = text.options
+    goes_with = not (text.has_sets or options.mechanism or options.bounding or options.other_group)
+    return "; for the largest groups alone, write OPTIONS (top_k = 200)" if goes_with else ""
+
+
+def _refuse_any_number(text: SelectText, options: QueryOptions, select: ResolvedSelect) -> None:
+    """Note a refusal because no number of groups of a unit, nor of keys, is known."""
+    if options.mechanism == "KEYS_FIRST":
+        # its refusal was noted with the selection of keys
+        return
+    # CSH is refused for want of k even where max_groups is known
+    refuse_combinations(
+        {"mechanism = CSH", "private keys without top_k or LIMIT"},
+        options.given | {"private keys without top_k or LIMIT", "no max_groups_contributed"},
+        select.keys[0],
+        text.refusals,
+        first=True,
+        declaration=text.owner.rules.declaration(text.relation.schema.canonical, "max_groups_contributed := 4"),
+        largest=_largest_groups(text),
     )
 
 

@@ -14,7 +14,7 @@ from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.features.buckets import BucketParts, bucket_groups, bucket_ordering, take_apart
-from dpsql.plan.features.declared_keys import declared_keys
+from dpsql.plan.features.declared_keys import declare_or_leave
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.row_types import checked_conditions
 from dpsql.sql.source.sources import SelectText
@@ -83,8 +83,14 @@ def read_public_keys(text: SelectText, written: Sequence[exp.Expr], keys: Sequen
         return text.environment.schemas.public_keys([origins[key.sql] for key in keys], [key.type for key in keys])
     asked = "group_selection_strategy = PUBLIC_GROUPS"
     for node in unlisted if asked in text.options.given else ():
-        words = {"key": unquoted(node), "declared_keys": declared_keys(text, [node])}
-        refuse_combinations({asked}, {asked, "private keys"}, node, text.refusals, **words)
+        refuse_combinations(
+            {asked},
+            {asked, "private keys"},
+            node,
+            text.refusals,
+            key=unquoted(node),
+            declare_or_leave=declare_or_leave(text, [node]),
+        )
     return None
 
 

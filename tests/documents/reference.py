@@ -123,9 +123,9 @@ def _combinations() -> list[str]:
 
 
 _FILLED = {
-    "declared_keys": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']). ",
+    "declare_or_leave": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']), or leave",
     "declaration": "CALL dp_protect('table', max_groups_contributed := 4)",
-    "largest": " For the largest groups alone, write OPTIONS (top_k = 200).",
+    "largest": "; for the largest groups alone, write OPTIONS (top_k = 200)",
 }
 """What stands for words of a hint that are sentences of their own."""
 

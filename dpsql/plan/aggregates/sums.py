@@ -233,15 +233,13 @@ def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
         f"CALL dp_domain('{table}', '{column}', bounds := [0, 500])"
         for table, column in _undeclared(source, call.value)
     ]
-    finds = call.function in ("sum", "avg")
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""
-    auto = f" {with_bounds(call.node, 'AUTO', form)} spends part of rho to find them." if finds else ""
     source.refuse(
         "bounds_missing",
         call.node,
         f"{call.name} has no bounds on what one unit can add to one group.",
-        f"Write {text}{declare}.{auto}",
-        f"Write {text}.{auto}",
+        f"Write {text}{declare}.",
+        f"Write {text}.",
     )
 
 

@@ -17,7 +17,7 @@ from dpsql.model.refusals import refuse_combinations
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, written
 from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
-from dpsql.plan.features.declared_keys import declared_keys
+from dpsql.plan.features.declared_keys import declare_or_leave
 from dpsql.sql.names import ResolvedSelect, similar_columns
 from dpsql.sql.source.sources import SelectText
 
@@ -84,8 +84,8 @@ def bucket_ordering(
         unlisted = [
             key for key in parts.inner.keys if not (isinstance(key, exp.Column) and has_list(*origin(key.name)))
         ]
-        words = {"declared_keys": declared_keys(text, unlisted)}
-        refuse_combinations({"buckets"}, {"buckets", "private keys"}, hint, refusals, **words)
+        cure = declare_or_leave(text, unlisted)
+        refuse_combinations({"buckets"}, {"buckets", "private keys"}, hint, refusals, declare_or_leave=cure)
         return None
     axis = [key.sql for key in keys].index(to_sql(parts.column))
     ordering = Ordering(axis, public.lengths, descending=False, with_null=public.with_null[axis])

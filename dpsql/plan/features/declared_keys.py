@@ -19,14 +19,20 @@ _EXAMPLES = {
 """Keys that stand for those of a column of this type, where it has no numbers."""
 
 
-def declared_keys(text: SelectText, keys: Sequence[exp.Expr]) -> str:
-    """Return the sentence that declares public lists of keys, for the curator; empty if a key can have none."""
+def declare_or_leave(text: SelectText, keys: Sequence[exp.Expr]) -> str:
+    """Return the beginning of a hint to leave an option out, or to declare the public keys that it needs.
+
+    Args:
+        text: the query.
+        keys: the keys without a public list. Nothing is declared if one of them is no column of a table.
+
+    """
     schema, calls = text.relation.schema, []
     for node in keys:
         column = schema.column(node.name) if isinstance(node, exp.Column) else None
         table, name = schema.origin(node.name) if column else ("", "")
         examples = _EXAMPLES.get(column.type, "1, 2" if is_number(column.type) else "") if column else ""
         if not table or not examples:
-            return ""
+            return "Leave"
         calls.append(f"CALL dp_domain({text_literal(table)}, {text_literal(name)}, keys := [{examples}])")
-    return f"Declare {' and '.join(calls)}. "
+    return f"Declare {' and '.join(calls)}, or leave"
