@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.answer.coverage_places import Places
+from dpsql.answer.coverage_places import Line, Places
 from dpsql.bound.coverage import BUCKETS
 
 Floats = npt.NDArray[np.float64]
@@ -32,9 +32,9 @@ _SEEN = 3.0
 """Standard deviations of noise above which a bucket seems to hold units."""
 _LONGEST_TAIL = 0.9
 """Most part of a bucket's sum of sizes that the next bucket is taken to have."""
-_SHORT = 0.05
+_SHORT = 0.1
 """Part beyond a size that is too small to look for a smaller size."""
-_TOLD_OF_SEEMING = 0.25
+_TOLD_OF_SEEMING = 1.0 / 6.0
 """The least part beyond must be this much of the part that seems to be there, or a smaller size is looked for."""
 _MEAN_SIZE = 0.7
 """Size of a unit by the end of its bucket, as a rule."""
@@ -122,32 +122,29 @@ def kept_of(
     shares = {bucket: share for bucket in range(BUCKETS) if (share := _share(places, bucket, factors))}
     if not shares:
         return UNKNOWN
-    known = {bucket: _known(places, bucket, share, factors) for bucket, share in shares.items()}
+    known = {bucket: _known(places.kept_up_to(bucket), share) for bucket, share in shares.items()}
     widest = max(known, key=lambda bucket: known[bucket])
-    parts = {bucket: _part_beyond(places, bucket, factors) for bucket in shares if bucket <= widest}
-    chosen = _chosen(places, parts)
-    share, part = shares[chosen], parts[chosen]
+    parts = {bucket: _part_beyond(places, bucket, factors) for bucket in shares}
+    chosen = _chosen(places, {bucket: part for bucket, part in parts.items() if bucket <= widest})
+    share = shares[chosen]
     number, noise = places.units_beyond(chosen)
     cuts = (places.units_beyond(chosen, last) for last in range(chosen + 1, BUCKETS + 1))
-    # of a unit beyond the size no larger part is left
-    left_beyond = min(1.0, most / share.size)
     is_told = share.low > 0.0 and share.low >= _LEAST_TOLD * share.high
     return Kept(
         share=share if is_told else None,
         least_beyond=max([0.0, *(found - factors.cut * deviation for found, deviation in cuts)]),
         most_beyond=max(0.0, number + factors.number * noise),
-        part_beyond=part,
-        high_of_all=left_beyond if left_beyond >= share.high else share.high - part * (share.high - left_beyond),
+        part_beyond=parts[chosen],
+        high_of_all=min(_of_all(shares[bucket], part, most) for bucket, part in parts.items()),
         widest=shares[widest] if is_told else None,
         enough=places.enough(widest, MUCH),
     )
 
 
-def _known(places: Places, bucket: int, share: Share, factors: _Factors) -> float:
-    """Return what units up to a bucket have for sure, less where their share is little known."""
-    line = places.kept_up_to(bucket)
-    least = line.below - factors.low * math.sqrt(line.below_variance)
-    return least * share.low / share.high if share.high > 0.0 else 0.0
+def _known(line: Line, share: Share) -> float:
+    """Return what units up to a size seem to have, less where noise hides it or the share is little known."""
+    ratio = share.low / share.high if share.high > 0.0 else 0.0
+    return (line.below - 2.0 * math.sqrt(line.below_variance)) * math.sqrt(ratio)
 
 
 def _share(places: Places, bucket: int, factors: _Factors) -> Share | None:
@@ -169,6 +166,13 @@ def _part_beyond(places: Places, bucket: int, factors: _Factors) -> float:
     lines = (places.least_beyond(bucket, last) for last in range(bucket + 1, BUCKETS + 1))
     ratio = max((line.end(factors.cut, upper=False) for line in lines), default=0.0)
     return ratio / (1.0 + ratio) if ratio > 0.0 else 0.0
+
+
+def _of_all(share: Share, part: float, most: float) -> float:
+    """Return the most that bounding leaves of all units together, from a share up to a size and the part beyond it."""
+    # of a unit beyond the size no larger part is left
+    left_beyond = min(1.0, most / share.size)
+    return left_beyond if left_beyond >= share.high else share.high - part * (share.high - left_beyond)
 
 
 def _chosen(places: Places, parts: dict[int, float]) -> int:

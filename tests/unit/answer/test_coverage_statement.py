@@ -91,7 +91,7 @@ def test_of_a_web_log_the_least_part_beyond_is_a_fifth_of_the_true_one() -> None
     _, found = _held("web log", 184.0, 26.0)
     told = [kept for kept in found if kept.share]
     parts = [(kept.part_beyond, sizes[sizes > kept.share.size].sum() / sizes.sum()) for kept in told if kept.share]
-    assert sum(part >= true / 5 for part, true in parts) >= 90
+    assert sum(part >= true / 5 for part, true in parts) >= 80
     assert len(told) == 100
 
 
@@ -136,9 +136,10 @@ def test_where_no_unit_can_be_larger_nobody_is_beyond() -> None:
 
 
 def test_more_statements_hold_together_by_wider_ends() -> None:
-    noisy = _places(TABLES["tail"], 50.0, np.random.default_rng(3))
-    one, three = (kept_of(noisy, 5.0, 1.0, 50.0, statements=number) for number in (1, 3))
+    noisy = _places(TABLES["few keys"], 3.0, np.random.default_rng(3))
+    one, three = (kept_of(noisy, 5.0, 1.0, 3.0, statements=number) for number in (1, 3))
     assert one.share
     assert three.share
+    assert one.share.size == three.share.size == 8.0
     assert three.share.low < one.share.low
     assert three.share.high > one.share.high
