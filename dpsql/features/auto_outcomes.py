@@ -73,11 +73,17 @@ def _prices(query: PrivateQuery, state: State, reader: Reader) -> Iterator[tuple
     asked, options = first.auto[0], may_come(first)
     if isinstance(asked, AutoGroups) and asked.chosen:
         options = (choose_frame(with_max_groups(first, asked, asked.chosen)),)
-    for option in (options[0], *options[1:][-1:]):
-        if isinstance(query, KeysFirst):
-            parts = KeysAndNumbers.of(replace(query, parts=(option, *others)), state, reader)
-            yield parts.price_while_open(state)
-        else:
-            calibration = calibrate(option, histogram_of(option.frame))
-            reader.require(asked_nano(option, calibration))
-            yield calibration.rho_nano, answer_delta_units(calibration)
+    least, *larger = options
+    # a norm has one noise for any number of groups
+    more = [] if first.frame.bounding.by_norm else larger[-1:]
+    if isinstance(query, KeysFirst):
+        yield KeysAndNumbers.of(replace(query, parts=(least, *others)), state, reader).price_while_open(state)
+        for option in more:
+            # levels are those of the least number, and their noise can be drawn
+            numbers = KeysAndNumbers.of(replace(query, parts=(option, *others)), state, reader).numbers
+            calibrate(numbers, histogram_of(numbers.frame))
+        return
+    for option in (least, *more):
+        calibration = calibrate(option, histogram_of(option.frame))
+        reader.require(asked_nano(option, calibration))
+        yield calibration.rho_nano, answer_delta_units(calibration)

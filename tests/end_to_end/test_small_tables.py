@@ -86,7 +86,7 @@ def search(tables: int, seed: int) -> int:
 
 
 def test_what_was_charged_is_answered() -> None:
-    assert search(6, seed=1) > 0
+    assert search(3, seed=1) > 0
 
 
 @pytest.mark.long
