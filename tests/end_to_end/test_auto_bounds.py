@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -88,22 +87,6 @@ def test_several_with_auto_groups_by_epsilon(session: dpsql.Session) -> None:
     assert one.charged_rho == pytest.approx(one.rho, rel=1e-12)
     # of 3 units in 3,000 nothing is shown
     assert one.columns[1].bounds == (-8.0, -4.0)
-
-
-def test_a_sum_without_bounds_is_told_what_to_write(session: dpsql.Session) -> None:
-    """Word for word: each of the lines is answered when it stands where the sum stood, or is declared."""
-    refused = "SELECT k, sum(x) FILTER (WHERE u > 1) AS s FROM t GROUP BY k"
-    with pytest.raises(dpsql.UnsupportedQueryError) as caught:
-        session.sql(refused)
-    (refusal,) = caught.value.refusals
-    assert refusal.code == "bounds_missing"
-    words = re.match(r"Write (.+\)\)) or declare (CALL .+\]\))\. (.+) spends part of rho", refusal.hint)
-    assert words is not None
-    written, declared, automatic = words.groups()
-    for line in (written, automatic):
-        assert len(session.sql(refused.replace("sum(x)", line))) == 10
-    session.sql(declared)
-    assert len(session.sql(refused)) == 10
 
 
 def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql.Session) -> None:

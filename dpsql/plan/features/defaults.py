@@ -20,8 +20,8 @@ _MISSING = {"max_groups_missing", "bounds_missing"}
 _STAND_IN_RHO = 1.0
 """Level by which reasons are looked for if a query names none. Nothing is answered at it."""
 
-Place = tuple[str, Span | None]
-"""Code and span of a reason."""
+Reason = tuple[str, Span | None, str]
+"""Code, span and message of a refusal. The message is empty for missing bounds, which have several."""
 Plan = Callable[[SelectText], PrivateQuery]
 """Plans a text."""
 
@@ -48,7 +48,7 @@ def plan_with_auto(
         text = replace(text, options=replace(text.options, rho=_STAND_IN_RHO))
     others = planned = refused
     if of_level or read:
-        planned = _reasons(text, plan, refused)
+        planned = _reasons_apart(text, plan, refused)
         if all(one.code == "option" for one in read):
             of_level = [*(one for one in refused if one in read), *of_level]
             others = planned
@@ -63,16 +63,16 @@ def plan_with_auto(
                 return query
             attempts.append(())
             break
-    missing = missing_bounds(planned, attempts)
-    left = [one for one in others if one.code not in _MISSING or _place(one) in missing]
+    stay = reasons_left(planned, attempts)
+    left = [one for one in others if one.code not in _MISSING or _reason(one) in stay]
     raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
 
 
-def _place(refusal: Refusal) -> Place:
-    return refusal.code, refusal.span
+def _reason(refusal: Refusal) -> Reason:
+    return refusal.code, refusal.span, "" if refusal.code in _MISSING else refusal.message
 
 
-def _reasons(text: SelectText, plan: Plan, refused: Sequence[Refusal]) -> Sequence[Refusal]:
+def _reasons_apart(text: SelectText, plan: Plan, refused: Sequence[Refusal]) -> Sequence[Refusal]:
     """Return why a text is refused apart from what was noted while it was read; ``refused`` if that cannot be told."""
     try:
         plan(replace(text, refusals=Refusals(text.refusals.text)))
@@ -114,14 +114,14 @@ def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:
     return all(refusal.code in _MISSING for refusal in refused)
 
 
-def missing_bounds(planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> set[Place]:
-    """Return the places of the missing bounds that AUTO would not find.
+def reasons_left(planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> set[Reason]:
+    """Return the reasons that stay if AUTO finds the bounds that it can find.
 
     Args:
         planned: why a text is refused with no bounds left to AUTO.
         attempts: why each text is refused that `left_to_auto` returns. One counts if it has no other reasons.
 
     """
-    every = set(map(_place, planned))
-    places = (set(map(_place, attempt)) for attempt in attempts)
-    return min((one for one in places if one <= every), key=len, default=every)
+    every = set(map(_reason, planned))
+    reasons = (set(map(_reason, attempt)) for attempt in attempts)
+    return min((one for one in reasons if one <= every), key=len, default=every)

@@ -98,46 +98,6 @@ def test_allowed_expressions_mean_what_was_written(text: str, sample: duckdb.Duc
     assert values[0] == values[1] == values[2]
 
 
-UNBOUNDED = (
-    "SELECT count(*) FROM bills",
-    "SELECT count(amount) FROM bills",
-    "SELECT sum(amount) FROM bills",
-    "SELECT sum(amount * 2 + 1) FROM bills",
-    'SELECT sum("Zip Code"::INT) FROM bills',
-    "SELECT kind, dp_count(*) AS n FROM bills GROUP BY kind ORDER BY n",
-    "SELECT sum(fee) FROM visits",
-    "SELECT avg(fee) FROM visits",
-    "SELECT avg(fee * 2) FILTER (WHERE urgent) FROM visits",
-)
-
-
-@pytest.mark.parametrize("sql", UNBOUNDED)
-def test_the_words_to_add_are_exact(sql: str, clinic: Clinic) -> None:
-    with pytest.raises(UnsupportedQueryError) as caught:
-        plan(clinic, sql, rho=0.1, max_groups_contributed=3, bounding="L0")
-    (refusal,) = caught.value.refusals
-    assert refusal.code == "bounds_missing"
-    words = re.match(r"Write (.+?\)\))(?: or |\.)", refusal.hint)
-    assert words is not None
-    call = re.search(r"\b(count|sum|avg|dp_count)\(.*?\)(?= |$)", sql)
-    assert call is not None
-    plan(clinic, sql.replace(call[0], words[1]), rho=0.1, max_groups_contributed=3, bounding="L0")
-    automatic = re.search(r"\. (.+ => AUTO\)) spends part of rho", refusal.hint)
-    assert (automatic is None) == call[0].startswith(("count", "dp_count"))
-    if automatic is not None:
-        plan(clinic, sql.replace(call[0], automatic[1]), rho=0.1, max_groups_contributed=3, bounding="L0")
-
-
-def test_a_sum_may_be_bounded_by_the_declaration_that_its_refusal_names(clinic: Clinic) -> None:
-    with pytest.raises(UnsupportedQueryError) as caught:
-        plan(clinic, "SELECT sum(fee) FROM visits")
-    declaration = re.search(r"CALL dp_domain\(.*?\]\)", caught.value.refusals[0].hint)
-    assert declaration is not None
-    with new_session() as session:
-        session.sql(declaration[0])
-        assert session.sql("SELECT sum(fee) FROM visits").columns == ["sum(fee)"]
-
-
 def check_refusals_cost_nothing(refused: Iterable[Record]) -> None:
     with new_session() as session:
         for record in refused:
