@@ -112,7 +112,7 @@ class KeyRounds:
         shares = shared_requests(query.request, [histogram] * len(_SHARES), _SHARES, query.statistics)
         first_nano, *others = (whole_nano(share.rho or 0.0) for share in shares)
         if not first_nano:
-            raise CalibrationError("so little rho cannot be shared among rounds; the unit of account is 1e-9")
+            raise CalibrationError("so little rho or epsilon cannot be shared among rounds; ask for more")
         reader.require(first_nano + sum(others))
         return cls(query, first_nano, first_nano + sum(others), reader, expected)
 

@@ -248,7 +248,7 @@ def level_of(statistic: Statistic, rho_nano: int, histogram: Histogram) -> Level
     except CalibrationError:
         raise CalibrationError(
             f"rho = {rho_nano / NANO:.3g} for one statistic with max_groups = {histogram.unit_groups} needs more noise "
-            "than can be drawn; ask for more rho, or let a unit have fewer groups or rows"
+            "than can be drawn; ask for more rho or epsilon, or let a unit have fewer groups or rows"
         ) from None
     return Level(statistic, rho_nano, sigma, slack_delta_zcdp(draws_of(histogram, (statistic,)), rho_nano / NANO))
 

@@ -92,7 +92,7 @@ def test_noise_that_cannot_be_drawn_is_refused_by_its_text(session: dpsql.Sessio
         session.sql(FAR_BY_CITY, rho=1e-6, max_groups_contributed=4000)
     assert str(refused.value) == (
         "rho = 3.09e-07 for one statistic with max_groups = 4000 needs more noise than can be drawn; "
-        "ask for more rho, or let a unit have fewer groups or rows"
+        "ask for more rho or epsilon, or let a unit have fewer groups or rows"
     )
 
 
