@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 import dpsql
+from dpsql.errors import UnsupportedQueryError
 from dpsql.frontends import cli
+from dpsql.session.runner import StatementRunner
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.cures import Question, cures_of, mended
 from tests.documents.pages import Block, Page, commands, statements, without_numbers
 from tests.golden.facts import Entry
 from tests.golden.observed import observed
@@ -29,7 +35,7 @@ def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> list[list[Entry]
     """Run the blocks in order, compare what they print, and return what each has asked."""
     names: dict[str, object] = {}
     asked: list[list[Entry]] = []
-    with contextlib.ExitStack() as sessions, observed() as seen:
+    with contextlib.ExitStack() as sessions, tried_cures(), observed() as seen:
         for block in page.blocks:
             before = len(seen)
             capsys.readouterr()
@@ -43,6 +49,34 @@ def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> list[list[Entry]
             if isinstance(value, dpsql.Session):
                 value.close()
     return asked
+
+
+@contextlib.contextmanager
+def tried_cures() -> Iterator[None]:
+    """Plan what refusals from here on tell people to write, for nothing; declarations are left out."""
+    plan = StatementRunner.plan
+
+    def planned(asked: StatementRunner, statement: SelectStatement, options: Mapping[str, object], reader: str) -> Any:
+        try:
+            return plan(asked, statement, options, reader)
+        except UnsupportedQueryError as error:
+            before = [(one.code, one.message) for one in error.refusals]
+            for refusal in error.refusals:
+                for cure in cures_of(refusal.for_analyst().hint):
+                    question = mended(Question(statement.text, options), cure, refusal.span)
+                    after = []
+                    try:
+                        mended_text = read_statement(question.text)
+                        assert isinstance(mended_text, SelectStatement)
+                        plan(asked, mended_text, question.options, reader)
+                    except UnsupportedQueryError as other:
+                        after = [(one.code, one.message) for one in other.refusals]
+                    this = refusal.code, refusal.message
+                    assert after.count(this) < before.count(this), f"{refusal.hint} mends nothing: {question}"
+            raise
+
+    with mock.patch.object(StatementRunner, "plan", planned):
+        yield
 
 
 def run_block(block: Block, page: Page, names: dict[str, object], sessions: contextlib.ExitStack) -> None:
