@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,8 @@ def test_who_asks_by_rho_is_told_in_rho(clinic: dpsql.Session) -> None:
 def test_a_level_of_the_policy_and_one_beside_the_text_are_told_alike(clinic: dpsql.Session) -> None:
     clinic.sql("CALL dp_protect('visits', default_epsilon := 20)")
     told = []
-    for options in ({}, {"epsilon": 20}):
+    beside: tuple[dict[str, Any], ...] = ({}, {"epsilon": 20})
+    for options in beside:
         with pytest.raises(dpsql.BudgetError) as raised:
             clinic.sql("SELECT city, count(*) FROM visits GROUP BY city", **options)
         told.append((raised.value.requested_epsilon, raised.value.remaining_epsilon))
