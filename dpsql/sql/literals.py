@@ -257,5 +257,6 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _is_number(node: exp.Expr) -> bool:
+    """Check that a node is a number, true or false."""
     inner = node.this if isinstance(node, exp.Neg) else node
-    return isinstance(inner, exp.Literal) and not inner.is_string
+    return isinstance(inner, exp.Boolean) or (isinstance(inner, exp.Literal) and not inner.is_string)

@@ -50,6 +50,8 @@ def refused(session: dpsql.Session, text: str, given: Sequence[str] = ()) -> lis
         ("CASE WHEN open THEN 'x' ELSE cost END > 1", "'x'"),
         ("small = '300'", "'300'"),
         ("id = 'x'", "'x'"),
+        ("day IN (5)", "5"),
+        ("day = true", "true"),
         ("open AND 'maybe'", "'maybe'"),
         ("greatest(cost, 'x') > 1", "'x'"),
         ("cost + 'x' > 1", "'x'"),
