@@ -5,24 +5,22 @@ What an aggregate takes is checked here, once for all of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from sqlglot import exp
 
-from dpsql.errors import ParseError
 from dpsql.model.estimates import Estimate, Linear, NoValue, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import to_sql, unquoted, written
 from dpsql.plan.aggregates.lattice import Bounds
+from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
-from dpsql.plan.aggregates.times import TIMES, is_time_literal, seconds_of
+from dpsql.plan.aggregates.times import TIMES
 from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call
 from dpsql.sql.row_rules import check_row_expression
-from dpsql.sql.statements import literal_value
 
 _ARGUMENT = "aggregate_argument"
 
@@ -232,7 +230,7 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
                 _with_value(node, called, positional, "0", "500"),
             )
         given, positional = positional[1:], positional[:1]
-        bounds = replace(bounds.with_pair(kind.bounds[0], _pair(node, given, source)), are_times=_any_time(given))
+        bounds = replace(bounds.with_pair(kind.bounds[0], read_pair(node, given, source)), are_times=any_time(given))
     share = _share(node, function, kind, positional, source) if kind.share else 0.0
     values = positional[:1] if kind.share else positional
     has_value = bool(values) and not isinstance(values[0], exp.Star)
@@ -303,8 +301,8 @@ def _bounds(
         if isinstance(given, exp.Var) and given.name == "AUTO":
             found = replace(found, auto=form)
         elif isinstance(given, exp.Tuple | exp.Array):
-            are_times = _any_time(given.expressions)
-            pair = _pair(argument, given.expressions, source)
+            are_times = any_time(given.expressions)
+            pair = read_pair(argument, given.expressions, source)
             found = replace(found.with_pair(form, pair), are_times=are_times or found.are_times)
         else:
             source.note_bounds(argument)
@@ -330,7 +328,7 @@ def _bounds(
 def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: AggregateSource) -> float | Literal["AUTO"]:
     given = argument.expression
     is_auto = isinstance(given, exp.Var) and given.name == "AUTO"
-    norm = 1.0 if is_auto else _number(given, source.refusals.text)
+    norm = 1.0 if is_auto else read_number(given, source.refusals.text)
     if not kind.bounds or kind.share:
         source.refusals.add(_ARGUMENT, argument, f"{function} has no norm.", "Leave contribution_norm out.")
     elif not source.by_norm:
@@ -345,7 +343,7 @@ def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: Aggreg
 
 
 def _weight(argument: exp.Expr, source: AggregateSource) -> float:
-    weight = _number(argument.expression, source.refusals.text)
+    weight = read_number(argument.expression, source.refusals.text)
     if not 1e-3 <= weight <= 1e3:
         source.refusals.add(_ARGUMENT, argument, "weight is a number from 0.001 to 1000.", "Write weight => 2.")
     return weight
@@ -363,7 +361,7 @@ def _share(
             f"{_with_value(node, function, positional, '0.25')} All quantiles of one value cost as much as one.",
         )
     is_half = kind.share == "half"
-    written = [_number(part, source.refusals.text) for part in positional[1:]]
+    written = [read_number(part, source.refusals.text) for part in positional[1:]]
     shares = [0.5, *written] if is_half else written
     if positional and len(shares) == 1 and 0.0 < shares[0] < 1.0:
         return shares[0]
@@ -374,30 +372,3 @@ def _share(
         _with_value(node, function, positional, *(() if is_half else ("0.25",))),
     )
     return 0.0
-
-
-def _pair(node: exp.Expr, parts: Sequence[exp.Expr], source: AggregateSource) -> Bounds | None:
-    """Two numbers, or the seconds of two moments; None after noting that they are neither."""
-    are_times = _any_time(parts)
-    numbers = [
-        (seconds_of(part) if is_time_literal(part) else math.nan) if are_times else _number(part, source.refusals.text)
-        for part in parts
-    ]
-    if len(numbers) == 2 and all(map(math.isfinite, numbers)):
-        return numbers[0], numbers[1]
-    source.note_bounds(node, are_times=are_times)
-    return None
-
-
-def _any_time(parts: Sequence[exp.Expr]) -> bool:
-    return any(map(is_time_literal, parts))
-
-
-def _number(node: exp.Expr, text: str) -> float:
-    """The finite number that a literal stands for; NaN where it stands for none."""
-    try:
-        value = literal_value(node, text)
-    except ParseError:
-        return math.nan
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    return number if math.isfinite(number) else math.nan
