@@ -156,24 +156,6 @@ def test_totals_and_public_keys_need_no_number_either(session: dpsql.Session) ->
 
 
 @pytest.mark.parametrize(
-    ("select", "options"),
-    [
-        ("median(cost)", {}),
-        ("count(DISTINCT cost)", {}),
-        ("sum(cost, contribution_bounds_per_group => (0, 50))", {}),
-        ("count(*)", {"bounding": "L0"}),
-        ("count(*)", {"rho_window": (0.1, 0.5)}),
-    ],
-)
-def test_what_needs_bounds_is_refused_as_ever(
-    session: dpsql.Session, spent: Spent, select: str, options: dict[str, Any]
-) -> None:
-    with pytest.raises(dpsql.UnsupportedQueryError, match="max_groups_contributed"):
-        session.sql(f"SELECT shop, {select} FROM sales GROUP BY shop", **{**LEVEL, **options})
-    assert spent() == 0.0
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "SELECT shop, count(*) AS n, sum(count(*)) OVER () AS all_of_them FROM sales GROUP BY shop",
@@ -187,16 +169,6 @@ def test_what_stands_around_numbers_works_as_ever(session: dpsql.Session, text: 
     assert receipt.mechanism == "keys_first"
     assert receipt.charged_rho == pytest.approx(0.32, abs=1e-12)
     assert receipt_of(session.sql(text, **LEVEL)).charged_rho == 0.0
-
-
-def test_a_policy_that_bounds_anything_is_asked_for_the_rest(session: dpsql.Session) -> None:
-    session.connection.execute("CREATE OR REPLACE TABLE bounded AS FROM sales")
-    session.sql(
-        "CALL dp_protect('bounded', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u', "
-        "max_groups_contributed := 3)"
-    )
-    with pytest.raises(dpsql.UnsupportedQueryError, match="max_rows_per_group"):
-        session.sql(ROWS.replace("sales", "bounded"), **LEVEL)
 
 
 def test_explaining_draws_nothing_and_does_not_depend_on_the_data(session: dpsql.Session, spent: Spent) -> None:

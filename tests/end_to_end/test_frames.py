@@ -429,12 +429,17 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     "unit column": (
         dpsql.SchemaError, "the unit column 'who'", lambda df: grouped(df.drop(columns="who"), "city").size(),
     ),
-    "bounds": (dpsql.UnsupportedQueryError, r"bounds=\(0, 500\)", lambda df: grouped(df, "city").sum("paid")),
+    "bounds": (
+        dpsql.UnsupportedQueryError, r"bounds=\(0, 500\)", lambda df: grouped(df, "city", top_k=3).sum("paid"),
+    ),
     "rows": (
         dpsql.UnsupportedQueryError, "max_rows_per_group=5",
-        lambda df: grouped(df, "city", max_rows_per_group=None, bounding="L0").size(),
+        lambda df: grouped(df, "city", max_rows_per_group=None, top_k=3).size(),
     ),
-    "groups": (dpsql.UnsupportedQueryError, "max_groups=4", lambda df: grouped(df, "city", max_groups=None).size()),
+    "groups": (
+        dpsql.UnsupportedQueryError, "max_groups=4",
+        lambda df: grouped(df, "city", max_groups=None, other_group="rest").size(),
+    ),
     "level": (dpsql.UnsupportedQueryError, "epsilon=0.5", lambda df: grouped(df, "city", rho=None).size()),
     "option": (dpsql.UnsupportedQueryError, "no option maxgroups", lambda df: grouped(df, "city", maxgroups=3).size()),
     "as_of": (dpsql.PolicyError, "version=", lambda df: grouped(df, "city", as_of="1")),
