@@ -30,8 +30,8 @@ COVERAGE_OF_CUT_UNITS = (
 )
 """Why coverage is unknown if not all rows of a unit are read."""
 COVERAGE_OF_JOINS = (
-    "a join cuts the rows of a unit, because the columns that it compares are a key of neither table; declare PRIMARY "
-    "KEY or UNIQUE for them on the table that has one row for each"
+    "a join cuts the rows of a unit; declare PRIMARY KEY for the compared columns, which a note names, on the table "
+    "that has one row for each"
 )
 """Why coverage is unknown if a join multiplies rows."""
 _TOLD_HIGH = 0.985

@@ -312,6 +312,46 @@ def test_every_door_says_it(session: dpsql.Session) -> None:
     assert receipt_from_json(json.loads(json.dumps(to_json(answer.receipt)))) == answer.receipt
 
 
+def test_heavy_users_of_a_web_log_are_told_of_at_every_door() -> None:
+    """2,000 visitors by a Pareto law of index 1.2: a share that is kept never hides those who have half of all rows."""
+    with dpsql.connect() as session:
+        session._runner.noise_source = seeded_noise(5)
+        session.connection.execute(
+            "CREATE TABLE log AS SELECT visitor, '/' || CAST((visitor + row) % 7 AS VARCHAR) AS page "
+            "FROM range(2000) v(visitor), range(3000) r(row) "
+            "WHERE row < 4.3 * (pow((visitor + 0.5) / 2000, -1 / 1.2) - 1) + 1"
+        )
+        session.sql("CALL dp_unit('visitor', epsilon_budget := 100, delta_budget := 1e-3)")
+        session.sql("CALL dp_protect('log', unit := 'visitor', privacy_unit_column := 'visitor')")
+        answer = session.sql("SELECT page, count(*) AS n FROM log GROUP BY page", epsilon=5, delta=1e-6)
+    sizes = np.minimum(np.ceil(4.3 * (((np.arange(2000) + 0.5) / 2000) ** (-1 / 1.2) - 1) + 1), 3000)
+    (kept,) = receipt_of(answer).coverage
+    beyond = sizes > kept.size
+    assert kept.least_beyond <= beyond.sum() <= kept.beyond
+    assert sizes[beyond].sum() / sizes.sum() / 5 <= kept.part_beyond <= sizes[beyond].sum() / sizes.sum()
+    (sentence,) = receipt_of(answer).kept
+    assert sentence.startswith("bounds keep at least ")
+    assert " of all is theirs" in sentence
+    assert "100 %" not in sentence
+    assert sentence in str(answer)
+    assert escape(sentence) in answer._repr_html_()
+    assert sentence in " ".join(text.get_text().replace("\n", " ") for text in answer.plot().texts)
+
+
+def test_grouping_sets_that_add_up_say_why_nothing_is_known(session: dpsql.Session) -> None:
+    with _opened() as listed:
+        listed.sql(f"CALL dp_domain('visits', 'word', keys := {list(range(40))})")
+        receipt = receipt_of(listed.sql("SELECT word, count(*) AS n FROM visits GROUP BY ROLLUP (word)", rho=1.0))
+    (sentence,) = receipt.kept
+    assert sentence.endswith("ask about each set by itself")
+    # sets that are bounded by themselves hold together, by wider ends than each alone
+    sets = receipt_of(session.sql("SELECT word, count(*) AS n FROM visits GROUP BY ROLLUP (word)", rho=1.0)).sets
+    (alone,) = receipt_of(session.sql("SELECT count(*) AS n FROM visits", rho=0.5)).coverage
+    (together,) = next(one.receipt.coverage for one in sets if not one.keys)
+    assert together.share == pytest.approx(alone.share, rel=0.05)
+    assert together.high - together.low > 1.05 * (alone.high - alone.low)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "found"),
     [

@@ -79,10 +79,14 @@ def cut(relation: Relation, degree: int, keys: Sequence[str] = ()) -> Relation:
 
 
 def _sentence(relation: Relation, most: int, keys: Sequence[str]) -> str:
+    """Say how many rows a join keeps, and the constraint of a table with which it keeps all of them."""
     tables = ", ".join(dict.fromkeys(table for table, _ in relation.reads))
     called = ", ".join(map(relation.schema.called, keys))
     agreed = f" that agree on {called}, and {MOST_JOINED:,} in all," if keys else ""
-    return f"of one unit a join keeps at most {most} rows{agreed} of {tables}; which ones is chosen by a secret hash"
+    compared = dict.fromkeys([relation.owner.unit if relation.owner else "", *keys])
+    unless = f", unless PRIMARY KEY ({', '.join(compared)}) is declared for them" if relation.is_table else ""
+    kept = f"of one unit a join keeps at most {most} rows{agreed} of {tables}{unless}"
+    return f"{kept}; which ones is chosen by a secret hash"
 
 
 def _power(sql: str, exponent: int) -> str:
