@@ -30,6 +30,8 @@ NUMBERS = (
     "avg(v) AS a",
     "sum(v) / count(*) AS r",
     "stddev_pop(v) AS d",
+    "median(v) AS q",
+    "count(DISTINCT v) AS c",
 )
 KEYS = ("", "shop", "day")
 

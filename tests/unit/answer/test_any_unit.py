@@ -61,5 +61,5 @@ def test_a_true_zero_is_told_of_with_a_fortieth() -> None:
 def test_every_kind_of_value_has_a_function() -> None:
     bases = (estimates.LinearValue, estimates.BoundedValue)
     kinds = [kind for kind in vars(estimates).values() if isinstance(kind, type) and issubclass(kind, bases)]
-    assert set(COLUMNS) == set(kinds) - set(bases)
+    assert set(COLUMNS) == {*kinds, estimates.NoValue} - set(bases)
     assert COLUMNS[AnyUnit] is any_unit_column
