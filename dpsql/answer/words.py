@@ -92,15 +92,16 @@ LARGER_BOUNDS = "larger bounds keep more, with more noise"
 
 def more_groups(groups: int, noise: float) -> str:
     """Say which number of groups keeps most, and what it costs."""
-    return f"OPTIONS (max_groups_contributed = {groups}) keeps about 95 % of these, with {noise:.2g} times the noise"
+    return f"OPTIONS (max_groups_contributed = {groups}) {_keeps_much(noise)}"
 
 
 def more_rows(counted: str, rows: int, noise: float) -> str:
     """Say which count keeps most rows, and what it costs."""
-    return (
-        f"count({counted}, contribution_bounds_per_group => (0, {rows})) keeps about 95 % of these, with {noise:.2g} "
-        "times the noise"
-    )
+    return f"count({counted}, contribution_bounds_per_group => (0, {rows})) {_keeps_much(noise)}"
+
+
+def _keeps_much(noise: float) -> str:
+    return f"keeps about 95 % of what is measured, with {noise:.2g} times the noise"
 
 
 def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
