@@ -142,7 +142,8 @@ def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:
     if not kept.widest or kept.widest.value >= MUCH or not enough:
         return ""
     groups = bounding.max_groups
-    if covered.kind == "presence" and groups and groups < enough:
+    # a bound that is nearly as large keeps nearly as much
+    if covered.kind == "presence" and groups and 1.5 * groups <= enough:
         return words.more_groups(round(enough), math.sqrt(enough / groups))
     count = next((one for one in query.estimates if one.covered == covered), None)
     plain = _PLAIN_COUNT.fullmatch(count.name) if count else None
