@@ -27,6 +27,8 @@ def auto_notes(query: FrameQuery) -> Iterator[str]:
             yield f"AUTO found no bounds for {asked.name}, {_chosen_at(level)}"
             if asked.instead:
                 yield words.one_row(asked.name, unit, asked.bounds.reason, asked.instead)
+        elif asked.is_norm and not query.frame.bounding.by_norm:
+            yield words.rows_by_auto(asked.bounds[1], _chosen_at(level))
         elif asked.is_norm:
             yield (
                 f"AUTO chose a norm of {asked.bounds[1]:.9g} for {asked.name} from a noisy histogram of units by the "

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.answer import words
 from dpsql.answer.auto_notes import auto_notes
 from dpsql.answer.estimates import NOTES, Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
 from dpsql.answer.result import ColumnReceipt, Receipt
@@ -311,8 +312,7 @@ def notes(offer: Offer) -> tuple[str, ...]:
     )
     kinds = dict.fromkeys(type(estimate.value) for estimate in query.estimates)
     found += [NOTES[kind] for kind in kinds if kind in NOTES]
-    if any(statistic.row_cap for statistic in query.statistics):
-        found.append("rows of one unit in one group beyond max_rows_per_group are scaled down to it")
+    found += [words.rows_scaled(most) for most in sorted({one.row_cap for one in query.statistics if one.row_cap})]
     return tuple(found)
 
 

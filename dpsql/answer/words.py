@@ -193,6 +193,19 @@ def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> s
     )
 
 
+def rows_scaled(most: int) -> str:
+    """Say how many rows of a unit count in a group."""
+    return f"rows of one unit in one group beyond {most:,} are scaled down to that number"
+
+
+def rows_by_auto(most: float, at: str) -> str:
+    """Say how many rows of a unit count in a group by AUTO, and at which level it was asked."""
+    return (
+        f"AUTO lets at most {math.ceil(most):,} rows of a unit count in a group, by a noisy histogram of units by the "
+        f"norm of their numbers of rows in all groups, {at}"
+    )
+
+
 NO_LOWER_LEVEL = "No lower level is granted either."
 """A cure of a level that is refused, where nothing that the text may ask for is left."""
 

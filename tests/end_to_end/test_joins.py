@@ -380,7 +380,7 @@ def test_receipts_and_refusals_call_joined_columns_as_the_text_does(session: dps
     assert "rows where v.pid is NULL are left out" in receipt.notes
     shown = f"{receipt} {session.sql(f'FROM dp_explain($${text}$$, rho := 5)').fetchall()}"
     with pytest.raises(UnsupportedQueryError) as caught:
-        session.sql(f"SELECT v.city, sum(w.number), w.kind + 1 {source} GROUP BY v.city", rho=5)
+        session.sql(f"SELECT v.city, sum(w.number), w.kind + 1 {source} GROUP BY ROLLUP (v.city)", rho=5)
     assert all(name in str(caught.value) for name in ("sum(w.number, ", "column w.kind "))
     for named in (shown, str(caught.value)):
         assert not any(f"{name} {place}" in named for name in ("city", "cost", "pid", "kind", "number") for place in "02")
