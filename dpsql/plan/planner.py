@@ -34,7 +34,7 @@ from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
-from dpsql.plan.features.defaults import plan_with_auto
+from dpsql.plan.features.defaults import MISSING, plan_with_auto
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
@@ -96,6 +96,7 @@ def plan_query(
         return plan_with_auto(text, read, refused, found, lambda changed: _plan(changed, found))
     except SchemaError:
         # a name that is not found may belong to a clause that was just refused
+        refusals.found[:] = [one for one in refusals.found if one.code not in MISSING]
         refusals.raise_if_any()
         raise
     except RecursionError:

@@ -34,6 +34,8 @@ _NO_NUMBER = re.compile(r"DATE|TIMESTAMP.*|UUID")
 _EXAMPLES = (
     (re.compile(r"DATE"), "'2025-01-31'"),
     (re.compile(r"TIMESTAMP.*"), "'2025-01-31 12:00:00'"),
+    (re.compile(r"TIME"), "'12:00:00'"),
+    (re.compile(r"INTERVAL"), "'1 day'"),
     (re.compile(r"BOOLEAN"), "true"),
     (re.compile(r"UUID"), "'00000000-0000-0000-0000-000000000001'"),
     (re.compile(r".*INT.*|DECIMAL.*|FLOAT|DOUBLE"), "1"),
@@ -207,6 +209,9 @@ def _trials(root: exp.Expr, types: Mapping[str, str]) -> Iterator[_Trial]:
             operand = node.this.unnest()
             if not node.this.find(exp.Column) and not isinstance(operand, exp.Null):
                 yield _Trial(node, node, (operand,))
+        elif isinstance(node, exp.Interval):
+            if _is_text(node.this):
+                yield _Trial(node, node, (node.this,))
         elif not isinstance(node, (*_WITHOUT_VALUE, exp.If)):
             yield from _trial(node, node, types)
 

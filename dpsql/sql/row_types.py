@@ -69,8 +69,8 @@ def check_private_parts(
     roots = [root for root in roots if not isinstance(root, exp.Column) or root.name in long]
     typed = [(root, node) for root in roots for node in _typed_parts(root)]
     if typed:
-        _check_types(typed, columns, environment, refusals)
-        check_literals(roots, columns, environment, refusals)
+        refused = _check_types(typed, columns, environment, refusals)
+        check_literals([root for root in roots if id(root) not in refused], columns, environment, refusals)
     for root in roots:
         _check_uses(root, columns, refusals)
         if try_depth(to_sql(root)) > MAX_TRY_DEPTH:
@@ -103,7 +103,7 @@ def checked_conditions(
 
 def _check_types(
     typed: Sequence[tuple[exp.Expr, exp.Expr]], columns: Sequence[Column], environment: Environment, refusals: Refusals
-) -> None:
+) -> set[int]:
     """Note a refusal for each part of a type that is not safe, and for each cast that DuckDB does not have.
 
     Every row would be NULL where there is no such cast, and nothing would say so.
@@ -114,10 +114,51 @@ def _check_types(
         environment: binds types, and knows the casts.
         refusals: collects.
 
+    Returns:
+        Which of the expressions were refused, by their ``id``.
+
     Raises:
         UnsupportedQueryError: the parts are too long, all together, to be bound each by itself.
 
     """
+    _check_size(typed, refusals)
+    refused: set[int] = set()
+    bound = types_of(environment, columns, [(node, to_sql(node)) for _, node in typed], refusals.text)
+    kinds = {id(node): kind for (_, node), kind in zip(typed, bound, strict=True)}
+    for root, cast in ((root, node) for root, node in typed if isinstance(node, exp.Cast)):
+        source = cast.this.unnest()
+        before, after = kinds.get(id(source)), kinds[id(cast)]
+        if before and not isinstance(source, exp.Null) and not environment.schemas.has_cast(before, after):
+            refused.add(id(root))
+            refusals.add(
+                "row_type",
+                cast,
+                f"{written(cast)}: there is no cast from {before} to {after}.",
+                "Compute it in another way: epoch(t) is the seconds of a timestamp, and texts can be cast to every "
+                "type.",
+            )
+    for (root, node), kind in zip(typed, bound, strict=True):
+        if not is_scalar(kind):
+            refused.add(id(root))
+            refusals.add(
+                "row_type",
+                node,
+                f"{written(node)} has a type that can only be grouped by, counted or compared with NULL.",
+                "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",
+            )
+        elif kind in _COARSE and node is not root and not _is_refined(node):
+            refused.add(id(root))
+            refusals.add(
+                "row_type",
+                node,
+                f"{written(node)} is of type {kind}, which is only grouped by, counted or cast.",
+                "Write CAST(s AS TIMESTAMP).",
+            )
+    return refused
+
+
+def _check_size(typed: Sequence[tuple[exp.Expr, exp.Expr]], refusals: Refusals) -> None:
+    """Refuse parts that are too long, all together, to be bound each by itself."""
     count = 0
     for root, node in typed:
         count += sum(1 for _ in node.walk())
@@ -128,34 +169,6 @@ def _check_types(
                 f"the parts of the expressions of a query, which stand in one another, have at most "
                 f"{MOST_TYPED_NODES:,} columns, literals, calls and operators.",
                 "Compute less in a chain: in columns of a subquery, in a view, or in several conditions.",
-            )
-    bound = types_of(environment, columns, [(node, to_sql(node)) for _, node in typed], refusals.text)
-    kinds = {id(node): kind for (_, node), kind in zip(typed, bound, strict=True)}
-    for node in (node for _, node in typed if isinstance(node, exp.Cast)):
-        source = node.this.unnest()
-        before, after = kinds.get(id(source)), kinds[id(node)]
-        if before and not isinstance(source, exp.Null) and not environment.schemas.has_cast(before, after):
-            refusals.add(
-                "row_type",
-                node,
-                f"{written(node)}: there is no cast from {before} to {after}.",
-                "Compute it in another way: epoch(t) is the seconds of a timestamp, and texts can be cast to every "
-                "type.",
-            )
-    for (root, node), kind in zip(typed, bound, strict=True):
-        if not is_scalar(kind):
-            refusals.add(
-                "row_type",
-                node,
-                f"{written(node)} has a type that can only be grouped by, counted or compared with NULL.",
-                "Compute with numbers, texts, booleans, dates and timestamps; date_diff() subtracts dates.",
-            )
-        elif kind in _COARSE and node is not root and not _is_refined(node):
-            refusals.add(
-                "row_type",
-                node,
-                f"{written(node)} is of type {kind}, which is only grouped by, counted or cast.",
-                "Write CAST(s AS TIMESTAMP).",
             )
 
 

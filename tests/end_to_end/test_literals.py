@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import dpsql
-from dpsql.errors import UnsupportedQueryError
+from dpsql.errors import SchemaError, UnsupportedQueryError
 
 COUNT = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.1) count(*) FROM visits WHERE "
 
@@ -59,10 +59,36 @@ def refused(session: dpsql.Session, text: str, given: Sequence[str] = ()) -> lis
         ("seen > day + INTERVAL 1 DAY AND day + INTERVAL 1 DAY > 'x'", "'x'"),
         ("seen > TIMESTAMP '2025-01-01 25:00'", "'2025-01-01 25:00'"),
         ("pid IN (SELECT pid FROM visits WHERE cost > 'abc')", "'abc'"),
+        ("day + INTERVAL 'two' DAYS > DATE '2025-01-31'", "'two'"),
     ],
 )
 def test_a_literal_that_cannot_be_cast_is_refused(session: dpsql.Session, condition: str, literal: str) -> None:
     assert refused(session, COUNT + condition) == [("literal", literal)]
+
+
+@pytest.mark.parametrize("given", ["", ", max_groups_contributed := 2", ", max_rows_per_group := 2"])
+def test_a_literal_is_refused_where_bounds_are_left_to_auto(given: str) -> None:
+    """Nothing else is wrong with the text, so no bound is asked for; with no level, the level is."""
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE t (u INTEGER, shop VARCHAR, cost DOUBLE, hour TIME)")
+        session.sql("CALL dp_unit('person', rho_budget := 1, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        session.sql(f"CALL dp_protect('t', unit := 'person', privacy_unit_column := 'u'{given})")
+        for text in (
+            "SELECT count(*) FROM t WHERE cost > 'abc'",
+            "SELECT shop, sum(cost + 'abc') FROM t GROUP BY shop",
+            "SELECT shop, count(*) AS n FROM t GROUP BY shop HAVING count(*) > 'abc'",
+        ):
+            with pytest.raises(UnsupportedQueryError) as caught:
+                session.sql(text)
+            assert [one.code for one in caught.value.refusals] == ["privacy_level_missing", "literal"], text
+            with pytest.raises(UnsupportedQueryError) as caught:
+                session.sql(text, rho=0.1)
+            assert [one.code for one in caught.value.refusals] == ["literal"], text
+        with pytest.raises(UnsupportedQueryError) as caught:
+            session.sql("SELECT count(*) FROM t WHERE hour > 'abc' AND cost > 'abc'", rho=0.1)
+        assert [one.code for one in caught.value.refusals] == ["row_type", "literal"]
+        with pytest.raises(SchemaError, match="No function matches"):
+            session.sql("SELECT count(*) FROM t WHERE cost LIKE '1%'", rho=0.1)
 
 
 def test_a_parameter_is_refused_at_its_place(session: dpsql.Session) -> None:

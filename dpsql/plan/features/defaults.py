@@ -16,7 +16,10 @@ from dpsql.model.refusals import Refusals
 from dpsql.plan.features.auto import GROUPS
 from dpsql.sql.source.sources import SelectText
 
-_MISSING = {"max_groups_missing", "bounds_missing"}
+MISSING = {"max_groups_missing", "bounds_missing"}
+"""Reasons for which a bound is left to AUTO."""
+_SEEN_LATER = {"literal", "row_type", "row_syntax", "size"}
+"""Reasons that no choice of bounds brings. They are looked for once all bounds are there."""
 _STAND_IN_RHO = 1.0
 """Level by which reasons are looked for if a query names none. Nothing is answered at it."""
 
@@ -64,12 +67,15 @@ def plan_with_auto(
             attempts.append(())
             break
     stay = reasons_left(planned, attempts)
-    left = [one for one in others if one.code not in _MISSING or _reason(one) in stay]
+    left = [one for one in others if one.code not in MISSING or _reason(one) in stay]
+    told = {*map(_reason, others), *map(_reason, of_level)}
+    later = {_reason(one): one for attempt in attempts for one in attempt if _reason(one) in stay - told}
+    left += later.values()
     raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
 
 
 def _reason(refusal: Refusal) -> Reason:
-    return refusal.code, refusal.span, "" if refusal.code in _MISSING else refusal.message
+    return refusal.code, refusal.span, "" if refusal.code in MISSING else refusal.message
 
 
 def _reasons_apart(text: SelectText, plan: Plan, refused: Sequence[Refusal]) -> Sequence[Refusal]:
@@ -94,7 +100,7 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
         found: bounds that AUTO found before. One group of a unit needs no rounds of key selection.
 
     """
-    if not any(refusal.code in _MISSING for refusal in refused):
+    if not any(refusal.code in MISSING for refusal in refused):
         return
     rules, options = text.owner.rules, text.options
     named = options.max_groups_contributed or rules.max_groups
@@ -111,7 +117,7 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
 
 def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:
     """Return whether a text was refused for nothing but missing bounds."""
-    return all(refusal.code in _MISSING for refusal in refused)
+    return all(refusal.code in MISSING for refusal in refused)
 
 
 def reasons_left(planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> set[Reason]:
@@ -119,9 +125,11 @@ def reasons_left(planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal
 
     Args:
         planned: why a text is refused with no bounds left to AUTO.
-        attempts: why each text is refused that `left_to_auto` returns. One counts if it has no other reasons.
+        attempts: why each text is refused that `left_to_auto` returns. One counts if it has no other reasons than these
+            and those that are looked for later.
 
     """
     every = set(map(_reason, planned))
     reasons = (set(map(_reason, attempt)) for attempt in attempts)
-    return min((one for one in reasons if one <= every), key=len, default=every)
+    counted = [one for one in reasons if all(code in _SEEN_LATER for code, _, _ in one - every)]
+    return min(counted, key=lambda one: (sum(code in MISSING for code, _, _ in one), len(one)), default=every)
