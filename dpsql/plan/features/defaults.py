@@ -68,9 +68,8 @@ def plan_with_auto(
             break
     stay = reasons_left(planned, attempts)
     left = [one for one in others if one.code not in MISSING or _reason(one) in stay]
-    told = {*map(_reason, others), *map(_reason, of_level)}
-    later = {_reason(one): one for attempt in attempts for one in attempt if _reason(one) in stay - told}
-    left += later.values()
+    later = stay.difference(map(_reason, planned))
+    left += {_reason(one): one for attempt in attempts for one in attempt if _reason(one) in later}.values()
     raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
 
 
