@@ -247,7 +247,8 @@ class Clinic:
             self.session.sql(record.sql, record.params, **record.options)
         except dpsql.DpsqlError as error:
             told = set(OF_CURATORS.findall(str(error.for_analyst())))
-            assert told <= set(OF_CURATORS.findall(record.sql)), "an analyst is told what an analyst can write"
+            known = record.sql.startswith("CALL") or told <= set(OF_CURATORS.findall(record.sql))
+            assert known, "an analyst is told what an analyst can write"
             return self._reasons(error)
         return "answered"
 
