@@ -12,7 +12,7 @@ from dpsql.answer.coverage import MUCH, Kept
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
 from dpsql.answer.result import CoverageReceipt, Receipt
-from dpsql.model.estimates import Spread
+from dpsql.model.estimates import RunningSum, Spread, Sum
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.state import SideTable
@@ -31,7 +31,7 @@ def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable, stateme
 
     """
     query, shares = offer.query, kept_shares(offer, side_table, statements)
-    lines = dict.fromkeys(_unmeasured(query))
+    lines = dict.fromkeys((*_unmeasured(query), *_raised(query)))
     for candidates in _by_column(query, shares):
         covered = min(candidates, key=lambda one: _known(shares[one]))
         lines[_line(covered, shares[covered], query)] = None
@@ -77,6 +77,20 @@ def _why_unmeasured(frame: Frame) -> str:
     if frame.ceiling is not None:
         return words.COVERAGE_AT_CEILING
     return words.COVERAGE_OF_JOINS if frame.rows_sql.cuts else words.COVERAGE_OF_CUT_UNITS
+
+
+def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
+    """Yield a line for each count or sum that has no share, because its bounds make more of what a unit has."""
+    if not (query.request.coverage and query.frame.is_measured):
+        return
+    for estimate in query.estimates:
+        value = estimate.value
+        statistic = value.linear.statistic if isinstance(value, Sum | RunningSum) else None
+        if statistic and statistic.is_raised:
+            form = "group" if statistic.group_bounds_steps else "row"
+            _, high = statistic.group_bounds_steps or statistic.row_bounds_steps or (0, 0)
+            why = words.bounds_raise(form, math.ldexp(high, statistic.lattice_exponent))
+            yield CoverageReceipt(estimate.name, query.frame.rows.unit, unknown=why)
 
 
 def _by_column(query: FrameQuery, shares: dict[Statistic, Kept | None]) -> Iterator[list[Statistic]]:

@@ -34,6 +34,17 @@ COVERAGE_OF_JOINS = (
     "that has one row for each"
 )
 """Why coverage is unknown if a join multiplies rows."""
+
+
+def bounds_raise(form: str, high: float) -> str:
+    """Say why coverage is unknown if bounds of a ``group`` or a ``row`` begin above 0, and which ones have a share.
+
+    >>> bounds_raise("group", 1024.0)
+    'its bounds begin above 0, and raise what is less; write contribution_bounds_per_group => (0, 1024)'
+    """
+    return f"its bounds begin above 0, and raise what is less; write contribution_bounds_per_{form} => (0, {high:.9g})"
+
+
 _TOLD_HIGH = 0.985
 """An upper end above it says nothing."""
 

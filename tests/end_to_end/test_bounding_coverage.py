@@ -442,10 +442,31 @@ def test_rows_are_told_from_units_by_the_whole_word(session: dpsql.Session) -> N
     ],
 )
 def test_bounds_that_add_to_values_have_no_share(session: dpsql.Session, call: str) -> None:
+    """A line says so, and names bounds that have a share."""
     answer = session.sql(f"SELECT word, {call} AS n FROM visits GROUP BY word", rho=1.0)
-    assert [one.of for one in receipt_of(answer).coverage] == ["groups"]
+    unknown, groups = receipt_of(answer).coverage
+    assert ((unknown.of, unknown.share), groups.of) == ((call, None), "groups")
+    told = unknown.unknown.partition("write ")[2]
+    assert (told.partition(" => ")[0], told[-2:]) == (call.partition(", ")[2].partition(" => ")[0], call[-3:-1])
+    measured = session.sql(f"SELECT word, {call.partition(', ')[0]}, {told}) AS n FROM visits GROUP BY word", rho=1.0)
+    assert all(one.share is not None for one in receipt_of(measured).coverage)
     with pytest.raises(dpsql.UnsupportedQueryError, match="begin at 0 or below"):
         session.sql(f"SELECT word, {call} AS n, dp_unbounded(n) FROM visits GROUP BY word", rho=1.0)
+
+
+def test_bounds_that_auto_finds_above_0_are_told_of(fresh: dpsql.Session) -> None:
+    """Nearly everybody has two rows, and a few have half of the sum: nothing else would tell that it is missing."""
+    fresh.connection.execute(
+        "CREATE TABLE bills AS SELECT p, 300 AS paid FROM range(4000) u(p), range(CASE WHEN p < 20 THEN 400 ELSE 2 END)"
+    )
+    fresh.sql("CALL dp_protect('bills', unit := 'person', privacy_unit_column := 'p')")
+    answer = fresh.sql("SELECT sum(paid) AS s, median(paid) AS m FROM bills", rho=1.0)
+    assert answer.df().s[0] < 0.7 * 300 * (20 * 400 + 3980 * 2)
+    (line,) = receipt_of(answer).kept
+    assert line == (
+        "it is unknown what bounds keep of sum(paid): its bounds begin above 0, and raise what is less; write "
+        "contribution_bounds_per_group => (0, 1024)"
+    )
 
 
 def test_where_rows_are_cut_before_they_are_grouped_nothing_is_measured(session: dpsql.Session) -> None:
