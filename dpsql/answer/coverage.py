@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.answer.coverage_places import Line, Places
+from dpsql.answer.ratio_estimate import Share, ratio_share
 from dpsql.bound.coverage import BUCKETS
 
 Floats = npt.NDArray[np.float64]
@@ -41,16 +42,6 @@ _MEAN_SIZE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """The share that bounding leaves of what units up to a size have, with its interval."""
-
-    value: float
-    low: float
-    high: float
-    size: float
-
-
-@dataclass(frozen=True, slots=True)
 class Kept:
     """What bounding leaves of units up to a size, and what is known of the others.
 
@@ -59,9 +50,9 @@ class Kept:
         least_beyond, most_beyond: fewest and most units above that size.
         part_beyond: least part that these have of all that there is; 0 where there may be none.
         high_of_all: most that bounding leaves of all that there is; 1 where nothing is known.
-        widest: the share up to the size that says most of what units have.
-        enough: size to which each unit up to that one would have to be cut for 95 % to be left; 0 where it is not
-            known.
+        ratio: the share by which a ratio estimate divides; None where too few units tell.
+        enough: size to which each unit would have to be cut for 95 % to be left, of units up to the size that says
+            most of what units have; 0 where it is not known.
 
     """
 
@@ -70,12 +61,8 @@ class Kept:
     most_beyond: float = math.inf
     part_beyond: float = 0.0
     high_of_all: float = 1.0
-    widest: Share | None = None
+    ratio: Share | None = None
     enough: float = 0.0
-
-
-UNKNOWN = Kept(None)
-"""Where nothing tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +92,8 @@ def kept_of(
 ) -> Kept:
     """Read a histogram of coverage.
 
-    *Guarantee*: all numbers of the result, but for ``enough`` and the values of shares, are true together with
-    probability 1 - 0.05 / ``statements``, up to the normal approximation of where units stand.
+    *Guarantee*: all numbers of the result, but for ``enough``, ``ratio`` and the value of ``share``, are true together
+    with probability 1 - 0.05 / ``statements``, up to the normal approximation of where units stand.
     *Source*: docs/proofs/coverage.md, Theorem 3.
 
     Args:
@@ -118,10 +105,11 @@ def kept_of(
         statements: number of histograms whose statements are made together.
 
     """
+    ratio = ratio_share(noisy, sigma, end, most)
     places, factors = Places(noisy, sigma, end, most, largest), _factors(statements)
     shares = {bucket: share for bucket in range(BUCKETS) if (share := _share(places, bucket, factors))}
     if not shares:
-        return UNKNOWN
+        return Kept(None, ratio=ratio)
     known = {bucket: _known(places.kept_up_to(bucket), share) for bucket, share in shares.items()}
     widest = max(known, key=lambda bucket: known[bucket])
     parts = {bucket: _part_beyond(places, bucket, factors) for bucket in shares}
@@ -136,7 +124,7 @@ def kept_of(
         most_beyond=max(0.0, number + factors.number * noise),
         part_beyond=parts[chosen],
         high_of_all=min(_of_all(shares[bucket], part, most) for bucket, part in parts.items()),
-        widest=shares[widest] if is_told else None,
+        ratio=ratio,
         enough=places.enough(widest, MUCH),
     )
 
@@ -199,26 +187,3 @@ def _chosen(places: Places, parts: dict[int, float]) -> int:
         if seeming <= _SHORT or parts[bucket] >= _TOLD_OF_SEEMING * seeming:
             return bucket
     return max(parts)
-
-
-def unbounded_of(value: Floats, low: Floats, high: Floats, kept: Kept | None) -> tuple[Floats, Floats, Floats]:
-    """Return the ratio estimate of numbers without their bounds, and the ends of its interval.
-
-    It is a number over the share that is kept: right where bounding leaves the same share of every group, and no unit
-    is beyond the size of the share. The interval is of the noise in both, and of nothing else.
-
-    Args:
-        value: the bounded number of each group.
-        low: lower end of its interval.
-        high: upper end.
-        kept: the share; None where no bound can leave anything out. NaN comes where the share is not known.
-
-    """
-    if kept is None:
-        return value, low, high
-    share, least, most = math.nan, math.nan, math.nan
-    if kept.widest and kept.widest.low > 0.0:
-        share, least, most = kept.widest.value, kept.widest.low, kept.widest.high
-    # the end that is further from 0 is that of the smaller share
-    ends = np.stack([low / least, low / most, high / least, high / most])
-    return value / share, ends.min(axis=0), ends.max(axis=0)

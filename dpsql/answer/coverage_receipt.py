@@ -153,7 +153,7 @@ def covered_name(covered: Statistic, query: FrameQuery) -> str:
 def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:
     """Return what to write for more, and what it costs, if one bound alone leaves much out; else empty."""
     bounding, enough = query.frame.bounding, kept.enough
-    if not kept.widest or kept.widest.value >= MUCH or not enough:
+    if not kept.ratio or kept.ratio.value >= MUCH or not enough:
         return ""
     groups = bounding.max_groups
     # a bound that is nearly as large keeps nearly as much

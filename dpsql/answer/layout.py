@@ -21,7 +21,7 @@ from dpsql.model.private_query import Buckets, GroupingSets, PrivateQuery
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
 from dpsql.pictures.tables import TableColumn, digits_of
-from dpsql.state import to_numpy
+from dpsql.state import to_arrow, to_numpy
 
 _WHOLE = 1.0 - 1e-9
 """Part of a domain from which on an interval covers all of it: its ends are computed with rounding."""
@@ -111,7 +111,8 @@ def _covering(name: str, bounds: tuple[float, float], ends: pa.Table) -> pa.Arra
     """
     low, high = (_seconds(ends.column(f"{end} {name}")) for end in ("low", "high"))
     width = bounds[1] - bounds[0]
-    return pa.array(((width > 0.0) & (high - low >= _WHOLE * width)).tolist(), pa.bool_())
+    covers = (width > 0.0) & (high - low >= _WHOLE * width)
+    return to_arrow(covers.astype(np.int8)).cast(pa.bool_())
 
 
 def told(table: pa.Table, layout: Layout | None) -> pa.Table:
@@ -121,7 +122,7 @@ def told(table: pa.Table, layout: Layout | None) -> pa.Table:
     for name in layout.domains:
         place = table.column_names.index(name)
         column = table.column(place)
-        values = pc.if_else(layout.unknown(name, table.num_rows), pa.scalar(None, column.type), column)
+        values = pc.if_else(layout.unknown(name, table.num_rows), pa.nulls(1, column.type)[0], column)
         table = table.set_column(place, table.field(place), values)
     return table
 

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpsql.answer.coverage import UNKNOWN, Kept, kept_of, unbounded_of
+from dpsql.answer.coverage import Kept, kept_of
 from dpsql.answer.estimates import COLUMNS, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
 from dpsql.answer.offer import Offer
+from dpsql.answer.ratio_estimate import unbounded_of
 from dpsql.bound.coverage import first_end, most_left
 from dpsql.cascade.cascade import Placed, lowered, noise_of, risen
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving
@@ -276,10 +277,11 @@ def noisy_table(
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
         if i in query.finish.unbounded:
             shares, covered = kept_shares(offer, side_table), estimate.covered or PRESENCE
+            ends = (column.value[then], column.low[then], column.high[then])
             # without a histogram nothing can be left out; of the row of the other groups nothing is measured
-            is_unknown = query.frame.rows.outside or (covered in shares and not shares[covered])
-            kept = UNKNOWN if is_unknown else shares.get(covered)
-            ends = unbounded_of(column.value[then], column.low[then], column.high[then], kept)
+            if query.frame.rows.outside or covered in shares:
+                kept = shares.get(covered)
+                ends = unbounded_of(*ends, kept.ratio if kept else None)
             names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
             columns |= {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
     if not columns:

@@ -75,7 +75,7 @@ class PolicyView:
 
     def declared(self) -> tuple[str, ...]:
         """Return the canonical names of all protected and public tables."""
-        return tuple(one.table for one in (*self.policy.tables, *self.policy.public))
+        return (*(one.table for one in self.policy.tables), *(one.table for one in self.policy.public))
 
     def bounds(self, canonical: str, column: str) -> tuple[float, float] | None:
         """Declared bounds of a column."""
