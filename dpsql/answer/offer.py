@@ -304,16 +304,22 @@ def notes(offer: Offer) -> tuple[str, ...]:
         f"of one unit at most {most:.9g} distinct values count in a group; which ones is chosen by a secret hash"
         for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
     ]
-    found += dict.fromkeys(
-        f"quantiles of {readable(one.value.histogram.value_sql)} are read from {cells.count} cells, "
-        f"{cells.widths(are_times=one.type != 'DOUBLE')}"
-        for one in query.estimates
-        if isinstance(one.value, Quantile) and (cells := one.value.histogram.histogram)
-    )
+    found += _quantile_notes(query)
     kinds = dict.fromkeys(type(estimate.value) for estimate in query.estimates)
     found += [NOTES[kind] for kind in kinds if kind in NOTES]
     found += [words.rows_scaled(most) for most in sorted({one.row_cap for one in query.statistics if one.row_cap})]
     return tuple(found)
+
+
+def _quantile_notes(query: FrameQuery) -> Iterator[str]:
+    """Yield the cells that quantiles are read from, once for those that are read from cells of one kind."""
+    names: dict[tuple[int, str], list[str]] = {}
+    for one in query.estimates:
+        if isinstance(one.value, Quantile) and (cells := one.value.histogram.histogram):
+            widths = cells.widths(are_times=one.type != "DOUBLE")
+            names.setdefault((cells.count, widths), []).append(one.name)
+    for (count, widths), quantiles in names.items():
+        yield words.read_from_cells(quantiles, count, widths)
 
 
 def _norm_notes(query: FrameQuery) -> Iterator[str]:

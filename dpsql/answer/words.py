@@ -36,6 +36,11 @@ COVERAGE_OF_JOINS = (
 """Why coverage is unknown if a join multiplies rows."""
 
 
+def read_from_cells(quantiles: Sequence[str], cells: int, widths: str) -> str:
+    """Say from how many cells of a histogram quantiles of one value are read, and how wide these are."""
+    return f"{', '.join(dict.fromkeys(quantiles))}: read from {cells} cells, {widths}"
+
+
 def bounds_raise(form: str, high: float) -> str:
     """Say why coverage is unknown if bounds of a ``group`` or a ``row`` begin above 0, and which ones have a share.
 

@@ -125,7 +125,9 @@ def test_what_is_left_to_auto_is_answered(session: dpsql.Session, declared: tupl
 
 def test_quantiles_and_distinct_values_need_only_a_unit(session: dpsql.Session) -> None:
     answer = session.sql(query_of("t", "", "median(x) AS m, count(DISTINCT x) AS n"))
-    assert not any("max_rows_per_group" in note for note in receipt_of(answer).notes), "nobody named it"
+    notes = receipt_of(answer).notes
+    assert not any("max_rows_per_group" in note for note in notes), "nobody named it"
+    assert any(note.startswith("median(x): read from ") for note in notes), "it is called as in the query"
     (row,) = answer.arrow().to_pylist()
     assert row["m"] == pytest.approx(50.0, abs=5.0)
     assert row["n"] == pytest.approx(100.0, abs=60.0)

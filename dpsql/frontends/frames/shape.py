@@ -74,7 +74,8 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
         shown = repr(function) if isinstance(function, str) else "a function of Python"
         hint = "Take one of " + ", ".join(map(repr, _FUNCTIONS)) + "."
         if isinstance(function, str) and function in ("min", "max"):
-            hint = "One row decides it: ask for 'median', or in SQL for quantile_cont(x, 0.01)."
+            share = "0.01" if function == "min" else "0.99"
+            hint = f"One row decides it: ask for 'median', or in SQL for quantile_cont(x, {share})."
         raise UnsupportedQueryError([Refusal("aggregate", f"{name}: {shown} has no private form.", hint)])
     of_rows = function == "size" and column is None
     known = None if of_rows else require_column(frame, column, f"{name}:")
