@@ -195,8 +195,9 @@ def test_what_a_limit_forbids_is_found_before_anything_is_drawn(session: dpsql.S
     session.sql("CALL dp_analyst('ana', rho_limit := 0.005)")
     session.sql("SELECT k, count(*) FROM t GROUP BY k", max_groups_contributed="AUTO")
     before = spent(session)
-    with pytest.raises(dpsql.AccessError, match="up to rho"):
+    with pytest.raises(dpsql.AccessError) as caught:
         session.as_analyst("ana").sql(SUM, rho=0.006, max_groups_contributed="AUTO")
+    assert (caught.value.requested_rho, caught.value.limit_rho) == (0.006, 0.005)
     assert spent(session) == before
 
 

@@ -12,7 +12,7 @@ import dpsql
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import PolicyError, SchemaError, UnsupportedQueryError
 from tests.end_to_end.prepared import with_own_rows
-from tests.end_to_end.receipts import receipt_of
+from tests.end_to_end.receipts import of_the_text, receipt_of
 from tests.noise_sources import seeded_noise, silence
 
 TABLES = """
@@ -172,10 +172,10 @@ def test_a_linked_table_joins_public_ones(session: dpsql.Session) -> None:
 
 def test_receipts_and_prices_do_not_depend_on_rows(prepared: dpsql.Session, session: dpsql.Session) -> None:
     text = QUERIES["two of them"]
-    full = (receipt_of(session.sql(text, rho=0.5)), session.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall())
+    full = (of_the_text(session.sql(text, rho=0.5)), session.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall())
     with with_own_rows(prepared, f"{TABLES} DELETE FROM visits") as empty:
         nothing = empty.sql(text, rho=0.5)
-        assert (receipt_of(nothing), empty.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall()) == full
+        assert (of_the_text(nothing), empty.sql(f"FROM dp_explain($$ {text} $$, rho := 1)").fetchall()) == full
 
 
 def test_columns_are_told_apart_whatever_they_are_called(session: dpsql.Session) -> None:
@@ -383,4 +383,6 @@ def test_receipts_and_refusals_call_joined_columns_as_the_text_does(session: dps
         session.sql(f"SELECT v.city, sum(w.number), w.kind + 1 {source} GROUP BY ROLLUP (v.city)", rho=5)
     assert all(name in str(caught.value) for name in ("sum(w.number, ", "column w.kind "))
     for named in (shown, str(caught.value)):
-        assert not any(f"{name} {place}" in named for name in ("city", "cost", "pid", "kind", "number") for place in "02")
+        assert not any(
+            f"{name} {place}" in named for name in ("city", "cost", "pid", "kind", "number") for place in "02"
+        )

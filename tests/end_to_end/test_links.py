@@ -10,7 +10,7 @@ import pytest
 import dpsql
 from dpsql.errors import PolicyError, SchemaError
 from tests.end_to_end.prepared import with_own_rows
-from tests.end_to_end.receipts import receipt_of
+from tests.end_to_end.receipts import of_the_text, receipt_of
 from tests.noise_sources import seeded_noise, silence
 
 TABLES = """
@@ -230,13 +230,13 @@ def test_stored_answers_outlive_all_tables_of_the_chain(session: dpsql.Session) 
 
 def test_receipts_and_prices_do_not_depend_on_the_parents_rows(prepared: dpsql.Session, session: dpsql.Session) -> None:
     full = (
-        receipt_of(session.sql(COUNT, rho=0.5)),
+        of_the_text(session.sql(COUNT, rho=0.5)),
         session.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
     )
     without_rows = ";".join(statement for statement in TABLES.split(";") if "INSERT" not in statement)
     with with_own_rows(prepared, without_rows) as empty:
         assert (
-            receipt_of(empty.sql(COUNT, rho=0.5)),
+            of_the_text(empty.sql(COUNT, rho=0.5)),
             empty.sql(f"FROM dp_explain($$ {COUNT} $$, rho := 1)").fetchall(),
         ) == full
 

@@ -168,4 +168,6 @@ def test_a_number_that_says_nothing_is_printed_as_null(session: dpsql.Session) -
 
 def test_a_choice_of_auto_that_may_change_is_a_condition(session: dpsql.Session) -> None:
     (reason,) = receipt_of(session.sql(BY_WARD, epsilon=0.1, max_groups_contributed="AUTO")).nothing_shown
-    assert re.search(r"at epsilon = 0\.4 it would be [\d.,]+, if AUTO chose the same bounds again; coarser keys", reason)
+    assert re.search(
+        r"at epsilon = 0\.4 it would be [\d.,]+, if AUTO chose the same bounds again; coarser keys", reason
+    )

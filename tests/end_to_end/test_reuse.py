@@ -24,6 +24,7 @@ from dpsql.plan.planner import plan_query
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import Point
 from tests.end_to_end.prepared import with_own_state
+from tests.end_to_end.receipts import of_the_text
 from tests.noise_sources import seeded_noise
 
 PROTECT = (
@@ -309,7 +310,7 @@ def books_after(change: str, open_session: Opened) -> list[str]:
             except DpsqlError as error:
                 seen.append(f"{type(error).__name__} {error}")
             else:
-                seen.append(repr(answer.receipt) if answer.receipt is not None else repr(answer.fetchall()))
+                seen.append(repr(of_the_text(answer) if answer.receipt else answer.fetchall()))
 
         ask(BASE)
         session.connection.execute(change)

@@ -102,7 +102,13 @@ def test_comments_cannot_reach_into_the_tree(comment: str) -> None:
 
 
 def test_nothing_of_a_text_is_logged_by_the_parser(caplog: pytest.LogCaptureFixture) -> None:
-    texts = ("EXPLAIN SELECT 'canary'", "CALL f('canary')", "SHOW ALL canary", "ALTER TABLE canary FOO", "VACUUM canary")
+    texts = (
+        "EXPLAIN SELECT 'canary'",
+        "CALL f('canary')",
+        "SHOW ALL canary",
+        "ALTER TABLE canary FOO",
+        "VACUUM canary",
+    )
     with caplog.at_level(logging.DEBUG):
         for text in texts:
             with pytest.raises(DpsqlError):
