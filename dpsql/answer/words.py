@@ -194,10 +194,9 @@ _NOT_FOUND = {
 def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
     """Say that a column is NULL because AUTO found no bounds, and what to write."""
     why = _NOT_FOUND[reason].format(unit=unit)
-    return (
-        f"{name} is NULL, and not paid for: AUTO found no bounds, because {why}; write {cure}, or ask with more "
-        "epsilon or rho"
-    )
+    # what AUTO cannot tell it does not tell at another level either
+    higher = "" if reason == "range" else ", or ask with more epsilon or rho"
+    return f"{name} is NULL, and not paid for: AUTO found no bounds, because {why}; write {cure}{higher}"
 
 
 def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> str:
