@@ -176,6 +176,12 @@ class Receipt:
         of_sets = (f"({', '.join(one.keys)}): {kept}" for one in self.sets for kept in one.receipt.coverage)
         return (*map(str, self.coverage), *of_sets)
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Sentences on why there are no groups, and why columns are NULL: they stand beside the numbers everywhere."""
+        notes = dict.fromkeys([*self.notes, *(note for one in self.sets for note in one.receipt.notes)])
+        return (*self.nothing_shown, *filter(words.says_null, notes))
+
     def __str__(self) -> str:
         lines = [f"nothing  {sentence}" for sentence in self.nothing_shown]
         # what bounds leave out stands nearest to the numbers
@@ -337,7 +343,7 @@ class Result:
         threshold = self.receipt.threshold if self.receipt else None
         bars = bars_of(self._table, self.layout, threshold, column, rows)
         told = [f"{sentence}." for sentence in (self.receipt.kept if self.receipt else ())]
-        told += [f"{one}." for one in (self.receipt.nothing_shown if self.receipt else ())]
+        told += [f"{one}." for one in (self.receipt.missing if self.receipt else ())]
         return draw_bars(replace(bars, remark=" ".join(filter(None, [bars.remark, *told]))), ax)
 
     def _repr_html_(self) -> str:
@@ -352,4 +358,4 @@ class Result:
             f"price: {receipt.price}"
         )
         summary = " · ".join([summary, *receipt.kept])
-        return html_table(columns, len(self), [*receipt.nothing_shown, *lines], summary, str(receipt))
+        return html_table(columns, len(self), [*receipt.missing, *lines], summary, str(receipt))

@@ -191,12 +191,24 @@ _NOT_FOUND = {
 """Why AUTO found no bounds, by `NotFound.reason`."""
 
 
+_IS_NULL = "is NULL, and not paid for"
+
+
+def says_null(note: str) -> bool:
+    """Check that a note says why a column is NULL.
+
+    >>> says_null(without_bounds("sum(v)", "person", "few", "sum(v, contribution_bounds_per_row => (0, 500))"))
+    True
+    """
+    return _IS_NULL in note
+
+
 def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
     """Say that a column is NULL because AUTO found no bounds, and what to write."""
     why = _NOT_FOUND[reason].format(unit=unit)
     # what AUTO cannot tell it does not tell at another level either
     higher = "" if reason == "range" else ", or ask with more epsilon or rho"
-    return f"{name} is NULL, and not paid for: AUTO found no bounds, because {why}; write {cure}{higher}"
+    return f"{name} {_IS_NULL}: AUTO found no bounds, because {why}; write {cure}{higher}"
 
 
 def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> str:

@@ -97,6 +97,9 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: p
         hidden = "FROM dp_query($$SELECT price, count(*) FROM stays GROUP BY price$$, epsilon := 0.01, delta := 1e-9)"
         assert connection.execute(hidden).fetchall() == []
         assert "no noisy count passed the threshold of" in capfd.readouterr().err
+        unbounded = "FROM dp_query($$SELECT avg(price) FROM stays$$, epsilon := 0.01, delta := 1e-9)"
+        assert connection.execute(unbounded).fetchall() == [(None,)]
+        assert "avg(price) is NULL, and not paid for: AUTO found no bounds" in capfd.readouterr().err
 
 
 def test_every_type_of_key_reaches_the_prompt() -> None:

@@ -124,7 +124,7 @@ class Plugin(BasePlugin):
             if receipt.reused
             else f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
         )
-        told = [*receipt.nothing_shown, *receipt.kept]
+        told = [*receipt.missing, *receipt.kept]
         return {"sql": f"SELECT * FROM {RELEASE}", "message": "; ".join([f"{receipt.mechanism}, {price}", *told])}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:

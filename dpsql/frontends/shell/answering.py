@@ -96,9 +96,9 @@ class Helper:
         self._channel.send("Z")
 
     def _answered(self, call: Call) -> pa.Table:
-        """Return the rows of an answer; say on the shell's screen why there are none."""
+        """Return the rows of an answer; say on the shell's screen why there are none, or NULLs."""
         result = self._ask(call.statement)
-        for sentence in result.receipt.nothing_shown if result.receipt else ():
+        for sentence in result.receipt.missing if result.receipt else ():
             sys.stderr.write(f"{sentence}\n")
         return result.arrow()
 
