@@ -24,6 +24,7 @@ from dpsql.mechanism.calibrate import (
     guarantee,
     independent_guarantee,
     level_of,
+    unasked_nano,
     window_guarantee,
 )
 from dpsql.mechanism.csh import selection_note
@@ -96,6 +97,9 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
     """
     calibrations = [calibrate(part, held_histogram(part, state)) for part in parts]
     asked_nano = sum(calibration.rho_nano for calibration in calibrations)
+    if any(part.unasked for part in parts):
+        # whether a reader may ask does not hang on what AUTO found
+        reader.require(asked_nano + sum(map(unasked_nano, parts, calibrations)))
     if not all(part.frame.rows_sql.relation for part in parts):
         calibrations = [_measurable(*each, state) for each in zip(parts, calibrations, strict=True)]
     offers = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.features.auto_histograms import questions
-from dpsql.mechanism.calibrate import Calibration
+from dpsql.mechanism.calibrate import Calibration, unasked_nano
 from dpsql.mechanism.registry import choose_frame
 from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
@@ -29,8 +29,9 @@ def open_price(query: FrameQuery) -> tuple[ChargeItem, ...]:
 
 
 def asked_nano(query: FrameQuery, calibration: Calibration) -> int:
-    """Return the level of all that a query asks for in nano-rho, with the part that it leaves for AUTO."""
-    return calibration.rho_nano + sum(level.share_nano for level in query.auto_levels)
+    """Return the level in nano-rho of all that a query asks for, of AUTO and of columns without bounds, too."""
+    shares = sum(level.share_nano for level in query.auto_levels)
+    return calibration.rho_nano + unasked_nano(query, calibration) + shares
 
 
 def answer_delta_units(calibration: Calibration) -> int:

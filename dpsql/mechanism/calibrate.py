@@ -159,6 +159,11 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     return part_for_auto(whole_nano(rho), query)
 
 
+def unasked_nano(query: FrameQuery, calibration: Calibration) -> int:
+    """Return the levels in nano-rho of statistics that are not asked for because of what AUTO found, added up."""
+    return calibration.auto_nano - sum(level.rho_nano for level in query.auto_levels)
+
+
 def part_for_auto(total_nano: int, query: FrameQuery) -> int:
     """What a level leaves for each thing that a query asks by AUTO, in nano-rho."""
     return max(1, total_nano // AUTO_PARTS // len(query.auto))

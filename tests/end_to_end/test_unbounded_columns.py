@@ -125,3 +125,16 @@ def test_a_higher_level_finds_bounds_and_the_lower_answer_stays(session: dpsql.S
     assert high.s.notna().all()
     again = session.sql(text, rho=0.001, delta=1e-6)
     assert (again.fetchall(), receipt_of(again).charged_rho) == (low, 0.0)
+
+
+def test_a_reader_may_not_ask_above_their_limit_because_columns_are_null(session: dpsql.Session) -> None:
+    session.sql("CALL dp_analyst('ana', rho_limit := 0.5)")
+    analyst = session.as_analyst("ana")
+    far = ", ".join(f"sum(far + {i}) AS s{i}" for i in range(4))
+    text = f"SELECT day, count(*) AS n, {far} FROM t GROUP BY day"
+    assert len(null_notes(analyst.sql(text, rho=0.5, delta=1e-6))) == 4
+    # what AUTO found lasts, and the count alone is below the limit
+    for rho in (0.6, 1.0):
+        with pytest.raises(dpsql.AccessError):
+            analyst.sql(text, rho=rho, delta=1e-6)
+    assert receipt_of(analyst.sql(text, rho=0.5, delta=1e-6)).charged_rho == 0.0
