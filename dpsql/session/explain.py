@@ -236,7 +236,6 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
     first = calibrations[0]
     items = open_price(query)
-    reader.require(asked_nano(query, first))
     if isinstance(asked_query, KeysFirst):
         # whatever AUTO chooses, these are their levels
         parts = KeysAndNumbers.of(asked_query, state, reader)
@@ -245,6 +244,7 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
         rho_nano, delta_units = parts.price_while_open(state)
         total_nano = sum(part.rho_nano for part in offers) + first.auto_nano
     else:
+        reader.require(asked_nano(query, first))
         epsilon, delta, rho_nano = first.epsilon, first.delta, first.rho_nano
         delta_units, total_nano = answer_delta_units(first), first.rho_nano + first.auto_nano
     asked = list(zip(query.auto, query.auto_levels, strict=True))

@@ -353,3 +353,15 @@ def test_a_delta_too_small_for_the_draws_is_refused_before_the_charge(session: d
     with pytest.raises(CalibrationError):
         ask(session, "ana", delta=1e-60)
     assert spent(session) == before
+
+
+def test_what_a_limit_allows_is_explained_and_answered() -> None:
+    """Keys and numbers by AUTO share a level by epsilon, which is below that of numbers alone."""
+    with dpsql.connect(threads=1) as opened:
+        opened.connection.execute("CREATE TABLE t AS SELECT u, u % 3 AS shop FROM range(100) r(u)")
+        opened.sql("CALL dp_unit('person', rho_budget := 9, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        opened.sql("CALL dp_protect('t', unit := 'person', privacy_unit_column := 'u')")
+        opened.sql("CALL dp_analyst('ana', rho_limit := 0.5)")
+        analyst, text = opened.as_analyst("ana"), "SELECT shop, count(*) AS n FROM t GROUP BY shop"
+        assert len(analyst.sql(f"FROM dp_explain($${text}$$, epsilon := 5, delta := 1e-6)")) > 5
+        analyst.sql(text, epsilon=5, delta=1e-6)
