@@ -29,6 +29,8 @@ _LARGEST = math.nextafter(2.0, 0.0)
 """A lattice has as many steps for a bound as it can have if the bound is just below a power of two."""
 _STAND_INS = ((-_LARGEST, _LARGEST), (0.0, _LARGEST), (1.0, 2.0))
 """Bounds on both sides of 0, on one side, and away from it; shares of rho are the least for the last."""
+_ROWS = (-256.0, 256.0)
+"""A norm of numbers of rows: the lattice of a sum has as many steps for so many rows of a unit as it can have."""
 
 
 def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) -> ChargeItem:
@@ -57,9 +59,9 @@ def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[Pr
     # noise and shares of what a norm bounds depend on the norm alone
     stand_ins = _STAND_INS[:1] if first.frame.bounding.by_norm else _STAND_INS
     some: list[dict[Statistic, tuple[float, float] | NotFound]]
-    some = [dict.fromkeys(asked, bounds) for bounds in stand_ins] if asked else []
+    some = [{one: _ROWS if one.kind == "rows_norm" else bounds for one in asked} for bounds in stand_ins if asked]
     if first.frame.mechanism == KEYS_FIRST and isinstance(first.auto[0], AutoGroups) and GROUPS not in known:
-        some.append({**dict.fromkeys(asked, stand_ins[0]), GROUPS: (1.0, 1.0)})
+        some.append({**(some[0] if some else {}), GROUPS: (1.0, 1.0)})
     for found in some:
         planned = plan({**known, **found})
         yield planned.mapped(

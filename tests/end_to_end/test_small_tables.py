@@ -112,6 +112,18 @@ def test_what_one_group_of_a_unit_costs_is_there_before_auto_is_charged() -> Non
         assert (receipt_of(answer).mechanism, len(answer)) == ("gshm", 3)
 
 
+def test_noise_for_many_rows_of_a_unit_can_be_drawn_before_auto_is_charged() -> None:
+    """At this level the noise of an average of up to 256 rows of a unit is too wide, and that of two rows is not."""
+    with dpsql.connect(threads=1) as session:
+        session.connection.execute("CREATE TABLE t AS SELECT u, u % 2 = 0 AS p, u::DOUBLE AS x FROM range(20) r(u)")
+        session.sql("CALL dp_unit('person', rho_budget := 9, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        session.sql("CALL dp_protect('t', unit := 'person', privacy_unit_column := 'u', coverage := FALSE)")
+        session.sql("CALL dp_domain('t', 'p', keys := [true, false])")
+        with pytest.raises(dpsql.CalibrationError):
+            session.sql("SELECT p, avg(x) FROM t GROUP BY p", rho=5e-8, delta=1e-6)
+        assert spent(session) == 0.0
+
+
 def test_a_refresh_that_a_limit_forbids_is_refused_before_auto_is_charged() -> None:
     with dpsql.connect(threads=1) as session:
         session.connection.execute("CREATE TABLE t AS SELECT u, u % 3 AS shop FROM range(2000) r(u)")
