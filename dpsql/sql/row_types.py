@@ -89,13 +89,23 @@ def checked_conditions(
 
     Raises:
         SchemaError: a condition does not bind.
-        UnsupportedQueryError: a condition is a literal that is no BOOLEAN.
+        UnsupportedQueryError: a condition is a literal that is no BOOLEAN, or of a type that has no cast to it.
 
     """
     before = len(refusals.found)
     check_literals(
         [as_truth(part) for part in filters if not any(part.iter_expressions())], columns, environment, refusals
     )
+    values = [part for part in filters if not isinstance(part.unnest(), (*_BOOLEAN, *_UNTYPED))]
+    kinds = types_of(environment, columns, [(part, to_sql(part)) for part in values], refusals.text) if values else []
+    for part, kind in zip(values, kinds, strict=True):
+        if not environment.schemas.has_cast(kind, "BOOLEAN"):
+            refusals.add(
+                "row_type",
+                part,
+                f"{written(part)} is of type {kind}, which is neither true nor false.",
+                "Compare it with something, as in x IS NOT NULL.",
+            )
     refusals.raise_if_any(before)
     types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
     return tuple(sorted({to_sql(part) for part in filters}))

@@ -91,6 +91,12 @@ def test_a_literal_is_refused_where_bounds_are_left_to_auto(given: str) -> None:
             session.sql("SELECT count(*) FROM t WHERE cost LIKE '1%'", rho=0.1)
 
 
+@pytest.mark.parametrize("condition", ["day", "(seen)", "coalesce(day, DATE '2025-01-31')"])
+def test_what_is_neither_true_nor_false_is_no_condition(session: dpsql.Session, condition: str) -> None:
+    assert refused(session, COUNT + condition) == [("row_type", condition.strip("()"))]
+    session.sql(f"FROM dp_explain($${COUNT}open AND NOT (cost) AND ward AND day IS NOT NULL$$)")
+
+
 def test_a_parameter_is_refused_at_its_place(session: dpsql.Session) -> None:
     assert refused(session, f"{COUNT}cost > ?", ["abc"]) == [("literal", "?")]
 
