@@ -335,6 +335,11 @@ def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
     assert not re.search("[Ee]rror", err)
     assert out.count("Aarhus,") == 3
     assert "mechanism" in out
+    (printed,) = re.findall(r"^```\n(bounds .*?)^┌", page, re.MULTILINE | re.DOTALL)
+    covered = re.compile(r"^bounds keep at least .* of (.*) of units \(patient\) with up to \d+ each", re.MULTILINE)
+    # asked for directly, by the view, and of other numbers by the last statement
+    assert covered.findall(err) == [*covered.findall(printed) * 2, "rows"]
+    assert len(covered.findall(printed)) == 2
 
 
 def test_without_a_compiler_the_extension_cannot_be_built_and_that_is_said(

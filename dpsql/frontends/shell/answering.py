@@ -96,9 +96,10 @@ class Helper:
         self._channel.send("Z")
 
     def _answered(self, call: Call) -> pa.Table:
-        """Return the rows of an answer; say on the shell's screen why there are none, or NULLs."""
+        """Return the rows of an answer; say on the shell's screen what is missing, and what bounds keep."""
         result = self._ask(call.statement)
-        for sentence in result.receipt.missing if result.receipt else ():
+        told = (*result.receipt.missing, *result.receipt.kept) if result.receipt else ()
+        for sentence in told:
             sys.stderr.write(f"{sentence}\n")
         return result.arrow()
 
