@@ -8,11 +8,12 @@ first. A norm bounds all that a unit adds, unless the policy says how many rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from dpsql.errors import Refusal, SchemaError, Span, UnsupportedQueryError
 from dpsql.model.private_query import FoundBounds, PrivateQuery
-from dpsql.model.refusals import Refusals
+from dpsql.model.refusals import COMBINATIONS, Refusals
 from dpsql.plan.features.auto import GROUPS
 from dpsql.sql.source.sources import SelectText
 
@@ -20,6 +21,8 @@ MISSING = {"max_groups_missing", "bounds_missing"}
 """Reasons for which a bound is left to AUTO."""
 _SEEN_LATER = {"literal", "row_type", "row_syntax", "size"}
 """Reasons that no choice of bounds brings. They are looked for once all bounds are there."""
+_OF_TEXT = {one.message for one in COMBINATIONS if "AUTO" not in " ".join((one.thing, *one.beside))}
+"""Messages of the reasons that come from a text's own options and aggregates, once these have bounds."""
 _STAND_IN_RHO = 1.0
 """Level by which reasons are looked for if a query names none. Nothing is answered at it."""
 
@@ -55,18 +58,20 @@ def plan_with_auto(
         if all(one.code == "option" for one in read):
             of_level = [*(one for one in refused if one in read), *of_level]
             others = planned
-    attempts = []
+    attempts: list[Sequence[Refusal]] = []
+    own: set[Reason] = set()
     for free in left_to_auto(text, planned, found):
         try:
             query = plan(free)
         except UnsupportedQueryError as error:
             attempts.append(error.refusals)
+            own |= _own_reasons(text, free, error.refusals)
         else:
             if not of_level and is_for_bounds_alone(others):
                 return query
             attempts.append(())
             break
-    stay = reasons_left(planned, attempts)
+    stay = reasons_left(planned, attempts, own)
     left = [one for one in others if one.code not in MISSING or _reason(one) in stay]
     later = stay.difference(map(_reason, planned))
     left += {_reason(one): one for attempt in attempts for one in attempt if _reason(one) in later}.values()
@@ -75,6 +80,14 @@ def plan_with_auto(
 
 def _reason(refusal: Refusal) -> Reason:
     return refusal.code, refusal.span, "" if refusal.code in MISSING else refusal.message
+
+
+def _own_reasons(text: SelectText, free: SelectText, refused: Iterable[Refusal]) -> set[Reason]:
+    """Return the reasons of an attempt that come from the text; none if the attempt chose KEYS_FIRST or NORM itself."""
+    asked, chosen = text.options, free.options
+    if (asked.mechanism, asked.bounding) != (chosen.mechanism, chosen.bounding):
+        return set()
+    return {_reason(one) for one in refused if one.code not in MISSING and one.message in _OF_TEXT}
 
 
 def _reasons_apart(text: SelectText, plan: Plan, refused: Sequence[Refusal]) -> Sequence[Refusal]:
@@ -119,16 +132,19 @@ def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:
     return all(refusal.code in MISSING for refusal in refused)
 
 
-def reasons_left(planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]]) -> set[Reason]:
+def reasons_left(
+    planned: Sequence[Refusal], attempts: Iterable[Sequence[Refusal]], own: AbstractSet[Reason]
+) -> set[Reason]:
     """Return the reasons that stay if AUTO finds the bounds that it can find.
 
     Args:
         planned: why a text is refused with no bounds left to AUTO.
-        attempts: why each text is refused that `left_to_auto` returns. One counts if it has no other reasons than these
-            and those that are looked for later.
+        attempts: why each text is refused that `left_to_auto` returns. One counts if it has no other reasons than
+            these, those that are looked for later, and those of the text.
+        own: reasons of the text that only show once its aggregates have bounds.
 
     """
-    every = set(map(_reason, planned))
+    every = set(map(_reason, planned)) | own
     reasons = (set(map(_reason, attempt)) for attempt in attempts)
     counted = [one for one in reasons if all(code in _SEEN_LATER for code, _, _ in one - every)]
     return min(counted, key=lambda one: (sum(code in MISSING for code, _, _ in one), len(one)), default=every)
