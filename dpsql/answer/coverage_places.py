@@ -96,6 +96,10 @@ class Places:
         self._mass_variance = np.cumsum(self._error(sizes, sizes, variance))
         self._left_variance = np.cumsum(self._error(left, left, variance))
         self._covariance = np.cumsum(self._error(left, sizes, variance))
+        # a statement looks at all pairs of buckets: floats are faster than vectors of one number
+        self._units, self._units_error = _running(self.units), _running(self.units_variance)
+        weights = self.least_sizes
+        self._least, self._least_error = _running(weights * self.units), _running(weights**2 * self.units_variance)
 
     def _error(self, one: Floats, other: Floats, variance: float) -> Floats:
         """Return the covariance of two sums in each bucket: of the noise, and of where units stand.
@@ -122,18 +126,17 @@ class Places:
 
     def least_beyond(self, bucket: int, last: int) -> Line:
         """Return what units in the buckets after one have at least, up to a last bucket, by what units before have."""
-        weights, outside = self.least_sizes, slice(bucket + 1, last + 1)
         return Line(
-            float((weights * self.units)[outside].sum()),
+            self._least[last] - self._least[bucket],
             float(self._mass[bucket]),
-            float((weights**2 * self.units_variance)[outside].sum()),
+            self._least_error[last] - self._least_error[bucket],
             float(self._mass_variance[bucket]),
         )
 
     def units_beyond(self, bucket: int, last: int = BUCKETS) -> tuple[float, float]:
         """Return the noisy number of units in the buckets after one up to a last one, and its standard deviation."""
-        outside = slice(bucket + 1, last + 1)
-        return float(self.units[outside].sum()), math.sqrt(float(self.units_variance[outside].sum()))
+        number, variance = self._units[last] - self._units[bucket], self._units_error[last] - self._units_error[bucket]
+        return number, math.sqrt(variance)
 
     def enough(self, bucket: int, share: float) -> float:
         """Return the least end of a bucket to which units up to ``bucket`` can be cut with ``share`` of theirs left.
@@ -146,3 +149,9 @@ class Places:
         means = ends * np.divide(large, units, out=np.zeros_like(units), where=units > 0.0)
         whole = float(units @ means)
         return next((float(most) for most in ends if units @ np.minimum(means, most) >= share * whole), 0.0)
+
+
+def _running(values: Floats) -> list[float]:
+    """Return the running totals of a vector."""
+    totals: list[float] = np.cumsum(values).tolist()
+    return totals
