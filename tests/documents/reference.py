@@ -104,6 +104,10 @@ def _wanted(option: str) -> str:
     return refusal.hint.removeprefix("Give ").removesuffix(".")
 
 
+def _name_of_number(found: re.Match[str]) -> str:
+    return _FILLED.get(found[1], found[1])
+
+
 def _combinations() -> list[str]:
     lines = [
         "## What goes with what",
@@ -117,7 +121,7 @@ def _combinations() -> list[str]:
     for row in COMBINATIONS:
         beside = ", ".join(map(_thing, row.beside))
         # a number that is filled in stands as its name
-        hint = re.sub(r"{(\w+)[^}]*}", lambda found: _FILLED.get(found[1], found[1]), row.hint)
+        hint = re.sub(r"{(\w+)[^}]*}", _name_of_number, row.hint)
         lines.append(f"| {_thing(row.thing)} | {beside} | {hint} |")
     return [*lines, ""]
 

@@ -60,6 +60,7 @@ def test_bounds_are_found_once_and_frozen(session: dpsql.Session) -> None:
     assert isinstance(statement, SelectStatement)
     (asked,) = session._runner.plan(statement, {}, CURATOR)[0].first.auto
     assert isinstance(asked, AutoBounds)
+    assert isinstance(asked.bounds, tuple)
     low, high = asked.bounds
     # the unit's sum in a group is one value, and 3,000 units have some from 0.1 to 99.9
     assert (0.0 <= low <= 8.0, high) == (True, 128.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_quantiles_and_distinct_values_need_only_a_unit(session: dpsql.Session) 
     assert row["n"] == pytest.approx(100.0, abs=60.0)
 
 
-def refused(session: dpsql.Session, sql: str, **options: object) -> list[Refusal]:
+def refused(session: dpsql.Session, sql: str, **options: Any) -> list[Refusal]:
     with pytest.raises(dpsql.UnsupportedQueryError) as raised:
         session.sql(sql, **options)
     return list(raised.value.refusals)
@@ -148,7 +149,14 @@ def without_level() -> Iterator[dpsql.Session]:
         yield opened
 
 
-LEVELS = ({}, {"epsilo": 1}, {"epsilon": 0}, {"epsilon": -1}, {"epsilon": 1, "rho": 1}, {"epsilon": 1, "size": 2})
+LEVELS: tuple[dict[str, float], ...] = (
+    {},
+    {"epsilo": 1},
+    {"epsilon": 0},
+    {"epsilon": -1},
+    {"epsilon": 1, "rho": 1},
+    {"epsilon": 1, "size": 2},
+)
 OF_LEVEL = {"option", "privacy_level_missing"}
 
 
