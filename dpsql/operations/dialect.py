@@ -288,6 +288,11 @@ def unquoted(node: exp.Expr) -> str:
     return copied.sql(dialect=DuckDB, comments=False, normalize_functions="lower", unsupported_level=ErrorLevel.IGNORE)
 
 
+def shown_call(text: str) -> str:
+    """Return the text of a call as receipts print it."""
+    return unquoted(parse_statement(f"SELECT {text}").expressions[0])
+
+
 def written(node: exp.Expr) -> str:
     """Short text of a node for messages; a function goes by the name it was written with."""
     name = node.meta.get("written")

@@ -8,7 +8,7 @@ from dpsql.cascade.reader import CURATOR
 from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES
-from dpsql.operations.dialect import quote, text_literal
+from dpsql.operations.dialect import quote, shown_call, text_literal
 from dpsql.session.declare import TABLE_RULES, StateAccess, budgeted, split_name
 from dpsql.session.frame_session import (
     FrameSession,
@@ -64,6 +64,7 @@ __all__ = [
     "protect_source",
     "quote",
     "require",
+    "shown_call",
     "source_identity",
     "source_place",
     "split_name",

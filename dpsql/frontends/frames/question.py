@@ -1,16 +1,18 @@
 """One question about a frame: its keys, unit and terms, and the private SELECT that asks it.
 
-Its errors have no text to point into, so they come without a place and with hints in the words of pandas.
+Its errors have no text to point into, so they come without a place. What they and receipts advise is in the words of
+pandas.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import PolicyError, Refusal, SchemaError, UnsupportedQueryError
+from dpsql.frontends.frames.advice import in_words_of_pandas, refused_in_words_of_pandas
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit, declared_policy, source_of
 from dpsql.frontends.frames.rows import Frame, column_names, create_source, open_database, source_column
 from dpsql.frontends.frames.shape import AnswerForm, ListedKeys, Measure, measure_sql
@@ -24,22 +26,6 @@ from dpsql.session import (
     quote,
     source_place,
 )
-
-_HINTS = {
-    "bounds_missing": (
-        "Give bounds of it, as in bounds=(0, 500): for sums and counts what one unit adds to one group, else what one "
-        "row is. Counts, means and the like also take groupby(…, max_rows_per_group=5)."
-    ),
-    "bounds_invalid": "Write bounds=(0, 500).",
-    "privacy_level_missing": "Write groupby(…, epsilon=0.5) or groupby(…, rho=0.01).",
-    "max_groups_missing": (
-        "Write groupby(…, max_groups=4): a unit then counts in at most 4 groups. With public_keys= it is not needed."
-    ),
-    "public_keys_missing": "List the values of every key in public_keys=.",
-    "value_type": "Take another column, or convert it first with df.astype(…): columns of Python objects are texts.",
-    "key_type": "Convert it first, as in df.astype({'key': 'str'}).",
-}
-"""Other things to write than in SQL, by the code of a refusal."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +71,17 @@ class Question:
             self._require_names(measures)
             names = dict.fromkeys((*self.keys, owner, *(one.column for one in measures if one.column is not None)))
             never_null = create_source(connection, self.frame, list(names), source_place(name), remembered, owner)
-            text = self._text(measures, name, owner, remembered)
+            written = functools.partial(_call, owner=owner, remembered=remembered)
+            text = self._text([written(one) for one in measures], measures, name, remembered)
             literals = () if self.listed is None else self.listed.literals()
             listed = tuple((source_column(key, remembered), values) for key, values in literals)
             terms = FrameTerms(source.table, self.unit.version, listed, self.max_rows_per_group, self.max_rows_norm)
             session = FrameSession(connection, access, terms, never_null, len(self.frame))
-            with contextlib.closing(session), _in_words_of_pandas():
-                return (session.explain if explain else session.sql)(text, options), measures
+            with contextlib.closing(session), refused_in_words_of_pandas():
+                result = (session.explain if explain else session.sql)(text, options)
+            if result.receipt is not None:
+                result.receipt = in_words_of_pandas(result.receipt, measures, written)
+            return result, measures
 
     def columns(self, measures: Sequence[Measure]) -> list[tuple[str, Measure | None]]:
         """The columns beside the keys: each name with its measure, None for the end of an interval."""
@@ -148,38 +138,25 @@ class Question:
         return {**self.options, "group_selection_strategy": "PUBLIC_GROUPS"}
 
     def _text(
-        self, measures: Sequence[Measure], source: str, owner: str, remembered: Sequence[RememberedColumn]
+        self, calls: Sequence[str], measures: Sequence[Measure], source: str, remembered: Sequence[RememberedColumn]
     ) -> str:
         keys = [quote(source_column(key, remembered)) for key in self.keys]
         taken = {folded(key) for key in self.keys}
         columns = []
-        for measure in measures:
+        for call, measure in zip(calls, measures, strict=True):
             alias = measure.name
             # answers are read by place, so an alias need only be one
             while not alias or folded(alias) in taken:
                 alias += "_"
             taken.add(folded(alias))
-            column = None if measure.column is None else source_column(measure.column, remembered)
-            columns.append(f"{measure_sql(measure, column, is_unit=measure.column == owner)} AS {quote(alias)}")
+            columns.append(f"{call} AS {quote(alias)}")
             if self.form.intervals:
                 columns += [f"dp_interval_{end}({quote(alias)})" for end in ("low", "high")]
         relation = ".".join(map(quote, source_place(source)))
         return f"SELECT {', '.join([*keys, *columns])} FROM {relation} GROUP BY {', '.join(keys)}"
 
 
-@contextlib.contextmanager
-def _in_words_of_pandas() -> Iterator[None]:
-    """Rewrite what is raised inside: without places in a text, and with hints for who wrote none.
-
-    Raises:
-        UnsupportedQueryError, SchemaError: as they came, rewritten.
-
-    """
-    try:
-        yield
-    except UnsupportedQueryError as error:
-        refusals = [dataclasses.replace(one, hint=_HINTS.get(one.code, one.hint), span=None) for one in error.refusals]
-        raise UnsupportedQueryError(refusals) from None
-    except SchemaError as error:
-        place = f"{error.span}: " if error.span else ""
-        raise SchemaError(str(error).removeprefix(place).removesuffix(error.hint).rstrip(), hint=error.hint) from None
+def _call(measure: Measure, *, owner: str, remembered: Sequence[RememberedColumn]) -> str:
+    """Return the call that asks for a measure."""
+    column = None if measure.column is None else source_column(measure.column, remembered)
+    return measure_sql(measure, column, is_unit=measure.column == owner)

@@ -1,0 +1,114 @@
+"""What to write, in the words of pandas: hints of refusals, and names and advice in receipts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import keyword
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from dpsql.errors import SchemaError, UnsupportedQueryError
+from dpsql.frontends.frames.shape import Measure
+from dpsql.session import Receipt, shown_call
+
+_HINTS = {
+    "bounds_missing": (
+        "Give bounds of it, as in bounds=(0, 500): for sums and counts what one unit adds to one group, else what one "
+        "row is. Counts, means and the like also take groupby(…, max_rows_per_group=5)."
+    ),
+    "bounds_invalid": "Write bounds=(0, 500).",
+    "privacy_level_missing": "Write groupby(…, epsilon=0.5) or groupby(…, rho=0.01).",
+    "max_groups_missing": (
+        "Write groupby(…, max_groups=4): a unit then counts in at most 4 groups. With public_keys= it is not needed."
+    ),
+    "public_keys_missing": "List the values of every key in public_keys=.",
+    "value_type": "Take another column, or convert it first with df.astype(…): columns of Python objects are texts.",
+    "key_type": "Convert it first, as in df.astype({'key': 'str'}).",
+}
+"""Other things to write than in SQL, by the code of a refusal."""
+
+_ADVICE = (
+    (r"OPTIONS \(max_groups_contributed = (\d+)\)", r"groupby(…, max_groups=\1)"),
+    (r"contribution_bounds_per_(?:group|row) => (\([^()]*\))", r"bounds=\1"),
+    (r"the query says coverage = FALSE", "groupby says coverage=False"),
+    (r"max_rows_per_unit := NULL", "no max_rows_per_unit"),
+)
+"""Other things to write than in SQL, by how a receipt advises them."""
+
+_BOUNDS = ", contribution_bounds_per_"
+
+
+@contextlib.contextmanager
+def refused_in_words_of_pandas() -> Iterator[None]:
+    """Rewrite what is raised inside: without places in a text, and with hints for who wrote none.
+
+    Raises:
+        UnsupportedQueryError, SchemaError: as they came, rewritten.
+
+    """
+    try:
+        yield
+    except UnsupportedQueryError as error:
+        refusals = [dataclasses.replace(one, hint=_HINTS.get(one.code, one.hint), span=None) for one in error.refusals]
+        raise UnsupportedQueryError(refusals) from None
+    except SchemaError as error:
+        place = f"{error.span}: " if error.span else ""
+        raise SchemaError(str(error).removeprefix(place).removesuffix(error.hint).rstrip(), hint=error.hint) from None
+
+
+def in_words_of_pandas(receipt: Receipt, measures: Sequence[Measure], written: Callable[[Measure], str]) -> Receipt:
+    """Return a receipt that calls columns as the answer does, and advises what ``groupby`` and ``agg`` take.
+
+    Args:
+        receipt: with the names and the advice of SQL.
+        measures: the columns of the answer.
+        written: returns the call that asks for a measure.
+
+    """
+    named: dict[str, list[Measure]] = {}
+    unbounded: dict[str, list[Measure]] = {}
+    for one in measures:
+        named.setdefault(shown_call(written(one)), []).append(one)
+        if one.bounds is None or isinstance(one.bounds, str):
+            plain = shown_call(written(dataclasses.replace(one, bounds=None)))
+            unbounded.setdefault(plain, []).append(one)
+    calls = [re.escape(call) for call in named]
+    calls += [rf"{re.escape(call[:-1] + _BOUNDS)}(?:group|row) => \([^()]*\)\)" for call in unbounded]
+
+    def in_pandas(call: re.Match[str]) -> str:
+        if known := named.get(call[0]):
+            return ", ".join(one.name for one in known)
+        plain, _, bounds = call[0].rpartition(_BOUNDS)
+        bounds = bounds.partition(" => ")[2].removesuffix(")")
+        return f"agg({', '.join(_argument(one, bounds) for one in unbounded[f'{plain})'])})"
+
+    def rewritten(sentence: str) -> str:
+        sentence = re.sub("|".join(calls), in_pandas, sentence) if calls else sentence
+        for advice, instead in _ADVICE:
+            sentence = re.sub(advice, instead, sentence)
+        return sentence
+
+    return _rewritten(receipt, rewritten)
+
+
+def _argument(measure: Measure, bounds: str) -> str:
+    """Return the argument of ``agg`` that asks for a measure with bounds."""
+    asked = f"({measure.column!r}, {measure.function!r}, {bounds})"
+    if measure.name.isidentifier() and not keyword.iskeyword(measure.name):
+        return f"{measure.name}={asked}"
+    return f"**{{{measure.name!r}: {asked}}}"
+
+
+def _rewritten(receipt: Receipt, rewritten: Callable[[str], str]) -> Receipt:
+    """Return a receipt with other sentences, those of its grouping sets and rounds, too."""
+    return dataclasses.replace(
+        receipt,
+        notes=tuple(map(rewritten, receipt.notes)),
+        nothing_shown=tuple(map(rewritten, receipt.nothing_shown)),
+        coverage=tuple(
+            dataclasses.replace(one, of=rewritten(one.of), advice=rewritten(one.advice), unknown=rewritten(one.unknown))
+            for one in receipt.coverage
+        ),
+        sets=tuple(dataclasses.replace(one, receipt=_rewritten(one.receipt, rewritten)) for one in receipt.sets),
+    )

@@ -1,0 +1,86 @@
+"""Receipts of frames advise in the words of pandas, and what they advise is accepted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import dpsql
+
+SQL = re.compile(r"=> |:=|OPTIONS|contribution_bounds|max_groups_contributed|= FALSE|(avg|sum|median)\(")
+"""What nobody writes in pandas."""
+
+
+def visits() -> Any:
+    """Visits of 2,000 people, each in all of ten towns; AUTO cannot tell how far they came."""
+    rows = np.arange(20_000)
+    return pd.DataFrame(
+        {
+            "who": rows % 2_000,
+            "town": (rows // 2_000).astype(str),
+            "cost": 10.0 + rows % 90,
+            "far": np.full(20_000, 2.0**70),
+            "Über all": np.full(20_000, 2.0**70),
+        }
+    )
+
+
+UNIT = dpsql.unit("who of advice", column="who", epsilon_budget=100_000, delta_budget=0.01)
+
+
+def receipt_of(answer: Any) -> tuple[str, Any]:
+    record = answer.attrs["dpsql"]
+    assert not SQL.search(str(record)), str(record)
+    return str(record), record
+
+
+def test_advice_of_a_receipt_is_accepted_where_it_is_pasted() -> None:
+    frame = visits()
+    few = frame.dp.groupby("town", unit=UNIT, rho=5, max_groups=2)
+    text, record = receipt_of(
+        few.agg(
+            seen=("who", "nunique"),
+            far=("far", "mean"),
+            same=("far", "mean"),
+            costs=("cost", "sum", (5, 100)),
+            middle=("cost", "median", (0, 100)),
+            **{"how far": ("Über all", "sum", "auto")},
+        )
+    )
+    (groups,) = re.findall(r"groupby\(…, (max_groups=\d+)\) keeps about 95 %", text)
+    (bounds,) = re.findall(r"keep of costs: .*; write (bounds=\(.*\))$", text, re.MULTILINE)
+    assert bounds == "bounds=(0, 100)"
+    assert "middle: read from" in text
+    means, sums = sorted({cure for note in record["notes"] for cure in re.findall(r"write (agg\(.*\))$", note)})
+    assert means.startswith("agg(**{'how far': ")
+    assert sums == "agg(far=('far', 'mean', (0, 500)), same=('far', 'mean', (0, 500)))"
+    names = {"few": few, "frame": frame, "unit": UNIT}
+    for pasted in (f"few.{means}", f"few.{sums}", f"few.sum('cost', {bounds})"):
+        answer = eval(pasted, names)  # noqa: S307 — the receipt is ours
+        receipt_of(answer)
+        assert not answer.isna().any(axis=None), pasted
+    wider = eval(f"frame.dp.groupby('town', unit=unit, rho=5, {groups}).nunique_units()", names)  # noqa: S307
+    assert "groupby(" not in receipt_of(wider)[0]
+
+
+def test_an_option_that_switches_coverage_off_is_called_as_it_was_written() -> None:
+    quiet = visits().dp.groupby("town", unit=UNIT, rho=1, max_groups=2, max_rows_per_group=1, coverage=False).size()
+    assert "groupby says coverage=False; leave it out" in receipt_of(quiet)[0]
+
+
+def test_a_bound_that_only_a_curator_can_change_is_told_without_sql(tmp_path: Path) -> None:
+    frame = visits()
+    with dpsql.connect(tmp_path / "visits.duckdb") as session:
+        session.connection.execute("CREATE TABLE visits AS SELECT 0 AS who, '' AS town LIMIT 0")
+        session.sql("CALL dp_unit('who', epsilon_budget := 9, delta_budget := 1e-5)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'who', privacy_unit_column := 'who', max_groups_contributed := 2, "
+            "max_rows_norm := 2, max_rows_per_unit := 3)"
+        )
+    stored = dpsql.unit("who", state=tmp_path / "visits.duckdb.dpsql", source="visits")
+    few = frame[["who", "town"]].dp.groupby("town", unit=stored, epsilon=1, bounding="NORM").size()
+    assert "the curator can declare the table with no max_rows_per_unit" in receipt_of(few)[0]
