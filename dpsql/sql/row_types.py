@@ -32,6 +32,8 @@ _COARSE = ("TIMESTAMP_S", "TIMESTAMP_MS")
 _UNTYPED = (exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType, exp.DataTypeParam, exp.Var, exp.Interval)
 _BOOLEAN = (exp.Predicate, exp.And, exp.Or, exp.Not)
 """What is a BOOLEAN where it binds; it binds where what it stands in does."""
+_CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
+"""Parts of a condition whose operands are conditions."""
 _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, exp.Array, exp.Star, exp.Paren)
 
 
@@ -96,7 +98,23 @@ def checked_conditions(
     check_literals(
         [as_truth(part) for part in filters if not any(part.iter_expressions())], columns, environment, refusals
     )
-    values = [part for part in filters if not isinstance(part.unnest(), (*_BOOLEAN, *_UNTYPED))]
+    check_truths(filters, columns, environment, refusals)
+    refusals.raise_if_any(before)
+    types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
+    return tuple(sorted({to_sql(part) for part in filters}))
+
+
+def check_truths(
+    conditions: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
+) -> None:
+    """Note a refusal for each part of a condition, between AND, OR and NOT, that has no cast to BOOLEAN.
+
+    Raises:
+        SchemaError: a part does not bind.
+
+    """
+    parts = (part for root in conditions for part in root.walk(prune=lambda node: not isinstance(node, _CONNECTIVES)))
+    values = [part for part in parts if not isinstance(part, (*_CONNECTIVES, *_BOOLEAN, *_UNTYPED))]
     kinds = types_of(environment, columns, [(part, to_sql(part)) for part in values], refusals.text) if values else []
     for part, kind in zip(values, kinds, strict=True):
         if not environment.schemas.has_cast(kind, "BOOLEAN"):
@@ -106,9 +124,6 @@ def checked_conditions(
                 f"{written(part)} is of type {kind}, which is neither true nor false.",
                 "Compare it with something, as in x IS NOT NULL.",
             )
-    refusals.raise_if_any(before)
-    types_of(environment, columns, [(part, as_condition(to_sql(part))) for part in filters], refusals.text)
-    return tuple(sorted({to_sql(part) for part in filters}))
 
 
 def _check_types(

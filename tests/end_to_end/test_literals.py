@@ -93,7 +93,11 @@ def test_a_literal_is_refused_where_bounds_are_left_to_auto(given: str) -> None:
 
 @pytest.mark.parametrize("condition", ["day", "(seen)", "coalesce(day, DATE '2025-01-31')"])
 def test_what_is_neither_true_nor_false_is_no_condition(session: dpsql.Session, condition: str) -> None:
-    assert refused(session, COUNT + condition) == [("row_type", condition.strip("()"))]
+    expected = [("row_type", condition.strip("()"))]
+    assert refused(session, COUNT + condition) == expected
+    assert refused(session, f"{COUNT}open OR NOT {condition}") == expected
+    of_filter = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.1) count(*), count(*) FILTER (WHERE "
+    assert refused(session, f"{of_filter}open AND {condition}) FROM visits") == expected
     session.sql(f"FROM dp_explain($${COUNT}open AND NOT (cost) AND ward AND day IS NOT NULL$$)")
 
 

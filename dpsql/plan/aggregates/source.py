@@ -17,6 +17,7 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.lattice import MOST_ROWS, SMALLEST_NORM, Bounds
 from dpsql.sql.clauses import called_with, function_name
+from dpsql.sql.row_types import check_truths
 from dpsql.sql.source.relation import Owner
 
 _NUMERIC = re.compile(r"^(U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(\d+,\d+\))$")
@@ -103,6 +104,9 @@ class AggregateSource:
         Args:
             name: the text of the aggregate.
 
+        Raises:
+            BoundsNotFoundError: AUTO found so many rows that their noise cannot be drawn.
+
         """
         rules = self.owner.rules
         if rules.max_rows_per_group or not self.finds_bounds:
@@ -112,7 +116,9 @@ class AggregateSource:
             asked = Statistic("rows_norm", 1, 1, 0)
             self.asked.setdefault(asked, name)
             found = self.found_bounds.get(asked)
-            most = found[1] if isinstance(found, tuple) else _STAND_IN_ROWS
+            if isinstance(found, NotFound):
+                raise BoundsNotFoundError(found)
+            most = found[1] if found else _STAND_IN_ROWS
         return min(max(1, math.ceil(most)), rules.max_rows_per_unit or MOST_ROWS, MOST_ROWS)
 
     def type_of(self, value: exp.Expr) -> str:
@@ -130,12 +136,18 @@ class AggregateSource:
         return not column or column.nullable or value_type in FLOATING
 
     def bind_condition(self, condition: exp.Expr) -> None:
-        """Find the type of a condition.
+        """Check that a condition is true or false.
 
         Raises:
             SchemaError: it does not bind.
+            RefusedCallError: a part of it has no cast to BOOLEAN.
 
         """
+        before = len(self.refusals.found)
+        check_truths([condition], self.schema.columns, self.environment, self.refusals)
+        if len(self.refusals.found) > before:
+            raise RefusedCallError
+        self.type_of(exp.cast(condition.copy(), "BOOLEAN"))
         self.type_of(exp.cast(condition.copy(), "BOOLEAN"))
 
     def domain(self, name: str) -> Bounds | None:
