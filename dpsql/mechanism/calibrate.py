@@ -16,7 +16,7 @@ from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
-from dpsql.model.private_query import FrameQuery
+from dpsql.model.private_query import FrameQuery, Request
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 AUTO_PARTS = 32
@@ -285,13 +285,23 @@ def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[
     # that they are left out is told by AUTO, so the guarantee has to hold for the other case, too
     auto_nano += sum(unasked)
     if min(shares) < 1:
-        raise CalibrationError(
-            f"rho = {rho:.3g} is too small to share among {len(shares)} statistics; the unit of account is 1e-9"
-        )
+        raise _too_little(query.request, rho, len(shares))
     if query.frame.window is not None:
         shares[0] = snapped(query.frame.window, shares[0])
     asked = zip(query.statistics, shares, strict=True)
     return tuple(level_of(statistic, rho_nano, histogram) for statistic, rho_nano in asked), auto_nano
+
+
+def _too_little(request: Request, rho: float, count: int) -> CalibrationError:
+    """Return the refusal of a level that is too small for a number of statistics, in the words of the question."""
+    by_rho = request.rho is not None
+    asked = f"rho = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
+    together = "" if by_rho else f" At delta = {request.delta:.3g} this epsilon is rho = {rho:.3g}."
+    more = "rho" if by_rho else "epsilon"
+    return CalibrationError(
+        f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes rho = 1e-9 at least.{together} "
+        f"Ask for more {more}."
+    )
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:

@@ -21,7 +21,7 @@ from dpsql.answer.result import Result
 from dpsql.answer.stage import Inquiry, reading_of, release_groups
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox, warn_if_untested
-from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, StateError
+from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, Span, StateError
 from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
@@ -255,8 +255,20 @@ def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:
         raise PolicyError(f"{call.name} takes the query as text: FROM {call.name}($$ SELECT … $$, rho := 0.1)")
     inner = read_statement(call.positional[0])
     if not isinstance(inner, SelectStatement):
-        raise ParseError(f"{call.name} takes a SELECT", call.span)
+        raise _no_select(inner, call.span)
     return inner, call.named
+
+
+def _no_select(inner: FunctionCall | ShowStatement, span: Span | None) -> ParseError:
+    """Return the refusal of a text inside dp_query, dp_explain or dp_describe that is no SELECT."""
+    match inner:
+        case FunctionCall():
+            hint = f"{inner.name}() is a statement of its own."
+        case ShowTables():
+            hint = "SHOW TABLES is a statement of its own; FROM dp_tables() lists the tables with their columns."
+        case _:
+            hint = "DESCRIBE is a statement of its own; FROM dp_tables() lists the tables with their columns."
+    return ParseError("dp_query, dp_explain and dp_describe take a SELECT.", span, hint=hint)
 
 
 def _wanted(call: FunctionCall, named: Mapping[str, object]) -> tuple[str, ...]:

@@ -352,19 +352,22 @@ def read_options(
             refusals.add(
                 "option", option, f"option {name} takes a literal.", "Give a number, a word or a text; bind parameters."
             )
+            wrong.add(name)
             continue
         if not _check_option(name, given[name], mechanisms, option, refusals):
             wrong.add(name)
     for name, value in keywords.items():
         if value is None:
             continue
-        if given.get(name, value) != value:
+        if name in given and given[name] != value:
             refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
         given[name] = value
         if not _check_option(name, value, mechanisms, None, refusals):
             wrong.add(name)
     refuse_combinations({"rho"}, {name for name, value in given.items() if value is not None}, hint, refusals)
     known = {name: value for name, value in given.items() if name not in wrong}
+    # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
+    known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
     known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
     if "rho_window" in known:
         known["rho_window"] = tuple(known["rho_window"])

@@ -15,6 +15,7 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, folded
 from dpsql.model.refusals import Refusals
+from dpsql.model.similar_names import as_written
 from dpsql.operations.dialect import quote, span_of, to_sql, written
 from dpsql.sql.clauses import conjuncts
 from dpsql.sql.source.relation import Relation, fresh
@@ -324,7 +325,7 @@ def read_joins(
                 refusals.add(
                     "source",
                     part.join,
-                    f"{left.declared} is {left.output.type} and {right.declared} is {right.output.type}.",
+                    f"{_called(left)} is {left.output.type} and {_called(right)} is {right.output.type}.",
                     "Join columns of one type; cast them in a subquery.",
                 )
     refusals.raise_if_any(before)
@@ -333,6 +334,11 @@ def read_joins(
         # a star shows them as FROM lists them
         columns = sorted(columns, key=lambda seen: order[seen.place])
     return reader.where, Joins(tuple(parts), tuple(steps), tuple(columns))
+
+
+def _called(seen: SeenColumn) -> str:
+    """Return a column as a query names it, with the name of its table."""
+    return ".".join(as_written(name) for name in (seen.qualifier, seen.declared) if name)
 
 
 def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[int]:

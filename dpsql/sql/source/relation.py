@@ -17,7 +17,7 @@ from sqlglot import exp
 from dpsql.errors import DpsqlError, SchemaError
 from dpsql.model.environment import Column, Environment, KeyPath, LevelRules, TableRules, TableSchema, folded
 from dpsql.model.refusals import Refusals
-from dpsql.model.similar_names import did_you_mean
+from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.operations.dialect import parse_statement, quote, span_of
 
 HIDDEN_UNIT = "privacy unit"
@@ -278,13 +278,26 @@ class CurrentTables:
         if schema and self.environment.policy.is_public(schema.canonical):
             return SchemaError(f"table {name!r} is public, not protected.", span=span)
         # a table that exists and is not declared is answered as one that does not exist
-        similar = did_you_mean(name, (one.removeprefix("main.") for one in self.environment.policy.declared()))
+        similar = did_you_mean(name, map(self._name_in_sql, self.environment.policy.declared()))
         return SchemaError(
             f"table {name!r} is not protected, so it cannot be queried.",
             span=span,
             hint=f"{similar} The curator protects tables with dp_protect.".lstrip(),
             analyst_hint=f"{similar} SHOW TABLES lists the tables that can be asked.".lstrip(),
         )
+
+    def _name_in_sql(self, canonical: str) -> str:
+        """Return the name of a declared table as its catalog spells it, in quotes where it needs them."""
+        try:
+            table = parse_statement(f"FROM {canonical}").find(exp.Table)
+            parts = [part.name for part in table.parts] if table else []
+            schema = self.environment.schemas.resolve(parts)
+        except DpsqlError:
+            return canonical.removeprefix("main.")
+        if not schema or schema.canonical != canonical:
+            return canonical.removeprefix("main.")
+        spelled = schema.catalog_name[-len(parts) :] if all(schema.catalog_name) else parts
+        return ".".join(map(as_written, spelled)).removeprefix("main.")
 
     def unique(self, schema: TableSchema) -> frozenset[frozenset[str]]:
         """Return the sets of columns that constraints keep unique."""
