@@ -187,6 +187,7 @@ _NOT_FOUND = {
     "few": "too few units ({unit}) have values of one size",
     "zeros": "nearly all units ({unit}) have values that add up to 0",
     "range": "its values are out of the range that AUTO can tell",
+    "noise": "units ({unit}) have so many rows that the noise cannot be drawn at this level",
 }
 """Why AUTO found no bounds, by `NotFound.reason`."""
 
@@ -206,6 +207,9 @@ def says_null(note: str) -> bool:
 def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
     """Say that a column is NULL because AUTO found no bounds, and what to write."""
     why = _NOT_FOUND[reason].format(unit=unit)
+    if reason == "noise":
+        # bounds of values do not change how many rows a unit has
+        return f"{name} {_IS_NULL}: {why}; ask with more epsilon or rho"
     # what AUTO cannot tell it does not tell at another level either
     higher = "" if reason == "range" else ", or ask with more epsilon or rho"
     return f"{name} {_IS_NULL}: AUTO found no bounds, because {why}; write {cure}{higher}"

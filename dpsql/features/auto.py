@@ -75,9 +75,16 @@ def bound(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) ->
     """
     levels = _levels(query.first, state, reader)
     found = found_so_far(query.first, levels, state)
-    if found:
-        query = plan(found)
-    return query.mapped(lambda part: _settled(replace(part, auto_levels=levels) if part.auto else part, state))
+
+    def planned(by: FoundBounds) -> PrivateQuery:
+        again = plan(by) if by else query
+        return again.mapped(lambda part: _settled(replace(part, auto_levels=levels) if part.auto else part, state))
+
+    if not any(one.kind == "rows_norm" for one in found):
+        return planned(found)
+    from dpsql.features.auto_undrawable import without_undrawable  # noqa: PLC0415 — few queries need it
+
+    return without_undrawable(planned(found), planned, found, state, reader)
 
 
 def _levels(query: FrameQuery, state: State, reader: Reader) -> tuple[AutoLevel, ...]:

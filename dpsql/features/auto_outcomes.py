@@ -15,6 +15,7 @@ from dpsql.answer.offer import current
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
 from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
+from dpsql.features.auto_undrawable import USUAL_ROWS
 from dpsql.features.keys_first import KeysAndNumbers
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import choose_frame, histogram_of
@@ -29,8 +30,10 @@ _LARGEST = math.nextafter(2.0, 0.0)
 """A lattice has as many steps for a bound as it can have if the bound is just below a power of two."""
 _STAND_INS = ((-_LARGEST, _LARGEST), (0.0, _LARGEST), (1.0, 2.0))
 """Bounds on both sides of 0, on one side, and away from it; shares of rho are the least for the last."""
-_ROWS = (-256.0, 256.0)
-"""A norm of numbers of rows: the lattice of a sum has as many steps for so many rows of a unit as it can have."""
+_ROWS = (-USUAL_ROWS, USUAL_ROWS)
+"""A norm of numbers of rows: the lattice of a sum has as many steps for so many rows of a unit as it can have. If AUTO
+finds more, noise can be drawn for it, or the column is NULL (`auto_undrawable`)."""
+_TOO_WIDE = NotFound("noise")
 
 
 def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) -> ChargeItem:
@@ -54,12 +57,16 @@ def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader
 def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[PrivateQuery]:
     """Yield the plans by stand-ins for what AUTO is yet to find."""
     first = query.first
-    known = found_so_far(first, first.auto_levels, state)
+    # a column that is NULL now may have a value after the charge
+    wide = {one.statistic: _ROWS for one in first.auto if isinstance(one, AutoBounds) and one.bounds == _TOO_WIDE}
+    known = {**found_so_far(first, first.auto_levels, state), **wide}
     asked = [one.statistic for one in first.auto if isinstance(one, AutoBounds) and one.statistic not in known]
     # noise and shares of what a norm bounds depend on the norm alone
-    stand_ins = _STAND_INS[:1] if first.frame.bounding.by_norm else _STAND_INS
+    stand_ins = _STAND_INS[:1] if first.frame.bounding.by_norm or not asked else _STAND_INS
     some: list[dict[Statistic, tuple[float, float] | NotFound]]
-    some = [{one: _ROWS if one.kind == "rows_norm" else bounds for one in asked} for bounds in stand_ins if asked]
+    some = [
+        {one: _ROWS if one.kind == "rows_norm" else bounds for one in asked} for bounds in stand_ins if asked or wide
+    ]
     if first.frame.mechanism == KEYS_FIRST and isinstance(first.auto[0], AutoGroups) and GROUPS not in known:
         some.append({**(some[0] if some else {}), GROUPS: (1.0, 1.0)})
     for found in some:

@@ -136,10 +136,10 @@ class NotFound:
     """Why AUTO found no bounds or no norm in a stored histogram.
 
     ``few``: too few units have values of one size. ``zeros``: nearly all have values that add up to 0. ``range``: the
-    values are out of the range that can be noised.
+    values are out of the range that can be noised. ``noise``: units have so many rows that the noise cannot be drawn.
     """
 
-    reason: Literal["few", "zeros", "range"]
+    reason: Literal["few", "zeros", "range", "noise"]
 
 
 @dataclass(frozen=True, slots=True)

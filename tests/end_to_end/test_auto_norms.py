@@ -275,3 +275,22 @@ def test_sums_of_which_auto_tells_no_size_are_null(session: dpsql.Session, spent
     # the share of the sum is not paid, and the second answer costs nothing
     assert spent() == pytest.approx(receipt_of(answer).rho, abs=1e-8)
     assert spent() < 0.3
+
+
+def test_rows_whose_noise_cannot_be_drawn_are_not_paid(spent: Spent, session: dpsql.Session) -> None:
+    """A norm of 70,000 rows is known, and its noise is too wide at a low level: the column is NULL, not refused."""
+    text = "SELECT shop, count(*) AS n, count(DISTINCT u) AS people FROM large GROUP BY shop"
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE large AS SELECT u, 1 AS shop FROM range(40) r(u), range(70000) s(i)"
+    )
+    session.sql("CALL dp_protect('large', coverage := FALSE, unit := 'buyer', privacy_unit_column := 'u')")
+    session.sql("CALL dp_domain('large', 'shop', keys := [1])")
+    known = session.sql(text, rho=16.0, delta=1e-6, bounding="NORM").df()
+    assert known.n[0] == pytest.approx(40 * 70_000, rel=0.5)
+    before = spent()
+    low = session.sql(text, rho=1e-6, delta=1e-6, bounding="NORM")
+    assert low.df().n.isna().all()
+    assert low.df().people.notna().all()
+    # the count of units is made of the stored one
+    assert spent() == before
+    assert any("count(*) is NULL" in note and "cannot be drawn" in note for note in receipt_of(low).notes)
