@@ -1,8 +1,9 @@
 """Refusals of a level that is too high, in the words of the question: what was asked, and the most that is granted.
 
 The ledger and clearances count in rho. Who asks by epsilon is told the epsilon that the same text may still ask for, at
-its delta. It is found by trying: the text is planned and priced at lower levels, and the highest one that is granted is
-told. So the answer is true by construction, for every kind of query. It depends on policy, text and past releases.
+its delta. It is found by trying: the text is planned and priced at a few lower levels, and the highest one that was
+granted is told. So the answer is true by construction, for every kind of query. It depends on policy, text and past
+releases.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from dpsql.answer import words
 from dpsql.answer.offer import current, offers_of
@@ -27,10 +27,12 @@ from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import ChargeItem, State
 
-_MANTISSAS = 900
-"""Numbers of three digits in each power of ten, as which levels are told."""
+_MANTISSAS = 90
+"""Numbers of two digits in each power of ten, as which levels are told."""
 _MOST_PLACES = 6 * _MANTISSAS
 """A level below the millionth part of what was asked for is not looked for."""
+_MOST_TRIES = 8
+"""Levels that are tried for one refusal. Each is a plan, for which nothing is charged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,85 +96,136 @@ def in_asked_words(
 
     """
     try:
-        asked = AskedLevel.of(plan(statement, options).query)
+        planned = plan(statement, options)
+        asked = AskedLevel.of(planned.query)
     except DpsqlError:
         # the text is refused for more by now
         return error
 
-    def is_granted(value: float, **others: float) -> bool:
-        try:
-            planned = plan(*with_levels({asked.name: value, **others}, statement, options))
-            planned.state.ledger.require(planned.query.first.frame.rows.unit, _price(planned))
-        except DpsqlError:
-            return False
-        return True
+    request = planned.query.first.request
+    delta = _delta_left(error)
 
-    most, cure = most_granted(asked.value, asked.value * _part_left(error, asked), is_granted), words.NO_LOWER_LEVEL
+    def guess_after(refused_at: float, refusal: DpsqlError) -> float:
+        left = _rho_left(refusal)
+        wider = math.log(request.delta / delta) if delta and refusal is error and delta < request.delta else 0.0
+        return refused_at if left is None else _part(asked.name, refused_at, *left, wider=wider)
+
+    def try_level(value: float) -> float | None:
+        beside = {"delta": delta} if delta else {}
+        try:
+            lower = plan(*with_levels({asked.name: value, **beside}, statement, options))
+            lower.state.ledger.require(lower.query.first.frame.rows.unit, _price(lower))
+        except DpsqlError as refusal:
+            return guess_after(value, refusal)
+        return None
+
+    most = most_granted(asked.value, guess_after(asked.value, error), try_level, with_asked=bool(delta))
+    cure = words.NO_LOWER_LEVEL
     if most is not None:
-        cure = words.ask_with(asked.shown(most))
-    elif isinstance(error, BudgetError) and 0.0 < error.remaining_delta < error.requested_delta:
-        # a lower level leaves thresholds as they are
-        delta = _level(_place_up(error.remaining_delta) - 1)
-        with_delta = partial(is_granted, delta=delta)
-        most = asked.value if with_delta(asked.value) else most_granted(asked.value, asked.value, with_delta)
-        cure = words.NO_LOWER_LEVEL if most is None else words.ask_with(asked.shown(most), f"delta = {delta:.9g}")
+        cure = words.ask_with(asked.shown(most), *([f"delta = {delta:.9g}"] if delta else []))
     refused = error.at_level(words.level_refused(error, asked.shown(asked.value), cure))
     if asked.name == "epsilon":
         refused.requested_epsilon, refused.remaining_epsilon = asked.value, most or 0.0
     return refused
 
 
-def _part_left(error: DpsqlError, asked: AskedLevel) -> float:
-    """Return about which part of a level is granted: rho rises with the square of epsilon."""
+def _delta_left(error: DpsqlError) -> float | None:
+    """Return a delta that is left if delta is what lacks, and None otherwise: levels leave thresholds as they are."""
+    if isinstance(error, BudgetError) and 0.0 < error.remaining_delta < error.requested_delta:
+        return _level(_place_up(error.remaining_delta) - 1)
+    return None
+
+
+def _rho_left(error: DpsqlError) -> tuple[float, float] | None:
+    """Return the rho that was requested and the rho that is granted, or None if a refusal does not tell them."""
     match error:
         case BudgetError(requested_rho=float(requested), remaining_rho=float(left)):
-            part = left / requested if requested else 1.0
+            return requested, left
         case AccessError(requested_rho=float(requested), limit_rho=float(limit)):
-            part = limit / requested
+            return requested, limit
         case CalibrationError(requested_rho=float(requested), limit_rho=float(limit)):
-            part = limit / requested
-        case _:
-            part = 1.0
-    part = min(1.0, max(part, 1e-12))
-    return math.sqrt(part) if asked.name == "epsilon" else part
+            return requested, limit
+    return None
 
 
-def most_granted(asked: float, guess: float, is_granted: Callable[[float], bool]) -> float | None:
-    """Return the highest level of three digits below the one asked for that is granted; None if none is found.
+def _part(name: str, value: float, requested: float, left: float, *, wider: float) -> float:
+    """Return about the level that costs a rho, from another level and what it costs.
+
+    Epsilon is about rho + 2 sqrt(rho c), where c is about log(1 / delta).
 
     Args:
-        asked: a level that is refused.
-        guess: a level to look near first.
-        is_granted: tells of a lower one; what is granted is granted at lower levels, too.
+        name: epsilon or rho.
+        value: a level.
+        requested: the rho that it costs.
+        left: the rho that is granted.
+        wider: how much larger c is at the delta that is granted.
 
     """
+    if not 0.0 < left < requested:
+        return 0.0 if left <= 0.0 < requested else value
+    if name == "rho":
+        return value * left / requested
+    c = max(value - requested, 0.0) ** 2 / (4.0 * requested) + wider
+    return min(value, left + 2.0 * math.sqrt(left * c))
+
+
+def most_granted(
+    asked: float, guess: float, try_level: Callable[[float], float | None], *, with_asked: bool = False
+) -> float | None:
+    """Return the highest level of two digits that was granted when it was tried, or None if none was.
+
+    At most `_MOST_TRIES` levels are tried. Usually no other one between what is told and what is refused is left then.
+
+    Args:
+        asked: the level that was asked for.
+        guess: a level to try first.
+        try_level: returns None if a level is granted, and else a guess of one that is.
+        with_asked: whether the level that was asked for may be granted: with a lower delta.
+
+    """
+    tries = _MOST_TRIES
+    if with_asked and guess >= asked:
+        tries -= 1
+        if try_level(asked) is None:
+            return asked
     refused = _place_up(asked)
-    least, place, step = refused - _MOST_PLACES, min(_place_up(guess), refused) - 1, 1
-    granted = None
-    while granted is None or refused - granted > 1:
-        if is_granted(_level(place)):
+    least, step, granted = refused - _MOST_PLACES, 1, None
+    place = min(_place_of(guess, least), refused - 1)
+    for _ in range(tries):
+        better = try_level(_level(place))
+        if better is None:
             granted = place
         else:
             refused = place
         if granted is None:
-            if place == least:
-                return None
-            place, step = max(least, place - step), 4 * step
+            if place <= least:
+                break
+            place, step = max(least, min(place - step, _place_of(better or 0.0, least))), 4 * step
         else:
+            if refused - granted <= 1:
+                break
             # a guess that is granted is seldom far below
-            place = min(granted + step, (granted + refused) // 2)
-            step *= 4
-    return _level(granted)
+            place, step = min(granted + step, (granted + refused) // 2), 4 * step
+    return None if granted is None else _level(granted)
+
+
+def _place_of(number: float, least: int) -> int:
+    """Return the place of the highest number of two digits that is at most a number, or the least place."""
+    if number <= _level(least):
+        return least
+    place = _place_up(number)
+    # a number that has two digits but for rounding stays what it is
+    return place if _level(place) <= number * (1.0 + 1e-9) else place - 1
 
 
 def _level(place: int) -> float:
-    """Return the number of three digits at a place in their order, 100 at place 0."""
-    return float(f"{100 + place % _MANTISSAS}e{place // _MANTISSAS}")
+    """Return the number of two digits at a place in their order, 10 at place 0."""
+    return float(f"{10 + place % _MANTISSAS}e{place // _MANTISSAS}")
 
 
 def _place_up(number: float) -> int:
-    """Return the place of the lowest number of three digits that is at least a number."""
-    place = _MANTISSAS * (math.floor(math.log10(number)) - 3)
+    """Return the place of the lowest number of two digits that is at least a number."""
+    place = _MANTISSAS * (math.floor(math.log10(number)) - 2)
     while _level(place) < number:
         place += 1
     return place

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.session.asked_level import most_granted
+from dpsql.session.runner import StatementRunner
 from tests.end_to_end.prepared import with_own_state
 
 TABLES = """
@@ -77,7 +79,7 @@ def test_who_asks_by_epsilon_is_told_the_most_epsilon_that_is_granted(
     assert error.remaining_epsilon is not None
     assert _cure(error) == f"epsilon = {error.remaining_epsilon:.9g}"
     with pytest.raises(kind):
-        _ask(analyst, f"epsilon = {error.remaining_epsilon * 1.011}, delta = 1e-7", question)
+        _ask(analyst, f"epsilon = {error.remaining_epsilon * 1.101}, delta = 1e-7", question)
     assert _ask(analyst, f"{_cure(error)}, delta = 1e-7", question).charged_rho > 0
 
 
@@ -87,9 +89,9 @@ def test_who_asks_by_rho_is_told_in_rho(clinic: dpsql.Session) -> None:
         _ask(clinic, "rho = 0.5", question)
     assert "epsilon" not in str(raised.value)
     assert raised.value.remaining_epsilon is None
-    assert _cure(raised.value) == "rho = 0.175"
+    assert _cure(raised.value) == "rho = 0.17"
     assert raised.value.requested_rho == 0.5
-    assert _ask(clinic, "rho = 0.175", question).rho == pytest.approx(0.175)
+    assert _ask(clinic, "rho = 0.17", question).rho == pytest.approx(0.17)
 
 
 def test_a_level_of_the_policy_and_one_beside_the_text_are_told_alike(clinic: dpsql.Session) -> None:
@@ -125,6 +127,37 @@ def test_a_delta_that_is_spent_is_told_with_one_that_is_left(clinic: dpsql.Sessi
     cure = _cure(raised.value)
     assert cure == "epsilon = 0.5, delta = 1e-07"
     _ask(clinic, cure, question.format(51))
+
+
+@pytest.mark.parametrize("level", ["epsilon = 5, delta = 1e-7", "epsilon = 50, delta = 1e-3", "rho = 9"])
+def test_a_refusal_takes_few_plans(clinic: dpsql.Session, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, plan = [], StatementRunner.plan
+
+    def counted(*given: Any) -> Any:
+        plans.append(given)
+        return plan(*given)
+
+    monkeypatch.setattr(StatementRunner, "plan", counted)
+    with pytest.raises(dpsql.BudgetError) as raised:
+        _ask(clinic, level, "city, count(*), avg(cost) FROM visits WHERE cost < 8 GROUP BY city")
+    assert _cure(raised.value)
+    assert len(plans) <= 6
+
+
+def test_no_more_than_eight_levels_are_tried() -> None:
+    """One level in a million is granted, or none is, and no guess is right."""
+    for most in (1e-3, 1.0, 0.37, 7.0):
+        tried: list[float] = []
+
+        def try_level(value: float, tried: list[float] = tried, most: float = most) -> float | None:
+            tried.append(value)
+            return None if value <= most else value
+
+        told = most_granted(1000.0, 1000.0, try_level)
+        assert len(tried) <= 8
+        assert told is None or told in tried
+        assert told is not None
+        assert told <= most
 
 
 def test_what_nothing_can_pay_has_no_level(clinic: dpsql.Session) -> None:
