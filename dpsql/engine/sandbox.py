@@ -18,6 +18,8 @@ from dpsql.model.environment import Column
 from dpsql.operations.dialect import quote
 
 _MOST_BOUND = 1024
+_LONGEST_BOUND = 4_000
+"""Characters of the longest texts whose types are kept, so that all of them together take little memory."""
 _MOST_LISTED = 16
 _SAMPLES = ("1", "2000-01-01", "00:00:00", "1 day", "00000000-0000-0000-0000-000000000001")
 """Texts, one of which every scalar type can be cast from."""
@@ -55,9 +57,9 @@ class Sandbox:
         # shared parts of two TRY expressions would be computed once, outside TRY, and fail aloud
         self._connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         # types are a function of the texts alone, in a database that holds nothing, and asked for again and again
-        self.bind = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
+        self._kept_types = functools.lru_cache(maxsize=_MOST_BOUND)(self._bind)
         self.has_cast = functools.lru_cache(maxsize=_MOST_BOUND)(self._has_cast)
-        self.failed_conversions = functools.lru_cache(maxsize=_MOST_BOUND)(self._failed_conversions)
+        self._kept_failures = functools.lru_cache(maxsize=_MOST_BOUND)(self._failed_conversions)
         # every plan reads the public lists of keys, and each may be long
         self.literals = functools.lru_cache(maxsize=_MOST_LISTED)(self._literals)
 
@@ -79,6 +81,34 @@ class Sandbox:
         # a table has a column
         against = tuple(columns) or (Column("nothing", "INTEGER", True),)
         return [kind for _, kind in self.bind("bound_against", against, f"SELECT {listed} FROM bound_against")]
+
+    def bind(self, name: str, columns: tuple[Column, ...], sql: str) -> tuple[tuple[str, str], ...]:
+        """Return names and types of a query that reads an empty table; those of a short one are kept.
+
+        Args:
+            name: the table.
+            columns: its columns.
+            sql: the query.
+
+        Raises:
+            SchemaError: it does not bind; the text comes from a database without rows.
+
+        """
+        read = self._kept_types if _is_short(columns, (sql,)) else self._bind
+        return read(name, columns, sql)
+
+    def failed_conversions(self, columns: tuple[Column, ...], expressions: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the places of expressions in which a conversion fails on one row of NULLs.
+
+        What is found of short texts is kept.
+
+        Args:
+            columns: the columns of the row.
+            expressions: the expressions.
+
+        """
+        read = self._kept_failures if _is_short(columns, expressions) else self._failed_conversions
+        return read(columns, expressions)
 
     def _bind(self, name: str, columns: tuple[Column, ...], sql: str) -> tuple[tuple[str, str], ...]:
         """Names and types of a query that reads an empty table of this name and these columns.
@@ -184,6 +214,11 @@ class Sandbox:
                 return cursor.sql(sql).to_arrow_table()
         # outside a handler, as in DuckDBEngine.aggregate: exact tables pass through here when keys are lined up
         raise EngineError("post-processing failed")
+
+
+def _is_short(columns: Sequence[Column], texts: Sequence[str]) -> bool:
+    """Check that texts and the types of columns, which list the members of an ENUM, are short enough to be kept."""
+    return sum(map(len, texts)) + sum(len(one.name) + len(one.type) for one in columns) <= _LONGEST_BOUND
 
 
 def _misfits(text: str, key_type: str) -> str:

@@ -67,3 +67,16 @@ def test_each_computation_sees_the_tables_that_it_is_given_alone(sandbox: Sandbo
 )
 def test_every_computation_has_the_pinned_settings(sandbox: Sandbox, sql: str, shown: object) -> None:
     assert sandbox.run(sql, {"answer": NUMBERS}).column("v").to_pylist() == [shown]
+
+
+def test_only_short_texts_are_kept(sandbox: Sandbox) -> None:
+    """A thousand texts of any length would take the memory of a server that refuses them all."""
+    columns = (Column("x", "INTEGER", True),)
+    enum = (Column("x", f"ENUM ('{'a' * 5_000}')", True),)
+    for given, value, kept in ((columns, "'a'", 1), (columns, f"'{'a' * 5_000}'", 0), (enum, "'a'", 0)):
+        sandbox._kept_failures.cache_clear()
+        sandbox._kept_types.cache_clear()
+        assert sandbox.failed_conversions(given, (f"CAST({value} AS INTEGER)", "x")) == (0,)
+        assert sandbox.bind("t", given, f"SELECT {value} AS y FROM t") == (("y", "VARCHAR"),)
+        assert sandbox._kept_failures.cache_info().currsize == kept
+        assert sandbox._kept_types.cache_info().currsize == kept
