@@ -305,12 +305,12 @@ def _too_little(request: Request, rho: float, count: int) -> CalibrationError:
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
-    """The threshold beside which the imprecision of the draws is charged; together they cost no more than delta."""
+    """Return the threshold of a query by rho. With the imprecision of the draws it costs at most its share of delta."""
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = slack_delta_zcdp(draws_of(histogram, (level.statistic for level in levels)), 0.0)
         raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
-    tau = histogram.threshold(target, levels[0].sigma)
+    tau = histogram.threshold(target * histogram.threshold_share, levels[0].sigma)
     if tau is None:
         raise AssertionError("a threshold is for keys that hide")
     return tau

@@ -176,6 +176,7 @@ class Histogram(ABC):
         floor_correlation: variance of the floor's own noise over sigma^2; None where no noisy floor is shown.
         is_gaussian: whether counts have the Gaussian law, so that points made of others have it at their level.
         threshold_room: how many times the threshold's delta a guarantee needs at least.
+        threshold_share: part of the delta of a query by rho that its threshold may cost; the rest is left for sums.
 
     """
 
@@ -188,6 +189,7 @@ class Histogram(ABC):
     floor_correlation: float | None = None
     is_gaussian: ClassVar[bool] = True
     threshold_room: ClassVar[float] = FLOAT_SLACK
+    threshold_share: ClassVar[float] = 1.0
 
     @abstractmethod
     def sigma(self, rho: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsql.accounting.profile import Profile
 from dpsql.accounting.sparse_histogram import SparseProfile, WeightedProfile
@@ -47,24 +48,23 @@ class IndependentHistogram(OwnNoise):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedHistogram(OwnNoise):
-    """The same where units in many groups count with a weight (``bounding = L2``, ``bounding = NORM``).
+    """Noise of its own for every key, where units in many groups count with a weight (``bounding = L2``).
 
     A unit in n > unit_groups groups counts sqrt(unit_groups / n) in each.
 
     *Guarantee*, *Source*: `WeightedProfile` with a threshold, the Gaussian mechanism without; the l2
-    norm of a unit's contribution is at most that of unit_groups full ones (docs/proofs/weighted.md; of what a norm
-    bounds, docs/proofs/norm.md). Exact values are read in steps of the noise, to which contributions were rounded
-    towards 0.
+    norm of a unit's contribution is at most that of unit_groups full ones (docs/proofs/weighted.md). Exact values are
+    read in steps of the noise, to which contributions were rounded towards 0.
 
     Attributes:
         unit_groups: most groups in which a unit counts fully; its l2 norm is the root of it.
         counted_groups: most groups in which it counts at all.
-        by_norm: whether all that it adds to a sum may lie in one group.
+        concentrated: whether all that it adds to a sum may lie in one group.
 
     """
 
     counted_groups: int
-    by_norm: bool
+    concentrated: ClassVar[bool] = False
 
     def spread(self, exact: Integers, shift: int) -> Integers:  # noqa: ARG002 — as of every histogram
         """The values, which are in steps of the noise already."""
@@ -78,8 +78,20 @@ class WeightedHistogram(OwnNoise):
             sigma=sigma,
             aggregate_precision=moved.per_group,
             beside=moved.beside,
-            concentrated=self.by_norm,
+            concentrated=self.concentrated,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormedHistogram(WeightedHistogram):
+    """Weighted counts, where a norm bounds what a unit adds to sums (``bounding = NORM``).
+
+    *Guarantee*, *Source*: docs/proofs/norm.md, Theorem 2. Sums move even where a unit's groups are all its own, so the
+    threshold leaves a fortieth of delta for that; a guarantee would else need far more epsilon.
+    """
+
+    concentrated: ClassVar[bool] = True
+    threshold_share: ClassVar[float] = 39.0 / 40.0
 
 
 def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
@@ -91,14 +103,14 @@ def own_noise(frame: Frame, shape: Shape | None) -> Histogram:
         return subtracted(bounding.sparsity, bounding.max_groups, shape or quietest)
     name = "gshm" if hides else frame.mechanism
     if counted := bounding.counted_groups:
-        return WeightedHistogram(
+        weighted = NormedHistogram if bounding.by_norm else WeightedHistogram
+        return weighted(
             name=name,
             unit_groups=groups,
             draws=counted,
             sum_draws=counted,
             hides=hides,
             counted_groups=counted,
-            by_norm=bounding.by_norm,
         )
     return IndependentHistogram(name=name, unit_groups=groups, draws=groups, sum_draws=groups, hides=hides)
 

@@ -78,6 +78,18 @@ def test_units_beyond_the_norm_are_scaled_down_as_a_whole(session: dpsql.Session
     assert sorted(found) == [0, 1, 2, 3]
 
 
+def test_a_norm_costs_hardly_more_epsilon_than_bounds_of_groups(session: dpsql.Session) -> None:
+    bounded = "OPTIONS (rho = 0.1, delta = 1e-6, max_groups_contributed = 4)"
+    text = f"SELECT WITH DIFFERENTIAL_PRIVACY {bounded} k, count(*, contribution_bounds_per_group => (0, 8)) FROM t"
+    plain = receipt_of(session.sql(f"{text} GROUP BY k"))
+    normed = receipt_of(_ask(session, ROWS, rho=0.1))
+    assert (plain.rho, normed.rho) == (0.1, 0.1)
+    assert normed.delta == pytest.approx(plain.delta)
+    assert plain.epsilon < normed.epsilon < 1.03 * plain.epsilon
+    # the threshold leaves a fortieth of delta for what sums tell without a shown key
+    assert normed.charged_delta == pytest.approx(plain.charged_delta * 39 / 40)
+
+
 def test_every_level_and_every_later_number_is_of_the_same_rows(session: dpsql.Session) -> None:
     first = dict(_ask(session, ROWS).fetchall())
     for rho in (7.0, 2.0):
