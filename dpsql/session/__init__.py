@@ -20,6 +20,7 @@ from dpsql.session.frame_session import (
     source_identity,
     source_place,
 )
+from dpsql.session.new_files import SHELL_STORAGE_VERSION
 from dpsql.session.plots import plot_budget, plot_cascade
 from dpsql.session.session import (
     Analyst,
@@ -40,6 +41,7 @@ __all__ = [
     "DECLARATIONS",
     "OPTION_NAMES",
     "PINNED",
+    "SHELL_STORAGE_VERSION",
     "TABLE_RULES",
     "Analyst",
     "ColumnReceipt",

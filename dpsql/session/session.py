@@ -26,6 +26,7 @@ from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, State
 from dpsql.model.environment import folded
 from dpsql.session.declare import declare, split_name
 from dpsql.session.explain import explain_table
+from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
 from dpsql.state import State
@@ -309,7 +310,8 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
     """Open a database as its curator.
 
     Args:
-        path: a DuckDB file, or ``:memory:``.
+        path: a DuckDB file, or ``:memory:``. A new file has storage version v1.5.0, which the DuckDB shell reads. The
+            setting ``storage_compatibility_version`` names another one.
         state: the state file (policy, ledger, side table); by default ``<path>.dpsql`` beside the database, where
             links lead to it, and in memory for ``:memory:``.
         duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
@@ -327,9 +329,12 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
     state_path = state_beside(path) if state is None else Path(state)
+    read_only = bool(duckdb_config.pop("read_only", False))
+    if not read_only:
+        create_for_shell(path, duckdb_config)
     connection = duckdb.connect(
         str(path),
-        read_only=bool(duckdb_config.pop("read_only", False)),
+        read_only=read_only,
         config={name: str(value) for name, value in duckdb_config.items()},
     )
     return Session(connection, state_path)

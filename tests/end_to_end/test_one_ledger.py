@@ -86,9 +86,8 @@ def in_shell(folder: Path, statements: str) -> str:
 @needs_shell
 def test_one_question_costs_once_wherever_it_is_asked(tmp_path: Path) -> None:
     # a file that the shell, which is older than the wheel, can open
-    database = str(tmp_path / "clinic.duckdb")
-    with duckdb.connect(database, config={"storage_compatibility_version": "v1.5.0"}) as connection:
-        connection.execute(f"CREATE TABLE visits AS FROM '{asset('sample_data', 'clinic')}/visits.parquet'")
+    with dpsql.connect(tmp_path / "clinic.duckdb") as session:
+        session.connection.execute(f"CREATE TABLE visits AS FROM '{asset('sample_data', 'clinic')}/visits.parquet'")
     in_shell(
         tmp_path,
         "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6);\n"

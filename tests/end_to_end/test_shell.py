@@ -209,6 +209,33 @@ def test_the_rc_file_is_read_and_what_follows_is_passed_on(tmp_path: Path) -> No
     assert run.stdout.endswith("answer\n42\n")
 
 
+def test_new_files_of_sessions_open_in_the_shell_and_a_newer_one_is_told_how(tmp_path: Path) -> None:
+    """The copy that the message advises keeps state file, tables and types."""
+    ours, other = tmp_path / "ours.duckdb", tmp_path / "it's.duckdb"
+
+    def in_the_shell(database: Path) -> subprocess.CompletedProcess[str]:
+        statement = ["-csv", "-noheader", "-c", "SELECT mood, (SELECT count(*) FROM dp_policy()) > 0 FROM v"]
+        return subprocess.run(
+            [PROGRAM, "shell", str(database), *statement], capture_output=True, text=True, timeout=600, check=False
+        )
+
+    for path, version in ((ours, None), (other, "latest")):
+        settings = {"storage_compatibility_version": version} if version else {}
+        with dpsql.connect(path, **settings) as session:
+            session.connection.execute(
+                "CREATE TYPE moods AS ENUM ('low', 'high'); CREATE TABLE stays (mood moods); "
+                "INSERT INTO stays VALUES ('low'); CREATE VIEW v AS FROM stays"
+            )
+            session.sql("CALL dp_unit('guest', epsilon_budget := 9, delta_budget := 1e-5)")
+    assert in_the_shell(ours).stdout == "low,true\n"
+    refused = in_the_shell(other)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    sentence, cure = refused.stderr.strip().split(" with: ")
+    assert f"{other} has a format that this shell" in sentence
+    subprocess.run(["/bin/sh", "-c", cure], check=True)
+    assert in_the_shell(other).stdout == "low,true\n"
+
+
 def test_a_helper_that_dies_is_one_sentence_and_the_next_question_has_another() -> None:
     with Terminal([PROGRAM, "shell", ":memory:", *QUIET]) as terminal:
         terminal.ask("FROM dp_policy();")

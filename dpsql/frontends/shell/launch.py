@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import runpy
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from dpsql.assets import asset, native_library
-from dpsql.errors import EngineError
+from dpsql.errors import DpsqlError, EngineError
 from dpsql.frontends.shell.answering import STATE_VARIABLE
-from dpsql.session import text_literal
+from dpsql.session import SHELL_STORAGE_VERSION, text_literal
 
 HELPER_VARIABLE = "DPSQL_HELPER"
 """Environment variable that names the program which the extension starts; read by ``udfs/native/helper.c``."""
 
+_TOO_NEW = "created with a newer version of DuckDB"
+"""Words of the shell about a file whose format is newer than itself."""
+
 _MACRO = "CREATE OR REPLACE TEMP MACRO dp(query) AS TABLE FROM dp_query(query)"
+
+
+class FormatError(DpsqlError):
+    """A database file whose format is newer than the shell."""
 
 
 def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]) -> None:
@@ -27,12 +37,15 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
 
     Raises:
         EngineError: there is no shell, or no extension for it.
+        FormatError: the shell does not read the format of the database.
 
     """
     shell = _found("duckdb", "there is no duckdb shell on this machine: pip install 'dpsql[shell]'")
     library = native_library()
     if library is None:
         raise _impossible("the extension for the shell is not built: dpsql install-extension (needs a C compiler)")
+    if database and Path(database).is_file():
+        _check_format(shell, Path(database))
     environment = os.environ | {HELPER_VARIABLE: _program()}
     if state is not None:
         environment[STATE_VARIABLE] = str(state.absolute())
@@ -85,6 +98,46 @@ def _built() -> Path:
 
 def _impossible(reason: str) -> EngineError:
     return EngineError(reason, withheld=False, charged=False)
+
+
+def _check_format(shell: str, database: Path) -> None:
+    """Raise FormatError if the shell is too old for the format of a database file.
+
+    The shell is asked, because only it knows what it reads. It reads no file of the user's settings.
+    """
+    asked = subprocess.run(  # noqa: S603
+        [shell, "-init", os.devnull, "-readonly", str(database), "-c", ""],
+        capture_output=True,
+        text=True,
+        check=False,
+        errors="replace",
+    )
+    if asked.returncode and _TOO_NEW in asked.stderr:
+        raise FormatError(
+            f"{database} has a format that this shell, {shell}, does not read; copy it once into an older format with: "
+            f"{_copying(database)}"
+        )
+
+
+def _copying(database: Path) -> str:
+    """Return the command line that copies a database into the format of `SHELL_STORAGE_VERSION`.
+
+    The copy takes the place of the file, so that its state file lies beside it. The file stays under another name.
+    """
+    file = str(database.resolve())
+    former, copy = f"{file}.former", f"{file}.copy"
+    statements = (
+        f"ATTACH $${file}$$ AS former",
+        f"ATTACH $${copy}$$ AS fresh (STORAGE_VERSION $${SHELL_STORAGE_VERSION}$$)",
+        "COPY FROM DATABASE former TO fresh",
+        "DETACH former",
+        "DETACH fresh",
+    )
+    program = f"import duckdb; duckdb.sql({json.dumps('; '.join(statements), ensure_ascii=False)})"
+    return (
+        f"{shlex.join([sys.executable, '-c', program])} && {shlex.join(['mv', file, former])} && "
+        f"{shlex.join(['mv', copy, file])}"
+    )
 
 
 def _program() -> str:
