@@ -5,6 +5,8 @@ Added to the DuckDB dialect:
 - ``SELECT WITH DIFFERENTIAL_PRIVACY [OPTIONS (name = value, …)] …`` (GoogleSQL's clause);
 - named arguments on aggregates (``contribution_bounds_per_group => (lo, hi)``), after DISTINCT too;
 - ``CALL f(…)`` as a statement with a tree, where sqlglot keeps (and logs) opaque text;
+- ``x AT TIME ZONE 'zone'`` as the call ``timezone('zone', x)``, so that one expression has one spelling;
+- ``FETCH FIRST n ROWS ONLY`` as LIMIT, whole numbers of intervals in parentheses, and names in back quotes;
 - a place in the text for every call and every leaf of the tree, and the name that a function was written with.
 """
 
@@ -83,6 +85,24 @@ class PrivateParser(DuckDBParser):
         **{name.upper(): _builder(name) for name in CALLED_BY_NAME},
     }
 
+    QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Callable[..., Any]]] = {
+        **DuckDBParser.QUERY_MODIFIER_PARSERS,
+        TokenType.FETCH: lambda self: ("limit", self._parse_fetch()),
+    }
+
+    def _parse_fetch(self) -> exp.Limit:
+        """Read ``FETCH FIRST n ROWS ONLY`` as the LIMIT that it means."""
+        fetch = self._parse_limit()
+        count, options = fetch and fetch.args.get("count"), fetch and fetch.args.get("limit_options")
+        if not options or options.args.get("percent") or options.args.get("with_ties"):
+            self.raise_error("Expecting a number of rows, as in FETCH FIRST 10 ROWS ONLY")
+        return self.expression(exp.Limit(expression=count or exp.Literal.number(1)))
+
+    def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:
+        """Read an interval. A whole number in parentheses is the number itself."""
+        number = this.unnest()
+        return super()._parse_interval_span(number if number.is_int else this, parse_function_unit)
+
     def _parse_statement(self) -> exp.Expr | None:
         if self._match_text_seq("CALL"):
             function = self._parse_function(optional_parens=False)
@@ -117,6 +137,18 @@ class PrivateParser(DuckDBParser):
                 if isinstance(argument, exp.Kwarg | exp.PropertyEQ):
                     _keep_auto(argument)
         return call
+
+    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+        token = self._curr
+        if this is None or not self._match_text_seq("AT", "TIME", "ZONE"):
+            return this
+        zone = self._parse_unary()
+        if zone is None:
+            self.raise_error("AT TIME ZONE needs a zone, as in AT TIME ZONE 'Europe/Berlin'")
+        call = exp.Anonymous(this="timezone", expressions=[zone, this])
+        call.update_positions(token)
+        call.meta["written"] = "timezone"
+        return self._parse_at_time_zone(call)
 
     def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
         if not self._match(TokenType.DISTINCT):
@@ -167,8 +199,9 @@ class PrivateDuckDB(DuckDB):
     Parser = PrivateParser
 
     class Tokenizer(DuckDB.Tokenizer):
-        """DuckDB's tokenizer, to which CALL is a word like any other."""
+        """DuckDB's tokenizer, to which CALL is a word like any other, and back quotes are quotes of names."""
 
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
             word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word != "CALL"
         }
@@ -235,7 +268,7 @@ def _parse_error(error: SqlglotError, text: str) -> ParseError:
         end = min(sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column, len(text))
         span = span_at(text, max(0, end - len(str(token or " "))), end)
     near = str(token or "").strip()
-    explains = str(description or "").startswith(("Expecting", "CALL", "Maximum", "an option"))
+    explains = str(description or "").startswith(("Expecting", "CALL", "AT TIME", "Maximum", "an option"))
     what = f"not valid SQL near {near!r}" if near else "not valid SQL: it ends too early"
     return ParseError(f"{what}{f': {description}' if explains else ''}", span)
 

@@ -39,12 +39,16 @@ FUNCTION_EXAMPLES: tuple[str, ...] = (
     "substring(s, 1, 2)", "concat(s, t)", "split_part(s, t, 1)", "starts_with(s, t)", "ends_with(s, t)",
     "suffix(s, t)", "prefix(s, t)", "contains(s, t)", "strpos(s, t)", "instr(s, t)",
     "reverse(s)", "ascii(s)", "date_trunc('hour', ts)", "datediff('day', d, e)", "date(d)",
+    "timezone('Europe/Berlin', ts)",
 )  # fmt: skip
 """One call of each function that a row expression may use; the node that it parses to is what is allowed.
 
 Not among them: functions whose result can be much longer than their argument (replace, repeat, lpad, …), because a
 few of them nested make one row take minutes.
 """
+
+ZONE_CALL = "timezone"
+"""The function that ``x AT TIME ZONE 'zone'`` calls."""
 
 _STRUCTURE: frozenset[type[exp.Expr]] = frozenset(
     {
@@ -160,6 +164,10 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
             similar = did_you_mean(node.name, function_names()) if isinstance(node, exp.Anonymous) else ""
             hint = f"{similar} {_ALLOWED}".lstrip()
             refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", hint)
+        elif isinstance(node, exp.Anonymous) and node.name.lower() == ZONE_CALL:
+            from dpsql.sql.time_zones import check_zone  # noqa: PLC0415 — few queries name a zone
+
+            check_zone(node, refusals)
     else:
         refusals.add(
             "row_syntax",

@@ -56,6 +56,7 @@ def _functions() -> list[str]:
     ]
     columns = ", ".join(f"{value} AS {name}" for name, value in ROW.items())
     with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
         for example in sorted(FUNCTION_EXAMPLES, key=name_of):
             ((value,),) = connection.execute(f"SELECT {example} FROM (SELECT {columns})").fetchall()
             shown = f"{value:.6g}" if isinstance(value, float) else str(value)
