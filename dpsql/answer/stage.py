@@ -14,13 +14,14 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import with_coverage
+from dpsql.answer.declared_orders import lost_orders, order_sentences
 from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_coverage, read_exact
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.nothing_shown import frame_reason
@@ -47,6 +48,7 @@ class Inquiry:
         query_hash: of the whole query.
         timeout_seconds: limit on reading raw data, for each frame.
         auto_charge: what was charged for the histograms that AUTO chose by.
+        drawn_once: whether each frame is drawn a single time, as a round of key selection is.
 
     """
 
@@ -54,6 +56,7 @@ class Inquiry:
     query_hash: str
     timeout_seconds: float | None
     auto_charge: Charged
+    drawn_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,8 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
     Raises:
         BudgetError: nothing was charged or read.
         EngineError: the charge stays and pays for asking again.
-        ReleaseError: AUTO chose otherwise for the same reader and level meanwhile; the charge stays.
+        ReleaseError: AUTO chose otherwise for the same reader and level, or another process released a frame that is
+            released once, meanwhile; the charge stays.
 
     """
     items, charged = tuple(item for offer in stage.offers for item in offer.items), Charged()
@@ -196,10 +200,11 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
             for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
         ],
         pins=tuple(serving.pin for serving in part.servings),
+        drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)
     if changed and runtime.logs_changes:
-        log_changes(release)
+        tell_curator(release.analyst, change_sentences(release))
 
 
 def _store_coverage(point: Point, charged: Charged, frame: Frame, state: State) -> None:
@@ -280,20 +285,21 @@ def read_marks(table_versions: Sequence[tuple[str, str]], engine: Engine) -> tup
     )
 
 
-def log_changes(release: Release) -> None:
-    """Tell the log what the curator should declare."""
-    logger = _OWN if release.analyst == CURATOR else _OF_OTHERS
-    for sentence in change_sentences(release):
+def tell_curator(reader: str, sentences: Iterable[str]) -> None:
+    """Write to the log what the curator should declare, after a question of a reader."""
+    logger = _OWN if reader == CURATOR else _OF_OTHERS
+    for sentence in sentences:
         logger.warning("%s", sentence)
 
 
 def warnings_now(state: State, engine: Engine) -> tuple[str, ...]:
-    """A sentence for each table whose rows changed since its current version was first read."""
+    """Return a sentence for each table that changed since its version was first read, and for each lost order."""
     policy = state.policy()
     current = [(one.table, one.version) for one in policy.tables]
     current += [(one.table, one.version) for one in policy.public]
     marks = read_marks(current, engine)
-    return tuple(change_sentence(mark.table, mark.version) for mark in marks if state.history.differences(mark))
+    changed = (change_sentence(mark.table, mark.version) for mark in marks if state.history.differences(mark))
+    return (*changed, *order_sentences(lost_orders(policy, engine), engine))
 
 
 def change_sentence(table: str, version: str) -> str:

@@ -256,6 +256,7 @@ class Additions:
         marks: of the tables that were read; the first of each version is kept.
         lists: public lists of keys that are others than before.
         pins: which points the analyst is shown from now on; the first for a question stands.
+        drawn_once: whether no statistic of the frame may be drawn a second time, as in a round of key selection.
 
     """
 
@@ -269,3 +270,4 @@ class Additions:
     marks: Sequence[TableMark] = ()
     lists: Sequence[KeyList] = ()
     pins: Sequence[Pin] = ()
+    drawn_once: bool = False

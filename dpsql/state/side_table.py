@@ -51,9 +51,12 @@ SELECT * FROM (SELECT noisy_values, value_count FROM point_tail WHERE point_id =
 _LOWERED_PARTS = "SELECT noisy_values, value_count FROM lowered_point WHERE id = :id"
 
 _FRAME = """
-SELECT unit, (SELECT coalesce(sum(row_count), 0) FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash)
+SELECT unit, (SELECT coalesce(sum(row_count), 0) FROM key_chunk WHERE key_chunk.frame_hash = frame.frame_hash),
+       EXISTS (SELECT 1 FROM snapshot WHERE snapshot.frame_hash = frame.frame_hash)
 FROM frame WHERE frame_hash = ?
 """
+
+_RELEASED_MEANWHILE = "the frame was released by another process meanwhile; ask again"
 
 
 def _arrow_blob(table: pa.Table) -> bytes:
@@ -299,7 +302,8 @@ class SideTable:
         Raises:
             ReleaseError: a point does not cover the keys of its frame, or was drawn for more than its charges pay, or
                 its threshold costs more than they pay, or a charge has paid before, or AUTO chose otherwise for the
-                same reader and level meanwhile.
+                same reader and level meanwhile. Or the frame has a snapshot, or a draw of what is drawn once: then the
+                error is the same for every number of keys.
             StateError: a point of the same rho is stored already, or the file could not be written.
 
         """
@@ -314,7 +318,11 @@ class SideTable:
             frame = connection.execute(_FRAME, (frame_hash,)).fetchone()
             if frame is None:
                 raise ReleaseError("the frame of a point is not in the state")
-            unit, key_count = frame
+            unit, key_count, has_snapshot = frame
+            tops = _tops(connection, points)
+            draws = (point.statistic_hash for point in points if point.source_rho_nano is None)
+            if (snapshot is not None and has_snapshot) or (additions.drawn_once and any(tops[draw] for draw in draws)):
+                raise ReleaseError(_RELEASED_MEANWHILE)
             if new_keys is not None:
                 _insert_keys(connection, frame_hash, new_keys, keys_blob)
                 key_count += new_keys.num_rows
@@ -323,7 +331,6 @@ class SideTable:
                     raise ReleaseError("a snapshot must have one value for each key of its frame")
                 row = {"frame_hash": frame_hash, "value_count": key_count, "floor": snapshot.floor}
                 insert_row(connection, "snapshot", {**row, "exact_values": exact_blob})
-            tops = _tops(connection, points)
             for point, blob in zip(points, blobs, strict=True):
                 if len(point.values) != key_count * point.cells:
                     raise ReleaseError("a point must have one value for each key of its frame, and each of its cells")
@@ -352,13 +359,13 @@ class SideTable:
         blobs = [_arrow_blob(pa.table([to_arrow(tail.values)], ["value"])) for tail in tails]
         keys_blob = _arrow_blob(keys)
         with self._database.write() as connection:
-            _, key_count = connection.execute(_FRAME, (frame_hash,)).fetchone()
+            _, key_count, _ = connection.execute(_FRAME, (frame_hash,)).fetchone()
             points = connection.execute(
                 "SELECT id, statistic_hash, rho_nano FROM point WHERE frame_hash = ? ORDER BY id", (frame_hash,)
             ).fetchall()
             places = [(tail.statistic_hash, tail.rho_nano) for tail in tails]
             if key_count != held or [tuple(place) for _, *place in points] != places:
-                raise ReleaseError("the frame was released by another process meanwhile; ask again")
+                raise ReleaseError(_RELEASED_MEANWHILE)
             chunk = _insert_keys(connection, frame_hash, keys, keys_blob)
             for (point_id, *_), tail, blob in zip(points, tails, blobs, strict=True):
                 if len(tail.values) != keys.num_rows:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 import dpsql
 from dpsql.accounting import gaussian
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.answer import points
+from dpsql.answer import points, stage
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.cascade.cascade import lowered
@@ -337,6 +339,32 @@ def test_a_crash_between_two_rounds_is_paid_once(session: dpsql.Session, monkeyp
     assert levels_of(answer) == pytest.approx([0.05, 0.45])
     assert receipt_of(answer).charged_rho == pytest.approx(0.45)
     assert spent(session) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("module", "step"), [(key_rounds, "prepare_stage"), (stage, "read_exact")])
+def test_without_the_lock_a_round_is_still_drawn_once(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+) -> None:
+    """Somebody asks before the round is planned, which would then rise, or after its rows are read."""
+    whole, meanwhile = getattr(module, step), [0.1]
+    monkeypatch.setattr(session._access.read().locks, "exclusive", lambda *_: contextlib.nullcontext())
+
+    def ask_once() -> None:
+        if meanwhile:
+            session.sql(KEYS, rho=meanwhile.pop())
+
+    def slow(*arguments: Any) -> object:
+        if module is key_rounds:
+            ask_once()
+        found = whole(*arguments)
+        ask_once()
+        return found
+
+    monkeypatch.setattr(module, step, slow)
+    with pytest.raises(dpsql.ReleaseError, match=r"^the frame was released by another process meanwhile; ask again$"):
+        session.sql(KEYS, rho=0.5)
+    # the round is the other's, and what is left goes to the next ones
+    assert levels_of(session.sql(KEYS, rho=0.5)) == pytest.approx([0.01, 0.09, 0.4])
 
 
 def test_sessions_that_ask_at_once_pay_the_most_that_is_asked(tmp_path: Path) -> None:

@@ -310,12 +310,19 @@ def test_a_snapshot_of_no_key_is_not_the_same_as_none(state: State) -> None:
     assert (read.values.tolist(), read.floor) == ([], 19)
 
 
-def test_a_snapshot_is_written_once(state: State) -> None:
+MEANWHILE = "the frame was released by another process meanwhile; ask again"
+
+
+def test_a_snapshot_is_written_once_whatever_keys_a_second_one_has(state: State) -> None:
     state.side_table.store("frame", Additions(CITIES, (), (), None, snapshot([1, 2, 3], 4)))
     good, ids = point("a", 100, [1, 2, 3]), charge(state, "a", 100)
-    for second in (snapshot([1, 2, 3], 4), snapshot([7, 8, 9], 0)):
-        with pytest.raises(StateError):
-            state.side_table.store("frame", Additions(None, [good], ids, RELEASE, second))
+    for new_keys, second in (
+        (None, snapshot([1, 2, 3], 4)),
+        (CITIES, snapshot([7, 8, 9], 0)),
+        (pa.table({"age": [1]}), snapshot([7], 0)),
+    ):
+        with pytest.raises(ReleaseError, match=f"^{MEANWHILE}$"):
+            state.side_table.store("frame", Additions(new_keys, [good], ids, RELEASE, second))
         assert top_point(state.side_table, "a") is None
         assert state.history.releases() == ()
     read = state.side_table.snapshot("frame")
@@ -323,6 +330,20 @@ def test_a_snapshot_is_written_once(state: State) -> None:
     assert (read.values.tolist(), read.floor) == ([1, 2, 3], 4)
     state.side_table.store("frame", Additions(None, [good], ids, RELEASE))
     assert top_values(state, "a") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rho_nano", [100, 60, 150])
+def test_what_is_drawn_once_is_not_drawn_again_whatever_keys_it_has(state: State, rho_nano: int) -> None:
+    first = point("a", 100, [1, 2, 3])
+    state.side_table.store("frame", Additions(CITIES, [first], charge(state, "a", 100), drawn_once=True))
+    ids = charge(state, "a", 150)
+    for new_keys, values in ((None, [4, 5, 6]), (None, [4]), (MORE_CITIES, [4, 5, 6, 7])):
+        additions = Additions(new_keys, [point("a", rho_nano, values)], ids, drawn_once=True)
+        with pytest.raises(ReleaseError, match=f"^{MEANWHILE}$"):
+            state.side_table.store("frame", additions)
+    # a point that is made of the first one is no draw
+    state.side_table.store("frame", Additions(points=[made("a", 50, [1, 2, 3], 100)], drawn_once=True))
+    assert [level.rho_nano for level in state.side_table.levels("a")] == [100, 50]
 
 
 @pytest.mark.parametrize(
