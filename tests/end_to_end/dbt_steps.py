@@ -1,7 +1,8 @@
 """Runs dbt in a process of its own, step by step, and says after each what it printed, what is spent, what is built.
 
 Usage: ``dbt_steps.py STEPS.json`` in the folder of a project. A step is a list of dbt's arguments, ``{"sql": text}``
-for the database, ``{"change": [file, old, new]}`` for a file of the project, or ``{"ask": text, "options": {…}}`` for a
+for the database, ``{"change": [file, old, new]}`` for a file of the project, ``{"write": [file, text]}`` for a new one,
+or ``{"ask": text, "options": {…}}`` for a
 session of dpsql on the same database. Writes one JSON list.
 """
 
@@ -33,6 +34,10 @@ def run(step: Any) -> dict[str, Any]:
         text = Path(path).read_text(encoding="utf-8")
         assert old in text
         Path(path).write_text(text.replace(old, new), encoding="utf-8")
+        return {}
+    if "write" in step:
+        path, text = step["write"]
+        Path(path).write_text(text, encoding="utf-8")
         return {}
     if "sql" in step:
         with duckdb.connect(DATABASE) as connection:

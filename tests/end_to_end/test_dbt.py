@@ -28,6 +28,7 @@ DIAGNOSES = (
     "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = 0.02, delta = 1e-9) diagnosis, "
     "count(DISTINCT patient_id) AS patients FROM visits GROUP BY diagnosis"
 )
+CITIES = "select city, count(*) as visits from {{ ref('visits') }} group by city"
 VERSION = "models/schema.yml"
 DIAGNOSES_MODEL = "models/diagnoses.sql"
 CITIES_MODEL = "models/visits_by_city.sql"
@@ -95,7 +96,8 @@ def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
         ["run"],
         {"change": [DIAGNOSES_MODEL, "rho = 0.02", "rho = 9"]},
         {"change": [CITIES_MODEL, "count(*)", "min(cost)"]},
-        ["run", "--select", *PRIVATE],
+        {"write": ["models/misspelled.sql", "{{ config(materialized='private_table', epsilo=1) }} " + CITIES]},
+        ["run", "--select", *PRIVATE, "misspelled"],
         ["show", "--select", "visits_by_city"],
     )
     a_build_runs_models_and_tests_and_charges_once(built)
@@ -109,18 +111,22 @@ def test_a_project_is_built_again_and_again(tmp_path: Path) -> None:
         FAILED,
         "the budget of privacy unit 'patient' does not cover this query",
         "[aggregate] line 3, column 14: min() has no private form yet.",
+        "model 'misspelled' has the config word 'epsilo': write 'epsilon', or put a word of your own below meta",
     )
     cannot_be_and_leaves_the_old_table(
         built, SHOWN, "would run the text of a private model as it stands, without noise."
     )
 
 
-FIRST, AGAIN, ASKED, COMPILED, NEW_VERSION, FAILED, SHOWN = 0, 2, 3, 5, 6, 9, 10
+FIRST, AGAIN, ASKED, COMPILED, NEW_VERSION, FAILED, SHOWN = 0, 2, 3, 5, 6, 10, 11
 
 
 def a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
     assert built.steps[FIRST]["success"], built.printed(FIRST)
     assert "PASS=8 WARN=0 ERROR=0 SKIP=0" in built.printed(FIRST)
+    printed = built.printed(FIRST).partition("Finished running")[0]
+    assert "bounds keep at least" in printed
+    assert [line for line in printed.splitlines() if len(line) > 120] == []
     assert built.spent(FIRST) == pytest.approx(0.02 + 0.00439, abs=1e-4)
     cities = built.steps[FIRST]["tables"]["visits_by_city"]
     assert len(cities) == 48
@@ -131,7 +137,7 @@ def after_a_change_that_is_not_declared_a_build_charges_nothing_and_leaves_ident
     assert built.steps[AGAIN]["success"]
     assert built.spent(AGAIN) == built.spent(FIRST)
     assert built.steps[AGAIN]["tables"] == built.steps[FIRST]["tables"]
-    assert built.printed(AGAIN).count("as stored, rho 0") == 2
+    assert built.printed(AGAIN).count("[as stored, rho 0 in") == 2
 
 
 def the_same_question_in_python_is_paid_already(built: Ran) -> None:
@@ -179,7 +185,7 @@ def receipts_and_budgets_are_in_target_and_nothing_private_is(built: Ran) -> Non
     # the bounded SQL would hold the secret by which it hashes units
     with contextlib.closing(sqlite3.connect(built.folder / "clinic.duckdb.dpsql")) as books:
         salts = [salt.hex().encode() for (salt,) in books.execute("SELECT salt FROM frame")]
-    assert len(salts) == 4
+    assert len(salts) == 8
     # a number alone: dbt writes clocks and random names, whose digits may be any
     unit = re.compile(rb"(?<![\w.])999983(?!\w)")
     assert unit.search(b"patient_id = 999983")

@@ -20,6 +20,7 @@ import functools
 import json
 import os
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,24 +28,29 @@ from typing import Any
 
 import duckdb
 from dbt import selected_resources
+from dbt.adapters.duckdb.impl import DuckDBConfig
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckdb.utils import TargetConfig
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.factory import get_adapter_by_type
+from dbt.artifacts.resources.v1.model import ModelConfig
 from dbt.flags import get_flags
 from dbt_common.events.event_manager_client import add_callback_to_manager, get_event_manager
 from dbt_common.exceptions import DbtRuntimeError
 
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
-from dpsql.frontends.dbt.declarations import declarations, deferred, number
-from dpsql.session import OPTION_NAMES, Rehearsal, Session, is_select, state_beside, table_identity
+from dpsql.frontends.dbt.declarations import declarations, deferred
+from dpsql.frontends.dbt.model_options import model_options
+from dpsql.session import Receipt, Rehearsal, Session, is_select, state_beside, table_identity
 
 NAME = "dpsql"
 MATERIALIZATION = "private_table"
 RELEASE = "dpsql_release"
 """Name under which dbt's connection finds a finished answer."""
 
-_TEXT_OPTIONS = ("as_of", "buckets", "other_group", "privacy_unit_column")
+_LOG_WIDTH = 95
+"""Letters of a logged line, so that it has at most 120 with the time and the name of the adapter before it."""
+
 _IN_BRIEF = {
     "mechanism": "mechanism",
     "expected error": "expected error",
@@ -105,11 +111,12 @@ class Plugin(BasePlugin):
             raise ParseError(
                 "a private_table is a SELECT; what is declared stands in meta.dp, and books are looked at elsewhere"
             )
+        options = _options(model)
         with self._session() as session:
             with self._declaring:
                 for statement in _declarations(session, call["graph"], model):
                     session.sql(statement)
-            result = session.sql(model["compiled_code"], **_options(model["config"]))
+            result = session.sql(model["compiled_code"], **options)
             budgets = session.sql("FROM dp_budget()").arrow().to_pylist()
         receipt = result.receipt
         assert receipt is not None  # noqa: S101 — a SELECT has one
@@ -119,23 +126,16 @@ class Plugin(BasePlugin):
         )
         _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
-        price = (
-            "as stored, rho 0"
-            if receipt.reused
-            else f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
-        )
-        told = [*receipt.missing, *receipt.kept]
-        return {"sql": f"SELECT * FROM {RELEASE}", "message": "; ".join([f"{receipt.mechanism}, {price}", *told])}
+        return {"sql": f"SELECT * FROM {RELEASE}", "message": _log_release(model["name"], receipt)}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Name and type of each column of the answer; nothing is declared or charged."""
         return {"columns": [list(column) for column in self._rehearsed(call["graph"], call["model"]).columns]}
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
+        options = _options(model)
         with self._session() as session:
-            return session.rehearse(
-                tuple(_declarations(session, graph, model)), model["compiled_code"], **_options(model["config"])
-            )
+            return session.rehearse(tuple(_declarations(session, graph, model)), model["compiled_code"], **options)
 
     def _budget(self, call: Mapping[str, Any]) -> dict[str, Any]:
         with self._session() as session:
@@ -276,13 +276,19 @@ def _version(session: Session, name: str) -> str | None:
     return next((value for _, table, name, value in declared if (table, name) == (identity, "version")), None)
 
 
-def _options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a model, of all that its config holds."""
-    return {
-        name: value if name in _TEXT_OPTIONS else number(value)
-        for name in OPTION_NAMES
-        if (value := config.get(name)) is not None
-    }
+def _options(model: Mapping[str, Any]) -> dict[str, Any]:
+    words = {field.name for kind in (ModelConfig, DuckDBConfig) for field in dataclasses.fields(kind)}
+    return model_options(model["name"], model["config"], words)
+
+
+def _log_release(name: str, receipt: Receipt) -> str:
+    """Log what a release has charged and what bounds keep of the data; return the price for dbt's line of the model."""
+    charged = f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
+    price = "as stored, rho 0" if receipt.reused else charged
+    lines = (f"{name}: {receipt.mechanism}, {price}", *receipt.missing, *receipt.kept)
+    wrapped = (textwrap.fill(line, _LOG_WIDTH, subsequent_indent="      ", break_on_hyphens=False) for line in lines)
+    logger.info("\n    ".join(wrapped))
+    return price if receipt.reused else f"rho {receipt.charged_rho:.4g}"
 
 
 def _receipt_path(unique_id: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def write_project_files(project: Path, database: str) -> tuple[Path, Path]:
         raise ProjectError(f"{settings} names no profile: write one in it, as in profile: clinic")
     texts = {
         project / "profiles.yml": _profiles(profile[2], database),
-        project / "packages.yml": f"packages:\n  - local: {json.dumps(str(PACKAGE), ensure_ascii=False)}\n",
+        project / "packages.yml": f"packages:\n  - local: {json.dumps(_package_from(project), ensure_ascii=False)}\n",
     }
     existing = {path: text for path, text in texts.items() if path.exists()}
     if existing:
@@ -46,6 +47,18 @@ def write_project_files(project: Path, database: str) -> tuple[Path, Path]:
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     return project / "profiles.yml", project / "packages.yml"
+
+
+def _package_from(project: Path) -> str:
+    """Return the path of the dbt package for ``packages.yml``: relative to the project's folder where that works.
+
+    dbt joins the two paths as texts. So a relative path does not work below a link or from another drive.
+    """
+    folder = project.resolve()
+    try:
+        return Path(os.path.relpath(PACKAGE, folder)).as_posix() if folder == project.absolute() else str(PACKAGE)
+    except ValueError:
+        return str(PACKAGE)
 
 
 def _profiles(profile: str, database: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from dpsql.errors import PolicyError
 from dpsql.frontends.cli import main
+from dpsql.frontends.dbt.model_options import model_options
 from dpsql.frontends.dbt.project import PACKAGE
 
 
@@ -17,7 +20,9 @@ def test_init_writes_a_profile_and_names_the_package(tmp_path: Path, capsys: pyt
     assert profile.startswith('"my clinic":\n')
     assert 'path: "data/clinic.duckdb"' in profile
     assert "module: dpsql.frontends.dbt.plugin" in profile
-    assert (tmp_path / "packages.yml").read_text() == f'packages:\n  - local: "{PACKAGE}"\n'
+    (folder,) = re.findall(r'^packages:\n  - local: "(.*)"\n$', (tmp_path / "packages.yml").read_text())
+    assert not Path(folder).is_absolute()
+    assert (tmp_path / folder).samefile(PACKAGE)
     assert (PACKAGE / "dbt_project.yml").is_file()
     assert "dbt deps" in capsys.readouterr().out
 
@@ -43,3 +48,11 @@ def test_init_wants_a_project(
     assert main(["dbt", "init", "--project-dir", str(tmp_path)]) == 1
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "profiles.yml").exists()
+
+
+def test_a_misspelled_option_is_told_and_other_words_pass() -> None:
+    config = {"epsilon": "1e-1", "tags": [], "meta": {}, "post-hook": [], "owner": "ana", "row": 1, "rho": None}
+    assert model_options("m", config, {"meta", "tags", "post_hook"}) == {"epsilon": 0.1}
+    for word, option in (("epsilo", "epsilon"), ("Delta", "delta"), ("roh", "rho"), ("max_group_contributd", "max_")):
+        with pytest.raises(PolicyError, match=f"model 'm' has the config word '{word}': write '{option}"):
+            model_options("m", config | {word: 1}, {"meta"})
