@@ -48,7 +48,7 @@ CODES: dict[str, str] = {
     "single_units": "private groups of one unit each, of which hardly any could ever be shown",
     "size": "more values, parts or statistics than a query may have",
     "star": "a star in the select list",
-    "window": "a window over the noisy result that has no form",
+    "window": "a window over rows, or one over the noisy result that has no form",
     "value_type": "an aggregate over a type that it does not take",
 }
 

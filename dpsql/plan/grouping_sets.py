@@ -18,11 +18,12 @@ from dpsql.model.private_query import EachKey, FrameQuery, GroupingSets, QueryOp
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted
+from dpsql.operations.trees import map_tree
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.frames import GroupedSource, candidates
 from dpsql.plan.keys import read_keys, read_public_keys
 from dpsql.sql.clauses import is_aggregate_call
-from dpsql.sql.names import ResolvedSelect, map_tree
+from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.source.sources import SelectText
 
 _OF_SUMS = (None, "GAUSSIAN")

@@ -16,9 +16,9 @@ from dpsql.model.environment import Column, Environment, folded
 from dpsql.model.private_query import After, OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
+from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.literals import as_truth, check_literals
-from dpsql.sql.names import map_tree
 from dpsql.sql.row_rules import check_node
 from dpsql.sql.source.sources import PrivateInside
 from dpsql.sql.windows import RESULT_FUNCTIONS

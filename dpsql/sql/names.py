@@ -18,6 +18,7 @@ from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
+from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import (
     GROUPING_SETS,
     NAMED_ARGUMENTS,
@@ -163,7 +164,7 @@ class _Resolver:
             SchemaError: no column has this name, or several have it.
 
         """
-        found, lower, text = named_columns(self.schema, node.name, node.table), node.name.lower(), self.refusals.text
+        found, lower, text = named_columns(self.schema, node), node.name.lower(), self.refusals.text
         if len(found) > 1:
             tables = ", ".join(f"{one.qualifier}.{one.declared}".removeprefix(".") for one in found)
             raise SchemaError(
@@ -174,10 +175,11 @@ class _Resolver:
         if not node.table and lower not in seen and lower in self.aliases and (alias_first or not found):
             return self._unfold(self.aliases[lower], seen=seen | {lower})
         if node.table and (node.args.get("db") or node.table.lower() not in self.qualifiers):
+            table = ".".join(part.name for part in node.parts[:-1])
             raise SchemaError(
-                f"there is no table {node.table!r} in this query.",
+                f"there is no table {table!r} in this query.",
                 hint=(
-                    f"{did_you_mean(node.table, self.qualifiers)} "
+                    f"{did_you_mean(table, self.qualifiers)} "
                     f"Its tables are called {', '.join(map(repr, sorted(self.qualifiers)))}."
                 ).lstrip(),
                 span=span_of(node, text),
@@ -205,29 +207,19 @@ def similar_columns(schema: TableSchema, name: str) -> str:
     return did_you_mean(name, (as_written(one.declared) for one in schema.visible))
 
 
-def named_columns(schema: TableSchema, name: str, qualifier: str) -> list[JoinedName]:
-    """The columns that a name with or without its table can mean; of one table, the one that DuckDB takes."""
+def named_columns(schema: TableSchema, node: exp.Column) -> list[JoinedName]:
+    """Return the columns that a name with or without its table can mean; of one table, the one that DuckDB takes.
+
+    A name that still has a schema means none of them: ``shorten_qualifiers`` found no table for it.
+    """
+    name, qualifier = node.name, node.table
+    if node.args.get("db"):
+        return []
     if not schema.names:
         column = schema.column(name)
         return [JoinedName("", column.name, column.name, False)] if column else []
     alike = [one for one in schema.names if folded(one.declared) == folded(name)]
     return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
-
-
-def map_tree(root: exp.Expr, visit: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
-    """Replace nodes from the root down.
-
-    ``visit`` says what stands in a node's place: another one, which is not gone into; None for the node as it is; or
-    the node itself, of which the parts are replaced in turn.
-    """
-    replaced = visit(root)
-    if replaced is not root:
-        return replaced or root
-    for child in list(root.iter_expressions()):
-        mapped = map_tree(child, visit)
-        if mapped is not child:
-            child.replace(mapped)
-    return root
 
 
 def resolve_names(

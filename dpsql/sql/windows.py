@@ -45,7 +45,11 @@ def mark_windows(resolved: ResolvedSelect, refusals: Refusals, *, listed: bool) 
         refusals: collects.
         listed: whether every key has a public list, so that totals may run along one.
 
+    Raises:
+        UnsupportedQueryError: the windows are over rows; nothing more can be said then.
+
     """
+    _refuse_over_rows(resolved, refusals)
     keys = [to_sql(key) for key in resolved.keys]
     for root in resolved.outputs:
         for window in list(root.find_all(exp.Window)):
@@ -58,6 +62,23 @@ def mark_windows(resolved: ResolvedSelect, refusals: Refusals, *, listed: bool) 
         )
     if resolved.having and any(is_over_result(node) for node in resolved.having.walk()):
         refusals.add("window", resolved.having, "HAVING comes before windows.", "Use QUALIFY instead.")
+
+
+def _refuse_over_rows(resolved: ResolvedSelect, refusals: Refusals) -> None:
+    """Refuse the windows of a query that neither groups nor aggregates: they would be over rows of several units."""
+    windows = [call for call in resolved.calls if isinstance(call, exp.Window)]
+    inside = (node for window in windows for part in parts_of(window) for node in part.walk())
+    if resolved.keys or not windows or len(windows) < len(resolved.calls) or any(map(is_aggregate_call, inside)):
+        return
+    for window in windows:
+        refusals.add(
+            "window",
+            window,
+            f"{written(window.this)} OVER (…) is a window over rows, of which there is no private form.",
+            "Use windows beside GROUP BY, over the answer. For one row of each privacy unit, group a subquery by the "
+            "unit, with min or max.",
+        )
+    refusals.raise_if_any()
 
 
 def _mark(window: exp.Window) -> None:

@@ -129,7 +129,7 @@ def declared_tables(query: exp.Expr, environment: Environment, depth: int = 0) -
     found: dict[str, bool] = {}
     for node in query.find_all(exp.Table):
         parts = [part.name for part in node.parts]
-        if not all(parts) or (len(parts) == 1 and _is_of_with(node)):
+        if not all(parts) or (len(parts) == 1 and is_of_with(node)):
             continue
         table = environment.schemas.identify(parts)
         if not table:
@@ -146,8 +146,8 @@ def declared_tables(query: exp.Expr, environment: Environment, depth: int = 0) -
     return found
 
 
-def _is_of_with(node: exp.Table) -> bool:
-    """Whether WITH gave this name to a query, before the place where it stands."""
+def is_of_with(node: exp.Table) -> bool:
+    """Check that WITH gave this name to a query, before the place where it stands."""
     named: list[exp.Expr] = []
     inner: exp.Expr = node
     outer = node.parent

@@ -221,8 +221,6 @@ class _Reader:
 
     def _find(self, node: exp.Column, place: int) -> SeenColumn:
         """The column that a name in ON means."""
-        if node.args.get("db"):
-            raise SchemaError("columns in ON are named by their table alone.", span=span_of(node, self._text))
         found = self._candidates(node, place)
         if len(found) != 1:
             what = "is in more than one table" if found else "is not there"
@@ -230,6 +228,8 @@ class _Reader:
         return found[0]
 
     def _candidates(self, node: exp.Column, place: int) -> list[SeenColumn]:
+        if node.args.get("db"):
+            return []
         return columns_named((*self.columns, *self._own[place]), node.name, node.table)
 
 

@@ -81,9 +81,9 @@ def split_conditions(
     before = len(refusals.found)
     own, compared = [], []
     for condition in where:
-        outside = [node for node in own_columns(condition) if not named_columns(inner, node.name, node.table)]
+        outside = [node for node in own_columns(condition) if not named_columns(inner, node)]
         # a name that is nowhere is said where names are resolved
-        if not outside or not all(named_columns(outer, node.name, node.table) for node in outside):
+        if not outside or not all(named_columns(outer, node) for node in outside):
             own.append(condition)
         elif found := _comparison(condition, inner, outer):
             compared.append(found)
@@ -105,14 +105,14 @@ def _comparison(condition: exp.Expr, inner: TableSchema, outer: TableSchema) -> 
     left, right = condition.left.unnest(), condition.right.unnest()
     if not (isinstance(left, exp.Column) and isinstance(right, exp.Column)):
         return None
-    if named_columns(inner, left.name, left.table):
+    if named_columns(inner, left):
         left, right, sign = right, left, _TURNED.get(sign, sign)
     one, other = _one(outer, left), _one(inner, right)
     return Comparison(one, other, sign) if one and other and one.type == other.type else None
 
 
 def _one(schema: TableSchema, node: exp.Column) -> Column | None:
-    found = named_columns(schema, node.name, node.table)
+    found = named_columns(schema, node)
     return schema.column(found[0].output) if len(found) == 1 else None
 
 

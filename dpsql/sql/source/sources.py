@@ -6,7 +6,7 @@ what stands in the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -34,6 +34,7 @@ from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
 from dpsql.sql.source.row_cut import early_filters
 from dpsql.sql.source.row_growth import growth
+from dpsql.sql.source.scope import Scope
 from dpsql.sql.source.unit_groups import distinct, grouped
 
 Conditions = Sequence[exp.Expr]
@@ -42,25 +43,6 @@ Conditions = Sequence[exp.Expr]
 _MOST_SOURCES = 32
 _FLAGS = "dpsql"
 """Qualifier of the columns that say which keys a row's set leaves out; resolved columns of a query have none."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """The names that WITH gives to queries, each with the scope that it is read in; and how deep it all is."""
-
-    queries: Mapping[str, tuple[exp.CTE, _Scope]]
-    depth: int
-
-    def deeper(self) -> _Scope:
-        """The scope of a query inside this one."""
-        return _Scope(self.queries, self.depth + 1)
-
-    def naming(self, ctes: Iterable[exp.CTE]) -> _Scope:
-        """The scope of a query that names others, each of which sees those before it."""
-        queries = dict(self.queries)
-        for cte in ctes:
-            queries[folded(cte.alias)] = (cte, _Scope(dict(queries), self.depth))
-        return _Scope(queries, self.depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +114,14 @@ def read_select(
         UnsupportedQueryError: a source has no private form; nothing more can be said then.
 
     """
+    _shorten_names(tree, environment)
     clauses, hint = read_clauses(tree, refusals), tree.args.get("hint")
     options = read_options(hint, keywords, [mechanism.word for mechanism in environment.mechanisms], refusals)
     if options.as_of is None:
         tables = CurrentTables(environment, Refusals(refusals.text))
     else:
         tables = EarlierTables(options, tree, environment, refusals.text)
-    relation, where = _SourceReader(tables, refusals).read_from(tree, clauses, _Scope({}, 0))
+    relation, where = _SourceReader(tables, refusals).read_from(tree, clauses, Scope({}, 0))
     if isinstance(relation, PrivateInside):
         return relation
     refusals.found.extend(tables.unmet.found)
@@ -157,7 +140,7 @@ class _SourceReader:
     read: int = 0
 
     def read_from(
-        self, tree: exp.Select, clauses: Clauses, scope: _Scope
+        self, tree: exp.Select, clauses: Clauses, scope: Scope
     ) -> tuple[Relation | PrivateInside, Conditions]:
         """The rows that a FROM clause reads, without those that subqueries in WHERE drop; and what is left of WHERE."""
         if tree.args.get("with_"):
@@ -197,7 +180,7 @@ class _SourceReader:
                 parts[place] = replace(part, relation=rows)
         return replace(joins, parts=tuple(parts))
 
-    def _parts(self, clauses: Clauses, scope: _Scope) -> list[Part] | PrivateInside:
+    def _parts(self, clauses: Clauses, scope: Scope) -> list[Part] | PrivateInside:
         parts: list[Part] = []
         alone = len(clauses.sources) == 1 and not scope.depth
         for node, join in clauses.sources:
@@ -220,7 +203,7 @@ class _SourceReader:
             parts.append(Part(node, qualifier, relation, join))
         return parts
 
-    def _relation(self, node: exp.Expr, scope: _Scope, *, alone: bool) -> Relation | PrivateInside:
+    def _relation(self, node: exp.Expr, scope: Scope, *, alone: bool) -> Relation | PrivateInside:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
             return self._query(node.this, scope.deeper())
         if not is_plain_table(node) or not isinstance(node, exp.Table):
@@ -238,7 +221,7 @@ class _SourceReader:
         named = scope.queries.get(folded(node.name)) if len(node.parts) == 1 else None
         if named:
             cte, outer = named
-            inner = self._query(cte.this, _Scope(outer.queries, scope.depth + 1))
+            inner = self._query(cte.this, Scope(outer.queries, scope.depth + 1))
             if isinstance(inner, PrivateInside):
                 return inner
             return called(inner, "", cte.args["alias"].args.get("columns") or (), self.refusals.text)
@@ -255,7 +238,7 @@ class _SourceReader:
             raise tables.not_protected(node)
         return tables.public(schema, node)
 
-    def _view(self, schema: TableSchema, node: exp.Table, scope: _Scope) -> Relation | PrivateInside:
+    def _view(self, schema: TableSchema, node: exp.Table, scope: Scope) -> Relation | PrivateInside:
         """A view as the subquery that it is; refusals speak of the place where it is named."""
         view = query_of_view(schema, self.tables.environment)
         if not view:
@@ -265,9 +248,10 @@ class _SourceReader:
             part.meta.clear()
             if next(part.iter_expressions(), None) is None:
                 part.update_positions(node.this)
+        _shorten_names(query, self.tables.environment)
         earlier = list(self.refusals.found)
         try:
-            relation = self._query(query, _Scope({}, scope.depth + 1))
+            relation = self._query(query, Scope({}, scope.depth + 1))
         except UnsupportedQueryError:
             # nor is the view's own text, which may quote values
             codes = dict.fromkeys(refusal.code for refusal in self.refusals.found if refusal not in earlier)
@@ -288,7 +272,7 @@ class _SourceReader:
             return relation
         return called(relation, qualifier_of(node), names, self.refusals.text)
 
-    def _query(self, query: exp.Query, scope: _Scope) -> Relation | PrivateInside:
+    def _query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
         if scope.depth > MOST_DEPTH:
             self.refusals.refuse(
                 "source",
@@ -307,18 +291,19 @@ class _SourceReader:
                 "source", query, "this kind of subquery has no private form.", "Use SELECT, and UNION ALL between them."
             )
         before = len(self.refusals.found)
-        inner = scope.naming(named_queries(query, self.refusals)).deeper()
+        inner = scope.naming(named_queries(query, self.refusals))
         self.refusals.raise_if_any(before)
         sides = []
         for side in (query.left, query.right):
-            rows = self._query(side, inner)
+            # a UNION b UNION c is one list, although it is parsed as (a UNION b) UNION c
+            rows = self._query(side, inner if isinstance(side, exp.Union) else inner.deeper())
             if isinstance(rows, PrivateInside):
                 return rows
             sides.append(rows)
         relation = stacked(sides, query, self.refusals)
         return distinct(relation, query, self.refusals) if query.args.get("distinct") else relation
 
-    def _select(self, tree: exp.Select, scope: _Scope) -> Relation | PrivateInside:
+    def _select(self, tree: exp.Select, scope: Scope) -> Relation | PrivateInside:
         private = PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
         if tree.args.get("hint") is not None:
             return private
@@ -343,7 +328,7 @@ class _SourceReader:
         return distinct(relation, tree, self.refusals) if tree.args.get("distinct") else relation
 
     def _restricted(
-        self, outer: Relation, predicate: Predicate, qualifier: str, scope: _Scope
+        self, outer: Relation, predicate: Predicate, qualifier: str, scope: Scope
     ) -> Relation | PrivateInside:
         query, named = predicate.query, _named(outer.schema, qualifier)
         has_groups = not isinstance(query, exp.Select) or any(
@@ -363,7 +348,7 @@ class _SourceReader:
         return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 
     def _correlated(
-        self, outer: Relation, named: TableSchema, predicate: Predicate, query: exp.Select, scope: _Scope
+        self, outer: Relation, named: TableSchema, predicate: Predicate, query: exp.Select, scope: Scope
     ) -> Relation | PrivateInside:
         """A predicate over rows, whose WHERE may compare them with the row outside."""
         clauses = read_clauses(query, self.refusals, inside=True)
@@ -389,6 +374,15 @@ class _SourceReader:
                 )
             compared = (*compared_columns(predicate, known, named, self.refusals), *compared)
         return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
+
+
+def _shorten_names(query: exp.Query, environment: Environment) -> None:
+    """Write columns with the name of their table alone, if the query adds a schema to any of them."""
+    qualified = [column for column in query.find_all(exp.Column) if column.args.get("db")]
+    if qualified:
+        from dpsql.sql.source.qualified_names import shorten_qualifiers  # noqa: PLC0415 — few queries need it
+
+        shorten_qualifiers(qualified, environment)
 
 
 def _named(schema: TableSchema, qualifier: str) -> TableSchema:

@@ -25,8 +25,9 @@ from dpsql.operations.row_sql import (
     total_condition_sql,
     without_statistics,
 )
+from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import called_with, is_aggregate_call
-from dpsql.sql.names import ResolvedSelect, SelectItem, map_tree
+from dpsql.sql.names import ResolvedSelect, SelectItem
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions, is_scalar, uses_of
 from dpsql.sql.source.projections import selected, shown_columns

@@ -1,0 +1,111 @@
+"""Small queries of foreign tools: answers without noise are the rows that DuckDB gives, and refusals are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import dpsql
+from dpsql.errors import SchemaError, UnsupportedQueryError
+from tests.noise_sources import silence
+
+LOGS = tuple(f"log{month:02}" for month in range(1, 13))
+"""Tables that are alike, one for each month."""
+BOUNDS = "unit := 'guest', privacy_unit_column := 'guest', max_groups_contributed := 60, max_rows_per_group := 60"
+TABLES = (
+    "CREATE TYPE mood AS ENUM ('low', 'mid', 'high')",
+    "CREATE TABLE stay AS SELECT (i % 500)::INT guest, (i % 4)::INT hotel, (i % 100)::INT paid, "
+    "DATE '2024-01-01' + (i % 300)::INT arrived, (['low', 'mid', 'high'][1 + i % 3])::mood mood, "
+    "TIMESTAMPTZ '2024-03-01 01:30:00+00' + to_days((i % 5)::INT) booked FROM range(4000) r(i)",
+    "CREATE TABLE hotel AS SELECT i::INT id, 'H' || i AS name, (10 + i)::INT rooms, (i % 3)::INT paid "
+    "FROM range(4) r(i)",
+    "ALTER TABLE hotel ADD PRIMARY KEY (id)",
+    "CREATE TABLE wide AS SELECT i::INT id, (i % 3)::INT g FROM range(4000) r(i)",
+    "ALTER TABLE wide ADD PRIMARY KEY (id)",
+    *(
+        f"CREATE TABLE {log} AS SELECT (i % 500)::INT guest, 'k' || (i % 3) AS k, (i % 10)::INT v FROM range(1000) r(i)"
+        for log in LOGS
+    ),
+)
+POLICY = (
+    "CALL dp_unit('guest', rho_budget := 9e9, delta_threshold := 0.4, delta_conversion := 0.1)",
+    *(f"CALL dp_protect('{table}', {BOUNDS})" for table in ("stay", *LOGS)),
+    "CALL dp_domain('stay', 'paid', bounds := [0, 100])",
+    "CALL dp_public('hotel')",
+    "CALL dp_public('wide')",
+)
+LEVEL = {"rho": 1.0, "delta": 1e-3}
+ALL_LOGS = " UNION ALL ".join(f"SELECT guest, k FROM {log}" for log in LOGS)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect(threads=1) as session:
+        for text in TABLES:
+            session.connection.execute(text)
+        for text in POLICY:
+            session.sql(text)
+        silence(session)
+        yield session
+
+
+EQUAL = {
+    "A1 columns with their schema": "SELECT main.stay.hotel, count(*) FROM main.stay WHERE main.stay.paid > 5 "
+    "GROUP BY main.stay.hotel",
+    "A1 columns with their database": "SELECT memory.main.stay.hotel, count(*) FROM stay GROUP BY ALL",
+    "A1 a join as BI tools write it": 'SELECT "main"."hotel"."name" AS "name", count(*) FROM "main"."stay" JOIN '
+    '"main"."hotel" ON "main"."stay"."hotel" = "main"."hotel"."id" GROUP BY "main"."hotel"."name"',
+    "A1 a comma": "SELECT count(*) FROM main.stay, main.hotel WHERE main.stay.hotel = main.hotel.id",
+    "A1 the row outside": "SELECT count(*) FROM main.stay WHERE EXISTS (SELECT 1 FROM main.log01 WHERE "
+    "main.log01.guest = main.stay.guest AND main.log01.v > main.stay.hotel)",
+    "A5 twelve tables in UNION ALL": f"SELECT k, count(*) FROM ({ALL_LOGS}) GROUP BY k",
+}
+
+
+@pytest.mark.parametrize("text", EQUAL.values(), ids=EQUAL.keys())
+def test_an_answer_has_the_rows_of_duckdb(session: dpsql.Session, text: str) -> None:
+    shown = session.sql(text, **LEVEL).fetchall()
+    assert sorted(shown) == sorted(session.connection.execute(text).fetchall())
+
+
+REFUSED = {
+    "A22 no date": ("literal", "SELECT count(*) FROM stay WHERE arrived > '2025-13-01'"),
+    "A23 a word beside a number": ("literal", "SELECT count(*) FROM stay WHERE hotel = 'ritz'"),
+    "A4b a window in a subquery": (
+        "window",
+        "SELECT hotel, count(*) FROM (SELECT guest, hotel, row_number() OVER (PARTITION BY guest ORDER BY arrived) AS "
+        "rn FROM stay) WHERE rn = 1 GROUP BY hotel",
+    ),
+    "A4b a window over rows": ("window", "SELECT hotel FROM stay QUALIFY row_number() OVER (PARTITION BY guest) = 1"),
+}
+
+
+@pytest.mark.parametrize(("code", "text"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_refusal_has_one_reason_and_is_free(session: dpsql.Session, code: str, text: str) -> None:
+    before = session.sql("FROM dp_budget()").fetchall()
+    with pytest.raises(UnsupportedQueryError) as caught:
+        session.sql(text, **LEVEL)
+    assert [one.code for one in caught.value.refusals] == [code]
+    assert session.sql("FROM dp_budget()").fetchall() == before
+
+
+def test_a_column_is_of_the_table_that_its_name_says(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE SCHEMA IF NOT EXISTS old; CREATE OR REPLACE TABLE old.stay AS FROM main.stay")
+    for text in (
+        "SELECT old.stay.hotel, count(*) FROM stay GROUP BY ALL",
+        "SELECT main.stay.hotel, count(*) FROM main.stay s GROUP BY ALL",
+        "SELECT count(*) FROM stay, hotel WHERE old.stay.hotel = hotel.id AND stay.hotel = hotel.id",
+        "SELECT count(*) FROM stay JOIN hotel ON old.stay.hotel = hotel.id",
+        "WITH stay AS (SELECT guest, hotel FROM main.stay) SELECT main.stay.hotel, count(*) FROM stay GROUP BY ALL",
+        "SELECT count(*) FROM stay WHERE EXISTS (SELECT 1 FROM log01 stay WHERE stay.guest = main.stay.guest)",
+    ):
+        with pytest.raises(SchemaError, match=r"'(old|main)\.stay'|old.stay.hotel is not there"):
+            session.sql(text, **LEVEL)
+
+
+def test_the_schema_of_a_column_is_no_part_of_the_hash(session: dpsql.Session) -> None:
+    short = session.sql("SELECT stay.paid, count(*) FROM stay GROUP BY ALL", **LEVEL)
+    full = session.sql("SELECT main.stay.paid, count(*) FROM main.stay GROUP BY ALL", **LEVEL)
+    assert full.receipt.query_hash == short.receipt.query_hash
+    assert full.receipt.charged_rho == 0
