@@ -1,4 +1,4 @@
-"""How often what a receipt says of coverage is true, and how much it says.
+"""Count how often a receipt's statements on coverage are true, and measure how much they say.
 
     python -m benchmarks.coverage_statements [--epsilon 1] [--delta 1e-6] [--releases 400] [--runs 4]
 

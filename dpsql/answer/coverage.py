@@ -32,7 +32,7 @@ _LEAST_TOLD = 0.25
 _SEEN = 3.0
 """Standard deviations of noise above which a bucket seems to hold units."""
 _LONGEST_TAIL = 0.9
-"""Most part of a bucket's sum of sizes that the next bucket is taken to have."""
+"""Largest part of a bucket's sum of sizes that the next bucket is taken to have."""
 _SHORT = 0.1
 """Part beyond a size that is too small to look for a smaller size."""
 _TOLD_OF_SEEMING = 1.0 / 6.0
@@ -43,7 +43,7 @@ _MEAN_SIZE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What bounding leaves of units up to a size, and what is known of the others.
+    """Coverage of one number: the share that bounding leaves of units up to a size, and facts on the other units.
 
     Attributes:
         share: of what units up to a size have; None where too few units tell.

@@ -1,4 +1,4 @@
-"""What bounding leaves, in an answer's receipt: one sentence for each column that a bound can make smaller."""
+"""Coverage in a receipt: one sentence for each column that a bound can make smaller."""
 
 from __future__ import annotations
 

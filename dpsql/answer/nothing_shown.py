@@ -29,7 +29,7 @@ from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
 from dpsql.state import State
 
 OffersAt = Callable[[Request], Sequence[Offer]]
-"""All offers of a query at another request than the one asked; raises DpsqlError if that cannot be asked."""
+"""Build the offers of a query at another request than the one asked; raise DpsqlError if it cannot be asked."""
 _ALL = slice(None)
 
 _TIMES_EPSILON = (4.0, 2.0, 16.0)

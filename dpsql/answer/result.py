@@ -63,7 +63,7 @@ class ColumnReceipt:
 
 @dataclass(frozen=True, slots=True)
 class CoverageReceipt:
-    """What bounding leaves of what units have: noisy numbers, released and paid for like those of the answer.
+    """Coverage of one number: noisy numbers on what bounding leaves, released and paid for like those of the answer.
 
     All numbers of all coverage of one answer, but for ``share``, are true together with probability 95 %.
 
