@@ -94,7 +94,8 @@ class PrivateParser(DuckDBParser):
         """Read ``FETCH FIRST n ROWS ONLY`` as the LIMIT that it means."""
         fetch = self._parse_limit()
         count, options = fetch and fetch.args.get("count"), fetch and fetch.args.get("limit_options")
-        if not options or options.args.get("percent") or options.args.get("with_ties"):
+        is_number = count is None or count.is_int or isinstance(count, exp.Placeholder | exp.Parameter)
+        if not is_number or not options or options.args.get("percent") or options.args.get("with_ties"):
             self.raise_error("Expecting a number of rows, as in FETCH FIRST 10 ROWS ONLY")
         return self.expression(exp.Limit(expression=count or exp.Literal.number(1)))
 

@@ -30,6 +30,9 @@ from dpsql.sql.clauses import (
 )
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
+_ALIAS_FIRST = "alias_first"
+"""Mark on columns of HAVING that mean an alias before a column."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
@@ -172,6 +175,7 @@ class _Resolver:
                 hint=f"Columns are {tables}.",
                 span=span_of(node, text),
             )
+        alias_first = alias_first or bool(node.meta.get(_ALIAS_FIRST))
         if not node.table and lower not in seen and lower in self.aliases and (alias_first or not found):
             return self._unfold(self.aliases[lower], seen=seen | {lower})
         if node.table and (node.args.get("db") or node.table.lower() not in self.qualifiers):
@@ -249,10 +253,29 @@ def resolve_names(
         filters=filters,
         keys=keys,
         sets=sets,
-        having=resolver.resolve(clauses.having) if clauses.having else None,
+        having=_having(clauses.having, keys, resolver) if clauses.having else None,
         qualify=resolver.resolve(clauses.qualify) if clauses.qualify else None,
         order=_order(clauses, items, resolver) if clauses.order else (),
     )
+
+
+def _having(condition: exp.Expr, keys: Sequence[exp.Expr], resolver: _Resolver) -> exp.Expr:
+    """Return HAVING with its names resolved.
+
+    Outside aggregates, a name that is both an alias and a column means the column only if it is a key.
+    """
+    grouped = {key.name for key in keys if isinstance(key, exp.Column)}
+
+    def visit(part: exp.Expr) -> exp.Expr | None:
+        if is_aggregate_call(part):
+            return None
+        if isinstance(part, exp.Column):
+            found = named_columns(resolver.schema, part)
+            part.meta[_ALIAS_FIRST] = not any(one.output in grouped for one in found)
+            return None
+        return part
+
+    return resolver.resolve(map_tree(condition.copy(), visit))
 
 
 def _column_name(item: exp.Expr) -> str:

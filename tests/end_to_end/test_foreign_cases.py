@@ -32,6 +32,7 @@ POLICY = (
     "CALL dp_unit('guest', rho_budget := 9e9, delta_threshold := 0.4, delta_conversion := 0.1)",
     *(f"CALL dp_protect('{table}', {BOUNDS})" for table in ("stay", *LOGS)),
     "CALL dp_domain('stay', 'paid', bounds := [0, 100])",
+    *(f"CALL dp_domain('{log}', 'v', bounds := [0, 10])" for log in LOGS[:2]),
     "CALL dp_public('hotel')",
     "CALL dp_public('wide')",
 )
@@ -59,7 +60,27 @@ EQUAL = {
     "A1 a comma": "SELECT count(*) FROM main.stay, main.hotel WHERE main.stay.hotel = main.hotel.id",
     "A1 the row outside": "SELECT count(*) FROM main.stay WHERE EXISTS (SELECT 1 FROM main.log01 WHERE "
     "main.log01.guest = main.stay.guest AND main.log01.v > main.stay.hotel)",
+    "A24 whole numbers of two widths": "SELECT h.name, count(*) FROM stay JOIN (SELECT id::BIGINT AS id, name FROM hotel) "
+    "h ON stay.hotel = h.id GROUP BY h.name",
+    "A24 in WHERE": "SELECT count(*) FROM stay, (SELECT id::UTINYINT AS id FROM hotel) h WHERE stay.hotel = h.id",
+    "A24 units": "SELECT count(*), count(DISTINCT guest) FROM stay FULL JOIN (SELECT guest::HUGEINT AS guest, v FROM "
+    "log01 WHERE guest < 200) l USING (guest)",
+    "A24 IN": "SELECT count(*) FROM stay WHERE hotel IN (SELECT id::BIGINT AS id FROM hotel WHERE rooms > 11)",
+    "A24 NOT IN": "SELECT count(*) FROM stay WHERE hotel NOT IN (SELECT id::UINTEGER AS id FROM hotel WHERE rooms > 11)",
+    "A24 EXISTS": "SELECT count(*) FROM stay WHERE EXISTS (SELECT 1 FROM (SELECT guest::BIGINT AS guest, v::SMALLINT AS "
+    "v FROM log01) l WHERE l.guest = stay.guest AND l.v > stay.hotel)",
     "A5 twelve tables in UNION ALL": f"SELECT k, count(*) FROM ({ALL_LOGS}) GROUP BY k",
+    "B3 HAVING by an alias that is a column": "SELECT hotel, sum(paid) AS paid FROM stay GROUP BY hotel "
+    "HAVING paid > 49500",
+    "B6 bounds through UNION ALL": "SELECT k, sum(v) FROM (SELECT guest, k, v FROM log01 UNION ALL "
+    "SELECT guest, k, v FROM log02) GROUP BY k",
+    "B13 FETCH FIRST": "SELECT hotel, count(*) AS n FROM stay GROUP BY hotel ORDER BY n DESC, hotel "
+    "FETCH FIRST 3 ROWS ONLY",
+    "B15 back quotes": "SELECT `hotel`, count(*) FROM `stay` GROUP BY `hotel`",
+    "B17 VALUES": "SELECT z.city, count(*) FROM stay JOIN (VALUES (0, 'Ulm'), (1, 'Bonn')) z(h, city) "
+    "ON z.h = stay.hotel GROUP BY z.city",
+    "INTERVAL of a number in parentheses": "SELECT count(*) FROM stay WHERE arrived > DATE '2024-12-01' + "
+    "INTERVAL (-180) DAY",
 }
 
 

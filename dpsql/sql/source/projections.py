@@ -206,8 +206,8 @@ def called(relation: Relation, qualifier: str, names: Sequence[exp.Expr], text: 
     return replace(relation, schema=replace(relation.schema, names=called))
 
 
-def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Relation:
-    """The rows of several relations one after the other.
+def stacked(parts: Sequence[Relation], node: exp.Expr, environment: Environment, refusals: Refusals) -> Relation:
+    """Return the rows of several relations one after the other; a column is bounded if it is bounded in all of them.
 
     Raises:
         UnsupportedQueryError: they are of different units, or their columns of different types.
@@ -230,8 +230,9 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
     for place, column in enumerate(columns):
         held_by = [found for part in alike if (found := part.schema.column(column.name))]
         columns[place] = replace(column, uses=max(found.uses for found in held_by))
-        if len({part.schema.origin(column.name) for part in alike}) > 1:
-            columns[place] = replace(columns[place], origin=("", column.name), bounds=None)
+        if len({(part.schema.origin(column.name), one.bounds) for part, one in zip(alike, held_by, strict=True)}) > 1:
+            bounds = [bounds_of(part.schema, column.name, environment) for part in alike]
+            columns[place] = replace(columns[place], origin=("", column.name), bounds=_around(bounds))
     owner = _of_all([part.owner for part in alike if part.owner], unit)
     if owner and alike[0].owner:
         held = first.column(alike[0].owner.unit)
@@ -250,6 +251,12 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> Re
         matches=sum(part.matches for part in parts),
         cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.cuts)),
     )
+
+
+def _around(bounds: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """Return the narrowest bounds that hold all of some bounds; None if one of them is None."""
+    known = [pair for pair in bounds if pair]
+    return (min(low for low, _ in known), max(high for _, high in known)) if len(known) == len(bounds) else None
 
 
 def _refuse_unlike(parts: Sequence[Relation], node: exp.Expr, refusals: Refusals) -> None:

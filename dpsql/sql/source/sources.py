@@ -29,6 +29,7 @@ from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
 from dpsql.sql.source.join_rows import joined
 from dpsql.sql.source.joins import MOST_TABLES, Joins, Part, read_joins
+from dpsql.sql.source.listed_rows import listed_rows
 from dpsql.sql.source.predicates import Predicate, compared_columns, restricted, split_conditions, take_predicates
 from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
@@ -206,6 +207,8 @@ class _SourceReader:
     def _relation(self, node: exp.Expr, scope: Scope, *, alone: bool) -> Relation | PrivateInside:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
             return self._query(node.this, scope.deeper())
+        if isinstance(node, exp.Values):
+            return listed_rows(node, self.tables.environment, self.refusals)
         if not is_plain_table(node) or not isinstance(node, exp.Table):
             self.refusals.refuse(
                 "source", node, "a source is a table, a view, or a subquery.", "Join tables with JOIN … ON."
@@ -300,7 +303,7 @@ class _SourceReader:
             if isinstance(rows, PrivateInside):
                 return rows
             sides.append(rows)
-        relation = stacked(sides, query, self.refusals)
+        relation = stacked(sides, query, self.tables.environment, self.refusals)
         return distinct(relation, query, self.refusals) if query.args.get("distinct") else relation
 
     def _select(self, tree: exp.Select, scope: Scope) -> Relation | PrivateInside:
