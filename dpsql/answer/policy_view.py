@@ -87,6 +87,11 @@ class PolicyView:
         domain = self.policy.domain(canonical, column)
         return bool(domain and (domain.keys or domain.keys_from))
 
+    def order(self, canonical: str, column: str) -> tuple[str, ...]:
+        """Return the members of a column's ENUM type in their declared order, or nothing if none is declared."""
+        domain = self.policy.domain(canonical, column)
+        return domain.ordered or () if domain else ()
+
 
 @dataclass(frozen=True)
 class SchemaView:
@@ -161,6 +166,12 @@ class SchemaView:
         """The statement that made a view of the curator's own schema; its names mean what they mean there."""
         return self.engine.view_text(schema)
 
+    def keeps_order(self, origin: tuple[str, str], members: tuple[str, ...]) -> bool:
+        """Return True if a column's ENUM type still has these members in this order, or if its table is gone."""
+        table, column = origin
+        schema = self.engine.find(table, views=True)
+        return schema is None or self.engine.members(schema, column) == members
+
     def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
         """Sets of columns that a constraint keeps unique; of a table that was dropped, the keys that links lead to."""
         if not schema.catalog_name[0]:
@@ -174,6 +185,12 @@ class SchemaView:
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Most rows of a public table that agree on some columns."""
         return self.engine.most_matches(schema, columns, version)
+
+    def value_bounds(self, origin: tuple[str, str], version: str) -> tuple[float, float] | None:
+        """Return the least and the largest number of a column of a public table, or None if there is none."""
+        table, column = origin
+        schema = self.engine.find(table)
+        return self.engine.value_bounds(schema, column, version) if schema and schema.column(column) else None
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""

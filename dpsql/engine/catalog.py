@@ -28,6 +28,7 @@ _COLLATED = re.compile(r' COLLATE (?:"([^"]+)"|([^\s()"]+))')
 """A collation in a definition that DuckDB writes: quoted where its name is a keyword, from 2.0.1 on."""
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _ENUM = re.compile(r"\bENUM\(")
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
 _UNSAFE_TYPE = re.compile(r"\bBIGNUM\b|\bVARIANT\b|\bGEOMETRY\b|\bUNION\(")
 
 CatalogRow = tuple[str, str, str, str, str, bool]
@@ -176,6 +177,13 @@ class Catalog:
         """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
         return any(set(names) <= set(columns) for names in self.unique_columns(schema))
 
+    def members(self, schema: TableSchema, column: str) -> tuple[str, ...]:
+        """Return the members of a column's ENUM type in their order, or nothing if it has another type."""
+        found = self._look_up(
+            f"SELECT data_type FROM duckdb_columns() WHERE {PLACE} AND column_name = ?", (*schema.catalog_name, column)
+        )
+        return tuple(one for (kind,) in found if is_enum(kind) for one in members_of(kind))
+
     def collation(self, schema: TableSchema, column: str) -> str | None:
         """Collation of a column, or the instance's own, that may hold different texts equal; None where bytes decide.
 
@@ -210,6 +218,20 @@ class Catalog:
         return {}
 
 
+def is_enum(kind: str) -> bool:
+    """Return True if a type is an ENUM itself, and not one that nests an ENUM."""
+    return kind.startswith("ENUM(") and kind.endswith(")")
+
+
+def members_of(kind: str) -> tuple[str, ...]:
+    """Return the members of an ENUM type in their order.
+
+    >>> members_of("ENUM('low', 'so, so', 'it''s high')")
+    ('low', 'so, so', "it's high")
+    """
+    return tuple(member.replace("''", "'") for member in _MEMBER.findall(kind))
+
+
 def readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, ...]]:
     """Text that reads a table without what must not be computed with, and the columns as they then are.
 
@@ -218,7 +240,7 @@ def readable(name: str, columns: Sequence[Column]) -> tuple[str, tuple[Column, .
     nest one are not there. Neither are BIGNUM, whose casts can fail with an internal error in spite of TRY, after which
     DuckDB refuses the whole database, and VARIANT, GEOMETRY and UNION, whose casts depend on what a row holds.
     """
-    plain = [c for c in columns if c.type.startswith("ENUM(") and c.type.endswith(")")]
+    plain = [c for c in columns if is_enum(c.type)]
     left_out = [c for c in columns if c not in plain and (_ENUM.search(c.type) or _UNSAFE_TYPE.search(c.type))]
     if not left_out and not plain:
         return name, tuple(columns)

@@ -213,6 +213,9 @@ class Rules(Protocol):
     def has_public_keys(self, canonical: str, column: str) -> bool:
         """Whether the column has a public list of keys."""
 
+    def order(self, canonical: str, column: str) -> tuple[str, ...]:
+        """Return the members of a column's ENUM type in their declared order, or nothing if none is declared."""
+
 
 class Schemas(Protocol):
     """Names and types; implemented by the engine, without reading rows of protected tables."""
@@ -254,6 +257,9 @@ class Schemas(Protocol):
     def view_text(self, schema: TableSchema) -> str | None:
         """The statement that made a view; None for what is no view."""
 
+    def keeps_order(self, origin: tuple[str, str], members: tuple[str, ...]) -> bool:
+        """Return True if a column's ENUM type still has these members in this order, or if its table is gone."""
+
     def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
         """Sets of columns that a constraint keeps unique, each together, where none of them is NULL."""
 
@@ -262,6 +268,9 @@ class Schemas(Protocol):
 
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Most rows of a public table that agree on some columns, or of other public rows, which have no version."""
+
+    def value_bounds(self, origin: tuple[str, str], version: str) -> tuple[float, float] | None:
+        """Return the least and the largest number of a column of a public table, or None if there is none."""
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the public lists of columns, each with its table, as it is now."""
@@ -343,12 +352,23 @@ def things_without(word: str | None, mechanisms: Iterable[Mechanism]) -> frozens
     return frozenset(f"a mechanism without {thing}" for one in mechanisms if one.word == word for thing in one.without)
 
 
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+_NUMBERS += ("UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
+"""Beginnings of the types of numbers; a list of numbers is told by its end."""
+
+
 def bounds_of(schema: TableSchema, name: str, environment: Environment) -> tuple[float, float] | None:
-    """What is declared, or follows, of the values of a column."""
+    """Return the bounds of a column's values: declared ones, those that follow, or those of a public table's rows."""
     column = schema.column(name)
     if column is None or column.bounds is not None:
         return None if column is None else column.bounds
-    return (0.0, 1.0) if column.type == "BOOLEAN" else environment.policy.bounds(*schema.origin(name))
+    if column.type == "BOOLEAN":
+        return 0.0, 1.0
+    (table, of_table), policy = schema.origin(name), environment.policy
+    declared = policy.bounds(table, of_table)
+    if declared or not policy.is_public(table) or not column.type.startswith(_NUMBERS):
+        return declared
+    return environment.schemas.value_bounds((table, of_table), policy.current_version(table))
 
 
 def types_of(

@@ -82,12 +82,22 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result: its name, SQL over the noisy table, and, where it is one aggregate, which."""
+    """A column of the result.
+
+    Attributes:
+        name: how it is called.
+        sql: what it is over the noisy table.
+        type: its DuckDB type.
+        estimate: which aggregate it is, None if it is not a single one.
+        order: its values in the order that the curator declared; empty if it is sorted by the values themselves.
+
+    """
 
     name: str
     sql: str
     type: str
     estimate: int | None = None
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,7 @@ class Finish:
 
     ``windows`` are computed of the rows that pass ``having``, as columns window_0…; ``qualify`` filters after them.
     ``unbounded`` are the estimates of which the noisy table has agg_0_unbounded, …_low and …_high, too.
+    ``lost_orders`` are columns, each with its table, whose ENUM type has another list than the one that was declared.
     """
 
     columns: tuple[OutputColumn, ...]
@@ -106,6 +117,7 @@ class Finish:
     limit: int | None = None
     offset: int | None = None
     unbounded: tuple[int, ...] = ()
+    lost_orders: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,14 @@ from dpsql.model.private_query import (
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import quote, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded
+from dpsql.operations.trees import map_tree
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.sql.clauses import is_aggregate_call, is_interval_call, is_over_result
 from dpsql.sql.literals import as_truth, check_literals
-from dpsql.sql.names import ResolvedSelect, map_tree
+from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.source.sources import SelectText
-from dpsql.sql.windows import parts_of, range_terms, window_sql
+from dpsql.sql.windows import order_terms, parts_of, range_terms, window_sql
 
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 _ENDS = ("low", "high")
@@ -102,7 +103,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     )
     # a constant orders nothing, and written out it would be read as a position
     ordering = [term for term in select.order if any(map(_varies, term.walk()))]
-    terms = [(term, table.sql(term.this)) for term in ordering]
+    terms = [(term, table.sql(table.sorted_by(term.this))) for term in ordering]
     windows = tuple(table.windows)
     if windows:
         kinds = types_of(text.environment, noisy, [(table.windows[sql], sql) for sql in windows], text.refusals.text)
@@ -111,7 +112,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     types = types_of(text.environment, noisy, [*shown, *having, *qualify, *terms], text.refusals.text)
     _check_literals(table, noisy)
     columns = tuple(
-        OutputColumn(item.name, sql, kind, numbers.get(to_sql(item.expression)))
+        OutputColumn(item.name, sql, kind, numbers.get(to_sql(item.expression)), table.order_of(item.expression))
         for item, (_, sql), kind in zip(select.items, shown, types, strict=False)
     )
     # ties are broken by the keys, which tell rows apart, so that the order never depends on anything else
@@ -127,6 +128,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         text.clauses.limit,
         text.clauses.offset,
         tuple(sorted(table.unbounded)),
+        tuple(sorted(table.lost_orders)),
     )
 
 
@@ -142,6 +144,7 @@ class _NoisyTable:
         estimates: the aggregates.
         windows: by their SQL; grows while expressions are rewritten.
         unbounded: aggregates whose number without bounds is asked for; likewise.
+        lost_orders: columns, each with its table, whose ENUM type has another list than was declared; likewise.
 
     """
 
@@ -152,6 +155,7 @@ class _NoisyTable:
     estimates: Sequence[Estimate]
     windows: dict[str, exp.Expr] = field(default_factory=dict)
     unbounded: set[int] = field(default_factory=set)
+    lost_orders: set[tuple[str, str]] = field(default_factory=set)
 
     def sql(self, root: exp.Expr) -> str:
         """Return an expression over the table as SQL."""
@@ -160,6 +164,22 @@ class _NoisyTable:
     def tree(self, root: exp.Expr) -> exp.Expr:
         """Return an expression over the table."""
         return map_tree(root.copy(), self._column)
+
+    def order_of(self, node: exp.Expr) -> tuple[str, ...]:
+        """Return the values of a key in their declared order, or nothing if the order is by the values themselves."""
+        if not isinstance(node, exp.Column):
+            return ()
+        origin, environment = self.text.relation.schema.origin(node.name), self.text.environment
+        members = environment.policy.order(*origin)
+        if members and not environment.schemas.keeps_order(origin, members):
+            self.lost_orders.add(origin)
+            return ()
+        return members
+
+    def sorted_by(self, node: exp.Expr) -> exp.Expr:
+        """Return the place of a key in its declared order, or an expression itself if no order is declared."""
+        members = self.order_of(node)
+        return place_in(members, node) if members else node
 
     def _column(self, node: exp.Expr) -> exp.Expr:
         """The column that a node stands for; the node itself where it is none."""
@@ -195,6 +215,8 @@ class _NoisyTable:
         self.unbounded.add(number)
 
     def _window_column(self, node: exp.Window) -> exp.Expr:
+        for term in order_terms(node):
+            term.set("this", self.sorted_by(term.this))
         # its function is not looked up, which may read as an aggregate does
         for part in parts_of(node):
             part.replace(map_tree(part.copy(), self._column))
@@ -226,6 +248,12 @@ def _check_literals(table: _NoisyTable, columns: Sequence[Column]) -> None:
         conditions = [as_truth(root) if root is select.having or root is select.qualify else root for root in roots]
         check_literals([table.tree(root) for root in conditions], columns, text.environment, text.refusals)
         text.refusals.raise_if_any()
+
+
+def place_in(members: Sequence[str], node: exp.Expr) -> exp.Expr:
+    """Return the expression that computes the place of a text in a list, NULL if it is not there."""
+    listed = exp.Array(expressions=[exp.Literal.string(member) for member in members])
+    return exp.Anonymous(this="list_position", expressions=[listed, node.copy()])
 
 
 def _varies(node: exp.Expr) -> bool:

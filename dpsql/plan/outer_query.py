@@ -17,6 +17,7 @@ from dpsql.model.private_query import After, OutputColumn
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.operations.trees import map_tree
+from dpsql.plan.outer_orders import sort_by_place
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.row_rules import check_node
@@ -87,6 +88,8 @@ def read_after(
         elif not isinstance(node, _QUERY_PARTS) and not _is_median(node):
             check_node(node, refusals)
     refusals.raise_if_any(before)
+    known = {folded(one.name): one.order for one in columns}
+    orders = sort_by_place(outer, RESULT, known) if any(known.values()) else {}
     _restore_types(outer, columns)
     sql, read = to_sql(outer), [Column(one.name, one.type, True) for one in columns]
     try:
@@ -96,7 +99,8 @@ def read_after(
     for select in outer.find_all(exp.Select):
         _check_literals(select, read, environment, refusals)
     refusals.raise_if_any(before)
-    return After(sql, tuple(OutputColumn(name, quote(name), kind) for name, kind in shown))
+    columns = [OutputColumn(name, quote(name), kind, order=orders.get(folded(name), ())) for name, kind in shown]
+    return After(sql, tuple(columns))
 
 
 def _check_literals(

@@ -187,9 +187,18 @@ def _with_calls_read(text: SelectText) -> SelectText:
     select, outputs = text.select, text.select.outputs
     if select.qualify or any(part.find(exp.Window) for part in outputs):
         unlisted = unlisted_keys(text, select.keys)
-        mark_windows(select, text.refusals, listed=not text.has_sets and not unlisted)
+        along = () if text.has_sets or unlisted else _unordered(text)
+        mark_windows(select, text.refusals, along)
     has_calls = text.has_sets or any(part.find(exp.Grouping, exp.GroupingId) for part in outputs)
     return read_grouping(text) if has_calls else text
+
+
+def _unordered(text: SelectText) -> frozenset[str]:
+    """Return the texts of the keys that have no declared order: totals with noise of their own run by letters."""
+    order, origin = text.environment.policy.order, text.relation.schema.origin
+    return frozenset(
+        to_sql(key) for key in text.select.keys if not (isinstance(key, exp.Column) and order(*origin(key.name)))
+    )
 
 
 def _things_asked(text: SelectText) -> frozenset[str]:

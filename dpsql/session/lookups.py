@@ -72,6 +72,7 @@ def _domain_settings(domain: Domain) -> dict[str, object]:
         "bounds": f"[{domain.bounds[0]:.12g}, {domain.bounds[1]:.12g}]" if domain.bounds else None,
         "keys": ", ".join(domain.keys) if domain.keys else None,
         "keys_from": ".".join(domain.keys_from) if domain.keys_from else None,
+        "ordered": ", ".join(domain.ordered) if domain.ordered else None,
     }
 
 

@@ -31,7 +31,17 @@ _PLAIN = (str, int, float, bool)
 """Types of options that are the same where they are equal: what is of a type derived from these may be anything."""
 
 _ASKED_AGAIN = frozenset(
-    {"resolve", "identify", "is_base_table", "view_text", "unique_columns", "most_matches", "public_keys"}
+    {
+        "resolve",
+        "identify",
+        "is_base_table",
+        "view_text",
+        "unique_columns",
+        "most_matches",
+        "value_bounds",
+        "public_keys",
+        "keeps_order",
+    }
 )
 """What is asked of the schemas again before a plan is used again."""
 _FIXED = frozenset({"describe", "bind_after", "has_cast", "failed_conversions"})

@@ -12,13 +12,14 @@ from functools import partial
 
 import pyarrow as pa
 
+from dpsql.answer.declared_orders import order_sentences
 from dpsql.answer.exact import Runtime
 from dpsql.answer.layout import layout_of
 from dpsql.answer.nothing_shown import with_clauses
 from dpsql.answer.offer import current, offers_of
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
-from dpsql.answer.stage import Inquiry, reading_of, release_groups
+from dpsql.answer.stage import Inquiry, reading_of, release_groups, tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox, warn_if_untested
 from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, Span, StateError
@@ -167,6 +168,8 @@ class StatementRunner:
             query, _, cleared = self.plan(statement, options, reader)
         else:
             raise StateError("others change what AUTO chooses by at this moment; ask again")
+        if query.first.finish.lost_orders and self._logs_changes:
+            tell_curator(reader, order_sentences(query.first.finish.lost_orders, self.engine))
         return answer(query, runtime, reader=cleared, timeout_seconds=timeout_seconds, auto_charge=auto_charge)
 
     def run(

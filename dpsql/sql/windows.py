@@ -6,7 +6,7 @@ along a public key (``totals``), for which noise of its own may be drawn; this m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlglot import exp
 
@@ -37,13 +37,13 @@ _OF_PEERS = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
 _TOTALS = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count)
 
 
-def mark_windows(resolved: ResolvedSelect, refusals: Refusals, *, listed: bool) -> None:
+def mark_windows(resolved: ResolvedSelect, refusals: Refusals, along: Collection[str]) -> None:
     """Mark the windows over the result, and note a refusal for those that have no form.
 
     Args:
         resolved: the query; its windows are marked in place.
         refusals: collects.
-        listed: whether every key has a public list, so that totals may run along one.
+        along: keys along which totals may run, by their texts; none if a key has no public list.
 
     Raises:
         UnsupportedQueryError: the windows are over rows; nothing more can be said then.
@@ -53,7 +53,7 @@ def mark_windows(resolved: ResolvedSelect, refusals: Refusals, *, listed: bool) 
     keys = [to_sql(key) for key in resolved.keys]
     for root in resolved.outputs:
         for window in list(root.find_all(exp.Window)):
-            if not (listed and is_running_total(window, keys)):
+            if not is_running_total(window, keys, along):
                 _mark(window)
                 _check(window, refusals)
     if resolved.qualify and not any(is_over_result(node) for part in resolved.outputs for node in part.walk()):
@@ -90,17 +90,22 @@ def _mark(window: exp.Window) -> None:
     function.meta[OVER_RESULT] = True
 
 
-def is_running_total(window: exp.Window, keys: Sequence[str]) -> bool:
-    """Whether a window is the sum of a private aggregate along one key, for each combination of the others."""
+def is_running_total(window: exp.Window, keys: Sequence[str], along: Collection[str]) -> bool:
+    """Check if a window is the sum of a private aggregate along one key, for each combination of the others.
+
+    Args:
+        window: any window.
+        keys: those of the query, by their texts.
+        along: those of them along which totals may run.
+
+    """
     if not (isinstance(window.this, exp.Sum) and is_aggregate_call(window.this.this)):
         return False
-    terms = _order_terms(window)
-    along = to_sql(terms[0].this) if len(terms) == 1 else ""
+    terms = order_terms(window)
+    axis = to_sql(terms[0].this) if len(terms) == 1 else ""
     parts = sorted(to_sql(part) for part in window.args.get("partition_by") or [])
     return (
-        along in keys
-        and parts == sorted(key for key in keys if key != along)
-        and _reaches_back(window.args.get("spec"))
+        axis in along and parts == sorted(key for key in keys if key != axis) and _reaches_back(window.args.get("spec"))
     )
 
 
@@ -154,16 +159,17 @@ def _is_whole(node: exp.Expr) -> bool:
 def parts_of(window: exp.Window) -> list[exp.Expr]:
     """The expressions over the result that a window computes with."""
     arguments = [part for part in window.this.iter_expressions() if not isinstance(part, exp.Star)]
-    return [*arguments, *(window.args.get("partition_by") or []), *(term.this for term in _order_terms(window))]
+    return [*arguments, *(window.args.get("partition_by") or []), *(term.this for term in order_terms(window))]
 
 
 def range_terms(window: exp.Window) -> list[exp.Expr]:
     """What a window is ordered by whose frame reaches some distance away from it."""
     frame = _frame(window)
-    return _order_terms(window) if frame.args.get("kind") == "RANGE" and _distances(frame) else []
+    return order_terms(window) if frame.args.get("kind") == "RANGE" and _distances(frame) else []
 
 
-def _order_terms(window: exp.Window) -> list[exp.Expr]:
+def order_terms(window: exp.Window) -> list[exp.Expr]:
+    """Return the terms that a window is ordered by."""
     return [term for order in [window.args.get("order")] if order for term in order.expressions]
 
 
@@ -189,7 +195,7 @@ def window_sql(window: exp.Window, keys: Sequence[str]) -> str:
     frame = window.args.get("spec")
     no_frame_counts = not frame and not isinstance(window.this, (*_OF_PEERS, *_TOTALS))
     if no_frame_counts or _frame(window).args.get("kind") == "ROWS":
-        terms = _order_terms(window)
+        terms = order_terms(window)
         terms += [exp.Ordered(this=exp.column(exp.to_identifier(key, quoted=True)), nulls_first=False) for key in keys]
         window.set("order", exp.Order(expressions=terms) if terms else None)
     return to_sql(window)

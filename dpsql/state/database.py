@@ -39,7 +39,7 @@ def tuples(text: str) -> tuple[Any, ...]:
 _FORMS: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
     **dict.fromkeys(("at", "created_at"), (datetime.isoformat, datetime.fromisoformat)),
     **dict.fromkeys(("statistics", "levels", "table_versions", "changed"), (json.dumps, tuples)),
-    **dict.fromkeys(("columns", "parent_columns", "rho_window", "keys"), (json.dumps, tuples)),
+    **dict.fromkeys(("columns", "parent_columns", "rho_window", "keys", "ordered"), (json.dumps, tuples)),
     **dict.fromkeys(DELTA_COLUMNS, (str, int)),
     **dict.fromkeys(("reused", "separate_people", "coverage", "own_release", "has_threshold"), (bool, bool)),
 }
@@ -100,7 +100,6 @@ class Database:
         self, path: Path | None, connection: sqlite3.Connection, *, busy_timeout_seconds: float, format_number: int
     ) -> None:
         self.path = path
-        self._place = "the state in memory" if path is None else str(path)
         self._busy_timeout_seconds = busy_timeout_seconds
         self._format_number = format_number
         # In memory there is one connection, so transactions take turns.
@@ -156,7 +155,7 @@ class Database:
         with self._turn:
             with pool.lock:
                 if self._closed:
-                    raise StateError(f"{self._place} is closed")
+                    raise self._error(" is closed")
                 connection = pool.idle.pop() if pool.idle else None
             if connection is None:
                 if self.path is None:
@@ -183,14 +182,18 @@ class Database:
                 connection.execute(begin)
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found != self._format_number:
-                    raise StateError(
-                        f"{self._place} now has state format {found}, no longer {self._format_number}: "
+                    raise self._error(
+                        f" now has state format {found}, no longer {self._format_number}: "
                         "another process upgraded it; start again with that version of dpsql"
                     )
                 yield connection
         except sqlite3.Error as error:
             # SQLite's texts name tables and columns, never values
-            raise StateError(f"{self._place}: {error}") from error
+            raise self._error(f": {error}") from error
+
+    def _error(self, message: str) -> StateError:
+        """Return the error about this state; the message follows its name."""
+        return StateError.of_file(self.path, message) if self.path else StateError(f"the state in memory{message}")
 
     # A transaction that sees one moment of the state.
     read = partialmethod(_transaction, "BEGIN")
@@ -287,7 +290,7 @@ class Locks:
             except Timeout as error:
                 raise StateError(busy) from error
             except OSError as error:
-                raise StateError(f"{self._folder}: {error.strerror}") from error
+                raise StateError.of_file(self._folder, f": {error.strerror}") from error
             try:
                 yield
             finally:

@@ -197,13 +197,24 @@ class PublicTable:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is publicly known of a column: its bounds, its keys, or the public column that lists them."""
+    """What is publicly known of a column.
+
+    Attributes:
+        table: canonical name.
+        column: its name.
+        bounds: lowest and highest value.
+        keys: SQL literals of its keys.
+        keys_from: the public table and column that list its keys.
+        ordered: the members of its ENUM type, in the order in which the curator declared them public.
+
+    """
 
     table: str
     column: str
     bounds: tuple[float, float] | None = None
     keys: tuple[str, ...] | None = None
     keys_from: tuple[str, str] | None = None
+    ordered: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from dpsql.state.policy import (
 MAX_GROUPS = 100_000
 MAX_ROWS_PER_GROUP = 10**9
 MAX_MIN_UNITS = 10**12
+MAX_ORDERED = 4_096
+"""Most members of an ENUM whose order is declared: each ORDER BY writes them out."""
 
 Declaration = Unit | ProtectedTable | PublicTable | Domain | ClearedAnalyst | Link
 _Noun = TypeVar("_Noun", bound=Declaration)
@@ -144,8 +146,12 @@ def _require_domain(domain: Domain) -> None:
     require(
         (bool(domain.table and domain.column), "a domain needs a table and a column"),
         (
-            any(known is not None for known in (domain.bounds, domain.keys, domain.keys_from)),
-            f"the domain of {place} declares neither bounds nor keys",
+            any(known is not None for known in (domain.bounds, domain.keys, domain.keys_from, domain.ordered)),
+            f"the domain of {place} declares neither bounds nor keys nor an order",
+        ),
+        (
+            domain.ordered is None or 0 < len(domain.ordered) <= MAX_ORDERED,
+            f"the type of {place} lists more than {MAX_ORDERED:,} values; leave ordered out",
         ),
     )
     if domain.bounds is not None:

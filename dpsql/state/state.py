@@ -65,7 +65,7 @@ _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
     "domains": (
         _domain,
         'SELECT table_name AS "table", column_name AS "column", low, high, keys, keys_from_table AS from_table, '
-        "keys_from_column AS from_column FROM domain ORDER BY table_name, column_name",
+        "keys_from_column AS from_column, ordered FROM domain ORDER BY table_name, column_name",
     ),
     "analysts": (ClearedAnalyst, "SELECT name, rho_limit FROM analyst ORDER BY name"),
     "links": (Link, 'SELECT name AS "table", columns, parent, parent_columns FROM link ORDER BY name'),
@@ -362,6 +362,7 @@ class State:
                 "keys": domain.keys,
                 "keys_from_table": from_table,
                 "keys_from_column": from_column,
+                "ordered": domain.ordered,
             }
             _declare(connection, "domain", row, domain)
 

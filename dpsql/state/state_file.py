@@ -22,6 +22,7 @@ from dpsql.state.table_definitions import (
     FORMAT_4,
     FORMAT_6,
     FORMAT_7,
+    FORMAT_8,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
     TABLES,
@@ -53,6 +54,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=LATER_KEYS, append_only=("point_tail",)),
     partial(_change_tables, statements=FORMAT_6, append_only=()),
     partial(_change_tables, statements=FORMAT_7, append_only=()),
+    partial(_change_tables, statements=FORMAT_8, append_only=()),
 )
 
 
@@ -110,7 +112,7 @@ def _create_file(path: Path, format_number: int) -> None:
     try:
         with closing(connect(uri(draft), 0.0)) as connection:
             if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-                raise StateError(f"{path}: this file system does not support SQLite's write-ahead log")
+                raise StateError.of_file(path, ": this file system does not support SQLite's write-ahead log")
             write_tables(connection, format_number)
         with suppress(FileExistsError):
             os.link(draft, path)
@@ -121,12 +123,12 @@ def _create_file(path: Path, format_number: int) -> None:
 
 def _check_format(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
-        raise StateError(f"{path} is not a dpsql state file")
+        raise StateError.of_file(path, " is not a dpsql state file")
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > newest:
-        raise StateError(f"{path} has state format {found}; this version of dpsql reads up to format {newest}")
+        raise StateError.of_file(path, f" has state format {found}; this version of dpsql reads up to format {newest}")
     if found < 1:
-        raise StateError(f"{path} is damaged: state format {found} does not exist")
+        raise StateError.of_file(path, f" is damaged: state format {found} does not exist")
     return found
 
 
@@ -166,9 +168,14 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
             for migration in migrations[found - 1 :]:
                 migration(connection)
                 if not connection.in_transaction:
-                    raise StateError(f"{path}: a migration ended its transaction; restore {backup}")
+                    ending = backup.name.removeprefix(path.name)
+                    raise StateError.of_file(
+                        path, f": a migration ended its transaction; restore the copy beside it that ends in {ending}"
+                    )
             if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
-                raise StateError(f"{path}: a migration from format {found} broke a reference; nothing was changed")
+                raise StateError.of_file(
+                    path, f": a migration from format {found} broke a reference; nothing was changed"
+                )
             connection.execute(f"PRAGMA user_version = {newest}")
         connection.execute("COMMIT")
     except BaseException:
@@ -194,7 +201,7 @@ def open_file(
     try:
         if not path.exists():
             if not create:
-                raise StateError(f"there is no state file {path}, so nothing is protected")
+                raise StateError.of_file(path, " is missing, so nothing is protected")
             _create_file(path, newest)
         # The file is raw data; tightening fails for all but its owner, who then decides who reads it.
         if path.stat().st_mode & 0o077:
@@ -208,7 +215,7 @@ def open_file(
             connection.close()
             raise
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror}") from error
+        raise StateError.of_file(path, f": {error.strerror}") from error
     except sqlite3.Error as error:
-        raise StateError(f"{path}: {error}") from error
+        raise StateError.of_file(path, f": {error}") from error
     return connection

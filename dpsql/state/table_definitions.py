@@ -116,6 +116,10 @@ ALTER TABLE protected_table ADD COLUMN max_rows_per_unit INTEGER
 """
 
 FORMAT_7 = "ALTER TABLE protected_table ADD COLUMN coverage INTEGER NOT NULL DEFAULT 0"
+
+FORMAT_8 = """
+ALTER TABLE domain ADD COLUMN ordered TEXT
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 
@@ -142,6 +146,7 @@ CREATE TABLE domain (
     table_name TEXT NOT NULL, column_name TEXT NOT NULL,
     low REAL, high REAL,
     keys TEXT, keys_from_table TEXT REFERENCES public_table(name), keys_from_column TEXT,
+    ordered TEXT,
     PRIMARY KEY (table_name, column_name)
 ) STRICT;
 CREATE TABLE policy_log (

@@ -52,6 +52,7 @@ DECLARED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     *(("dp_link", "'meals', 'stay'", {"parent": "'stays.stay'"} | RULES | level) for level in (BY_RHO, BY_EPSILON)),
     ("dp_domain", "'visits', 'cost'", {"bounds": "[0, 500]", "keys": "[1, 2]"}),
     ("dp_domain", "'visits', 'city'", {"keys_from": "'cities.name'"}),
+    ("dp_domain", "'visits', 'mood'", {"keys": "['low']", "ordered": "true"}),
     ("dp_domain", "'visits', 'cost'", {"bounds": "[0, 500]", "keys_from": "'prices.price'"}),
     ("dp_public", "'register'", {"version": "'a'", "public": "true", "public_by_decision": "'it is published'"}),
     ("dp_analyst", "'ana'", {"rho_limit": "0.05"}),
@@ -84,6 +85,7 @@ NO_DIRECTION = {
     "parent",
     "keys",
     "keys_from",
+    "ordered",
     "public",
     "public_by_decision",
     "separate_people",
@@ -104,6 +106,7 @@ MAY_BE_NULL = {
     "rho_ceiling",
     "bounds",
     "keys_from",
+    "ordered",
     "rho_limit",
     "coverage",
 }
@@ -144,7 +147,8 @@ class Curator:
 def engine() -> Iterator[Engine]:
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE visits (pid INTEGER, city VARCHAR, cost DOUBLE); CREATE TABLE cities (name VARCHAR);"
+            "CREATE TABLE visits (pid INTEGER, city VARCHAR, cost DOUBLE, mood ENUM ('low', 'high'));"
+            "CREATE TABLE cities (name VARCHAR);"
             "CREATE TABLE prices (price DOUBLE);"
             "CREATE TABLE register (PID INTEGER, name VARCHAR);"
             "CREATE TABLE staff (pid INTEGER, ward INTEGER);"

@@ -21,7 +21,7 @@ Node = Mapping[str, Any]
 
 _TEXTS = ("unit", "privacy_unit_column", "version", "keys", "keys_from", "public_by_decision")
 _SETTINGS = tuple(name for name in TABLE_RULES if name not in ("unit", "privacy_unit_column", "version"))
-_DOMAIN = ("bounds", "keys", "keys_from")
+_DOMAIN = ("bounds", "keys", "keys_from", "ordered")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _NOT_ARGUMENTS = ("units", "public", "link", "version")
 _BETWEEN = ("view", "ephemeral")

@@ -41,7 +41,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_unit": (*BUDGET, "replace"),
     "dp_protect": (*TABLE_RULES, *BUDGET, "separate_people", "replace"),
     "dp_link": ("parent", *TABLE_RULES[2:], "separate_people", "replace"),
-    "dp_domain": ("bounds", "keys", "keys_from", "replace"),
+    "dp_domain": ("bounds", "keys", "keys_from", "ordered", "replace"),
     "dp_public": ("version", "public", "public_by_decision"),
     "dp_analyst": ("rho_limit", "replace"),
     "dp_new_version": ("version",),

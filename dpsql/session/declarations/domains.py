@@ -7,7 +7,7 @@ from typing import Any
 
 from dpsql.engine import Engine, Sandbox
 from dpsql.errors import PolicyError
-from dpsql.model.environment import Column
+from dpsql.model.environment import Column, TableSchema
 from dpsql.plan.aggregates.source import is_number
 from dpsql.session.declarations.arguments import (
     Arguments,
@@ -22,7 +22,7 @@ from dpsql.state import Domain, checked
 
 
 def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
-    """Declare bounds or keys of a column, or change those that are named."""
+    """Declare bounds, keys or an order of a column, or change those that are named."""
     schema = table_of(split_name(arguments.names[0]), engine)
     column = column_of(schema, arguments.names[1])
     place = f"{schema.canonical}.{column.name}"
@@ -32,11 +32,12 @@ def declare_domain(arguments: Arguments, access: StateAccess, engine: Engine) ->
         "bounds": arguments.pair("bounds"),
         "keys": arguments.literals("keys"),
         "keys_from": _keys_from(arguments, engine),
+        "ordered": _members(schema, column, engine) if arguments.flag("ordered") else None,
     }
     parts = said | arguments.kept(before, {name: name for name in said}, _KEYS_INSTEAD)
     if all(part is None for part in parts.values()):
         if not before:
-            raise PolicyError(f"the domain of {place} declares neither bounds nor keys")
+            raise PolicyError(f"the domain of {place} declares neither bounds nor keys nor an order")
         require_no_looser(place, looser(before, None), replace=arguments.flag("replace"))
         access.write().withdraw_domain(before)
         return f"the domain of {place} is not declared any more"
@@ -57,6 +58,14 @@ def _keys_from(arguments: Arguments, engine: Engine) -> tuple[str, str] | None:
         raise PolicyError("keys_from takes 'table.column'")
     listed = table_of(parts, engine)
     return listed.canonical, column_of(listed, key_column).name
+
+
+def _members(schema: TableSchema, column: Column, engine: Engine) -> tuple[str, ...]:
+    """Return the members of a column's ENUM type, which the curator declares public with their order."""
+    members = engine.members(schema, column.name)
+    if not members:
+        raise PolicyError(f"{column.name!r} is {column.type}, and only an ENUM has an order; leave ordered out")
+    return members
 
 
 def _require_types(after: Domain, before: Domain | None, column: Column, engine: Engine) -> None:
