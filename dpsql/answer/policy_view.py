@@ -186,11 +186,11 @@ class SchemaView:
         """Most rows of a public table that agree on some columns."""
         return self.engine.most_matches(schema, columns, version)
 
-    def value_bounds(self, origin: tuple[str, str], version: str) -> tuple[float, float] | None:
+    def value_bounds(self, origin: tuple[str, str]) -> tuple[float, float] | None:
         """Return the least and the largest number of a column of a public table, or None if there is none."""
         table, column = origin
         schema = self.engine.find(table)
-        return self.engine.value_bounds(schema, column, version) if schema and schema.column(column) else None
+        return self.engine.value_bounds(schema, column) if schema and schema.column(column) else None
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
         """The product of the columns' public lists as it is now, as a digest and a count."""

@@ -101,6 +101,14 @@ class DuckDBEngine(Catalog):
         )
         return int(most or 0)
 
+    def value_bounds(self, schema: TableSchema, column: str) -> tuple[float, float] | None:
+        """Return the least and the largest finite number of a public table's column, or None if there is none."""
+        number = f"CAST({quote(column)} AS DOUBLE)"
+        ((low, high),) = self._look_up(
+            f"SELECT min({number}), max({number}) FROM {schema.relation} WHERE isfinite({number})"
+        )
+        return None if low is None else (float(low), float(high))
+
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
         """Run bounded queries on empty copies of their tables.
 

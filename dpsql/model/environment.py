@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -269,7 +270,7 @@ class Schemas(Protocol):
     def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
         """Most rows of a public table that agree on some columns, or of other public rows, which have no version."""
 
-    def value_bounds(self, origin: tuple[str, str], version: str) -> tuple[float, float] | None:
+    def value_bounds(self, origin: tuple[str, str]) -> tuple[float, float] | None:
         """Return the least and the largest number of a column of a public table, or None if there is none."""
 
     def public_keys(self, columns: Sequence[tuple[str, str]], types: Sequence[str]) -> PublicKeys:
@@ -352,9 +353,8 @@ def things_without(word: str | None, mechanisms: Iterable[Mechanism]) -> frozens
     return frozenset(f"a mechanism without {thing}" for one in mechanisms if one.word == word for thing in one.without)
 
 
-_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
-_NUMBERS += ("UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
-"""Beginnings of the types of numbers; a list of numbers is told by its end."""
+_NUMBER = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)")
+"""Types of numbers."""
 
 
 def bounds_of(schema: TableSchema, name: str, environment: Environment) -> tuple[float, float] | None:
@@ -364,11 +364,11 @@ def bounds_of(schema: TableSchema, name: str, environment: Environment) -> tuple
         return None if column is None else column.bounds
     if column.type == "BOOLEAN":
         return 0.0, 1.0
-    (table, of_table), policy = schema.origin(name), environment.policy
-    declared = policy.bounds(table, of_table)
-    if declared or not policy.is_public(table) or not column.type.startswith(_NUMBERS):
+    origin = schema.origin(name)
+    declared = environment.policy.bounds(*origin)
+    if declared or not environment.policy.is_public(origin[0]) or not _NUMBER.fullmatch(column.type):
         return declared
-    return environment.schemas.value_bounds((table, of_table), policy.current_version(table))
+    return environment.schemas.value_bounds(origin)
 
 
 def types_of(
