@@ -13,6 +13,7 @@ from dpsql.engine import Engine
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, KeyPath, TableSchema, folded
 from dpsql.model.rows import LinkStep
+from dpsql.operations.comparisons import compared_type, comparison
 from dpsql.operations.dialect import quote
 from dpsql.state import Policy
 
@@ -112,8 +113,8 @@ def linked(schema: TableSchema, policy: Policy, engine: Engine) -> TableSchema:
 
 def _equal(child: TableSchema, child_place: int, column: str, parent: TableSchema, place: int, key: str) -> str:
     own, other = child.column(column), parent.column(key)
-    if not own or not other or own.type != other.type:
+    if not own or not other or not compared_type(own.type, other.type):
         raise SchemaError(f"the link from {child.canonical!r} to {parent.canonical!r} has lost a column, or its type.")
     # a constraint keeps bytes apart, and a collation may hold two of them equal
-    bytewise = ' COLLATE "binary"' if own.type == "VARCHAR" else ""
-    return f"step_{child_place}.{quote(own.name)}{bytewise} = step_{place}.{quote(other.name)}{bytewise}"
+    ends = f"step_{child_place}.{quote(own.name)}", f"step_{place}.{quote(other.name)}"
+    return comparison(ends[0], "=", ends[1], (own.type, other.type))

@@ -299,7 +299,7 @@ def test_columns_that_cannot_be_compared_cost_nothing(session: dpsql.Session, jo
 
 
 def test_a_column_in_on_of_a_table_of_another_schema_is_not_there(session: dpsql.Session) -> None:
-    with pytest.raises(SchemaError, match="nope.visits.city is not there"):
+    with pytest.raises(SchemaError, match=r"nope\.visits\.city is not there"):
         session.sql("SELECT count(*) FROM visits JOIN cities ON nope.visits.city = cities.name", rho=1)
 
 

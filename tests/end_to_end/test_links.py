@@ -164,7 +164,6 @@ REFUSED = {
     "parent := 'orders.o_custkey')",
     "half of a key": "CALL dp_link('place', 'p_one', coverage := FALSE, parent := 'region.r_one')",
     "types differ": "CALL dp_link('place', 'p_two', coverage := FALSE, parent := 'orders.o_orderkey')",
-    "types differ in width": "CALL dp_link('place', 'p_one', coverage := FALSE, parent := 'orders.o_orderkey')",
     "an unprotected parent": "CALL dp_link('place', ['p_one', 'p_two'], coverage := FALSE, "
     "parent := ['region.r_one', 'region.r_two'])",
     "another way to the unit": "CALL dp_link('lineitem', 'l_quantity', coverage := FALSE, "
@@ -192,6 +191,14 @@ def test_what_leads_to_no_unit_is_refused(prepared: dpsql.Session, call: str) ->
     with pytest.raises(PolicyError):
         prepared.sql(call)
     assert prepared.sql("FROM dp_policy()").fetchall() == before
+
+
+def test_keys_of_whole_numbers_link_whatever_their_widths(session: dpsql.Session) -> None:
+    session.connection.execute("CREATE TABLE bill AS SELECT i::UTINYINT AS order_number FROM range(200) t(i)")
+    session.sql("CALL dp_link('bill', 'order_number', coverage := FALSE, parent := 'orders.o_orderkey')")
+    silence(session)
+    text = "SELECT count(*) FROM bill JOIN orders ON order_number = o_orderkey"
+    assert session.sql(text, rho=1).fetchall() == session.sql("SELECT count(*) FROM bill", rho=1).fetchall() == [(200,)]
 
 
 def test_a_column_of_the_same_name_as_the_unit_is_refused(session: dpsql.Session) -> None:

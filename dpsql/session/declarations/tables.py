@@ -14,6 +14,7 @@ from dpsql.answer.links import link_steps, linked, unit_column
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
+from dpsql.operations.comparisons import compared_type
 from dpsql.session.declarations.arguments import (
     BUDGET,
     Arguments,
@@ -252,6 +253,7 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
         require_bytewise(schema, column, engine)
         require_bytewise(parent, key, engine)
     link = checked(Link(schema.canonical, columns, parent.canonical, parent_columns))
+    _require_no_circle(link, policy)
     _require_key(link, schema, parent, engine)
     before = policy.protected_table(schema.canonical)
     protected = _settings(arguments, schema.canonical, above.unit, columns[0], before)
@@ -285,8 +287,18 @@ def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[
     return parent, tuple(column_of(parent, parts[-1]).name for parts in places)
 
 
+def _require_no_circle(link: Link, policy: Policy) -> None:
+    """Check that the parents of a link do not lead back to its own table."""
+    parent: str | None = link.parent
+    while parent:
+        if parent == link.table:
+            raise PolicyError(f"the link of {link.table!r} would lead back to {link.table!r} itself")
+        above = policy.link(parent)
+        parent = above.parent if above else None
+
+
 def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: Engine) -> None:
-    """A row must meet one parent row at most, and no comparison may need a cast."""
+    """Check that a row meets one parent row at most, and that no comparison of the two may fail."""
     if not engine.is_unique(parent, link.parent_columns):
         raise PolicyError(
             f"{', '.join(link.parent_columns)} of {parent.canonical!r} has no PRIMARY KEY or UNIQUE constraint, so a "
@@ -294,8 +306,11 @@ def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: En
         )
     for own, key in zip(link.columns, link.parent_columns, strict=True):
         own_type, key_type = column_of(child, own).type, column_of(parent, key).type
-        if own_type != key_type:
-            raise PolicyError(f"{own!r} is {own_type} and {key!r} is {key_type}; a link compares columns of one type")
+        if not compared_type(own_type, key_type):
+            raise PolicyError(
+                f"{own!r} is {own_type} and {key!r} is {key_type}; "
+                "a link compares columns of one type, or whole numbers"
+            )
 
 
 def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from dpsql.model.environment import Column, Environment, JoinedName, TableSchema
 from dpsql.model.refusals import Refusals
+from dpsql.operations.comparisons import cast_to, compared_type, comparison
 from dpsql.operations.dialect import quote
 from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Step
 from dpsql.sql.source.relation import (
@@ -115,7 +116,8 @@ def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, 
     ties: dict[int, list[str]] = {}
     for a, b in found.ties:
         left, right = (f"join_{place}.{parts[place].relation.unit_sql}" for place in (a, b))
-        ties.setdefault(b, []).append(comparison(left, "=", right, parts[a].relation.unit_type))
+        types = parts[a].relation.unit_type, parts[b].relation.unit_type
+        ties.setdefault(b, []).append(comparison(left, "=", right, types))
     return replace(joins, parts=tuple(parts)), ties
 
 
@@ -124,7 +126,10 @@ def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] 
     for place, (step, text) in enumerate(zip(joins.steps, texts, strict=True)):
         equal = sorted(
             {
-                *(comparison(left.sql, "=", right.sql, left.output.type) for left, right in step.equal),
+                *(
+                    comparison(left.sql, "=", right.sql, (left.output.type, right.output.type))
+                    for left, right in step.equal
+                ),
                 *(ties or {}).get(place, ()),
             }
         )
@@ -137,16 +142,6 @@ def _apart(text: str) -> str:
     """The rows of a side; a join inside it stays one side, of which the optimizer joins no table with others first."""
     # not OFFSET 0, which is such a border, too: DuckDB 2.0 never ends where windows are joined under a limit
     return f"(WITH side AS MATERIALIZED (SELECT * FROM {text}) SELECT * FROM side)" if " JOIN " in text else text
-
-
-def comparison(left: str, sign: str, right: str, kind: str) -> str:
-    """SQL that compares two columns of one type, texts by their bytes: two collations cannot be compared."""
-    return f"{bytewise(left, kind)} {sign} {bytewise(right, kind)}"
-
-
-def bytewise(sql: str, kind: str) -> str:
-    """A value as it is compared, under no collation."""
-    return f'{sql} COLLATE "binary"' if kind == "VARCHAR" else sql
 
 
 def _owner_of(joins: Joins, place: int) -> Owner | None:
@@ -232,7 +227,9 @@ def _full(
     """After FULL JOIN either side names the unit; a column of its own holds it, made of earlier such ones."""
     held = {seen.output.name: (seen.output.type, seen.sql) for seen in joins.columns}
     held |= {name: (kind, sql) for name, kind, sql in extra}
-    (kind, one), (_, other) = held[left.unit], held[right.unit]
+    (kind, one), (right_kind, other) = held[left.unit], held[right.unit]
+    both_kinds = compared_type(kind, right_kind)
+    one, other = cast_to(one, kind, both_kinds), cast_to(other, right_kind, both_kinds)
     name = fresh(HIDDEN_UNIT, held)
     both = {
         merged.output.name
@@ -241,7 +238,7 @@ def _full(
     }
     owner = with_columns_of(optional(left), optional(right))
     owner = replace(owner, unit=name, always=frozenset({name, *both}))
-    return owner, (name, kind, f"coalesce({one}, {other})")
+    return owner, (name, both_kinds, f"coalesce({one}, {other})")
 
 
 def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:

@@ -16,6 +16,7 @@ from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written
+from dpsql.operations.comparisons import cast_to, compared_type
 from dpsql.operations.dialect import quote, span_of, to_sql, written
 from dpsql.sql.clauses import conjuncts
 from dpsql.sql.source.relation import Relation, fresh
@@ -142,21 +143,26 @@ class _Reader:
         return ends[0][0], ends[1][0]
 
     def _equalities_of_where(self, place: int) -> list[tuple[SeenColumn, SeenColumn]]:
-        """The equalities of WHERE between this part and those before; they are taken out of it."""
+        """Return the equalities of WHERE between this part and those before; they are taken out of it.
+
+        Whole numbers of two widths join only if no columns of one type do. Else they stay in WHERE.
+        """
         written = [(condition, self._pair(condition, place)) for condition in self.where]
         implied = [self._pair(shared, place) for condition in self.where for shared in _shared(condition)]
-        self.where = [condition for condition, pair in written if not pair]
-        return [pair for pair in (*(pair for _, pair in written), *implied) if pair]
+        found = [pair for pair in (*(pair for _, pair in written), *implied) if pair]
+        joining = [pair for pair in found if _are_of_one_type(pair)] or found
+        self.where = [condition for condition, pair in written if pair not in joining]
+        return joining
 
     def _pair(self, condition: exp.Expr, place: int) -> tuple[SeenColumn, SeenColumn] | None:
-        """Columns of one type, one before this part and one of it, that a condition says are equal."""
+        """Return columns that a condition says are equal, one before this part and one of it."""
         if not isinstance(condition, exp.EQ):
             return None
         ends = [self._candidates(side, place) for side in _sides(condition) if isinstance(side, exp.Column)]
         if len(ends) != 2 or any(len(found) != 1 for found in ends):
             return None
         left, right = sorted((ends[0][0], ends[1][0]), key=lambda seen: seen.place)
-        joins = right.place == place != left.place and left.output.type == right.output.type
+        joins = right.place == place != left.place and bool(compared_type(left.output.type, right.output.type))
         return (left, right) if joins else None
 
     def _conditions(
@@ -216,8 +222,10 @@ class _Reader:
         name = fresh(f"{left.declared} of both", self._taken)
         self._taken.add(name)
         uses = left.output.uses + right.output.uses
-        output = Column(name, left.output.type, True, left.output.origin, uses=uses)
-        return SeenColumn(-1, "", left.declared, name, f"coalesce({left.sql}, {right.sql})", output, True, False)
+        both = compared_type(left.output.type, right.output.type)
+        one, other = (cast_to(seen.sql, seen.output.type, both) for seen in (left, right))
+        output = Column(name, both, True, left.output.origin, uses=uses)
+        return SeenColumn(-1, "", left.declared, name, f"coalesce({one}, {other})", output, True, False)
 
     def _find(self, node: exp.Column, place: int) -> SeenColumn:
         """The column that a name in ON means."""
@@ -231,6 +239,10 @@ class _Reader:
         if node.args.get("db"):
             return []
         return columns_named((*self.columns, *self._own[place]), node.name, node.table)
+
+
+def _are_of_one_type(pair: tuple[SeenColumn, SeenColumn]) -> bool:
+    return pair[0].output.type == pair[1].output.type
 
 
 def columns_named(columns: Iterable[SeenColumn], name: str, qualifier: str = "") -> list[SeenColumn]:
@@ -321,12 +333,12 @@ def read_joins(
     steps = [reader.step(place) for place in range(len(parts))]
     for part, step in zip(parts, steps, strict=True):
         for left, right in step.equal:
-            if left.output.type != right.output.type:
+            if not compared_type(left.output.type, right.output.type):
                 refusals.add(
                     "source",
                     part.join,
                     f"{_called(left)} is {left.output.type} and {_called(right)} is {right.output.type}.",
-                    "Join columns of one type; cast them in a subquery.",
+                    "Join columns of one type, or whole numbers; cast them in a subquery.",
                 )
     refusals.raise_if_any(before)
     columns = reader.columns

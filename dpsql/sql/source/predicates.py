@@ -15,9 +15,10 @@ from sqlglot import exp
 from dpsql.errors import SchemaError
 from dpsql.model.environment import Column, Environment, TableSchema
 from dpsql.model.refusals import Refusals
+from dpsql.operations.comparisons import bytewise, comparable, compared_type, comparison
 from dpsql.operations.dialect import quote, span_of, written
 from dpsql.sql.names import named_columns
-from dpsql.sql.source.join_rows import MOST_MATCHES, bytewise, comparison, most_matches
+from dpsql.sql.source.join_rows import MOST_MATCHES, most_matches
 from dpsql.sql.source.joins import own_columns
 from dpsql.sql.source.relation import Relation, are_one_unit, together
 from dpsql.sql.source.row_cut import cut
@@ -48,6 +49,11 @@ class Comparison:
     outer: Column
     inner: Column
     sign: str
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """Return the types of both columns."""
+        return self.outer.type, self.inner.type
 
 
 def take_predicates(where: Sequence[exp.Expr]) -> tuple[list[Predicate], list[exp.Expr]]:
@@ -92,7 +98,7 @@ def split_conditions(
                 "row_syntax",
                 condition,
                 f"{written(condition)} has no private form, as it uses the row outside.",
-                "Compare a column of it with a column of the subquery of the same type.",
+                "Compare a column of it with a column of the subquery of the same type, or whole numbers.",
             )
     refusals.raise_if_any(before)
     return tuple(own), tuple(compared)
@@ -108,7 +114,7 @@ def _comparison(condition: exp.Expr, inner: TableSchema, outer: TableSchema) -> 
     if named_columns(inner, left):
         left, right, sign = right, left, _TURNED.get(sign, sign)
     one, other = _one(outer, left), _one(inner, right)
-    return Comparison(one, other, sign) if one and other and one.type == other.type else None
+    return Comparison(one, other, sign) if one and other and compared_type(one.type, other.type) else None
 
 
 def _one(schema: TableSchema, node: exp.Column) -> Column | None:
@@ -135,7 +141,7 @@ def compared_columns(
     found = []
     for node, column in zip(predicate.compared, inner, strict=True):
         other = _one(outer, node) if isinstance(node, exp.Column) else None
-        if other and other.type == column.type:
+        if other and compared_type(other.type, column.type):
             found.append(Comparison(other, column, "="))
             continue
         refusals.add(
@@ -238,9 +244,7 @@ def _rows(outer: Relation, inner: Relation, compared: Sequence[Comparison], pred
     columns = tuple(one.outer for one in compared[: len(predicate.compared)]) if known else ()
     conditions = sorted(
         {
-            comparison(
-                f"decided.{quote(one.outer.name)}", one.sign, f"deciding.{quote(one.inner.name)}", one.outer.type
-            )
+            comparison(f"decided.{quote(one.outer.name)}", one.sign, f"deciding.{quote(one.inner.name)}", one.types)
             for one in compared
         }
     )
@@ -257,8 +261,7 @@ def _is_as_written(inner: Relation, predicate: Predicate, compared: Sequence[Com
 
 def _not_in(outer: str, inner: str, one: Comparison) -> str:
     """As SQL has it, where a NULL in a public list leaves nothing."""
-    kind = one.outer.type
-    left, right = bytewise(f"decided.{quote(one.outer.name)}", kind), bytewise(quote(one.inner.name), kind)
+    left, right = comparable(f"decided.{quote(one.outer.name)}", quote(one.inner.name), one.types)
     return f"(SELECT decided.* FROM {outer} AS decided WHERE {left} NOT IN (SELECT {right} FROM {inner}))"
 
 
@@ -284,17 +287,18 @@ def _by_extremes(inner: str, compared: Sequence[Comparison]) -> tuple[str, list[
     if len(others) != 1:
         return None
     (other,) = others
-    equal = sorted({(one.outer.name, one.inner.name, one.inner.type) for one in compared if one.sign == "="})
-    keys = [bytewise(quote(name), kind) for _, name, kind in equal]
+    equal = sorted({(one.outer.name, one.inner.name, one.types) for one in compared if one.sign == "="})
+    keys = [bytewise(quote(name), kind) for _, name, (_, kind) in equal]
     value = bytewise(quote(other.inner.name), other.inner.type)
     listed = [f"{key} AS key_{i}" for i, key in enumerate(keys)] + [f"min({value}) AS least", f"max({value}) AS most"]
     grouped = f"(SELECT {', '.join(listed)} FROM {inner} GROUP BY {', '.join(dict.fromkeys(keys))})"
     meets = [
-        comparison(f"decided.{quote(other.outer.name)}", other.sign, f"deciding.{end}", other.outer.type)
+        comparison(f"decided.{quote(other.outer.name)}", other.sign, f"deciding.{end}", other.types)
         for end in _ENDS.get(other.sign, ("least", "most"))
     ]
     agree = [
-        comparison(f"decided.{quote(name)}", "=", f"deciding.key_{i}", kind) for i, (name, _, kind) in enumerate(equal)
+        comparison(f"decided.{quote(name)}", "=", f"deciding.key_{i}", types)
+        for i, (name, _, types) in enumerate(equal)
     ]
     return grouped, [*agree, f"({' OR '.join(meets)})"]
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dpsql.operations.comparisons import compared_type
 from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, SeenColumn
 from dpsql.sql.source.relation import Owner, Relation, are_one_unit
 
@@ -89,8 +90,8 @@ class _Graph:
         """Private sides that some order joins before what makes their units equal: compared otherwise."""
         for i, a in enumerate(self.private):
             for b in self.private[i + 1 :]:
-                same = self._parts[a].relation.unit_type == self._parts[b].relation.unit_type
-                if same and not self._one_unit(a, b, self._written) and self._meet_in_public(a, b):
+                types = self._parts[a].relation.unit_type, self._parts[b].relation.unit_type
+                if compared_type(*types) and not self._one_unit(a, b, self._written) and self._meet_in_public(a, b):
                     yield a, b
 
     def _one_unit(self, a: int, b: int, pairs: Pairs) -> bool:
