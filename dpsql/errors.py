@@ -255,6 +255,19 @@ class ReleaseError(DpsqlError):
 class StateError(DpsqlError):
     """The state file is missing, newer than this program, damaged or busy."""
 
+    @classmethod
+    def of_file(cls, path: object, message: str) -> StateError:
+        """Return the error about a file, whose path an analyst is not told.
+
+        Args:
+            path: of the state file, or of the folder of its locks.
+            message: text that follows the path.
+
+        """
+        error = cls(f"{path}{message}")
+        error._for_analyst = cls(f"the state file{message}")
+        return error
+
 
 class EntropyError(DpsqlError):
     """The operating system gave no randomness; nothing was drawn."""

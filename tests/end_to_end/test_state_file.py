@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import stat
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -92,6 +93,46 @@ def test_a_newer_format_is_refused_by_a_session_with_both_numbers(clinic: Path) 
             with pytest.raises(StateError, match=rf"format {newest + 1}\b.* format {newest}\b"):
                 session.sql(text)
     assert books(clinic).read_bytes() == content
+
+
+def _with_another_format(clinic: Path) -> None:
+    with closing(sqlite3.connect(books(clinic))) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+
+def _with_another_content(clinic: Path) -> None:
+    books(clinic).write_bytes(b"no state " * 1000)
+
+
+def _without_a_folder_of_locks(clinic: Path) -> None:
+    folder = books(clinic).with_name(f"{books(clinic).name}-locks")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.write_bytes(b"")
+
+
+def _without_a_table(clinic: Path) -> None:
+    with closing(sqlite3.connect(books(clinic))) as connection:
+        connection.execute("DROP TABLE snapshot")
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["before it is opened", "while it is open"])
+@pytest.mark.parametrize(
+    "damage", [_with_another_format, _with_another_content, _without_a_folder_of_locks, _without_a_table]
+)
+def test_an_analyst_is_not_told_where_the_state_file_is(
+    clinic: Path, damage: Callable[[Path], None], opened: bool
+) -> None:
+    with dpsql.connect(clinic) as session:
+        if opened:
+            session.sql("FROM dp_policy()")
+        damage(clinic)
+        for ask in (session.as_analyst("ana").sql, session.sql):
+            with pytest.raises(StateError) as caught:
+                ask(QUERY)
+            is_told = clinic.name in repr(caught.value)
+            assert is_told == (ask == session.sql)
+            assert is_told or "the state file" in str(caught.value)
+            assert (str(clinic.parent) in str(caught.value)) == is_told
 
 
 def test_a_timeout_keeps_its_charge_and_asking_again_uses_it_up(clinic: Path) -> None:
