@@ -16,7 +16,7 @@ enum { MOST_NAMED = 24 };
 static const char NO_TABLE[] = "dpsql's helper sent what is no table";
 
 /* Arguments of a function: how many names in quotes come first, and the names of the others, which take any value.
- * What values make sense is for the helper to say. In step with dpsql (tests/end_to_end/shell/test_extension.py). */
+ * What values make sense is for the helper to say. In step with dpsql (tests/end_to_end/test_shell.py). */
 typedef struct {
 	const char *name;
 	uint32_t positional;
@@ -45,7 +45,7 @@ static const Signature signatures[] = {
     {"dp_unit", 1, {BUDGET, "replace"}},
     {"dp_protect", 1, {"unit", "privacy_unit_column", TABLE_RULES, BUDGET, "separate_people", "replace"}},
     {"dp_link", 2, {"parent", TABLE_RULES, "separate_people", "replace"}},
-    {"dp_domain", 2, {"bounds", "keys", "keys_from", "replace"}},
+    {"dp_domain", 2, {"bounds", "keys", "keys_from", "ordered", "replace"}},
     {"dp_public", 1, {"version", "public", "public_by_decision"}},
     {"dp_analyst", 1, {"rho_limit", "replace"}},
     {"dp_new_version", 1, {"version"}},
