@@ -3,7 +3,8 @@
 A plan is a function of text, options, policy, settings, schemas and the clock. Policy and settings are compared as they
 are; of the schemas a plan keeps what it asked and what was answered, and asks again. What depends on the clock, or on a
 moment in the past, is planned each time. A reader meets their own plans alone, and only their own questions push these
-out, so that no reader's time tells what others asked.
+out, so that no time to plan tells which texts others asked. Calibrations are kept for the process: the time tells at
+which levels others asked (docs/privacy.md, Time and failure).
 """
 
 from __future__ import annotations
