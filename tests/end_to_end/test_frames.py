@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import dataclasses
 import functools
 import gc
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -246,6 +248,23 @@ def test_categories_that_nobody_was_shown_are_nowhere() -> None:
     assert "Secret" not in str(caught.value)
 
 
+def test_categories_that_are_public_come_in_the_order_of_their_dtype() -> None:
+    frame = people()
+    assert list(grouped(frame, "city").size().index) == ["Lund", "Oslo"]
+    answer = grouped(frame, "city", ordered="city").size()
+    assert list(answer.index) == list(answer.index.categories) == ["Oslo", "Lund"]
+    listed = {"city": ["Rome", "Lund", "Bern", "Oslo"], "shift": ["day"]}
+    answer = grouped(frame, ["shift", "city"], ordered=["city"], public_keys=listed, as_index=False).size()
+    assert list(answer["city"]) == ["Oslo", "Lund", "Bern", "Rome"]
+    # the flag of the dtype says nothing: pd.cut sets it by itself
+    frame["city"] = frame["city"].cat.as_ordered()
+    assert list(grouped(frame, "city").size().index) == ["Lund", "Oslo"]
+    assert grouped(frame, "city", ordered="city").size().index.ordered
+    for key in ("shift", "paid"):
+        with pytest.raises(dpsql.PolicyError, match=f"ordered='{key}' is no key with categories"):
+            grouped(frame, ["city", "shift"], ordered=key)
+
+
 def test_keys_that_the_policy_lists_are_public(tmp_path: Path) -> None:
     frame, state = clinic(tmp_path)
     unit = dpsql.unit("patient", state=state, source="visits")
@@ -281,6 +300,14 @@ def test_polars_and_arrow_come_back_as_they_went_in() -> None:
         assert len(answer) == 4
         assert str(answer["who"].type if isinstance(answer, pa.Table) else answer["who"].dtype).lower() == "int64"
         assert len(grouping.explain(who=("who", "nunique"))) > 5
+        mean: Any = grouping["paid"].mean(bounds=(0, 10))
+        assert (mean.column_names if isinstance(mean, pa.Table) else mean.columns) == ["city", "shift", "paid"]
+        # what bounds keep stands first
+        told = mean.schema.metadata[b"dpsql_text"].decode() if isinstance(mean, pa.Table) else str(mean.dpsql)
+        assert told.startswith("kept ")
+        assert "error    paid: " in told
+        record = json.loads(mean.schema.metadata[b"dpsql"]) if isinstance(mean, pa.Table) else mean.dpsql
+        assert record["unit"] == "frames test"
     with pytest.raises(dpsql.PolicyError, match="collect"):
         dpsql.from_frame(pl.from_pandas(frame).lazy())
 
@@ -448,6 +475,40 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     ),
     "function": (dpsql.UnsupportedQueryError, "median", lambda df: grouped(df, "city").agg(x=("paid", "max"))),
     "lambda": (dpsql.UnsupportedQueryError, "function of Python", lambda df: grouped(df, "city").agg(x=("paid", len))),
+    "method": (dpsql.UnsupportedQueryError, r"\['paid'\]\.median", lambda df: grouped(df, "city").max()),
+    "method of polars": (dpsql.UnsupportedQueryError, r"\.size\(\)", lambda df: grouped(df, "city").len()),
+    "rows of groups": (dpsql.UnsupportedQueryError, r"\.groups\(\)", lambda df: list(grouped(df, "city"))),
+    "every column": (dpsql.UnsupportedQueryError, r"\['paid'\]\.mean", lambda df: grouped(df, "city").mean()),
+    "every column of agg": (
+        dpsql.UnsupportedQueryError, r"\['paid'\]\.sum", lambda df: grouped(df, "city").agg("sum"),
+    ),
+    "selected column": (dpsql.SchemaError, "Did you mean 'paid'", lambda df: grouped(df, "city")["pai"]),
+    "selected twice": (dpsql.PolicyError, "selected already", lambda df: grouped(df, "city")["paid"]["who"]),
+    "selected and named": (
+        dpsql.PolicyError, r"\.mean\(\)", lambda df: grouped(df, "city")["paid"].mean((0, 10)),
+    ),
+    "not selected": (
+        dpsql.PolicyError, "'who' is not selected", lambda df: grouped(df, "city")[["paid"]].agg({"who": "mean"}),
+    ),
+    "none selected": (dpsql.PolicyError, "different columns", lambda df: grouped(df, "city")[[]]),
+    "functions of a column": (
+        dpsql.PolicyError, r"'paid_sum': \('paid', 'sum'\)",
+        lambda df: grouped(df, "city").agg({"paid": ["mean", "sum"]}),
+    ),
+    "functions of columns": (
+        dpsql.PolicyError, r"'who_sum': \('who', 'sum'\)",
+        lambda df: grouped(df, "city")[["paid", "who"]].agg(["mean", "sum"]),
+    ),
+    "function twice": (
+        dpsql.PolicyError, "different functions", lambda df: grouped(df, "city")["paid"].agg(["sum", "sum"]),
+    ),
+    "both forms": (
+        dpsql.PolicyError, "not both", lambda df: grouped(df, "city")["paid"].agg("sum", bounds=(0, 10)),
+    ),
+    "dict of one column": (
+        dpsql.PolicyError, "dict of columns", lambda df: grouped(df, "city")["paid"].agg({"who": "mean"}),
+    ),
+    "no function": (dpsql.PolicyError, "named columns", lambda df: grouped(df, "city").agg(len)),
     "doubled": (
         dpsql.PolicyError, "two columns 'city'",
         lambda df: grouped(df, "city", as_index=False).agg(city=("paid", "count")),
@@ -492,6 +553,24 @@ def test_errors_say_what_to_write(
     with pytest.raises(error, match=message) as caught:
         raising(people_frame)
     assert "line 1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["max", "describe", "value_counts", "unique", "apply"])
+def test_what_a_refused_method_advises_is_accepted(method: str, people_frame: Any) -> None:
+    group = functools.partial(grouped, people_frame, max_rows_per_group=4)
+    with pytest.raises(dpsql.UnsupportedQueryError) as caught:
+        getattr(group("shift")["paid"], method)
+    advice = re.search(r"groupby\(.*?\)(\.|\[).*?\(.*?\)(?=,|\.|$)", caught.value.refusals[0].hint)
+    assert advice is not None
+    text = advice[0].replace("…", "'shift'" if "(…)" in advice[0] else "**{}")
+    assert eval(text, {"groupby": group}) is not None  # noqa: S307 — the text is ours
+
+
+def test_only_columns_and_methods_are_attributes(people_frame: Any) -> None:
+    group = grouped(people_frame, "shift")
+    assert not hasattr(group, "nothing")
+    assert not hasattr(group["paid"], "who")
+    assert copy.copy(group.paid)._selected == "paid"
 
 
 @pytest.fixture(scope="module")

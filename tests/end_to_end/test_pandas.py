@@ -54,8 +54,8 @@ SUMMED = ("cost", "stay", "urgent", "score")
 METHODS: dict[str, tuple[Asked, Asked]] = {
     "size": (lambda g: g.size(), lambda g: g.size()),
     "units": (lambda g: g.nunique_units(), lambda g: g["patient_id"].nunique()),
-    "sum": (lambda g: g.sum("age", bounds=BOUNDS["age"]), lambda g: g["age"].sum()),
-    "mean": (lambda g: g.mean("cost", bounds=(0, 100)), lambda g: g["cost"].mean()),
+    "sum": (lambda g: g["age"].sum(bounds=BOUNDS["age"]), lambda g: g["age"].sum()),
+    "mean": (lambda g: g.cost.mean(bounds=(0, 100)), lambda g: g["cost"].mean()),
     "agg": (
         lambda g: g.agg(
             visits=("patient_id", "size"), cost=("cost", "sum", BOUNDS["cost"]), stay=("stay", "mean", (0, 3))
@@ -70,15 +70,21 @@ VALUES: dict[str, tuple[Asked, Asked]] = {
         lambda g: g.agg(**{f"all_{column}": (column, "sum", BOUNDS[column]) for column in SUMMED}),
         lambda g: g.agg(**{f"all_{column}": (column, "sum") for column in SUMMED}),
     ),
-    "count of a column": (lambda g: g.count("cost"), lambda g: g["cost"].count()),
+    "count of a column": (lambda g: g["cost"].count(), lambda g: g["cost"].count()),
     "count of Int64": (lambda g: g.count("stay"), lambda g: g["stay"].count()),
     "count of Arrow": (lambda g: g.count("score"), lambda g: g["score"].count()),
     "every count": (lambda g: g.count(), lambda g: g.count()),
     "mean of score": (lambda g: g.mean("score", bounds=(0, 2)), lambda g: g["score"].mean()),
     "std": (
-        lambda g: g.agg(a=("age", "std", (0, 90)), b=("age", "var", (0, 90))),
-        lambda g: g.agg(a=("age", "std"), b=("age", "var")),
+        lambda g: g["age"].agg(a=("std", (0, 90)), b=("age", "var", (0, 90))),
+        lambda g: g["age"].agg(a="std", b="var"),
     ),
+    "by column": (
+        lambda g: g.agg({"age": ("mean", (0, 90)), "stay": ("sum", BOUNDS["stay"])}),
+        lambda g: g.agg({"age": "mean", "stay": "sum"}),
+    ),
+    "list": (lambda g: g["age"].agg([("mean", (0, 90)), "count"]), lambda g: g["age"].agg(["mean", "count"])),
+    "selected columns": (lambda g: g[["age", "floor"]].mean(bounds=(0, 90)), lambda g: g[["age", "floor"]].mean()),
     "NamedAgg": (lambda g: g.agg(n=pd.NamedAgg("cost", "count")), lambda g: g.agg(n=pd.NamedAgg("cost", "count"))),
 }
 
@@ -132,6 +138,25 @@ def test_answers_have_the_shape_of_pandas(keys: str | list[str], name: str) -> N
     shown = private(asked(keys))
     assert_alike(shown, true)
     assert list(shown.index) == sorted(true.index)
+
+
+ONE_TEXT = (
+    'groupby("city")["age"].mean()',
+    'groupby("city")["age"].sum()',
+    'groupby("city")["age"].count()',
+    'groupby("city")["age"].size()',
+    'groupby("city")["room"].nunique()',
+    'groupby(["ward", "floor"]).size()',
+    'groupby(["ward", "floor"])[["age"]].agg("mean")',
+    'groupby("city").agg({"age": "mean"})',
+    'groupby("city").agg("size")',
+)
+
+
+@pytest.mark.parametrize("text", ONE_TEXT)
+def test_a_text_of_pandas_needs_no_other_words(text: str) -> None:
+    true = eval(text, {"groupby": FRAME.groupby})  # noqa: S307 — the text is ours
+    assert_alike(eval(text, {"groupby": asked}), true)  # noqa: S307 — the text is ours
 
 
 @pytest.mark.parametrize(("private", "exact"), VALUES.values(), ids=VALUES.keys())

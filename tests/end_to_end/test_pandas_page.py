@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql.frontends.pandas_accessor import ArrowFrame, FrameGroupBy, PandasFrame, PolarsFrame
+from dpsql.frontends.frames.groupby import FrameGroupBy
+from dpsql.frontends.pandas_accessor import ArrowFrame, PandasFrame, PolarsFrame
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pandas.md").read_text(encoding="utf-8")

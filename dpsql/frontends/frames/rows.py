@@ -48,6 +48,20 @@ def column_names(frame: Frame) -> list[str]:
     return [name for name, fold in zip(texts, alike, strict=True) if alike.count(fold) == 1]
 
 
+def numeric_columns(frame: Frame) -> list[str]:
+    """Return the columns of numbers that SQL can name."""
+    empty = without_rows(frame)
+    found = []
+    for name in column_names(frame):
+        # a column without a type in Arrow holds no numbers for SQL
+        with contextlib.suppress(TypeError, ValueError, NotImplementedError):
+            one = pd.DataFrame({name: empty[name]}) if isinstance(empty, pd.DataFrame) else empty.select([name])
+            kind = arrow_schema(one).field(0).type
+            if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+                found.append(name)
+    return found
+
+
 def require_column(frame: Frame, name: object, role: str) -> str:
     """The column of this name.
 

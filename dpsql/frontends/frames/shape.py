@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
@@ -26,7 +26,7 @@ Bounds = tuple[float, float] | float | str | None
 """Two numbers, ``"auto"``, or None for what policy and ``max_rows_per_group`` say; or one number, a norm."""
 
 _PER_ROW = {"mean": "avg", "median": "median", "std": "stddev_samp", "var": "var_samp"}
-_FUNCTIONS = ("size", "count", "nunique", "sum", *_PER_ROW)
+FUNCTIONS = ("size", "count", "nunique", "sum", *_PER_ROW)
 _FORMS = (
     "public_keys is a list of values for one key; for several a dict of such lists, a list of tuples, or a DataFrame"
 )
@@ -70,9 +70,9 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
     if not isinstance(asked, tuple) or len(asked) not in (2, 3):
         raise PolicyError(f"write {name}=('column', 'sum', (0, 500)): column, function, and bounds where it takes them")
     column, function, *rest = asked
-    if not isinstance(function, str) or function not in _FUNCTIONS:
+    if not isinstance(function, str) or function not in FUNCTIONS:
         shown = repr(function) if isinstance(function, str) else "a function of Python"
-        hint = "Take one of " + ", ".join(map(repr, _FUNCTIONS)) + "."
+        hint = "Take one of " + ", ".join(map(repr, FUNCTIONS)) + "."
         if isinstance(function, str) and function in ("min", "max"):
             share = "0.01" if function == "min" else "0.99"
             hint = f"One row decides it: ask for 'median', or in SQL for quantile_cont(x, {share})."
@@ -227,6 +227,7 @@ class AnswerForm:
         dropna: whether rows with a missing key are left out.
         as_index: whether keys become the index, where there is one.
         intervals: whether both ends of the 95 % interval stand beside each number.
+        ordered: keys whose categories are public, so that the answer is in their order.
 
     """
 
@@ -234,6 +235,7 @@ class AnswerForm:
     dropna: bool = True
     as_index: bool = True
     intervals: bool = False
+    ordered: tuple[str, ...] = ()
 
 
 class ReceiptRecord(dict[str, Any]):
@@ -248,9 +250,22 @@ class ReceiptRecord(dict[str, Any]):
 
 
 def typed_keys(
-    answer: pd.DataFrame, empty: pd.DataFrame, keys: Sequence[str], listed: ListedKeys | None
+    answer: pd.DataFrame,
+    empty: pd.DataFrame,
+    keys: Sequence[str],
+    listed: ListedKeys | None,
+    ordered: Collection[str] = (),
 ) -> pd.DataFrame:
-    """The keys with the dtypes that they have in the frame; categories are those that are listed, or shown."""
+    """Return the keys with their dtypes in the frame; categories are those that are listed, or shown.
+
+    Args:
+        answer: the keys come first in it.
+        empty: the frame without rows.
+        keys: their names.
+        listed: public keys that the question brings along.
+        ordered: keys whose categories have the order of their dtype.
+
+    """
     typed = {}
     for place, key in enumerate(keys):
         values, dtype = answer.iloc[:, place], empty[key].dtype
@@ -261,7 +276,12 @@ def typed_keys(
         values = _as_dtype(values, dtype.categories.dtype)
         columns = {} if listed is None else listed.columns
         known = _as_dtype(pd.Series(list(columns[key])), dtype.categories.dtype) if key in columns else values
-        typed[key] = pd.Series(pd.Categorical(values, categories=known.dropna().drop_duplicates()))
+        categories = known.dropna().drop_duplicates()
+        if key in ordered:
+            # what is listed and is no category comes last
+            places = dtype.categories.get_indexer(pd.Index(categories))
+            categories = categories.iloc[np.where(places < 0, len(dtype.categories), places).argsort(kind="stable")]
+        typed[key] = pd.Series(pd.Categorical(values, categories, ordered=key in ordered and dtype.ordered))
     return pd.DataFrame(typed)
 
 

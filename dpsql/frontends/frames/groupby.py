@@ -1,0 +1,252 @@
+"""Grouped rows of a frame: the methods of a pandas GroupBy that have a private form, and the form of their answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+
+from dpsql.errors import PolicyError
+from dpsql.frontends.frames.arguments import Selected, example_column, measures_of, measures_of_agg, read_selection
+from dpsql.frontends.frames.question import Question
+from dpsql.frontends.frames.refused_methods import is_known_elsewhere, method_refused
+from dpsql.frontends.frames.rows import arrow_schema, column_names, without_rows
+from dpsql.frontends.frames.shape import (
+    Bounds,
+    Measure,
+    ReceiptRecord,
+    ordered_keys,
+    read_measure,
+    rows_to_show,
+    table_of,
+    typed_keys,
+    typed_values,
+)
+from dpsql.session import Result
+
+if TYPE_CHECKING:
+    import polars as pl
+
+AnswerT = TypeVar("AnswerT")
+
+
+class FrameGroupBy(ABC, Generic[AnswerT]):
+    """A question that lacks only what is asked of each group. It is a value: methods change nothing in it."""
+
+    def __init__(self, question: Question, selected: Selected = None) -> None:
+        self._question = question
+        self._selected = selected
+
+    def __getitem__(self, columns: Hashable | Sequence[Hashable]) -> FrameGroupBy[AnswerT]:
+        """Select a column, or a list of columns, for the next method, as in ``groupby('city')['cost'].mean()``."""
+        return type(self)(self._question, read_selection(self._question, self._selected, columns))
+
+    def __getattr__(self, name: str) -> FrameGroupBy[AnswerT]:
+        """Select the column of this name.
+
+        Raises:
+            UnsupportedQueryError: it is a method of GroupBy in pandas or polars that has no private form.
+            AttributeError: there is no such column.
+
+        """
+        if not name.startswith("_"):
+            if is_known_elsewhere(name):
+                raise self._refused(name)
+            if self._selected is None and name in column_names(self._question.frame):
+                return self[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Raise an error, because the rows of a group are private."""
+        raise self._refused("get_group")
+
+    def at(self, rho: float | None = None, *, epsilon: float | None = None) -> FrameGroupBy[AnswerT]:
+        """Return the question at another level of its cascade: a higher one costs the rise, a lower one nothing."""
+        if (rho is None) == (epsilon is None):
+            raise PolicyError("a level is a rho or an epsilon, as in .at(0.01) or .at(epsilon=1)")
+        options = {name: value for name, value in self._question.options.items() if name not in ("rho", "epsilon")}
+        level: dict[str, object] = {"epsilon": epsilon} if rho is None else {"rho": rho}
+        return self._with(options={**options, **level})
+
+    def with_intervals(self) -> FrameGroupBy[AnswerT]:
+        """Return the question with both ends of the 95 % interval beside each number, for nothing more."""
+        return self._with(form=dataclasses.replace(self._question.form, intervals=True))
+
+    def groups(self) -> AnswerT:
+        """Return the keys of the groups alone, as columns: without numbers more of them are found."""
+        return self._with(form=dataclasses.replace(self._question.form, as_index=False))._answer([])
+
+    def size(self) -> AnswerT:
+        """Return the number of rows of each group."""
+        return self._single(Measure("size", None, "size"))
+
+    def count(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the number of rows in which a column has a value; without one, of every column but the keys."""
+        if column is not None or self._selected is not None:
+            return self._one("count", column, bounds)
+        others = [name for name in column_names(self._question.frame) if name not in self._question.keys]
+        return self._answer([read_measure(name, (name, "count", bounds), self._question.frame) for name in others])
+
+    def nunique_units(self) -> AnswerT:
+        """Return the number of distinct privacy units of each group."""
+        return self._single(Measure("", None, "nunique"))
+
+    def nunique(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the number of distinct values; ``bounds`` are of what one unit adds to one group."""
+        return self._one("nunique", column, bounds)
+
+    def sum(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the sum; ``bounds`` are of what one unit adds to one group, or one number its norm over all."""
+        return self._one("sum", column, bounds)
+
+    def mean(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the mean; ``bounds`` are of one value."""
+        return self._one("mean", column, bounds)
+
+    def median(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the median; ``bounds`` are of one value."""
+        return self._one("median", column, bounds)
+
+    def std(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the standard deviation; ``bounds`` are of one value."""
+        return self._one("std", column, bounds)
+
+    def var(self, column: str | None = None, bounds: Bounds = None) -> AnswerT:
+        """Return the variance; ``bounds`` are of one value."""
+        return self._one("var", column, bounds)
+
+    def agg(self, func: object = None, **named: object) -> AnswerT:
+        """Return several numbers at one price, as in ``agg(visits=('patient_id', 'count'), cost=('cost', 'sum'))``.
+
+        Args:
+            func: instead of names, a dict such as ``{'cost': 'mean'}``; after ``[…]`` a function or a list of them.
+            named: columns of the answer, each with (column, function) or (column, function, bounds).
+
+        A function is 'size', 'count', 'nunique', 'sum', 'mean', 'median', 'std' or 'var', or a pair of it and bounds
+        where the column is said. Bounds are of what one unit adds to one group for the first four, and of one value for
+        the others.
+
+        """
+        measures = measures_of_agg(self._question, self._selected, func, named)
+        is_series = func == "size" if self._selected is None else isinstance(self._selected, str)
+        is_series = is_series and isinstance(func, str | tuple)
+        return self._single(measures[0]) if is_series else self._answer(measures)
+
+    aggregate = agg
+
+    def explain(self, func: object = None, **named: object) -> AnswerT:
+        """Return mechanism, noise and price of ``agg`` with the same arguments, or of ``size()``; spend nothing."""
+        is_rows = func is None and not named
+        measures = measures_of_agg(
+            self._question, None if is_rows else self._selected, "size" if is_rows else func, named
+        )
+        plan, _ = self._question.ask(measures, explain=True)
+        return self._like(plan.arrow())
+
+    def _with(self, **changes: Any) -> FrameGroupBy[AnswerT]:
+        return type(self)(dataclasses.replace(self._question, **changes), self._selected)
+
+    def _refused(self, name: str) -> Exception:
+        return method_refused(name, self._question.keys, example_column(self._question, self._selected))
+
+    def _one(self, function: str, column: str | None, bounds: Bounds) -> AnswerT:
+        measures = measures_of(self._question, self._selected, function, column, bounds)
+        return self._answer(measures) if isinstance(self._selected, tuple) else self._single(measures[0])
+
+    def _single(self, measure: Measure) -> AnswerT:
+        """Ask for one column, which pandas gives as a Series."""
+        return self._answer([measure])
+
+    @abstractmethod
+    def _answer(self, measures: Sequence[Measure]) -> AnswerT:
+        """Ask, and shape what comes."""
+
+    @abstractmethod
+    def _like(self, table: pa.Table) -> AnswerT:
+        """Return the table in the kind of the frame."""
+
+
+class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
+    """Answers as pandas gives them: keys as the index, and the receipt in ``attrs['dpsql']``."""
+
+    def _single(self, measure: Measure) -> pd.Series[Any] | pd.DataFrame:
+        answer = self._answer([measure])
+        if isinstance(answer, pd.Series) or self._question.form.intervals or not self._question.form.as_index:
+            return answer
+        series = answer.iloc[:, 0]
+        if measure.function != "size":
+            return series
+        # pandas gives sizes the name of one selected column, else none
+        return series.rename(self._selected if isinstance(self._selected, str) else None)
+
+    def _answer(self, measures: Sequence[Measure]) -> pd.Series[Any] | pd.DataFrame:
+        asked = self._question
+        result, measures = asked.ask(measures)
+        empty = without_rows(asked.frame)
+        assert isinstance(empty, pd.DataFrame)  # noqa: S101 — as the frame is
+        rows = result.df()
+        keys = typed_keys(rows, empty, asked.keys, asked.listed, asked.form.ordered)
+        values = {
+            name: typed_values(rows.iloc[:, place], measure, empty, asked.keys) if measure else rows.iloc[:, place]
+            for place, (name, measure) in enumerate(asked.columns(measures), start=len(asked.keys))
+        }
+        order = rows_to_show(keys, asked.listed, asked.form)
+        keys, shown = keys.iloc[order], pd.DataFrame(values, index=keys.index).iloc[order]
+        if asked.form.as_index:
+            shown.index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
+        else:
+            shown = pd.concat([keys, shown], axis=1).reset_index(drop=True)
+        if result.receipt is not None:
+            shown.attrs["dpsql"] = ReceiptRecord(result.receipt)
+        return shown
+
+    def _like(self, table: pa.Table) -> pd.Series[Any] | pd.DataFrame:
+        return Result(table).df()
+
+
+class TableGroupBy(FrameGroupBy[AnswerT]):
+    """Answers as flat tables, keys first, in the order of the keys."""
+
+    def _answer(self, measures: Sequence[Measure]) -> AnswerT:
+        asked = self._question
+        result, measures = asked.ask(measures)
+        columns = asked.columns(measures)
+        table = table_of(result.arrow(), arrow_schema(asked.frame), asked.keys, [measure for _, measure in columns])
+        table = table.rename_columns([*asked.keys, *(name for name, _ in columns)])
+        keys = ordered_keys(table.select(list(asked.keys)))
+        table = table.take(rows_to_show(keys, asked.listed, asked.form))
+        if result.receipt is None:
+            return self._like(table)
+        return self._with_receipt(table, ReceiptRecord(result.receipt))
+
+    @abstractmethod
+    def _with_receipt(self, table: pa.Table, receipt: ReceiptRecord) -> AnswerT:
+        """Return the table in the kind of the frame, with the receipt."""
+
+
+class ArrowGroupBy(TableGroupBy[pa.Table]):
+    """Answers as Arrow tables, with the receipt in the metadata of the schema."""
+
+    def _like(self, table: pa.Table) -> pa.Table:
+        return table
+
+    def _with_receipt(self, table: pa.Table, receipt: ReceiptRecord) -> pa.Table:
+        return table.replace_schema_metadata({"dpsql": json.dumps(receipt), "dpsql_text": repr(receipt)})
+
+
+class PolarsGroupBy(TableGroupBy["pl.DataFrame"]):
+    """Answers as polars DataFrames, with the receipt as attribute ``dpsql``; categories become texts."""
+
+    def _like(self, table: pa.Table) -> pl.DataFrame:
+        return Result(table).pl()
+
+    def _with_receipt(self, table: pa.Table, receipt: ReceiptRecord) -> pl.DataFrame:
+        answer = self._like(table)
+        # polars has no metadata of frames; it sets its own accessors as attributes of a frame, too
+        vars(answer)["dpsql"] = receipt
+        return answer
