@@ -35,6 +35,10 @@ from dpsql.operations.dialect import quote, text_literal
 _T = TypeVar("_T")
 
 _ROWS_OF_A_PIECE = 2**17
+_LARGEST_BOUND = 2.0**53
+_NARROWEST = 2.0**-20
+"""Smallest width of bounds, as a part of the larger of them."""
+_SMALLEST_WIDTH = 2.0**-60
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -102,12 +106,20 @@ class DuckDBEngine(Catalog):
         return int(most or 0)
 
     def value_bounds(self, schema: TableSchema, column: str) -> tuple[float, float] | None:
-        """Return the least and the largest finite number of a public table's column, or None if there is none."""
+        """Return the least and the largest finite number of a public table's column.
+
+        Return None if there is none, or if numbers are too large, or too far from 0 for their width, to bound a sum.
+        """
         number = f"CAST({quote(column)} AS DOUBLE)"
         ((low, high),) = self._look_up(
             f"SELECT min({number}), max({number}) FROM {schema.relation} WHERE isfinite({number})"
         )
-        return None if low is None else (float(low), float(high))
+        if low is None:
+            return None
+        largest = max(abs(low), abs(high))
+        width = (high - low) or largest
+        is_usual = largest <= _LARGEST_BOUND and width >= max(largest * _NARROWEST, _SMALLEST_WIDTH)
+        return (float(low), float(high)) if is_usual or largest == 0.0 else None
 
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
         """Run bounded queries on empty copies of their tables.

@@ -66,7 +66,7 @@ def listed_rows(node: exp.Values, environment: Environment, refusals: Refusals) 
 
 
 def _check_size(node: exp.Values, rows: Sequence[Sequence[exp.Expr]], refusals: Refusals) -> None:
-    """Refuse lists that are too long, and rows of different lengths.
+    """Refuse lists that are too long, rows of different lengths, and other clauses than an alias.
 
     Raises:
         UnsupportedQueryError: the list is refused.
@@ -79,6 +79,8 @@ def _check_size(node: exp.Values, rows: Sequence[Sequence[exp.Expr]], refusals: 
             f"VALUES has at most {MOST_LISTED:,} rows, and this one {len(rows):,}.",
             "Let the curator put them into a public table, and join it.",
         )
+    if any(part for name, part in node.args.items() if name not in ("expressions", "alias")):
+        refusals.refuse("source", node, "VALUES has an alias here, and nothing else.", "Use VALUES (1, 'a'), (2, 'b').")
     if len({len(row) for row in rows}) != 1:
         refusals.refuse("source", node, "rows of VALUES have one number of values.", "Use NULL for a missing value.")
 
