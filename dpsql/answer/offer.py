@@ -223,7 +223,13 @@ def make_receipt(offer: Offer) -> Receipt:
         threshold=shown_threshold(frame, offer.presence.tau, query.request.min_units),
         columns=column_receipts(query, offer.histogram, offer.noise),
         notes=notes(offer),
+        asked_rho=(offer.asked_nano + sum(level.share_nano for level in query.auto_levels)) / NANO_PER_RHO,
     )
+
+
+def asked_together(receipts: Sequence[Receipt]) -> float:
+    """Return the level that was asked for by all parts of a query together."""
+    return math.fsum(receipt.asked_rho or 0.0 for receipt in receipts)
 
 
 def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | None:

@@ -138,6 +138,8 @@ class Receipt:
             column the largest.
         coverage: where it was asked for, what bounding leaves of what units have.
         nothing_shown: why the answer, or one of its grouping sets, has no groups, as sentences.
+        asked_rho: zCDP level that was asked for; stored numbers of a higher level may serve it. None if a server of
+            before does not tell it.
 
     """
 
@@ -160,6 +162,7 @@ class Receipt:
     sets: tuple[SetReceipt, ...] = ()
     coverage: tuple[CoverageReceipt, ...] = ()
     nothing_shown: tuple[str, ...] = ()
+    asked_rho: float | None = None
 
     @property
     def price(self) -> str:
@@ -183,13 +186,14 @@ class Receipt:
         return (*self.nothing_shown, *filter(words.says_null, notes))
 
     def __str__(self) -> str:
+        level = words.served_at(self.rho, self.asked_rho)
         lines = [f"nothing  {sentence}" for sentence in self.nothing_shown]
         # what bounds leave out stands nearest to the numbers
         lines += [f"kept     {sentence}" for sentence in self.kept]
         lines += [
             f"{self.mechanism} on {self.table} (version {self.version}), privacy unit {self.unit}",
             f"price    {self.price}",
-            f"privacy  rho = {self.rho:.6g}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
+            f"privacy  {level}; alone: epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g}",
         ]
         if self.threshold is not None:
             # a list bounds the number of keys, too, but leaves none of them out
@@ -199,7 +203,8 @@ class Receipt:
         for one in self.sets:
             keys, own = ", ".join(one.keys), one.receipt
             hidden = "" if own.threshold is None else f"; shown above {short(own.threshold, 4)} units"
-            lines.append(f"set      ({keys}): rho = {own.rho:.6g}, charged {own.charged_rho:.6g}{hidden}")
+            level = words.served_at(own.rho, own.asked_rho)
+            lines.append(f"set      ({keys}): {level}, charged {own.charged_rho:.6g}{hidden}")
         for column in self.columns:
             width = "differs by row" if column.half_width_95 is None else f"± {short(column.half_width_95)} (95 %)"
             lines.append(f"error    {column.name}: {width}")

@@ -237,6 +237,21 @@ def rows_by_auto(most: float, at: str) -> str:
     )
 
 
+def served_at(rho: float, asked_rho: float | None) -> str:
+    """Say the level of an answer, and the one that was asked for if that is lower by a nano-rho or more.
+
+    >>> served_at(0.2, 0.2), served_at(1.0, 0.2), served_at(0.2, None)
+    ('rho = 0.2', 'served at rho = 1 (asked for: rho = 0.2)', 'rho = 0.2')
+    """
+    if asked_rho is None or rho - asked_rho < _HALF_NANO:
+        return f"rho = {rho:.6g}"
+    return f"served at rho = {rho:.6g} (asked for: rho = {asked_rho:.6g})"
+
+
+_HALF_NANO = 5e-10
+"""Levels are whole nano-rho: less is a rounding of floats."""
+
+
 NO_LOWER_LEVEL = "No lower level is granted either."
 """A cure of a level that is refused, where nothing that the text may ask for is left."""
 

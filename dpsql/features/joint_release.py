@@ -23,7 +23,7 @@ from dpsql.answer.coverage_receipt import with_coverage, with_coverage_of_sets
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.nothing_shown import asked_at, reasons_of_sets, threshold_reason
-from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, asked_together, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.points import Agreed, noisy_table, served_point, shown_key_table
 from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
@@ -126,6 +126,7 @@ def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
         query_hash=query_hash(sets),
         mechanism=", ".join(dict.fromkeys(receipt.mechanism for receipt in receipts)),
         rho=math.fsum(receipt.rho for receipt in receipts),
+        asked_rho=asked_together(receipts),
         epsilon=epsilon,
         delta=delta,
         max_keys=None,
@@ -368,6 +369,7 @@ def _receipt_with_row(asked: WithOtherGroup, groups: Stage, row: Stage) -> Recei
     return replace(
         first,
         rho=rho,
+        asked_rho=asked_together((first, own)),
         epsilon=epsilon,
         delta=delta,
         columns=largest_columns((first.columns, own.columns)),

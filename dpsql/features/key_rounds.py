@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.nothing_shown import threshold_reason
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, asked_together, make_receipt, offers_of, with_price
 from dpsql.answer.points import noisy_table, selected_keys, selected_weight
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
@@ -322,6 +322,7 @@ def _joint_receipt(query: FrameQuery, offers: Sequence[Offer], receipts: Sequenc
     return replace(
         own[0],
         rho=sum(offer.rho_nano for offer in offers) / NANO,
+        asked_rho=asked_together(own),
         epsilon=epsilon,
         delta=delta,
         threshold=None,

@@ -233,9 +233,11 @@ def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence
     *rounds, numbers = (replace(receipt, query_hash=name) for receipt in receipts)
     auto_nano = sum(level.rho_nano for level in asked.first.auto_levels)
     rho = (sum(offer.rho_nano for offer in offers) + auto_nano) / NANO
+    share_nano = sum(level.share_nano for level in asked.first.auto_levels)
     return replace(
         numbers,
         rho=rho,
+        asked_rho=(sum(offer.asked_nano for offer in offers) + share_nano) / NANO,
         epsilon=epsilon,
         delta=delta,
         notes=(*numbers.notes, keys_first_note(offers[:-1])),

@@ -236,7 +236,8 @@ def test_a_lower_level_is_free_and_of_a_higher_one_the_rise_is_charged(session: 
     # each of the three statistics is at a share of 0.6, which a query at 0.55 may have: nothing is made noisier for it
     again = session.sql(text, rho=0.55)
     assert again.receipt is not None
-    assert again.receipt == dataclasses.replace(higher.receipt, charged_rho=0.0, charged_delta=0.0, reused=True)
+    unpaid = dataclasses.replace(higher.receipt, charged_rho=0.0, charged_delta=0.0, reused=True)
+    assert again.receipt == dataclasses.replace(unpaid, asked_rho=again.receipt.asked_rho)
     assert again.fetchall() == higher.fetchall()
     assert session.sql("FROM dp_budget()").fetchall()[0][2] == pytest.approx(0.6)
 
@@ -473,3 +474,18 @@ def test_public_keys_that_change_after_the_plan_are_noticed_before_the_charge(mo
         assert len(session.sql("FROM dp_releases()")) == 0
         assert session._access.read().ledger.spent("visits").rho_nano == 0
         assert [row[0] for row in session.sql(question, rho=0.01).fetchall()] == ["Lund", "Malmö", "Visby"]
+
+
+def test_a_receipt_says_if_stored_numbers_have_more_rho_than_was_asked(open_session: Opened) -> None:
+    sets = "SELECT city, ward, count(*) FROM visits GROUP BY GROUPING SETS ((city), (ward))"
+    with open_session() as session:
+        for text in (sets, "SELECT city, count(*), sum(cost) FROM visits GROUP BY city"):
+            paid, stored, lower = (receipt(session, text, rho=rho) for rho in (0.3, 0.3, 0.23))
+            for as_asked in (paid, stored):
+                assert as_asked.asked_rho == pytest.approx(0.3)
+                assert "privacy  rho = 0.3; alone" in str(as_asked)
+            assert lower.asked_rho == pytest.approx(0.23)
+            assert lower.charged_rho == 0.0
+            assert lower.rho > 0.23
+            assert f"privacy  served at rho = {lower.rho:.6g} (asked for: rho = 0.23); alone" in str(lower)
+            assert "price    nothing (served as stored)" in str(lower)
