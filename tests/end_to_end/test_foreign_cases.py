@@ -69,6 +69,12 @@ EQUAL = {
     "A24 NOT IN": "SELECT count(*) FROM stay WHERE hotel NOT IN (SELECT b FROM (SELECT id::UINTEGER b FROM hotel) h)",
     "A24 EXISTS": "SELECT count(*) FROM stay WHERE EXISTS (SELECT 1 FROM card WHERE card.guest = stay.guest AND "
     "level > hotel)",
+    "A20 two lookups of one table, compared with each other": "SELECT count(*) FROM stay, wide a, wide b WHERE "
+    "stay.paid = a.id AND stay.hotel = b.id AND a.g = b.g",
+    "A20 with the table last": "SELECT count(*) FROM wide a, wide b, stay WHERE stay.paid = a.id AND stay.hotel = b.id "
+    "AND a.g = b.g",
+    "A20 in ON": "SELECT count(*) FROM stay JOIN wide a ON stay.paid = a.id JOIN wide b ON stay.hotel = b.id AND "
+    "a.g = b.g LEFT JOIN hotel ON hotel.id = b.id",
     "A5 twelve tables in UNION ALL": f"SELECT k, count(*) FROM ({ALL_LOGS}) GROUP BY k",
     "B3 HAVING by an alias that is a column": "SELECT hotel, sum(paid) AS paid FROM stay GROUP BY hotel "
     "HAVING paid > 49500",
@@ -139,3 +145,23 @@ def test_an_equality_that_does_not_join_is_a_filter_whatever_its_types(session: 
     beside = session.sql(f"SELECT count(*) FROM stay, {wide} WHERE hotel = id AND stay.paid = h.paid", **LEVEL)
     joined = session.sql(f"SELECT count(*) FROM stay JOIN {wide} ON hotel = id WHERE stay.paid = h.paid", **LEVEL)
     assert beside.receipt.query_hash == joined.receipt.query_hash
+
+
+def test_a_comma_and_on_are_one_query(session: dpsql.Session) -> None:
+    sides = "stay.paid = a.id", "stay.hotel = b.id", "a.g = b.g"
+    texts = (
+        f"SELECT count(*) FROM stay, wide a, wide b WHERE {' AND '.join(sides)}",
+        f"SELECT count(*) FROM stay JOIN wide a ON {sides[0]} JOIN wide b ON {sides[1]} AND {sides[2]}",
+        f"SELECT count(*) FROM stay JOIN wide a ON {sides[0]} JOIN wide b ON {sides[1]} WHERE {sides[2]}",
+    )
+    assert len({session.sql(text, **LEVEL).receipt.query_hash for text in texts}) == 1
+
+
+def test_a_join_on_what_many_rows_share_is_still_refused(session: dpsql.Session) -> None:
+    for text in (
+        "SELECT count(*) FROM stay, wide a, wide b WHERE stay.paid = a.id AND a.g = b.g",
+        "SELECT count(*) FROM stay JOIN wide a ON stay.paid = a.id JOIN wide b ON a.g = b.g JOIN hotel h "
+        "ON h.id = b.id AND h.id = stay.hotel",
+    ):
+        with pytest.raises(UnsupportedQueryError, match="public tables may make"):
+            session.sql(text, **LEVEL)

@@ -241,11 +241,14 @@ def test_a_public_table_may_be_met_by_what_one_table_alone_compares(session: dps
     session.sql("CALL dp_public('prices')")
     pairs = "visits a JOIN visits b ON b.pid = a.pid"
     for joined in (
-        "visits a JOIN prices k ON k.kind = a.kind JOIN visits b ON b.number = k.day AND b.pid = a.pid",
-        f"{pairs} JOIN prices k ON k.kind = a.kind AND b.number = k.day",
+        "visits a JOIN prices k ON k.kind = a.kind LEFT JOIN visits b ON b.number = k.day AND b.pid = a.pid",
+        f"{pairs} LEFT JOIN prices k ON k.kind = a.kind AND b.number = k.day",
     ):
         with pytest.raises(UnsupportedQueryError, match="2,000 rows of one protected row"):
             session.sql(f"SELECT count(*) FROM {joined}", rho=1)
+    # in an inner join what one table alone compares is enough, and the rest is a filter
+    both = (f"{pairs} JOIN prices k ON k.kind = a.kind {word} b.number = k.day" for word in ("AND", "WHERE"))
+    assert len({session.sql(f"SELECT count(*) FROM {one}", rho=1).receipt.query_hash for one in both}) == 1
     one = f"SELECT count(*) FROM {pairs} JOIN prices k ON k.kind = a.kind AND a.number = k.day"
     assert len(session.sql(one, rho=1)) == 1
     # visits and names agree because both agree with numbers, and the engine knows
@@ -264,7 +267,7 @@ def test_a_public_table_may_be_met_by_what_one_table_alone_compares(session: dps
     chain = "visits a JOIN days d ON d.day = a.kind JOIN years y ON y.year = d.year"
     assert len(session.sql(f"SELECT count(*) FROM {chain}", rho=1)) == 1
     with pytest.raises(UnsupportedQueryError, match="4,000 rows of one protected row"):
-        session.sql(f"SELECT count(*) FROM {chain} AND y.year = a.number", rho=1)
+        session.sql(f"SELECT count(*) FROM {chain.replace('JOIN y', 'LEFT JOIN y')} AND y.year = a.number", rho=1)
     apart = (
         "SELECT count(*) FROM (SELECT a.pid, day FROM visits a JOIN prices k ON k.kind = a.kind) s "
         "JOIN visits b ON b.number = s.day AND b.pid = s.pid"

@@ -15,7 +15,7 @@ from dpsql.model.environment import Column, Environment, JoinedName, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import cast_to, compared_type, comparison
 from dpsql.operations.dialect import quote
-from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, Step
+from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Apart, Joins, Step, is_apart
 from dpsql.sql.source.relation import (
     HIDDEN_UNIT,
     Owner,
@@ -249,6 +249,21 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     agree on these columns. Of public tables alone, they are the rows that all others make of one row of some table:
     what is counted while a plan is made must not cost without bound either.
     """
+    product, private = _matches(joins, environment), any(part.relation.owner for part in joins.parts)
+    if product > MOST_MATCHES:
+        what = "of one protected row" if private else "of one of theirs"
+        refusals.add(
+            "source",
+            joins.parts[0].node,
+            f"public tables may make {product:,} rows {what}, by these columns.",
+            "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
+            f"at most {MOST_MATCHES:,} rows are joined to one.",
+        )
+    return product if private else 1
+
+
+def _matches(joins: Joins, environment: Environment) -> int:
+    """Return the most joined rows that public tables make of one row, whatever the order of the joins."""
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner]
     pairs = with_derived(compared(joins), range(len(joins.parts)))
     factors = [1]
@@ -268,17 +283,41 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
             }
         )
         factors.append(max((most_matches(part.relation, names, environment) for names in ways), default=1))
-    product = math.prod(factors) // (1 if private else max(factors))
-    if product > MOST_MATCHES:
-        what = "of one protected row" if private else "of one of theirs"
-        refusals.add(
-            "source",
-            joins.parts[0].node,
-            f"public tables may make {product:,} rows {what}, by these columns.",
-            "Compare columns that tell their rows apart, with one other table each, or join in a subquery first: "
-            f"at most {MOST_MATCHES:,} rows are joined to one.",
-        )
-    return product if private else 1
+    return math.prod(factors) // (1 if private else max(factors))
+
+
+def filtering_pairs(joins: Joins, environment: Environment) -> Apart:
+    """Return the pairs of sides whose equalities may stay in WHERE, if public tables else make too many rows of one.
+
+    Each public side is then joined to one other side alone: the one by whose columns fewest of its rows match a row.
+    The other equalities filter the joined rows, as they do if the text has them in WHERE beside JOIN … ON.
+    """
+    kinds = [step.kind for step in joins.steps]
+    pairs, inner = compared(joins), [kind in ("", INNER) for kind in kinds]
+    public = {place for place, part in enumerate(joins.parts) if inner[place] and not part.relation.owner}
+    edges = {frozenset(pair) for pair in pairs}
+    nodes = [place for place, kind in enumerate(kinds) if kind not in FILTERING]
+    # without a circle no equality can be spared, and rows that a later join keeps are filtered by no WHERE
+    if len(edges) < len(nodes) or {RIGHT, FULL} & set(kinds) or _matches(joins, environment) <= MOST_MATCHES:
+        return frozenset()
+    met, kept = set(range(len(joins.parts))) - public, set[frozenset[int]]()
+    while public - met:
+        ways = [
+            (most_matches(joins.parts[place].relation, sorted({own for own, _ in names}), environment), place, by)
+            for (place, by), names in pairs.items()
+            if by in met and place not in met
+        ]
+        if not ways:
+            return frozenset()
+        _, place, by = min(ways)
+        met.add(place)
+        kept.add(frozenset((place, by)))
+    loose = {edge for edge in edges - kept if edge & public and inner[max(edge)]}
+    written = [place for place in nodes if place and not is_apart(joins.parts[place].join)]
+    if any(all(frozenset((place, before)) not in edges - loose for before in range(place)) for place in written):
+        # this JOIN … ON would compare nothing with the tables before it
+        return frozenset()
+    return frozenset(frozenset(id(joins.parts[place].node) for place in edge) for edge in loose)
 
 
 def most_matches(relation: Relation, names: Sequence[str], environment: Environment) -> int:

@@ -36,6 +36,8 @@ _KINDS = {
 }
 FILTERING = (SEMI, ANTI)
 MOST_TABLES = 12
+Apart = frozenset[frozenset[int]]
+"""Pairs of parts, by the ids of their nodes, whose equalities stay in WHERE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,9 @@ class Joins:
 class _Reader:
     """Reads steps one after the other; ``columns`` are those of the parts so far."""
 
-    def __init__(self, parts: Sequence[Part], where: Sequence[exp.Expr], refusals: Refusals) -> None:
+    def __init__(self, parts: Sequence[Part], where: Sequence[exp.Expr], refusals: Refusals, apart: Apart) -> None:
         self._parts = parts
+        self._apart = apart
         self._text = refusals.text
         self._refusals = refusals
         self.where = list(where)
@@ -163,7 +166,10 @@ class _Reader:
             return None
         left, right = sorted((ends[0][0], ends[1][0]), key=lambda seen: seen.place)
         joins = right.place == place != left.place and bool(compared_type(left.output.type, right.output.type))
-        return (left, right) if joins else None
+        return (left, right) if joins and not self._stay_apart(left, right) else None
+
+    def _stay_apart(self, left: SeenColumn, right: SeenColumn) -> bool:
+        return frozenset(id(self._parts[seen.place].node) for seen in (left, right)) in self._apart
 
     def _conditions(
         self, place: int, kind: str, pairs: Sequence[tuple[SeenColumn, SeenColumn]], conditions: Sequence[exp.Expr]
@@ -173,7 +179,8 @@ class _Reader:
             columns = [self._find(column, place) for column in own_columns(condition)]
             places = {seen.place for seen in columns}
             plain = isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition))
-            if plain and place in places and len(places) == 2:
+            joins = plain and place in places and len(places) == 2 and not self._stay_apart(columns[0], columns[1])
+            if joins:
                 left, right = sorted(columns, key=lambda seen: seen.place)
                 equal.append((left, right))
             elif kind == INNER and not self._is_kept_later(place):
@@ -315,9 +322,15 @@ def _lent(part: Part) -> str:
 
 
 def read_joins(
-    where: Sequence[exp.Expr], parts: Sequence[Part], refusals: Refusals
+    where: Sequence[exp.Expr], parts: Sequence[Part], refusals: Refusals, apart: Apart = frozenset()
 ) -> tuple[Sequence[exp.Expr], Joins]:
-    """How the sources of a FROM clause are joined; WHERE comes back without what of it joins them.
+    """Return what is left of WHERE, and how the sources of a FROM clause are joined.
+
+    Args:
+        where: conditions that hold all together.
+        parts: the sources.
+        refusals: collects.
+        apart: pairs of parts whose equalities only filter.
 
     Raises:
         SchemaError: a name in ON or USING is not there, or is there more than once.
@@ -327,9 +340,9 @@ def read_joins(
     before = len(refusals.found)
     order = list(range(len(parts)))
     if all(is_apart(part.join) for part in parts[1:]):
-        order = _in_reach(parts, where)
+        order = _in_reach(parts, where, apart)
         parts = [parts[place] for place in order]
-    reader = _Reader(parts, where, refusals)
+    reader = _Reader(parts, where, refusals, apart)
     steps = [reader.step(place) for place in range(len(parts))]
     for part, step in zip(parts, steps, strict=True):
         for left, right in step.equal:
@@ -353,13 +366,14 @@ def _called(seen: SeenColumn) -> str:
     return ".".join(as_written(name) for name in (seen.qualifier, seen.declared) if name)
 
 
-def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[int]:
-    """Places of parts side by side, in an order in which each is joined to one before it where there is one."""
+def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) -> list[int]:
+    """Return places of parts side by side, in an order in which each is joined to one before it, if there is one."""
     edges = []
     for condition in [*where, *(shared for part in where for shared in _shared(part))]:
         if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
             ends = [_holders(side, parts) for side in _sides(condition)]
             edges += [{*ends[0], *ends[1]}] if len(ends[0]) == len(ends[1]) == 1 else []
+    edges = [edge for edge in edges if frozenset(id(parts[place].node) for place in edge) not in apart]
     order, left = [0], list(range(1, len(parts)))
     while left:
         reached = (place for place in left if any(place in edge and edge & set(order) for edge in edges))

@@ -6,13 +6,13 @@ what stands in the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError, UnsupportedQueryError
-from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
+from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.private_query import QueryOptions
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
@@ -27,19 +27,14 @@ from dpsql.sql.clauses import (
 )
 from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
-from dpsql.sql.source.join_rows import joined
-from dpsql.sql.source.joins import MOST_TABLES, Joins, Part, read_joins
+from dpsql.sql.source.joins import MOST_TABLES, Part
 from dpsql.sql.source.listed_rows import listed_rows
 from dpsql.sql.source.predicates import Predicate, compared_columns, restricted, split_conditions, take_predicates
 from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
-from dpsql.sql.source.row_cut import early_filters
-from dpsql.sql.source.row_growth import growth
 from dpsql.sql.source.scope import Scope
+from dpsql.sql.source.sides import Conditions, joined_sides, named_by
 from dpsql.sql.source.unit_groups import distinct, grouped
-
-Conditions = Sequence[exp.Expr]
-"""What has to hold all together."""
 
 _MOST_SOURCES = 32
 _FLAGS = "dpsql"
@@ -149,7 +144,10 @@ class _SourceReader:
         parts = self._parts(clauses, scope)
         if isinstance(parts, PrivateInside):
             return parts, ()
-        relation, where = (parts[0].relation, clauses.where) if len(parts) == 1 else self._joined(parts, clauses.where)
+        relation = parts[0].relation
+        where: Conditions = clauses.where
+        if len(parts) > 1:
+            relation, where = joined_sides(parts, where, self.tables.environment, self.refusals)
         if any(condition.find(exp.Query) for condition in where):
             predicates, where = take_predicates(where)
             if relation.is_table and predicates:
@@ -160,26 +158,6 @@ class _SourceReader:
                     return found, ()
                 relation = found
         return relation, where
-
-    def _joined(self, parts: Sequence[Part], where: Conditions) -> tuple[Relation, Conditions]:
-        where, joins = read_joins(where, parts, self.refusals)
-        joins = self._with_own_rows(joins, dict(enumerate(step.own for step in joins.steps)))
-        where, early = early_filters(where, joins, growth(joins).places)
-        return joined(self._with_own_rows(joins, early), self.tables.environment, self.refusals), where
-
-    def _with_own_rows(self, joins: Joins, conditions: Mapping[int, Conditions]) -> Joins:
-        """The joins with those rows of their sides that pass conditions of these sides alone."""
-        parts = list(joins.parts)
-        for place, own in conditions.items():
-            if own:
-                part = parts[place]
-                # they are resolved as those of a query over this part alone
-                clauses = Clauses(((part.node, None),), where=tuple(own), inside=True)
-                schema = _named(part.relation.schema, part.qualifier)
-                filters = resolve_names(clauses, schema, self.tables.environment, self.refusals).filters
-                rows = filtered(part.relation, filters, self.tables.environment, self.refusals)
-                parts[place] = replace(part, relation=rows)
-        return replace(joins, parts=tuple(parts))
 
     def _parts(self, clauses: Clauses, scope: Scope) -> list[Part] | PrivateInside:
         parts: list[Part] = []
@@ -333,7 +311,7 @@ class _SourceReader:
     def _restricted(
         self, outer: Relation, predicate: Predicate, qualifier: str, scope: Scope
     ) -> Relation | PrivateInside:
-        query, named = predicate.query, _named(outer.schema, qualifier)
+        query, named = predicate.query, named_by(outer.schema, qualifier)
         has_groups = not isinstance(query, exp.Select) or any(
             query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "offset")
         )
@@ -359,7 +337,7 @@ class _SourceReader:
         if isinstance(inner, PrivateInside):
             return inner
         # only now does the subquery's own FROM say which names are its own
-        schema = _named(inner.schema, qualifier_of(clauses.source))
+        schema = named_by(inner.schema, qualifier_of(clauses.source))
         own, compared = split_conditions(where, schema, named, self.refusals)
         select = clauses.select if predicate.compared else ()
         clauses = replace(clauses, where=own, select=select, order=())
@@ -386,9 +364,3 @@ def _shorten_names(query: exp.Query, environment: Environment) -> None:
         from dpsql.sql.source.qualified_names import shorten_qualifiers  # noqa: PLC0415 — few queries need it
 
         shorten_qualifiers(qualified, environment)
-
-
-def _named(schema: TableSchema, qualifier: str) -> TableSchema:
-    """The columns of a source, each under the name of its table."""
-    names = (JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)
-    return replace(schema, names=schema.names or tuple(names))

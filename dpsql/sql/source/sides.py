@@ -1,0 +1,67 @@
+"""The sides of a FROM clause, put together: how they are joined, which of their rows, and the relation of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.model.environment import Environment, JoinedName, TableSchema
+from dpsql.model.refusals import Refusals
+from dpsql.sql.clauses import Clauses
+from dpsql.sql.names import resolve_names
+from dpsql.sql.source.join_rows import filtering_pairs, joined
+from dpsql.sql.source.joins import Apart, Joins, Part, read_joins
+from dpsql.sql.source.projections import filtered
+from dpsql.sql.source.relation import Relation
+from dpsql.sql.source.row_cut import early_filters
+from dpsql.sql.source.row_growth import growth
+
+Conditions = Sequence[exp.Expr]
+"""What has to hold all together."""
+
+
+def joined_sides(
+    parts: Sequence[Part], where: Conditions, environment: Environment, refusals: Refusals
+) -> tuple[Relation, Conditions]:
+    """Return the joined rows of several sources, and what is left of WHERE.
+
+    Raises:
+        SchemaError: a name in ON or USING is not there, or is there more than once.
+        UnsupportedQueryError: the join has no private form.
+
+    """
+
+    def read(apart: Apart) -> tuple[Conditions, Joins]:
+        left, joins = read_joins(where, parts, refusals, apart)
+        own = dict(enumerate(step.own for step in joins.steps))
+        return left, _with_own_rows(joins, own, environment, refusals)
+
+    left, joins = read(frozenset())
+    if apart := filtering_pairs(joins, environment):
+        left, joins = read(apart)
+    left, early = early_filters(left, joins, growth(joins).places)
+    return joined(_with_own_rows(joins, early, environment, refusals), environment, refusals), left
+
+
+def _with_own_rows(
+    joins: Joins, conditions: Mapping[int, Conditions], environment: Environment, refusals: Refusals
+) -> Joins:
+    """Return the joins with those rows of their sides that pass conditions of these sides alone."""
+    parts = list(joins.parts)
+    for place, own in conditions.items():
+        if own:
+            part = parts[place]
+            # they are resolved as those of a query over this part alone
+            clauses = Clauses(((part.node, None),), where=tuple(own), inside=True)
+            schema = named_by(part.relation.schema, part.qualifier)
+            filters = resolve_names(clauses, schema, environment, refusals).filters
+            parts[place] = replace(part, relation=filtered(part.relation, filters, environment, refusals))
+    return replace(joins, parts=tuple(parts))
+
+
+def named_by(schema: TableSchema, qualifier: str) -> TableSchema:
+    """Return the columns of a source, each under the name of its table."""
+    names = (JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)
+    return replace(schema, names=schema.names or tuple(names))
