@@ -509,6 +509,7 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
         dpsql.PolicyError, "dict of columns", lambda df: grouped(df, "city")["paid"].agg({"who": "mean"}),
     ),
     "no function": (dpsql.PolicyError, "named columns", lambda df: grouped(df, "city").agg(len)),
+    "expression": (dpsql.PolicyError, "named columns", lambda df: grouped(df, "city").agg(pl.col("paid").mean())),
     "doubled": (
         dpsql.PolicyError, "two columns 'city'",
         lambda df: grouped(df, "city", as_index=False).agg(city=("paid", "count")),

@@ -149,7 +149,7 @@ ONE_TEXT = (
     'groupby(["ward", "floor"]).size()',
     'groupby(["ward", "floor"])[["age"]].agg("mean")',
     'groupby("city").agg({"age": "mean"})',
-    'groupby("city").agg("size")',
+    'groupby("city")[["age", "cost"]].agg("size")',
 )
 
 

@@ -96,7 +96,7 @@ def measures_of_agg(
         asked = _by_column(selected, function)
     elif isinstance(function, list):
         asked = _several(question, selected, function)
-    elif selected is None and function == "size":
+    elif not isinstance(selected, str) and isinstance(function, str) and function == "size":
         return [_ROWS]
     elif selected is None:
         return measures_of(question, None, *_with_words(function))

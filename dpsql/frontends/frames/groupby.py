@@ -133,8 +133,8 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
 
         """
         measures = measures_of_agg(self._question, self._selected, func, named)
-        is_series = func == "size" if self._selected is None else isinstance(self._selected, str)
-        is_series = is_series and isinstance(func, str | tuple)
+        # other libraries' expressions cannot be compared with a text
+        is_series = isinstance(func, str | tuple) and (isinstance(self._selected, str) or func == "size")
         return self._single(measures[0]) if is_series else self._answer(measures)
 
     aggregate = agg
