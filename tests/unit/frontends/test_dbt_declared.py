@@ -64,8 +64,9 @@ def test_units_come_first_then_the_table_then_its_columns() -> None:
     assert statements(nodes, "m.visits", sources=sources) == [
         UNIT,
         f"{PROTECT})",
-        "CALL dp_domain('\"visits\"', 'cost', bounds := [0, 500.0], keys := NULL, keys_from := NULL)",
-        "CALL dp_domain('\"visits\"', 'city', keys := ['it''s', '1e3'], bounds := NULL, keys_from := NULL)",
+        "CALL dp_domain('\"visits\"', 'cost', bounds := [0, 500.0], keys := NULL, keys_from := NULL, ordered := NULL)",
+        "CALL dp_domain('\"visits\"', 'city', keys := ['it''s', '1e3'], "
+        "bounds := NULL, keys_from := NULL, ordered := NULL)",
     ]
 
 
@@ -114,7 +115,8 @@ def test_links_and_lists_of_keys_bring_their_tables_along() -> None:
         "CALL dp_public('\"dishes\"', version := 'a')",
         "CALL dp_link('\"meals\"', 'visit_id', parent := ['\"visits\".\"visit_id\"'], "
         f"max_groups_contributed := NULL, max_rows_per_group := NULL{OTHERS})",
-        "CALL dp_domain('\"meals\"', 'dish', keys_from := '\"dishes\".\"name\"', bounds := NULL, keys := NULL)",
+        "CALL dp_domain('\"meals\"', 'dish', "
+        'keys_from := \'"dishes"."name"\', bounds := NULL, keys := NULL, ordered := NULL)',
     ]
 
 
@@ -129,7 +131,8 @@ def test_what_is_meant_though_it_looks_wrong_is_said_in_the_same_words() -> None
         PROTECT.removesuffix(f", max_rows_per_group := NULL{OTHERS}")
         + f", separate_people := True, replace := True, min_privacy_units_per_group := 3, max_rows_per_group := NULL"
         f"{others})",
-        "CALL dp_domain('\"visits\"', 'cost', keys := ['a'], replace := True, bounds := NULL, keys_from := NULL)",
+        "CALL dp_domain('\"visits\"', 'cost', keys := ['a'], "
+        "replace := True, bounds := NULL, keys_from := NULL, ordered := NULL)",
         "CALL dp_public('\"staff\"', public_by_decision := '1e3 names')",
     ]
 
