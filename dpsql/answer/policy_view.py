@@ -56,6 +56,7 @@ class PolicyView:
                 coverage=table.coverage,
             ),
             links=link_steps(self.policy, canonical) if is_linked else (),
+            time_zone=table.time_zone,
         )
 
     def current_version(self, canonical: str) -> str:

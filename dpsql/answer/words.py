@@ -224,6 +224,11 @@ def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> s
     )
 
 
+def clock_of(zone: str) -> str:
+    """Say on which clock days and hours are read of timestamps with a zone, if the query does not name it."""
+    return f"days and hours of TIMESTAMPTZ values are those of time zone {zone}"
+
+
 def rows_scaled(most: int) -> str:
     """Say how many rows of a unit count in a group."""
     return f"rows of one unit in one group beyond {most:,} are scaled down to that number"

@@ -25,6 +25,7 @@ class Column:
         origin: table and column that it is of, where it has another name in joined rows.
         bounds: of what a subquery computes, where they follow from the domains of its columns.
         uses: columns of tables in what computes it, through all subqueries, each as often as it is named there.
+        zone: the time zone that the policy names for its table, else empty.
 
     """
 
@@ -34,6 +35,7 @@ class Column:
     origin: tuple[str, str] | None = None
     bounds: tuple[float, float] | None = None
     uses: int = 1
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,11 @@ class TableSchema:
         """Each column with its type."""
         return tuple((column.name, column.type) for column in self.columns)
 
+    @property
+    def has_clocks(self) -> bool:
+        """Check that a column is a timestamp with a zone, or of a table whose zone the policy names."""
+        return any(column.zone or "ZONE" in column.type for column in self.columns)
+
     def origin(self, name: str) -> tuple[str, str]:
         """Table and column that a column of this name is of."""
         column = self.column(name)
@@ -166,6 +173,7 @@ class TableRules:
     version: str
     levels: LevelRules
     links: tuple[LinkStep, ...] = ()
+    time_zone: str | None = None
 
     def declaration(self, table: str, setting: str) -> str:
         """Return the statement that declares one more setting of a table, ready to be pasted.

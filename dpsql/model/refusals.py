@@ -59,6 +59,8 @@ class Refusals:
 
     text: str
     found: list[Refusal] = field(default_factory=list)
+    zones: set[str] = field(default_factory=set)
+    """Time zones whose clocks the text reads of timestamps with a zone, without naming them."""
 
     def add(self, code: str, node: exp.Expr | None, message: str, hint: str, analyst_hint: str | None = None) -> None:
         """Note one refusal; ``code`` is a key of CODES."""

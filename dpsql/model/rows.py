@@ -79,6 +79,7 @@ class RowsSql:
         cuts: sentences about rows of one unit that joins leave out.
         called: columns, as quoted SQL, whose name in the rows of a join is not the one that the query gives them;
             each with the latter.
+        zones: time zones whose clocks are read of timestamps with a zone, where the query names none.
 
     """
 
@@ -86,6 +87,7 @@ class RowsSql:
     types: tuple[tuple[str, str], ...] = ()
     cuts: tuple[str, ...] = ()
     called: tuple[tuple[str, str], ...] = ()
+    zones: tuple[str, ...] = ()
 
     def readable(self, sql: str) -> str:
         """Return SQL over these rows with the names that the query gives their columns."""

@@ -58,7 +58,8 @@ class GroupedSource:
             source="" if relation.is_table else relation.identity,
             reads=() if relation.is_table else relation.reads,
         )
-        rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts, _called(text))
+        zones = tuple(sorted(text.zones))
+        rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts, _called(text), zones)
         # AUTO has a number when it chose one; without keys a unit has one group
         by_norm = options.bounding == "NORM"
         most = options.max_groups_contributed or rules.max_groups or (rules.max_rows_per_unit if by_norm else None)

@@ -63,6 +63,7 @@ def _table_settings(table: ProtectedTable, link: Link | None) -> dict[str, objec
         "rho_ceiling": _rho(table.rho_ceiling),
         "separate_people": table.separate_people or None,
         "coverage": table.coverage,
+        "time_zone": table.time_zone,
         "version": table.version,
     }
 

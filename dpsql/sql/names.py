@@ -17,7 +17,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
-from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
+from dpsql.operations.dialect import MAX_NODES, span_of, to_sql
 from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import (
     GROUPING_SETS,
@@ -28,6 +28,7 @@ from dpsql.sql.clauses import (
     is_interval_call,
     qualifier_of,
 )
+from dpsql.sql.column_names import column_name, distinct_names
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
 _ALIAS_FIRST = "alias_first"
@@ -125,7 +126,12 @@ class _Resolver:
                 return exp.cast(exp.Literal.string(self.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
             return part
 
-        return map_tree(node.copy(), visit)
+        resolved = map_tree(node.copy(), visit)
+        if not self.schema.has_clocks:
+            return resolved
+        from dpsql.sql.clock import with_clock  # noqa: PLC0415 (few tables have timestamps with a zone)
+
+        return with_clock(resolved, self.schema.columns, self.refusals)
 
     def unstarred(self, item: exp.Expr) -> list[exp.Expr]:
         """The columns that a star of the select list stands for; any other item as it is."""
@@ -238,10 +244,10 @@ def resolve_names(
     resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases)
     select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]
     # DuckDB ends a name at the character NUL
-    written = [_column_name(item).replace("\0", "") for item in select]
+    written = [column_name(item).replace("\0", "") for item in select]
     if "" in written:
         raise ParseError("an alias cannot be empty", span_of(select[written.index("")], refusals.text))
-    names = written if clauses.inside else _distinct_names(written)
+    names = written if clauses.inside else distinct_names(written)
     items = tuple(
         SelectItem(name, resolver.resolve(item.unalias() if isinstance(item, exp.Alias) else item))
         for name, item in zip(names, select, strict=True)
@@ -276,25 +282,6 @@ def _having(condition: exp.Expr, keys: Sequence[exp.Expr], resolver: _Resolver) 
         return part
 
     return resolver.resolve(map_tree(condition.copy(), visit))
-
-
-def _column_name(item: exp.Expr) -> str:
-    """Name of a result column: the alias, the column's own name, or DuckDB's name for a bare ``count(*)``."""
-    if isinstance(item, exp.Alias | exp.Column):
-        return str(item.name if isinstance(item, exp.Column) else item.alias)
-    if isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions:
-        return "count_star()"
-    return unquoted(item)
-
-
-def _distinct_names(names: Sequence[str]) -> list[str]:
-    """Column names made distinct as DuckDB does for a table: the second ``n`` is ``n_1``."""
-    distinct: list[str] = []
-    for name in names:
-        taken = {other.lower() for other in distinct}
-        candidates = (name if i == 0 else f"{name}_{i}" for i in range(len(names)))
-        distinct.append(next(candidate for candidate in candidates if candidate.lower() not in taken))
-    return distinct
 
 
 def _grouping(

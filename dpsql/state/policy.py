@@ -117,6 +117,7 @@ class ProtectedTable:
         max_rows_norm: most l2 norm of one member's numbers of rows over its groups, None if queries say so.
         max_rows_per_unit: most rows of one member that are read where a norm bounds what it adds; None for any number.
         coverage: whether queries measure what bounds leave, where they do not say.
+        time_zone: whose clock days and hours of timestamps with a zone are read on; None for UTC.
 
     """
 
@@ -136,6 +137,7 @@ class ProtectedTable:
     max_rows_norm: float | None = None
     max_rows_per_unit: int | None = None
     coverage: bool = False
+    time_zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

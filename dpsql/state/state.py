@@ -59,7 +59,7 @@ _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
         'SELECT name AS "table", unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, '
         "default_epsilon, default_delta, min_units, iif(rho_window_low IS NULL, NULL, json_array(rho_window_low, "
         f"rho_window_high)) AS rho_window, rho_ceiling, {_CURRENT_VERSION}, separate_people, max_rows_norm, "
-        "max_rows_per_unit, coverage FROM protected_table ORDER BY name",
+        "max_rows_per_unit, coverage, time_zone FROM protected_table ORDER BY name",
     ),
     "public": (PublicTable, f'SELECT name AS "table", {_CURRENT_VERSION}, decision FROM public_table ORDER BY name'),
     "domains": (

@@ -118,7 +118,8 @@ ALTER TABLE protected_table ADD COLUMN max_rows_per_unit INTEGER
 FORMAT_7 = "ALTER TABLE protected_table ADD COLUMN coverage INTEGER NOT NULL DEFAULT 0"
 
 FORMAT_8 = """
-ALTER TABLE domain ADD COLUMN ordered TEXT
+ALTER TABLE domain ADD COLUMN ordered TEXT;
+ALTER TABLE protected_table ADD COLUMN time_zone TEXT
 """
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
@@ -135,7 +136,7 @@ CREATE TABLE protected_table (
     default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER,
     rho_window_low INTEGER, rho_window_high INTEGER, rho_ceiling INTEGER,
     separate_people INTEGER NOT NULL DEFAULT 0, max_rows_norm REAL, max_rows_per_unit INTEGER,
-    coverage INTEGER NOT NULL DEFAULT 0
+    coverage INTEGER NOT NULL DEFAULT 0, time_zone TEXT
 ) STRICT;
 CREATE TABLE public_table (name TEXT PRIMARY KEY, decision TEXT) STRICT;
 CREATE TABLE table_version (

@@ -39,6 +39,7 @@ RULES = {
     "version": "'first'",
     "separate_people": "true",
     "coverage": "false",
+    "time_zone": "'Asia/Tokyo'",
 }
 BY_RHO, BY_EPSILON = {"default_rho": "0.1"}, {"default_epsilon": "0.5", "rho_window": "NULL"}
 # each declaration: its names, and sets of arguments that hold every argument but replace
@@ -91,6 +92,7 @@ NO_DIRECTION = {
     "separate_people",
     "replace",
     "coverage",
+    "time_zone",
 }
 MAY_BE_NULL = {
     "max_groups_contributed",
@@ -109,6 +111,7 @@ MAY_BE_NULL = {
     "ordered",
     "rho_limit",
     "coverage",
+    "time_zone",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.errors import UnsupportedQueryError
+from dpsql.errors import PolicyError, UnsupportedQueryError
 from dpsql.sql.zone_names import ZONES
 from tests.end_to_end.prepared import with_own_state
 from tests.noise_sources import silence
@@ -48,6 +48,12 @@ def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
     with with_own_state(prepared) as own:
         silence(own)
         yield own
+
+
+@pytest.fixture
+def zoned(session: dpsql.Session) -> dpsql.Session:
+    session.sql("CALL dp_protect('stays', time_zone := 'America/New_York', replace := TRUE)")
+    return session
 
 
 def asked(session: dpsql.Session, text: str) -> list[tuple[object, ...]]:
@@ -100,6 +106,89 @@ def test_no_zone_is_refused_by_its_name(session: dpsql.Session, zone: str, said:
     with pytest.raises(UnsupportedQueryError, match="zone") as refused:
         session.sql(f"SELECT count(*) FROM stays WHERE hour(booked AT TIME ZONE {zone}) = 3")
     assert said in str(refused.value)
+
+
+CLOCKS = (
+    "CAST(booked AS DATE)",
+    "hour(booked)",
+    "extract(dow FROM booked)",
+    "date_part('epoch', booked) > 1767225600",
+    "strftime(booked, '%Y-%m-%d %H')",
+    "date_trunc('day', booked)",
+    "date_trunc('hour', booked)",
+    "booked >= DATE '2026-01-05'",
+    "booked BETWEEN '2026-01-03' AND TIMESTAMP '2026-01-09 12:00:00'",
+    "booked >= '2026-01-05 00:00:00+00'",
+    "date_diff('day', TIMESTAMPTZ '2026-01-01', booked)",
+    "date_diff('hour', TIMESTAMPTZ '2026-01-01', booked) // 24",
+    "CAST(booked + INTERVAL 1 DAY AS DATE)",
+    "CAST(date_trunc('day', booked) - INTERVAL 1 MONTH AS DATE)",
+    "CAST(CAST(local AS TIMESTAMPTZ) AS DATE)",
+    "hour(coalesce(booked, local))",
+)
+
+
+@pytest.mark.parametrize("key", CLOCKS)
+def test_a_zone_of_the_policy_gives_what_duckdb_gives_in_it(zoned: dpsql.Session, key: str) -> None:
+    text = f"SELECT {key} AS k, count(*) AS n FROM stays GROUP BY 1 ORDER BY 1"
+    shown = zoned.sql(text)
+    assert shown.fetchall() == in_duckdb(zoned, text)
+    assert shown.receipt is not None
+    is_told = "days and hours of TIMESTAMPTZ values are those of time zone America/New_York" in shown.receipt.notes
+    assert is_told != ("epoch" in key or "+00" in key)
+
+
+def test_a_zone_of_the_policy_reaches_into_subqueries_and_conditions(zoned: dpsql.Session) -> None:
+    text = (
+        "SELECT CAST(day AS DATE) AS k, count(*) FROM (SELECT pid, date_trunc('day', booked) AS day FROM stays "
+        "WHERE booked < '2026-01-08') GROUP BY 1 ORDER BY 1"
+    )
+    assert asked(zoned, text) == in_duckdb(zoned, text)
+
+
+def test_without_a_zone_days_are_those_of_utc_and_the_receipt_says_so(session: dpsql.Session) -> None:
+    shown = session.sql("SELECT CAST(booked AS DATE) AS k, count(*) FROM stays GROUP BY 1 ORDER BY 1")
+    in_utc = "SELECT CAST(booked AT TIME ZONE 'UTC' AS DATE) AS k, count(*) FROM stays GROUP BY 1 ORDER BY 1"
+    assert shown.fetchall() == in_duckdb(session, in_utc)
+    assert shown.receipt is not None
+    assert "days and hours of TIMESTAMPTZ values are those of time zone UTC" in shown.receipt.notes
+
+
+def test_far_values_are_answered_in_a_zone_of_the_policy(session: dpsql.Session) -> None:
+    session.sql("CALL dp_protect('far', time_zone := 'America/New_York', replace := TRUE)")
+    key = "CAST(CAST(booked AS DATE) AS VARCHAR)"
+    found = asked(session, f"SELECT {key} AS k, count(*) FROM far GROUP BY 1 ORDER BY 1")
+    assert {key for key, _ in found} == {"2025-12-31", "294247-01-09", "infinity", None}
+
+
+def test_a_repeated_declaration_changes_no_zone(session: dpsql.Session) -> None:
+    with pytest.raises(PolicyError, match="replace := true"):
+        session.sql("CALL dp_protect('stays', time_zone := 'Europe/Berlin')")
+    session.sql("CALL dp_protect('stays', time_zone := 'Europe/Berlin', replace := TRUE)")
+    session.sql("CALL dp_protect('stays', max_rows_per_group := 60)")
+    session.sql("CALL dp_protect('stays', time_zone := 'Europe/Berlin')")
+    with pytest.raises(PolicyError, match="replace := true"):
+        session.sql("CALL dp_protect('stays', time_zone := NULL)")
+    assert [row[-1] for row in asked(session, "FROM dp_policy()") if "time_zone" in row] == ["Europe/Berlin"]
+
+
+def test_a_zone_that_is_not_known_is_not_declared(session: dpsql.Session) -> None:
+    with pytest.raises(PolicyError, match=r"no time zone 'Europe/Berln'\. Did you mean 'Europe/Berlin'"):
+        session.sql("CALL dp_protect('stays', time_zone := 'Europe/Berln')")
+
+
+def test_two_zones_in_one_operation_are_refused(session: dpsql.Session) -> None:
+    session.sql("CALL dp_unit('both', rho_budget := 100, delta_threshold := 0.9, delta_conversion := 1e-6)")
+    for table, zone in (("one", "Europe/Berlin"), ("other", "Asia/Tokyo")):
+        session.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT pid, booked FROM stays LIMIT 40")
+        session.sql(
+            f"CALL dp_protect('{table}', unit := 'both', privacy_unit_column := 'pid', separate_people := TRUE, "
+            f"max_groups_contributed := 9, max_rows_per_group := 9, default_rho := 1, time_zone := '{zone}')"
+        )
+    joined = "FROM one a JOIN other b ON a.pid = b.pid WHERE"
+    session.sql(f"SELECT count(*) {joined} hour(a.booked) = hour(b.booked)")
+    with pytest.raises(UnsupportedQueryError, match="two time zones, Asia/Tokyo and Europe/Berlin"):
+        session.sql(f"SELECT count(*) {joined} date_diff('day', a.booked, b.booked) = 0")
 
 
 def test_duckdb_knows_every_zone(session: dpsql.Session) -> None:

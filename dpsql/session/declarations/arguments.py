@@ -34,6 +34,7 @@ TABLE_RULES = (
     "rho_window",
     "rho_ceiling",
     "coverage",
+    "time_zone",
     "version",
 )
 # The named arguments of each declaration.

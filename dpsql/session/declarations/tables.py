@@ -34,6 +34,8 @@ from dpsql.session.declarations.protection import (
     require_not_public,
     require_other_people,
 )
+from dpsql.sql.time_zones import unknown_zone
+from dpsql.sql.zone_names import ZONES
 from dpsql.state import (
     Link,
     Policy,
@@ -192,8 +194,27 @@ def _settings(
         max_rows_norm=arguments.read("max_rows_norm", float),
         max_rows_per_unit=arguments.read("max_rows_per_unit", int),
         coverage=arguments.flag("coverage", default=True),
+        time_zone=_zone(arguments, before),
     )
     return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
+
+
+def _zone(arguments: Arguments, before: ProtectedTable | None) -> str | None:
+    """Return the time zone that a declaration names.
+
+    Raises:
+        PolicyError: it is not known, or the table has another one, which a repeated declaration does not change.
+
+    """
+    zone, is_named = arguments.read("time_zone", str), arguments.names_any("time_zone")
+    if zone is not None and zone not in ZONES:
+        raise PolicyError(" ".join(unknown_zone(zone)))
+    if before and is_named and (zone or "UTC") != (before.time_zone or "UTC") and not arguments.flag("replace"):
+        raise PolicyError(
+            f"days and hours of table {before.table} are those of time zone {before.time_zone or 'UTC'}, and would be "
+            f"those of {zone or 'UTC'}; add replace := true if that is meant"
+        )
+    return zone
 
 
 # Where the policy keeps each setting of a table.
@@ -208,6 +229,7 @@ _SAME_NAME = (
     "rho_ceiling",
     "separate_people",
     "coverage",
+    "time_zone",
 )
 _FIELDS = {name: name for name in _SAME_NAME} | {
     "max_groups_contributed": "max_groups",

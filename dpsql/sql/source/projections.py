@@ -115,9 +115,17 @@ def shown_columns(
             origin,
             _bounds(node, schema, environment),
             uses_of(sql, schema.columns),
+            _zone(node, schema),
         )
         shown.append(Shown(item.name, f"CAST({sql} AS INTEGER)" if null else sql, column))
     return tuple(shown)
+
+
+def _zone(node: exp.Expr, schema: TableSchema) -> str:
+    """Return the time zone of the tables that an expression reads, if the policy names one."""
+    zones = {column.name: column.zone for column in schema.columns if column.zone}
+    found = {zones.get(column.name, "") for column in node.find_all(exp.Column)} - {""} if zones else set()
+    return found.pop() if len(found) == 1 else ""
 
 
 def _bounds(node: exp.Expr, schema: TableSchema, environment: Environment) -> tuple[float, float] | None:

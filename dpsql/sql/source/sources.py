@@ -54,6 +54,7 @@ class SelectText:
         environment: that of the moment which ``as_of`` asks for.
         select: the clauses with their names resolved.
         refusals: collects.
+        zones: time zones whose clocks it reads without naming them.
         finds_bounds: whether bounds that nobody names are left to AUTO.
 
     """
@@ -66,6 +67,7 @@ class SelectText:
     environment: Environment
     select: ResolvedSelect
     refusals: Refusals
+    zones: frozenset[str] = frozenset()
     finds_bounds: bool = False
 
     @property
@@ -124,7 +126,8 @@ def read_select(
     if relation.owner is None:
         raise tables.not_protected(clauses.source)
     select = resolve_names(replace(clauses, where=tuple(where)), relation.schema, tables.environment, refusals)
-    return SelectText(clauses, options, hint, relation, relation.owner, tables.environment, select, refusals)
+    zones = frozenset(refusals.zones)
+    return SelectText(clauses, options, hint, relation, relation.owner, tables.environment, select, refusals, zones)
 
 
 @dataclass(slots=True)
