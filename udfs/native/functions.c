@@ -30,7 +30,7 @@ typedef struct {
 #define TABLE_RULES                                                                                                    \
 	"max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho",                \
 	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "coverage",           \
-	    "version"
+	    "time_zone", "version"
 #define BUDGET "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion"
 
 static const Signature signatures[] = {

@@ -50,7 +50,7 @@ UNIT = "CALL dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-06)"
 OTHERS = (
     ", max_rows_norm := NULL, max_rows_per_unit := NULL"
     ", default_rho := NULL, default_epsilon := NULL, default_delta := NULL, min_privacy_units_per_group := NULL, "
-    "rho_window := NULL, rho_ceiling := NULL, coverage := NULL"
+    "rho_window := NULL, rho_ceiling := NULL, coverage := NULL, time_zone := NULL"
 )
 PROTECT = (
     "CALL dp_protect('\"visits\"', unit := 'patient', privacy_unit_column := 'patient_id', "
