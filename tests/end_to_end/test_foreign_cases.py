@@ -33,6 +33,7 @@ POLICY = (
     "CALL dp_unit('guest', rho_budget := 9e9, delta_threshold := 0.4, delta_conversion := 0.1)",
     *(f"CALL dp_protect('{table}', {BOUNDS})" for table in ("stay", "card", *LOGS)),
     "CALL dp_domain('stay', 'paid', bounds := [0, 100])",
+    "CALL dp_domain('stay', 'mood', ordered := true)",
     *(f"CALL dp_domain('{log}', 'v', bounds := [0, 10])" for log in LOGS[:2]),
     "CALL dp_public('hotel')",
     "CALL dp_public('wide')",
@@ -69,6 +70,10 @@ EQUAL = {
     "A24 NOT IN": "SELECT count(*) FROM stay WHERE hotel NOT IN (SELECT b FROM (SELECT id::UINTEGER b FROM hotel) h)",
     "A24 EXISTS": "SELECT count(*) FROM stay WHERE EXISTS (SELECT 1 FROM card WHERE card.guest = stay.guest AND "
     "level > hotel)",
+    "A2b a zone in the text": "SELECT (booked AT TIME ZONE 'America/New_York')::DATE AS day, count(*) FROM stay "
+    "GROUP BY day",
+    "A14 a number of a public table": "SELECT avg(b.paid) FROM stay a JOIN hotel b ON a.hotel = b.id",
+    "A21 an ENUM's order": "SELECT mood, count(*) AS n FROM stay GROUP BY mood ORDER BY mood LIMIT 1",
     "A20 two lookups of one table, compared with each other": "SELECT count(*) FROM stay, wide a, wide b WHERE "
     "stay.paid = a.id AND stay.hotel = b.id AND a.g = b.g",
     "A20 with the table last": "SELECT count(*) FROM wide a, wide b, stay WHERE stay.paid = a.id AND stay.hotel = b.id "
