@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ POLICY = (
     "CALL dp_public('hotel')",
     "CALL dp_public('wide')",
 )
-LEVEL = {"rho": 1.0, "delta": 1e-3}
+LEVEL: dict[str, Any] = {"rho": 1.0, "delta": 1e-3}
 ALL_LOGS = " UNION ALL ".join(f"SELECT guest, k FROM {log}" for log in LOGS)
 
 
