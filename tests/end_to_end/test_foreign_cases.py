@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import SchemaError, UnsupportedQueryError
+from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import silence
 
 LOGS = tuple(f"log{month:02}" for month in range(1, 13))
@@ -142,15 +143,15 @@ def test_a_column_is_of_the_table_that_its_name_says(session: dpsql.Session) -> 
 def test_the_schema_of_a_column_is_no_part_of_the_hash(session: dpsql.Session) -> None:
     short = session.sql("SELECT stay.paid, count(*) FROM stay GROUP BY ALL", **LEVEL)
     full = session.sql("SELECT main.stay.paid, count(*) FROM main.stay GROUP BY ALL", **LEVEL)
-    assert full.receipt.query_hash == short.receipt.query_hash
-    assert full.receipt.charged_rho == 0
+    assert receipt_of(full).query_hash == receipt_of(short).query_hash
+    assert receipt_of(full).charged_rho == 0
 
 
 def test_an_equality_that_does_not_join_is_a_filter_whatever_its_types(session: dpsql.Session) -> None:
     wide = "(SELECT id, paid::BIGINT AS paid FROM hotel) h"
     beside = session.sql(f"SELECT count(*) FROM stay, {wide} WHERE hotel = id AND stay.paid = h.paid", **LEVEL)
     joined = session.sql(f"SELECT count(*) FROM stay JOIN {wide} ON hotel = id WHERE stay.paid = h.paid", **LEVEL)
-    assert beside.receipt.query_hash == joined.receipt.query_hash
+    assert receipt_of(beside).query_hash == receipt_of(joined).query_hash
 
 
 def test_a_comma_and_on_are_one_query(session: dpsql.Session) -> None:
@@ -160,7 +161,7 @@ def test_a_comma_and_on_are_one_query(session: dpsql.Session) -> None:
         f"SELECT count(*) FROM stay JOIN wide a ON {sides[0]} JOIN wide b ON {sides[1]} AND {sides[2]}",
         f"SELECT count(*) FROM stay JOIN wide a ON {sides[0]} JOIN wide b ON {sides[1]} WHERE {sides[2]}",
     )
-    assert len({session.sql(text, **LEVEL).receipt.query_hash for text in texts}) == 1
+    assert len({receipt_of(session.sql(text, **LEVEL)).query_hash for text in texts}) == 1
 
 
 def test_a_join_on_what_many_rows_share_is_still_refused(session: dpsql.Session) -> None:

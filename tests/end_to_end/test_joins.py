@@ -248,7 +248,7 @@ def test_a_public_table_may_be_met_by_what_one_table_alone_compares(session: dps
             session.sql(f"SELECT count(*) FROM {joined}", rho=1)
     # in an inner join what one table alone compares is enough, and the rest is a filter
     both = (f"{pairs} JOIN prices k ON k.kind = a.kind {word} b.number = k.day" for word in ("AND", "WHERE"))
-    assert len({session.sql(f"SELECT count(*) FROM {one}", rho=1).receipt.query_hash for one in both}) == 1
+    assert len({receipt_of(session.sql(f"SELECT count(*) FROM {one}", rho=1)).query_hash for one in both}) == 1
     one = f"SELECT count(*) FROM {pairs} JOIN prices k ON k.kind = a.kind AND a.number = k.day"
     assert len(session.sql(one, rho=1)) == 1
     # visits and names agree because both agree with numbers, and the engine knows
