@@ -25,7 +25,7 @@ class Column:
         origin: table and column that it is of, where it has another name in joined rows.
         bounds: of what a subquery computes, where they follow from the domains of its columns.
         uses: columns of tables in what computes it, through all subqueries, each as often as it is named there.
-        zone: the time zone that the policy names for its table, else empty.
+        zone: the time zones that the policy has for its tables, with blanks between; empty if it has none.
 
     """
 

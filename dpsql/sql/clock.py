@@ -33,11 +33,14 @@ _PARTS = (
 _NAMED_PARTS = {"weekday", "isoyear", "yearweek", "decade", "century"}
 _COMPARISONS = (
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In,
-    exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif,
+    exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif, exp.If, exp.Case,
 )  # fmt: skip
 """Operators and calls whose operands become one type."""
 _CHOICES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif, exp.If, exp.Case)
-_WITHOUT_ZONE = re.compile(r"\s*\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d*)?)?)?\s*")
+_TEXTS = ("VARCHAR", "TEXT", "CHAR")
+_WITHOUT_ZONE = re.compile(
+    r"\s*-?\d+([-/ \\])\d\d?\1\d\d?(\s*\(BC\))?([ T]+\d\d?:\d\d?(:\d\d?(\.\d*)?)?)?\s*", re.IGNORECASE
+)
 """Texts of a timestamp that name no zone."""
 _NAMED_ARGUMENTS = (exp.Kwarg, exp.PropertyEQ)
 
@@ -56,8 +59,7 @@ def with_clock(root: exp.Expr, columns: Sequence[Column], refusals: Refusals) ->
 
 
 def _zones(root: exp.Expr, zones: Mapping[str, str]) -> frozenset[str]:
-    found = (zones.get(column.name, "") for column in root.find_all(exp.Column))
-    return frozenset(zone for zone in found if zone)
+    return frozenset(zone for column in root.find_all(exp.Column) for zone in zones.get(column.name, "").split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class _Clock:
             return
         zone = self._zone(node)
         self.refusals.zones.add(zone or _UTC)
-        if not zone:
+        if zone in ("", _UTC):
             return
         for part in to_local:
             part.replace(_at(zone, part.copy()))
@@ -108,9 +110,13 @@ class _Clock:
             name = node.to.this.name
             if name == "TIMESTAMPTZ" and local:
                 return [], [node], False
+            if (name in _TEXTS and zoned) or (name == "TIMESTAMPTZ" and not zoned and _may_be_text(node.this)):
+                self._refuse_text(node)
             return (zoned if name in _LOCAL_CASTS else []), [], False
+        if isinstance(node, exp.Concat | exp.DPipe) and zoned:
+            self._refuse_text(node)
         if isinstance(node, _COMPARISONS):
-            return [], local if zoned else [], False
+            return [], [part for group in _of_one_type(node) for part in self._local_beside_zoned(group)], False
         unit = _unit(node)
         if isinstance(node, exp.Add | exp.Sub | exp.DateAdd):
             steps = bool(unit) and unit not in _FINE
@@ -123,13 +129,33 @@ class _Clock:
             return zoned, [], False
         return zoned if _reads_part(node, unit) else [], [], False
 
+    def _local_beside_zoned(self, group: Collection[exp.Expr]) -> list[exp.Expr]:
+        """Return the values without a zone, if one of the others has a zone."""
+        is_zoned = any(self._kind(part) == ZONED for part in group)
+        return [part for part in group if self._is_local(part)] if is_zoned else []
+
+    def _refuse_text(self, node: exp.Expr) -> None:
+        """Refuse a text of a timestamp with a zone, or a timestamp made of a text, where the clock is not UTC.
+
+        DuckDB reads and writes such a text on the clock of its session, which is UTC here.
+        """
+        zone = self._zone(node)
+        self.refusals.zones.add(_UTC)
+        if zone not in ("", _UTC):
+            self.refusals.add(
+                "row_syntax",
+                node,
+                f"{written(node)} has its text in UTC, and the time zone of the table is {zone}.",
+                f"Write CAST(CAST(t AS TIMESTAMP) AS VARCHAR), or CAST(s AS TIMESTAMP) AT TIME ZONE '{zone}'.",
+            )
+
     def _zone(self, node: exp.Expr) -> str:
         """Return the zone of the columns in a node, of what it stands in, or of all rows; empty if none is named."""
         above: exp.Expr | None = node
         found: frozenset[str] = frozenset()
         while above is not None and not found:
             found, above = _zones(above, self.zones), above.parent
-        found = found or frozenset(zone for zone in self.zones.values() if zone)
+        found = found or frozenset(zone for zones in self.zones.values() for zone in zones.split())
         if len(found) > 1:
             listed = " and ".join(sorted(found))
             self.refusals.add(
@@ -163,6 +189,8 @@ class _Clock:
         if isinstance(node, exp.Paren | exp.TimestampTrunc | exp.DateAdd):
             return self._kind(node.this)
         if isinstance(node, exp.Add | exp.Sub):
+            if isinstance(node.this, exp.Interval):
+                return self._kind(node.expression)
             return self._kind(node.this) if isinstance(node.expression, exp.Interval) else ""
         if isinstance(node, _CHOICES):
             kinds = {self._kind(part) for part in _values(node)}
@@ -199,10 +227,27 @@ def _values(node: exp.Expr) -> Collection[exp.Expr]:
     return list(node.iter_expressions())
 
 
+def _of_one_type(node: exp.Expr) -> list[Collection[exp.Expr]]:
+    """Return the values in a comparison or a choice which DuckDB gives one type, in one group or two."""
+    if isinstance(node, exp.Case):
+        compared = [node.this, *(branch.this for branch in node.args["ifs"])] if node.this else []
+        return [compared, _values(node)]
+    if isinstance(node, exp.If):
+        # a branch of CASE is a value of the whole
+        return [] if isinstance(node.parent, exp.Case) else [_values(node)]
+    return [list(_operands(node))]
+
+
+def _may_be_text(node: exp.Expr) -> bool:
+    """Check that a value without a known clock may be a text that a row holds."""
+    return not isinstance(node.unnest(), exp.Literal | exp.Null)
+
+
 def _unit(node: exp.Expr) -> str:
     """Return the unit of a call or a step, in small letters; empty if there is none."""
     if isinstance(node, exp.Add | exp.Sub | exp.DateAdd):
-        unit = node.expression.args.get("unit") if isinstance(node.expression, exp.Interval) else None
+        steps = [part for part in (node.this, node.expression) if isinstance(part, exp.Interval)]
+        unit = steps[0].args.get("unit") if steps else None
     elif _called(node) in ("date_part", "date_sub"):
         unit = next(iter(node.expressions), None)
     else:

@@ -125,6 +125,10 @@ CLOCKS = (
     "CAST(date_trunc('day', booked) - INTERVAL 1 MONTH AS DATE)",
     "CAST(CAST(local AS TIMESTAMPTZ) AS DATE)",
     "hour(coalesce(booked, local))",
+    "hour(if(pid % 2 = 0, booked, local))",
+    "CASE booked WHEN TIMESTAMP '2026-01-01 14:30:00' THEN 1 ELSE 0 END",
+    "booked >= '2026/1/5'",
+    "hour(INTERVAL 6 MONTH + booked)",
 )
 
 
@@ -144,6 +148,26 @@ def test_a_zone_of_the_policy_reaches_into_subqueries_and_conditions(zoned: dpsq
         "WHERE booked < '2026-01-08') GROUP BY 1 ORDER BY 1"
     )
     assert asked(zoned, text) == in_duckdb(zoned, text)
+
+
+def test_a_zone_of_the_policy_reaches_into_what_a_unit_has(zoned: dpsql.Session) -> None:
+    least = "(SELECT pid, min(booked) AS first FROM stays GROUP BY pid)"
+    text = f"SELECT CAST(first AS DATE) AS k, count(*) FROM {least} GROUP BY 1 ORDER BY 1"
+    assert asked(zoned, text) == in_duckdb(zoned, text)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "left(CAST(booked AS VARCHAR), 10)",
+        "concat(booked, '')",
+        "booked || ''",
+        "CAST(CAST(local AS VARCHAR) AS TIMESTAMPTZ) > booked",
+    ],
+)
+def test_texts_of_timestamps_are_not_read_on_another_clock(zoned: dpsql.Session, key: str) -> None:
+    with pytest.raises(UnsupportedQueryError, match="has its text in UTC, and the time zone of the table is America"):
+        zoned.sql(f"SELECT {key} AS k, count(*) FROM stays GROUP BY 1")
 
 
 def test_without_a_zone_days_are_those_of_utc_and_the_receipt_says_so(session: dpsql.Session) -> None:
@@ -189,9 +213,25 @@ def test_two_zones_in_one_operation_are_refused(session: dpsql.Session) -> None:
     session.sql(f"SELECT count(*) {joined} hour(a.booked) = hour(b.booked)")
     with pytest.raises(UnsupportedQueryError, match="two time zones, Asia/Tokyo and Europe/Berlin"):
         session.sql(f"SELECT count(*) {joined} date_diff('day', a.booked, b.booked) = 0")
+    both = "(SELECT pid, booked FROM one UNION ALL SELECT pid, booked FROM other)"
+    session.sql(f"SELECT count(*) FROM {both}")
+    with pytest.raises(UnsupportedQueryError, match="two time zones, Asia/Tokyo and Europe/Berlin"):
+        session.sql(f"SELECT hour(booked), count(*) FROM {both} GROUP BY 1")
 
 
 def test_duckdb_knows_every_zone(session: dpsql.Session) -> None:
     """DuckDB fails outside TRY where it does not know a zone."""
     known = {name for (name,) in in_duckdb(session, "SELECT DISTINCT name FROM pg_timezone_names()")}
     assert known >= ZONES
+
+
+def test_a_declaration_warns_where_the_session_has_another_zone(session: dpsql.Session) -> None:
+    ((told,),) = session.sql(f"CALL dp_protect('stays', {RULES})").fetchall()
+    assert "this session has America/New_York: add time_zone := 'America/New_York', replace := true" in told
+    ((told,),) = session.sql("CALL dp_protect('stays', time_zone := 'America/New_York', replace := true)").fetchall()
+    assert "this session" not in told
+    session.connection.execute(
+        "CREATE OR REPLACE TABLE days AS SELECT i AS pid, DATE '2026-01-01' AS day FROM range(3) r(i)"
+    )
+    ((told,),) = session.sql("CALL dp_protect('days', privacy_unit_column := 'pid', unit := 'stays')").fetchall()
+    assert "this session" not in told

@@ -115,17 +115,21 @@ def shown_columns(
             origin,
             _bounds(node, schema, environment),
             uses_of(sql, schema.columns),
-            _zone(node, schema),
+            _zones(node, schema),
         )
         shown.append(Shown(item.name, f"CAST({sql} AS INTEGER)" if null else sql, column))
     return tuple(shown)
 
 
-def _zone(node: exp.Expr, schema: TableSchema) -> str:
-    """Return the time zone of the tables that an expression reads, if the policy names one."""
-    zones = {column.name: column.zone for column in schema.columns if column.zone}
-    found = {zones.get(column.name, "") for column in node.find_all(exp.Column)} - {""} if zones else set()
-    return found.pop() if len(found) == 1 else ""
+def _zones(node: exp.Expr, schema: TableSchema) -> str:
+    """Return the time zones of the columns that an expression reads."""
+    zoned = {column.name: column for column in schema.columns if column.zone}
+    return zones_of(zoned[one.name] for one in node.find_all(exp.Column) if one.name in zoned) if zoned else ""
+
+
+def zones_of(columns: Iterable[Column]) -> str:
+    """Return the time zones of several columns together, as one column has them."""
+    return " ".join(sorted({zone for column in columns for zone in column.zone.split()}))
 
 
 def _bounds(node: exp.Expr, schema: TableSchema, environment: Environment) -> tuple[float, float] | None:
@@ -237,7 +241,7 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, environment: Environment,
     columns = [column for column in first.columns if column.name in names]
     for place, column in enumerate(columns):
         held_by = [found for part in alike if (found := part.schema.column(column.name))]
-        columns[place] = replace(column, uses=max(found.uses for found in held_by))
+        columns[place] = replace(column, uses=max(found.uses for found in held_by), zone=zones_of(held_by))
         if len({(part.schema.origin(column.name), one.bounds) for part, one in zip(alike, held_by, strict=True)}) > 1:
             bounds = [bounds_of(part.schema, column.name, environment) for part in alike]
             columns[place] = replace(columns[place], origin=("", column.name), bounds=_around(bounds))

@@ -225,8 +225,8 @@ class CurrentTables:
             SchemaError: the column that names the unit is gone.
 
         """
-        if rules.time_zone:
-            columns = tuple(replace(column, zone=rules.time_zone) for column in schema.columns)
+        if rules.time_zone or schema.has_clocks:
+            columns = tuple(replace(column, zone=rules.time_zone or "UTC") for column in schema.columns)
             schema = replace(schema, columns=columns)
         unit = schema.column(rules.privacy_unit_column)
         if not unit:

@@ -30,7 +30,7 @@ from dpsql.sql.clauses import called_with, is_aggregate_call
 from dpsql.sql.names import ResolvedSelect, SelectItem
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions, is_scalar, uses_of
-from dpsql.sql.source.projections import selected, shown_columns
+from dpsql.sql.source.projections import selected, shown_columns, zones_of
 from dpsql.sql.source.relation import Relation, renamed
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
@@ -264,9 +264,11 @@ class _GroupedRows:
         columns = []
         for text, kind in self._keys.items():
             origin = relation.schema.origin(held[text]) if text in held else ("", text)
-            columns.append(Column(self._names[text], kind, True, origin, uses=self._uses(text)))
+            zone = self._zones(text)
+            columns.append(Column(self._names[text], kind, True, origin, uses=self._uses(text), zone=zone))
         for (text, call), kind in zip(self._calls.items(), results, strict=True):
-            columns.append(Column(self._names[text], kind, True, ("", text), uses=self._uses(call.value)))
+            uses, zone = self._uses(call.value), self._zones(call.value)
+            columns.append(Column(self._names[text], kind, True, ("", text), uses=uses, zone=zone))
         keys = {self._names[text] for text in self._keys}
         if owner:
             if self._unit == "unit":
@@ -291,6 +293,10 @@ class _GroupedRows:
 
     def _uses(self, sql: str) -> int:
         return uses_of(sql, self._relation.schema.columns) if sql else 1
+
+    def _zones(self, sql: str) -> str:
+        """Return the time zones of the columns that an expression names."""
+        return zones_of(one for one in self._relation.schema.columns if one.zone and quote(one.name) in sql)
 
     def _identity(self) -> str:
         keys = [f"{text} AS {self._names[text]}" for text in self._keys]
