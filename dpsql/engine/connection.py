@@ -86,6 +86,9 @@ class Connection(Protocol):
     def home(self) -> tuple[str, str]:
         """Database and schema in which a name without either is looked for."""
 
+    def time_zone(self) -> str:
+        """Return the time zone of the curator's session."""
+
     def pinned(self) -> contextlib.AbstractContextManager[Cursor]:
         """A cursor for some queries."""
 
@@ -105,6 +108,11 @@ class LocalConnection:
         with contextlib.closing(self._connection.cursor()) as cursor:
             ((database, schema),) = cursor.execute("SELECT current_database(), current_schema()").fetchall()
         return str(database), str(schema)
+
+    def time_zone(self) -> str:
+        """Return the time zone of the curator's connection: a cursor would not have what SET says."""
+        ((zone,),) = self._connection.sql("SELECT current_setting('TimeZone')").fetchall()
+        return str(zone)
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Cursor]:

@@ -65,6 +65,10 @@ class DuckDBEngine(Catalog):
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
 
+    def session_zone(self) -> str:
+        """Return the time zone of the curator's session."""
+        return self._connection.time_zone()
+
     def listed(self, wanted: Collection[str]) -> dict[str, ListedTable]:
         """Return the tables and views of some identities, by identity; one that is not there has no entry."""
         return list_tables(self._connection, wanted)

@@ -153,6 +153,11 @@ class ShellConnection:
         ((database, schema),) = self.rows(_HOME, "SELECT current_database(), current_schema()")
         return str(database), str(schema)
 
+    def time_zone(self) -> str:
+        """Return the time zone that the shell began with."""
+        ((zone,),) = self.rows(_HOME, "SELECT current_setting('TimeZone')")
+        return str(zone)
+
     def path(self) -> str:
         """The file of the shell's database; empty for one in memory."""
         ((path,),) = self.rows(_HOME, "SELECT path FROM duckdb_databases() WHERE database_name = current_database()")

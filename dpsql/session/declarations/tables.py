@@ -34,8 +34,7 @@ from dpsql.session.declarations.protection import (
     require_not_public,
     require_other_people,
 )
-from dpsql.sql.time_zones import unknown_zone
-from dpsql.sql.zone_names import ZONES
+from dpsql.session.declarations.zones import declared_zone, other_zone
 from dpsql.state import (
     Link,
     Policy,
@@ -155,7 +154,8 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
         state.declare_unit(unit)
     state.declare_protected(protected)
     remember(schema, state)
-    return f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
+    told = f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
+    return told + other_zone(schema, protected, engine)
 
 
 def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: ProtectedTable | None) -> Unit:
@@ -194,27 +194,9 @@ def _settings(
         max_rows_norm=arguments.read("max_rows_norm", float),
         max_rows_per_unit=arguments.read("max_rows_per_unit", int),
         coverage=arguments.flag("coverage", default=True),
-        time_zone=_zone(arguments, before),
+        time_zone=declared_zone(arguments, before),
     )
     return checked(dataclasses.replace(said, **arguments.kept(before, _FIELDS, _INSTEAD)))
-
-
-def _zone(arguments: Arguments, before: ProtectedTable | None) -> str | None:
-    """Return the time zone that a declaration names.
-
-    Raises:
-        PolicyError: it is not known, or the table has another one, which a repeated declaration does not change.
-
-    """
-    zone, is_named = arguments.read("time_zone", str), arguments.names_any("time_zone")
-    if zone is not None and zone not in ZONES:
-        raise PolicyError(" ".join(unknown_zone(zone)))
-    if before and is_named and (zone or "UTC") != (before.time_zone or "UTC") and not arguments.flag("replace"):
-        raise PolicyError(
-            f"days and hours of table {before.table} are those of time zone {before.time_zone or 'UTC'}, and would be "
-            f"those of {zone or 'UTC'}; add replace := true if that is meant"
-        )
-    return zone
 
 
 # Where the policy keeps each setting of a table.
@@ -288,7 +270,8 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     state = access.write()
     state.declare_protected(protected, link)
     remember(linked(schema, state.policy(), engine), state)
-    return f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
+    told = f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
+    return told + other_zone(schema, protected, engine)
 
 
 def _parent(arguments: Arguments, before: Link | None, engine: Engine) -> tuple[TableSchema, tuple[str, ...]]:
