@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def session() -> Iterator[dpsql.Session]:
         yield session
 
 
-def codes(session: dpsql.Session, text: str, **options: float) -> list[str]:
+def codes(session: dpsql.Session, text: str, **options: Any) -> list[str]:
     """Return the codes of the reasons for which a text is refused."""
     with pytest.raises(UnsupportedQueryError) as caught:
         session.sql(text, **options)
