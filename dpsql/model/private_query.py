@@ -90,6 +90,7 @@ class OutputColumn:
         type: its DuckDB type.
         estimate: which aggregate it is, None if it is not a single one.
         order: its values in the order that the curator declared; empty if it is sorted by the values themselves.
+        zone: the time zones whose clocks are read of it, with blanks between; empty if it is no timestamp with a zone.
 
     """
 
@@ -98,6 +99,7 @@ class OutputColumn:
     type: str
     estimate: int | None = None
     order: tuple[str, ...] = ()
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,13 @@ from dpsql.sql.clauses import is_aggregate_call, is_interval_call, is_over_resul
 from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.row_rules import check_row_expression
+from dpsql.sql.source.projections import zones_in
 from dpsql.sql.source.sources import SelectText
 from dpsql.sql.windows import order_terms, parts_of, range_terms, window_sql
 
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 _ENDS = ("low", "high")
+_ZONED = "TIMESTAMP WITH TIME ZONE"
 _AT_LEAST_0 = "(CASE WHEN {0} < 0 THEN 0 ELSE {0} END)"
 """Of a number; greatest() would make 0 of NULL."""
 _MOMENTS = {
@@ -112,7 +114,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
     types = types_of(text.environment, noisy, [*shown, *having, *qualify, *terms], text.refusals.text)
     _check_literals(table, noisy)
     columns = tuple(
-        OutputColumn(item.name, sql, kind, numbers.get(to_sql(item.expression)), table.order_of(item.expression))
+        OutputColumn(item.name, sql, kind, numbers.get(to_sql(item.expression)), *table.read_as(item.expression, kind))
         for item, (_, sql), kind in zip(select.items, shown, types, strict=False)
     )
     # ties are broken by the keys, which tell rows apart, so that the order never depends on anything else
@@ -164,6 +166,10 @@ class _NoisyTable:
     def tree(self, root: exp.Expr) -> exp.Expr:
         """Return an expression over the table."""
         return map_tree(root.copy(), self._column)
+
+    def read_as(self, node: exp.Expr, kind: str) -> tuple[tuple[str, ...], str]:
+        """Return the declared order of a column of the answer, and the time zones whose clocks are read of it."""
+        return self.order_of(node), zones_in(node, self.text.relation.schema) if kind == _ZONED else ""
 
     def order_of(self, node: exp.Expr) -> tuple[str, ...]:
         """Return the values of a key in their declared order, or nothing if the order is by the values themselves."""

@@ -8,6 +8,7 @@ and windows from the lists; it never sees a table. `split` takes the two apart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from sqlglot import exp
 
@@ -90,17 +91,39 @@ def read_after(
     refusals.raise_if_any(before)
     known = {folded(one.name): one.order for one in columns}
     orders = sort_by_place(outer, RESULT, known) if any(known.values()) else {}
+    read = [Column(one.name, one.type, True) for one in columns]
+    zones = sorted({zone for one in columns for zone in one.zone.split()})
     _restore_types(outer, columns)
-    sql, read = to_sql(outer), [Column(one.name, one.type, True) for one in columns]
     try:
+        if set(zones) - {"UTC"}:
+            from dpsql.plan.outer_clocks import write_clocks  # noqa: PLC0415 (few policies name a zone)
+
+            write_clocks(outer, " ".join(zones), partial(_bound, outer, read, environment), refusals)
+        sql = to_sql(outer)
         shown = environment.schemas.bind_after(RESULT, read, sql)
     except SchemaError as error:
         raise SchemaError(str(error), span=span_of(outer, refusals.text)) from None
     for select in outer.find_all(exp.Select):
         _check_literals(select, read, environment, refusals)
     refusals.raise_if_any(before)
-    columns = [OutputColumn(name, quote(name), kind, order=orders.get(folded(name), ())) for name, kind in shown]
+    columns = [
+        OutputColumn(
+            name, quote(name), kind, order=orders.get(folded(name), ()), zone=" ".join(zones) if "ZONE" in kind else ""
+        )
+        for name, kind in shown
+    ]
     return After(sql, tuple(columns))
+
+
+def _bound(
+    outer: exp.Select, columns: Sequence[Column], environment: Environment, select: exp.Select
+) -> Sequence[tuple[str, str]]:
+    """Return names and types of a SELECT inside an outer query, whose WITH it sees."""
+    alone = select.copy()
+    queries = [cte.copy() for with_ in outer.find_all(exp.With) for cte in with_.expressions]
+    if queries:
+        alone.set("with_", exp.With(expressions=queries))
+    return environment.schemas.bind_after(RESULT, columns, to_sql(alone))
 
 
 def _check_literals(

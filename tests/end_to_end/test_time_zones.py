@@ -157,6 +157,21 @@ def test_a_zone_of_the_policy_reaches_into_what_a_unit_has(zoned: dpsql.Session)
 
 
 @pytest.mark.parametrize(
+    "around",
+    [
+        "SELECT CAST(k AS DATE), count(*) FROM {} GROUP BY 1 ORDER BY 1",
+        "SELECT hour(t) FROM (SELECT k AS t, n FROM {}) WHERE t >= '2026-01-05' ORDER BY t",
+        "WITH a AS {} SELECT *, hour(k) FROM a ORDER BY k",
+    ],
+)
+def test_a_zone_of_the_policy_holds_around_a_private_query(zoned: dpsql.Session, around: str) -> None:
+    text = around.format("(SELECT booked AS k, count(*) AS n FROM stays GROUP BY 1)")
+    found = zoned.sql(text)
+    assert found.fetchall() == in_duckdb(zoned, text)
+    assert not any("timezone" in name for name in found.arrow().column_names)
+
+
+@pytest.mark.parametrize(
     "key",
     [
         "left(CAST(booked AS VARCHAR), 10)",

@@ -115,13 +115,13 @@ def shown_columns(
             origin,
             _bounds(node, schema, environment),
             uses_of(sql, schema.columns),
-            _zones(node, schema),
+            zones_in(node, schema),
         )
         shown.append(Shown(item.name, f"CAST({sql} AS INTEGER)" if null else sql, column))
     return tuple(shown)
 
 
-def _zones(node: exp.Expr, schema: TableSchema) -> str:
+def zones_in(node: exp.Expr, schema: TableSchema) -> str:
     """Return the time zones of the columns that an expression reads."""
     zoned = {column.name: column for column in schema.columns if column.zone}
     return zones_of(zoned[one.name] for one in node.find_all(exp.Column) if one.name in zoned) if zoned else ""
