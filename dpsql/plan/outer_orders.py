@@ -1,7 +1,7 @@
 """ORDER BY around a private query, on columns whose values have a declared order.
 
 `sort_by_place` follows such columns from the answer through the SELECTs around it. Where one of them is computed with,
-or passes through a UNION or DISTINCT, its values are texts and sorted by letters.
+or passes through a UNION, its values are texts and sorted by letters.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _columns_of(query: exp.Expr, known: Mapping[str, Orders]) -> Orders:
         read = {}
     scope = _Scope(read, query)
     scope.sort()
-    return {} if query.args.get("distinct") else scope.shown
+    return scope.shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,14 @@ class _Scope:
             if window.parent_select is self.select:
                 self._sort(order_terms(window), {})
         order = self.select.args.get("order")
-        if order and not self.select.args.get("distinct"):
+        if order:
             aliases = {folded(one.alias): one.this for one in self.select.expressions if isinstance(one, exp.Alias)}
-            self._sort(order.expressions, aliases | self._positions())
+            positions = self._positions()
+            (first, *_) = order.expressions
+            if isinstance(first.this, exp.Var) and any(map(self._order, positions.values())):
+                # ORDER BY ALL
+                order.set("expressions", [_with_this(first, exp.Literal.number(place)) for place in positions])
+            self._sort(order.expressions, aliases | positions)
 
     def _sort(self, terms: Sequence[exp.Expr], aliases: Mapping[str, exp.Expr]) -> None:
         """Sort terms by the places of the columns that they name, by alias or position too."""
@@ -118,3 +123,10 @@ class _Scope:
                 listed.append(item.unalias())
         is_whole = all(not isinstance(item, exp.Star) or self.shown for item in self.select.expressions)
         return {str(place): node for place, node in enumerate(listed, start=1)} if is_whole else {}
+
+
+def _with_this(term: exp.Expr, node: exp.Expr) -> exp.Expr:
+    """Return a term of ORDER BY with another expression, in the same direction."""
+    term = term.copy()
+    term.set("this", node)
+    return term

@@ -47,6 +47,9 @@ def first_column(session: dpsql.Session, text: str) -> list[object]:
         ("SELECT mood, count(*) AS n FROM stay GROUP BY ROLLUP (mood) ORDER BY mood NULLS FIRST", [None, *PLACES]),
         (f"{BY_MOOD} QUALIFY row_number() OVER (ORDER BY mood) < 3 ORDER BY mood", ["low", "mid"]),
         (f"SELECT * FROM ({BY_MOOD}) ORDER BY mood LIMIT 1", ["low"]),
+        (f"SELECT * FROM ({BY_MOOD}) ORDER BY ALL DESC LIMIT 1", ["high"]),
+        (f"SELECT DISTINCT mood FROM ({BY_MOOD}) ORDER BY mood", PLACES),
+        (f"SELECT m FROM (SELECT DISTINCT mood AS m FROM ({BY_MOOD})) ORDER BY m", PLACES),
         (
             f"WITH a AS ({BY_MOOD}), b AS (SELECT n, mood AS m FROM a) SELECT m AS x FROM b ORDER BY 1 DESC",
             PLACES[::-1],
