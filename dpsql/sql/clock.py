@@ -7,9 +7,11 @@ itself writes with AT TIME ZONE is left as it is.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
@@ -56,6 +58,28 @@ def with_clock(root: exp.Expr, columns: Sequence[Column], refusals: Refusals) ->
     found = holder.this
     found.parent = None
     return found  # type: ignore[no-any-return]
+
+
+def date_in(moment: dt.datetime, columns: Sequence[Column], node: exp.Expr, refusals: Refusals) -> dt.date:
+    """Return the date of a moment in the zone of the policy.
+
+    Two zones are refused, and so are short names such as PST, which Python does not know.
+    """
+    zones = {zone for column in columns for zone in column.zone.split()}
+    refusals.zones.update(zones)
+    if zones <= {_UTC}:
+        return moment.date()
+    try:
+        (zone,) = zones
+        return moment.astimezone(ZoneInfo(zone)).date()
+    except (ValueError, ZoneInfoNotFoundError):
+        refusals.add(
+            "row_syntax",
+            node,
+            f"{written(node)} has no date that is known in {' and '.join(sorted(zones))}.",
+            "Write the date, as in DATE '2026-01-31'.",
+        )
+        return moment.date()
 
 
 def _zones(root: exp.Expr, zones: Mapping[str, str]) -> frozenset[str]:

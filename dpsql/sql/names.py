@@ -121,7 +121,7 @@ class _Resolver:
                 return self._column(part, alias_first=alias_first, seen=seen)
             called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
             if isinstance(part, exp.CurrentDate) or called == "today":
-                return exp.cast(exp.Literal.string(self.clock().date().isoformat()), "DATE", dialect="duckdb")
+                return exp.cast(exp.Literal.string(self._today(part).isoformat()), "DATE", dialect="duckdb")
             if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
                 return exp.cast(exp.Literal.string(self.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
             return part
@@ -132,6 +132,14 @@ class _Resolver:
         from dpsql.sql.clock import with_clock  # noqa: PLC0415 (few tables have timestamps with a zone)
 
         return with_clock(resolved, self.schema.columns, self.refusals)
+
+    def _today(self, node: exp.Expr) -> dt.date:
+        """Return the date of the question, in UTC or in the zone of the policy."""
+        if not any(column.zone for column in self.schema.columns):
+            return self.clock().date()
+        from dpsql.sql.clock import date_in  # noqa: PLC0415 (few tables have timestamps with a zone)
+
+        return date_in(self.clock(), self.schema.columns, node, self.refusals)
 
     def unstarred(self, item: exp.Expr) -> list[exp.Expr]:
         """The columns that a star of the select list stands for; any other item as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 import pytest
@@ -183,6 +184,22 @@ def test_a_zone_of_the_policy_holds_around_a_private_query(zoned: dpsql.Session,
 def test_texts_of_timestamps_are_not_read_on_another_clock(zoned: dpsql.Session, key: str) -> None:
     with pytest.raises(UnsupportedQueryError, match="has its text in UTC, and the time zone of the table is America"):
         zoned.sql(f"SELECT {key} AS k, count(*) FROM stays GROUP BY 1")
+
+
+def test_today_is_the_date_in_the_zone_of_the_policy(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = dt.datetime(2026, 1, 5, 2, 0, tzinfo=dt.UTC)
+    monkeypatch.setattr(dt, "datetime", type("Clock", (dt.datetime,), {"now": staticmethod(lambda tz=None: moment)}))
+    text = "SELECT count(*) FROM stays WHERE CAST(booked AS DATE) = current_date"
+    for zone, day in (("America/New_York", "2026-01-04"), ("Asia/Tokyo", "2026-01-05")):
+        session.sql(f"CALL dp_protect('stays', time_zone := '{zone}', replace := TRUE)")
+        on_day = f"SELECT count(*) FROM stays WHERE CAST(booked AS DATE) = DATE '{day}'"
+        session.sql(text)
+        receipt = session.sql(on_day).receipt
+        assert receipt is not None
+        assert receipt.charged_rho == 0, zone
+    session.sql("CALL dp_protect('stays', time_zone := 'PST', replace := TRUE)")
+    with pytest.raises(UnsupportedQueryError, match="has no date that is known in PST"):
+        session.sql(text)
 
 
 def test_without_a_zone_days_are_those_of_utc_and_the_receipt_says_so(session: dpsql.Session) -> None:
