@@ -154,6 +154,16 @@ def test_an_equality_that_does_not_join_is_a_filter_whatever_its_types(session: 
     assert receipt_of(beside).query_hash == receipt_of(joined).query_hash
 
 
+def test_unusual_numbers_of_public_rows_are_left_to_auto(session: dpsql.Session) -> None:
+    listed = "JOIN (VALUES (0, 1e-300), (1, 0)) v(h, x) ON stay.hotel = v.h"
+    for text in (
+        "SELECT avg(hotel.rooms + 1e9) FROM stay JOIN hotel ON stay.hotel = hotel.id",
+        f"SELECT sum(v.x) FROM stay {listed}",
+    ):
+        ((shown,),), ((exact,),) = session.sql(text, **LEVEL).fetchall(), session.connection.execute(text).fetchall()
+        assert shown == pytest.approx(exact, rel=1e-6, abs=1e-6)
+
+
 def test_a_comma_and_on_are_one_query(session: dpsql.Session) -> None:
     sides = "stay.paid = a.id", "stay.hotel = b.id", "a.g = b.g"
     texts = (

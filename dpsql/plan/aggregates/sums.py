@@ -149,10 +149,9 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     """Bounds that apply: the query's, else what domains say of a row."""
     bounds = call.bounds
     if bounds.auto:
-        instead = None if call.value_type in TIMES else _inferred(source, call.value)
-        bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, instead))
+        bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, _usual(source, call)))
     elif not (bounds.per_group or bounds.per_row):
-        bounds = CallBounds(per_row=None if call.value_type in TIMES else _inferred(source, call.value))
+        bounds = CallBounds(per_row=_usual(source, call))
     if source.finds_bounds:
         bounds = completed(source, call, bounds)
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
@@ -204,6 +203,15 @@ def _inferred(source: AggregateSource, value: exp.Expr) -> Bounds | None:
         return None
     # a constant is clamped to what holds it and what a row without a value adds
     return (low, high) if low < high else (min(low, 0.0), max(high, 0.0))
+
+
+def _usual(source: AggregateSource, call: Call) -> Bounds | None:
+    """Return the bounds of a row that follow from its columns; None if they have no usual size, as AUTO finds others.
+
+    Nobody declared them where they are those of public rows, as in ``avg(year + 1e9)``.
+    """
+    bounds = None if call.value_type in TIMES else _inferred(source, call.value)
+    return bounds if bounds and representable(bounds) else None
 
 
 def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, str], ...]:
