@@ -10,6 +10,7 @@ from sqlglot import exp
 from dpsql.model.environment import Column
 from dpsql.model.refusals import Refusals
 from dpsql.sql.clock import ZONED, with_clock
+from dpsql.sql.row_rules import ZONE_CALL
 
 Bind = Callable[[exp.Select], Sequence[tuple[str, str]]]
 """Returns names and types of the columns of a SELECT around the answer."""
@@ -41,7 +42,7 @@ def _write_into(select: exp.Select, columns: Sequence[Column], bind: Bind, refus
     items, names = select.expressions, [name for name, _ in bind(select)]
     stars = [place for place, item in enumerate(items) if item.is_star]
     for place, item in enumerate(items):
-        found = with_clock(item.copy(), columns, refusals)
+        found = _written(item, columns, refusals)
         if found == item:
             continue
         if not isinstance(item, exp.Alias):
@@ -52,4 +53,13 @@ def _write_into(select: exp.Select, columns: Sequence[Column], bind: Bind, refus
     for part in ("where", "group", "having", "qualify", "order"):
         node = select.args.get(part)
         if node:
-            node.replace(with_clock(node.copy(), columns, refusals))
+            node.replace(_written(node, columns, refusals))
+
+
+def _written(node: exp.Expr, columns: Sequence[Column], refusals: Refusals) -> exp.Expr:
+    """Return a copy of an expression with the zone in it; timestamps that no clock of the zone shows are NULL."""
+    found = with_clock(node.copy(), columns, refusals)
+    for call in list(found.find_all(exp.Anonymous)):
+        if call.name == ZONE_CALL and call.parent:
+            call.replace(exp.Anonymous(this="TRY", expressions=[call.copy()]))
+    return found
