@@ -217,7 +217,7 @@ def test_public_is_taken_back_until_an_answer_was_made_of_it(session: dpsql.Sess
     session.sql("CALL dp_domain('visits', 'city', keys_from := NULL)")
     for _ in range(2):
         session.sql("CALL dp_public('cities', public := false)")
-    domain = {"column": "city", "bounds": None, "keys": None, "keys_from": ["main.cities", "city"]}
+    domain = {"column": "city", "bounds": None, "keys": None, "keys_from": ["main.cities", "city"], "ordered": None}
     assert [one for one in logged(session) if one.get("withdrawn")] == [
         {"table": "main.visits", **domain, "withdrawn": True},
         {"table": "main.cities", "version": "a", "decision": None, "withdrawn": True},
