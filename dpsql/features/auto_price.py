@@ -1,4 +1,4 @@
-"""What a query costs that leaves something to AUTO, before it is known what AUTO chooses."""
+"""Prices of queries that leave something to AUTO, before AUTO has chosen."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def read_after(
 
 
 def _bound(
-    outer: exp.Select, columns: Sequence[Column], environment: Environment, select: exp.Select
+    outer: exp.Expr, columns: Sequence[Column], environment: Environment, select: exp.Select
 ) -> Sequence[tuple[str, str]]:
     """Return names and types of a SELECT inside an outer query, whose WITH it sees."""
     alone = select.copy()
@@ -143,11 +143,8 @@ def _check_literals(
     if not select.args.get("from_") or not any(root.find(exp.Literal, exp.RawString) for root in roots):
         return
     rows = exp.select("*").from_(select.args["from_"].this.copy())
-    queries = [cte.copy() for with_ in select.root().find_all(exp.With) for cte in with_.expressions]
-    if queries:
-        rows.set("with_", exp.With(expressions=queries))
     try:
-        bound = environment.schemas.bind_after(RESULT, columns, to_sql(rows))
+        bound = _bound(select.root(), columns, environment, rows)
     except SchemaError:
         # a query that WITH names inside another one is not known here
         return

@@ -48,7 +48,7 @@ _ASKED_AGAIN = frozenset(
 _FIXED = frozenset({"describe", "bind_after", "has_cast", "failed_conversions"})
 """What follows from its arguments and DuckDB's version alone."""
 _ASKED_ONCE = frozenset({"unique_within"})
-"""What only says that an answer would have no groups: a plan from before a constraint may be used on."""
+"""Methods that only tell that an answer would have no groups: a plan from before a constraint stays in use."""
 
 Answer = tuple[str, tuple[object, ...], object]
 """A method of the schemas, what it was given, and what it returned."""

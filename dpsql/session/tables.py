@@ -25,7 +25,7 @@ from dpsql.sql.source.sources import PrivateInside, read_select
 from dpsql.state import Domain, Policy
 
 MOST_KEYS = 20
-"""Most public keys of a column that are listed; of a longer list the number is shown."""
+"""Length up to which a list of public keys is shown; of a longer one the number of keys is shown."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COLUMNS = ("column_name", "column_type", "unit", "role", "bounds", "public_keys")

@@ -11,7 +11,7 @@ from dpsql.session import OPTION_NAMES
 
 _TEXT_OPTIONS = ("as_of", "buckets", "other_group", "privacy_unit_column")
 _SHORT_NAME = 4
-"""Most letters of an option that counts as misspelled only if one letter differs."""
+"""Length up to which an option counts as misspelled only if one letter differs."""
 
 
 def model_options(name: str, config: Mapping[str, Any], words_of_dbt: Collection[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What to write, in the words of pandas: hints of refusals, and names and advice in receipts."""
+"""Advice in the words of pandas: hints of refusals, and names and advice in receipts."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _ARGUMENT = "aggregate_argument"
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What one aggregate call needs: an estimate, and the weight asked for its statistics.
+    """The needs of one aggregate call: an estimate, and the weight asked for its statistics.
 
     ``no_value`` stands for the value of the estimate in the answer if AUTO found no bounds.
     """
