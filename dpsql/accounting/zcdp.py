@@ -145,17 +145,6 @@ def composed_delta(epsilon: float, *, rho: float, threshold_delta: float) -> flo
 
 @lru_cache(maxsize=4096)
 @within_floats
-def composed_rho(epsilon: float, delta: float) -> float:
-    """Largest zCDP level of both Gaussian parts that costs delta without a threshold, rounded down.
-
-    >>> round(composed_rho(1.0, 5e-7), 4)
-    0.0262
-    """
-    return 0.5 / gaussian.sigma(epsilon, delta, 1.0) ** 2 * (1.0 - 2.0**-40)
-
-
-@lru_cache(maxsize=4096)
-@within_floats
 def composed_threshold_delta(epsilon: float, delta: float, *, rho: float) -> float:
     """Largest threshold_delta for which both together are (epsilon, delta)-private, rounded down.
 

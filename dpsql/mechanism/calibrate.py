@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.accounting import zcdp
+from dpsql.accounting.composition import CONVERSIONS, Conversion, gaussian_rho
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
@@ -211,7 +212,8 @@ def window_guarantee(
     up to these were asked for, what is shown costs the window's whole threshold delta beside the conversion of the sum
     of these levels to epsilon, which takes the window's delta once more.
     """
-    epsilon = zcdp.epsilon(window.delta, (sum(level.rho_nano for level in levels) + auto_nano) / NANO)
+    rho = (sum(level.rho_nano for level in levels) + auto_nano) / NANO
+    epsilon = _conversion(histogram).epsilon(window.delta, rho * FLOAT_SLACK)
     delta = window.delta + charged_delta(histogram, window)
     return epsilon, _with_imprecision(histogram, levels, epsilon, delta, with_auto=auto_nano > 0)
 
@@ -221,11 +223,16 @@ def independent_guarantee(
 ) -> tuple[float, float]:
     """(epsilon, delta) of independent releases of one count and of sums beside it, both rounded up.
 
-    *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases): approximate zCDP at the sum of all levels, with
-    the deltas of all thresholds. The conversion to epsilon takes ``delta``.
+    *Guarantee*: docs/proofs/cascade.md, Theorem (independent releases), and docs/proofs/ledger.md, Theorem 2: the
+    conversion of the sum of all levels to epsilon, which takes ``delta``, with the deltas of all thresholds beside it.
     """
-    epsilon = zcdp.epsilon(delta, rho_nano / NANO * FLOAT_SLACK)
+    epsilon = _conversion(histogram).epsilon(delta, rho_nano / NANO * FLOAT_SLACK)
     return epsilon, _with_imprecision(histogram, levels, epsilon, delta + threshold_delta, with_auto=True)
+
+
+def _conversion(histogram: Histogram) -> Conversion:
+    """Return the conversion of levels to epsilon: exact for Gaussian noise, by zCDP for discrete noise."""
+    return CONVERSIONS["gaussian" if histogram.is_gaussian else "zcdp"]
 
 
 def moved_by(histogram: Histogram, levels: tuple[Level, ...]) -> Moved:
@@ -379,7 +386,7 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
 
 def _rho_with_auto(histogram: Histogram, epsilon: float, target: float) -> float:
     """Level of all that a query by epsilon releases."""
-    return zcdp.composed_rho(epsilon, target / 2.0 if histogram.hides else target)
+    return gaussian_rho(epsilon, target / 2.0 if histogram.hides else target)
 
 
 def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:

@@ -26,10 +26,10 @@ from dpsql.session.declarations.arguments import (
     split_name,
     table_of,
 )
+from dpsql.session.declarations.budgets import budgeted
 from dpsql.session.declarations.domains import declare_domain
 from dpsql.session.declarations.protection import looser, require_no_looser
 from dpsql.session.declarations.tables import (
-    budgeted,
     declare_linked,
     declare_protected,
     declare_public,

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dpsql.accounting import zcdp
+from dpsql.accounting.composition import CONVERSIONS
 from dpsql.answer.result import Result
 from dpsql.answer.stage import change_sentences
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
+from dpsql.session.declarations.budgets import epsilon_budget
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Domain, Link, ProtectedTable, State, Unit, texts_to_arrow
 
 
@@ -42,6 +43,8 @@ def _unit_settings(unit: Unit) -> dict[str, object]:
         "rho_budget": unit.rho_budget / NANO_PER_RHO,
         "delta_threshold": unit.delta_threshold / DELTA_UNITS_PER_ONE,
         "delta_conversion": unit.delta_conversion,
+        "composition": unit.composition,
+        "thresholds": unit.thresholds,
     }
 
 
@@ -117,14 +120,14 @@ def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...
                 "threshold_delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE,
                 "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
                 "threshold_delta_left": (unit.delta_threshold - spent.delta_units) / DELTA_UNITS_PER_ONE,
-                "epsilon_budget": _epsilon(unit.delta_conversion, unit.rho_budget),
-                "epsilon_spent": _epsilon(unit.delta_conversion, spent.rho_nano),
+                "epsilon_budget": epsilon_budget(unit),
+                "epsilon_spent": _epsilon(unit, spent.rho_nano),
                 "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
                 "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE
                 + (unit.delta_conversion if spent.rho_nano else 0.0),
                 "held_by": "everybody" if analysts is None else ", ".join(analysts),
                 "rho_held": held / NANO_PER_RHO,
-                "epsilon_held": _epsilon(unit.delta_conversion, held),
+                "epsilon_held": _epsilon(unit, held),
                 "note": "all releases together; one query alone has less, because it need not compose",
             }
         )
@@ -153,8 +156,11 @@ _BUDGET_SCHEMA = pa.schema(
 )
 
 
-def _epsilon(delta: float, rho_nano: int) -> float:
-    return zcdp.epsilon(delta, rho_nano / NANO_PER_RHO) if rho_nano else 0.0
+def _epsilon(unit: Unit, rho_nano: int) -> float:
+    """Return the epsilon of levels of a unit that add up to rho, by its composition."""
+    if not rho_nano:
+        return 0.0
+    return CONVERSIONS[unit.composition].epsilon(unit.delta_conversion, rho_nano / NANO_PER_RHO)
 
 
 def releases_table(state: State, reader: str) -> Result:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Literal
 
 from dpsql.errors import CalibrationError, DpsqlError, PolicyError, StateError
 
@@ -77,6 +78,10 @@ def _folded(name: str) -> str:
     return name.strip().translate(_ASCII_LOWER)
 
 
+Composition = Literal["gaussian", "zcdp"]
+"""How releases of a unit add up: as Gaussian noise, exactly, or as any noise of which zCDP is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A privacy unit and its budget.
@@ -84,8 +89,10 @@ class Unit:
     Attributes:
         name: how the curator calls it.
         rho_budget: zCDP in nano-rho, at least 1.
-        delta_threshold: delta for thresholds in multiples of 2**-100, less than one.
+        delta_threshold: delta for thresholds, and for the imprecision of draws, in multiples of 2**-100, less than one.
         delta_conversion: the delta at which rho is shown as epsilon, in (0, 1); it is never spent.
+        composition: how its releases add up; fixed by the first charge.
+        thresholds: whether its tables answer by private keys; fixed by the first charge.
 
     """
 
@@ -93,6 +100,21 @@ class Unit:
     rho_budget: int
     delta_threshold: int
     delta_conversion: float
+    composition: Composition = "gaussian"
+    thresholds: bool = True
+
+    @property
+    def delta_budget(self) -> float:
+        """The whole delta: for thresholds and for the conversion, rounded to 15 digits."""
+        # the sum of both parts, of which one was rounded to units, names the number that was declared
+        return float(f"{self.delta_threshold / DELTA_UNITS_PER_ONE + self.delta_conversion:.15g}")
+
+    @property
+    def default_delta(self) -> float:
+        """Delta of a question that names none: a hundredth of the delta for thresholds, or of all without them."""
+        if self.thresholds:
+            return delta_from_units(self.delta_threshold // 100)
+        return self.delta_budget / 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +182,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ClearedAnalyst:
-    """An analyst, and the highest level in nano-rho of anything that they are shown; None for any level."""
+    """An analyst, what they may be shown, and how much they may spend.
+
+    Attributes:
+        name: how the curator calls them.
+        rho_limit: highest level in nano-rho of anything that they are shown; None for any level.
+        budget_part: most that they may spend of each amount of a unit's budget, in (0, 1]; None for all of it.
+
+    """
 
     name: str
     rho_limit: int | None
+    budget_part: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +268,7 @@ class Policy:
         return next(exact, None) or next((unit for unit in self.units if _folded(unit.name) == _folded(name)), None)
 
     def default_delta(self, unit: str) -> float:
-        """Delta of a query where neither its text nor its table says one: a hundredth of the unit's threshold delta.
+        """Return the delta of a query of a unit if neither its text nor its table names one.
 
         Raises:
             StateError: there is no such unit.
@@ -247,7 +277,7 @@ class Policy:
         found = self.unit(unit)
         if found is None:
             raise StateError(f"the privacy unit {unit!r} is missing from the state file")
-        return delta_from_units(found.delta_threshold // 100)
+        return found.default_delta
 
     def protected_table(self, table: str) -> ProtectedTable | None:
         """Return the protected table of this name, None if there is none."""

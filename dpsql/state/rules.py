@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from dpsql.errors import require
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
     MAX_RHO_NANO,
     ClearedAnalyst,
+    Composition,
     Domain,
     Link,
     ProtectedTable,
@@ -58,6 +59,10 @@ def _require_unit(unit: Unit) -> None:
         (
             0.0 < unit.delta_conversion < 1.0,
             f"the conversion delta of unit {unit.name!r} must be between 0 and 1",
+        ),
+        (
+            unit.composition in get_args(Composition),
+            f"composition of unit {unit.name!r} takes 'gaussian' or 'zcdp'",
         ),
     )
 
@@ -132,6 +137,10 @@ def _require_analyst(analyst: ClearedAnalyst) -> None:
         (
             analyst.rho_limit is None or _is_count(analyst.rho_limit, least=1, most=MAX_RHO_NANO),
             f"the rho limit of analyst {analyst.name!r} must be at least one nano-rho",
+        ),
+        (
+            analyst.budget_part is None or 0.0 < analyst.budget_part <= 1.0,
+            f"budget_part of analyst {analyst.name!r} must be above 0 and at most 1",
         ),
     )
 

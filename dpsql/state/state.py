@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import os
 import sqlite3
@@ -29,6 +28,7 @@ from dpsql.state.policy import (
 )
 from dpsql.state.rules import Declaration, checked
 from dpsql.state.side_table import SideTable
+from dpsql.state.versions import add_version, settle_version, versions_of
 
 NOUNS: Mapping[type[Declaration], str] = {
     Unit: "Unit",
@@ -53,7 +53,10 @@ def _domain(low: float | None, high: float, from_table: str | None, from_column:
 _CURRENT_VERSION = "(SELECT version FROM table_version WHERE table_name = name ORDER BY number DESC LIMIT 1) AS version"
 # What makes each part of a policy, and the rows that it is made of.
 _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
-    "units": (Unit, "SELECT name, rho_budget, delta_threshold, delta_conversion FROM unit ORDER BY name"),
+    "units": (
+        Unit,
+        "SELECT name, rho_budget, delta_threshold, delta_conversion, composition, thresholds FROM unit ORDER BY name",
+    ),
     "tables": (
         ProtectedTable,
         'SELECT name AS "table", unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, '
@@ -67,7 +70,7 @@ _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
         'SELECT table_name AS "table", column_name AS "column", low, high, keys, keys_from_table AS from_table, '
         "keys_from_column AS from_column, ordered FROM domain ORDER BY table_name, column_name",
     ),
-    "analysts": (ClearedAnalyst, "SELECT name, rho_limit FROM analyst ORDER BY name"),
+    "analysts": (ClearedAnalyst, "SELECT name, rho_limit, budget_part FROM analyst ORDER BY name"),
     "links": (Link, 'SELECT name AS "table", columns, parent, parent_columns FROM link ORDER BY name'),
     "remembered": (RememberedTable, 'SELECT name AS "table", columns FROM remembered_table ORDER BY name'),
     "versions": (
@@ -121,33 +124,18 @@ def _declare(connection: sqlite3.Connection, table: str, row: Mapping[str, objec
     _record(connection, declaration)
 
 
-def _versions(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return all versions that the table ever had, oldest first."""
-    select = "SELECT version FROM table_version WHERE table_name = ? ORDER BY number"
-    return [version for (version,) in connection.execute(select, (table,))]
-
-
-def _add_version(connection: sqlite3.Connection, table: str, version: str | None) -> str:
-    used = _versions(connection, table)
-    if version is None:
-        version = next(str(number) for number in itertools.count(len(used) + 1) if str(number) not in used)
-    if not version:
-        raise PolicyError(f"a version of table {table!r} needs a name")
-    if version in used:
-        raise PolicyError(f"table {table!r} had version {version!r} before; answers to it are stored under that name")
-    row = {"table_name": table, "number": len(used) + 1, "version": version, "at": datetime.now(UTC)}
-    insert_row(connection, "table_version", row)
-    return version
-
-
-def _settle_version(connection: sqlite3.Connection, table: str, declared: str) -> str:
-    """Return the version under which a declaration is stored; only ``new_version`` moves an existing one."""
-    used = _versions(connection, table)
-    if not used:
-        return _add_version(connection, table, declared or None)
-    if declared not in ("", used[-1]):
-        raise PolicyError(f"table {table!r} is at version {used[-1]!r}; declare {declared!r} as a new version of it")
-    return used[-1]
+def _require_fixed_terms(connection: sqlite3.Connection, before: Unit, after: Unit) -> None:
+    """Refuse another composition, or other thresholds, after the first charge of a unit."""
+    changes = [
+        f"{name} is {told(getattr(before, name))}"
+        for name, told in (("composition", repr), ("thresholds", lambda value: str(value).lower()))
+        if getattr(before, name) != getattr(after, name)
+    ]
+    if changes and connection.execute("SELECT 1 FROM charge WHERE unit = ? LIMIT 1", (before.name,)).fetchone():
+        raise PolicyError(
+            f"unit {before.name!r} has paid for answers, which fixes how its budget adds up: {', '.join(changes)}; "
+            "leave that out of the declaration"
+        )
 
 
 class State:
@@ -224,12 +212,16 @@ class State:
         """Declare a privacy unit or change its budget; the same declaration again does nothing.
 
         Raises:
-            PolicyError: the new budget is below what the unit has paid.
+            PolicyError: the new budget is below what the unit has paid, or its composition or thresholds are others
+                than at its first charge.
 
         """
         with self._database.write() as connection:
-            if _read_policy(connection).unit(unit.name) == unit:
+            before = _read_policy(connection).unit(unit.name)
+            if before == unit:
                 return
+            if before is not None:
+                _require_fixed_terms(connection, before, unit)
             spent = read_spent(connection, unit.name)
             if unit.rho_budget < spent.rho_nano or unit.delta_threshold < spent.delta_units:
                 raise PolicyError(f"the budget of unit {unit.name!r} cannot be less than what it has paid")
@@ -262,7 +254,7 @@ class State:
                     f"how rows of table {protected.table!r} find their unit is declared already and never changes "
                     "under the same name"
                 )
-            version = _settle_version(connection, protected.table, protected.version)
+            version = settle_version(connection, protected.table, protected.version)
             after = replace(protected, version=version)
             if after == before:
                 return
@@ -292,7 +284,7 @@ class State:
         """Remember the columns of a protected table in its current version, for plans once they are gone."""
         with self._database.write() as connection:
             _write_row(connection, "remembered_table", _named(table))
-            version = _versions(connection, table.table)[-1]
+            version = versions_of(connection, table.table)[-1]
             row = {"table_name": table.table, "version": version, "columns": table.columns}
             _write_row(connection, "version_columns", row)
 
@@ -307,7 +299,7 @@ class State:
             policy = _read_policy(connection)
             if policy.protected_table(public.table) is not None:
                 raise PolicyError(f"table {public.table!r} is protected and cannot become public")
-            version = _settle_version(connection, public.table, public.version)
+            version = settle_version(connection, public.table, public.version)
             after = replace(public, version=version)
             if policy.public_table(public.table) != after:
                 row = {"name": public.table, "decision": public.decision}
@@ -385,7 +377,7 @@ class State:
             policy = _read_policy(connection)
             if policy.protected_table(table) is None and policy.public_table(table) is None:
                 raise PolicyError(f"table {table!r} is neither protected nor public")
-            return _add_version(connection, table, version)
+            return add_version(connection, table, version)
 
     def close(self) -> None:
         """Close the state; a state in memory is gone."""

@@ -23,6 +23,7 @@ from dpsql.state.table_definitions import (
     FORMAT_6,
     FORMAT_7,
     FORMAT_8,
+    FORMAT_9,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
     TABLES,
@@ -55,6 +56,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=FORMAT_6, append_only=()),
     partial(_change_tables, statements=FORMAT_7, append_only=()),
     partial(_change_tables, statements=FORMAT_8, append_only=()),
+    partial(_change_tables, statements=FORMAT_9, append_only=()),
 )
 
 

@@ -121,6 +121,17 @@ FORMAT_8 = """
 ALTER TABLE domain ADD COLUMN ordered TEXT;
 ALTER TABLE protected_table ADD COLUMN time_zone TEXT
 """
+
+_BUDGET_PARTS = "ALTER TABLE analyst ADD COLUMN budget_part REAL"
+
+# Compositions, units without thresholds, and parts for analysts. Budgets so far were converted by zCDP.
+FORMAT_9 = f"""
+ALTER TABLE unit ADD COLUMN composition TEXT NOT NULL DEFAULT 'zcdp';
+ALTER TABLE unit ADD COLUMN thresholds INTEGER NOT NULL DEFAULT 1;
+{_BUDGET_PARTS};
+DROP INDEX charge_of_unit;
+CREATE INDEX charge_of_unit ON charge (unit, analyst, rho_nano, delta_units)
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 
@@ -128,7 +139,8 @@ TABLES = (
     """
 CREATE TABLE unit (
     name TEXT PRIMARY KEY,
-    rho_budget INTEGER NOT NULL, delta_threshold TEXT NOT NULL, delta_conversion REAL NOT NULL
+    rho_budget INTEGER NOT NULL, delta_threshold TEXT NOT NULL, delta_conversion REAL NOT NULL,
+    composition TEXT NOT NULL DEFAULT 'zcdp', thresholds INTEGER NOT NULL DEFAULT 1
 ) STRICT;
 CREATE TABLE protected_table (
     name TEXT PRIMARY KEY, unit TEXT NOT NULL REFERENCES unit(name), privacy_unit_column TEXT NOT NULL,
@@ -158,8 +170,8 @@ CREATE TABLE charge (
     statistic_hash TEXT NOT NULL, rho_nano INTEGER NOT NULL CHECK (rho_nano >= 0), delta_units TEXT NOT NULL,
     analyst TEXT NOT NULL, at TEXT NOT NULL
 ) STRICT;
-CREATE INDEX charge_of_unit ON charge (unit, rho_nano, delta_units);
 CREATE INDEX charge_of_statistic ON charge (statistic_hash, unit);
+CREATE INDEX charge_of_unit ON charge (unit, analyst, rho_nano, delta_units);
 CREATE TABLE frame (
     frame_hash TEXT PRIMARY KEY, unit TEXT NOT NULL REFERENCES unit(name), tables TEXT NOT NULL,
     salt BLOB NOT NULL CHECK (length(salt) = 16),
@@ -197,6 +209,7 @@ CREATE TABLE release (
     + _CLEARANCES
     + _LASTING_ANSWERS
     + LATER_KEYS
+    + _BUDGET_PARTS
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.

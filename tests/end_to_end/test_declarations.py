@@ -26,6 +26,8 @@ from dpsql.state import Policy
 BUDGETS = (
     {"epsilon_budget": "3", "delta_budget": "1e-6"},
     {"rho_budget": "0.5", "delta_threshold": "1e-6", "delta_conversion": "1e-7"},
+    {"epsilon_budget": "3", "delta_budget": "1e-6", "composition": "'zcdp'", "thresholds": "false"},
+    {"rho_budget": "0.5", "delta_conversion": "1e-7", "composition": "'gaussian'", "thresholds": "false"},
 )
 RULES = {
     "max_groups_contributed": "4",
@@ -81,6 +83,8 @@ LOOSER = {
     "rho_limit": ("0.06", "0.04"),
 }
 NO_DIRECTION = {
+    "composition",
+    "thresholds",
     "unit",
     "version",
     "parent",

@@ -115,7 +115,7 @@ ROOMS = (
     Room(
         "session.declarations",
         "what a curator declares",
-        (*NOUNS, "accounting", "state", "engine", "sql", "sql.source", "plan.aggregates", "answer"),
+        (*NOUNS, "accounting", "noise", "state", "engine", "sql", "sql.source", "plan.aggregates", "answer"),
     ),
     Room(
         "session",

@@ -19,7 +19,15 @@ _NOUNS = {str: "text in quotes", int: "a whole number", float: "a number", bool:
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
-BUDGET = ("epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion")
+BUDGET = (
+    "epsilon_budget",
+    "delta_budget",
+    "rho_budget",
+    "delta_threshold",
+    "delta_conversion",
+    "composition",
+    "thresholds",
+)
 TABLE_RULES = (
     "unit",
     "privacy_unit_column",

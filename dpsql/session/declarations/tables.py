@@ -6,10 +6,8 @@ Whose rows a table holds and settings of its queries; tables that hold nothing a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from dpsql.accounting import zcdp
 from dpsql.answer.links import link_steps, linked, unit_column
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
@@ -26,6 +24,7 @@ from dpsql.session.declarations.arguments import (
     split_name,
     table_of,
 )
+from dpsql.session.declarations.budgets import looser_budget, read_budget
 from dpsql.session.declarations.protection import (
     looser,
     looser_defaults,
@@ -42,87 +41,18 @@ from dpsql.state import (
     PublicTable,
     Unit,
     checked,
-    delta_from_units,
-    delta_units_down,
-    require,
-    rho_from_nano,
     rho_nano_down,
 )
-
-# The three amounts of a budget, by the names that arguments and units have for them, as a unit keeps them.
-_ROUNDED: Mapping[str, Callable[[float], Any]] = {
-    "rho_budget": rho_nano_down,
-    "delta_threshold": delta_units_down,
-    "delta_conversion": float,
-}
 
 
 def declare_unit(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
     """Declare a privacy unit, or change what is named of its budget."""
     name = arguments.names[0].strip()
     before = access.read().policy().unit(name)
-    unit = _budget(name, arguments, before)
-    require_no_looser(f"unit {unit.name}", looser(before, unit), replace=arguments.flag("replace"))
+    unit = read_budget(name, arguments, before)
+    require_no_looser(f"unit {unit.name}", looser_budget(before, unit), replace=arguments.flag("replace"))
     access.write().declare_unit(unit)
     return f"unit {unit.name} has its budget"
-
-
-def budgeted(name: str, epsilon: float | None, delta: float | None) -> Unit:
-    """A unit with a budget of (epsilon, delta).
-
-    ``delta`` is halved between thresholds and conversion, and the rho budget is the largest that ``epsilon`` and the
-    conversion half allow (optimal zCDP conversion).
-
-    Raises:
-        PolicyError: one of them is missing or out of range.
-
-    """
-    if not (epsilon and delta and epsilon > 0 and 0 < delta < 1):
-        raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
-    return checked(Unit(name, rho_nano_down(zcdp.rho(epsilon, delta / 2)), delta_units_down(delta / 2), delta / 2))
-
-
-def _budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
-    """A unit's budget, as rho and two deltas or as (epsilon, delta); what is not named stays.
-
-    Raises:
-        PolicyError: it is said in both ways, or a new unit lacks a part.
-
-    """
-    arguments.require_kept(*BUDGET)
-    by_epsilon = arguments.has("epsilon_budget", "delta_budget")
-    by_rho = arguments.has(*_ROUNDED)
-    require(
-        (
-            not (by_epsilon and by_rho),
-            "a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas",
-        ),
-        (by_epsilon or by_rho or bool(before), "a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6"),
-    )
-    name = before.name if before else name
-    if by_epsilon:
-        return _by_epsilon(name, arguments, before)
-    amounts = {part: arguments.read(part, float) for part in _ROUNDED}
-    if not before and None in amounts.values():
-        raise PolicyError("rho_budget goes with delta_threshold and delta_conversion")
-    said = {part: _ROUNDED[part](amount) for part, amount in amounts.items() if amount is not None}
-    return checked(dataclasses.replace(before, **said) if before else Unit(name, **said))
-
-
-def _by_epsilon(name: str, arguments: Arguments, before: Unit | None) -> Unit:
-    epsilon, delta = arguments.read("epsilon_budget", float), arguments.read("delta_budget", float)
-    if not before or (epsilon is not None and delta is not None):
-        return budgeted(name, epsilon, delta)
-    if epsilon is not None:
-        if epsilon <= 0:
-            raise PolicyError("epsilon_budget must be positive")
-        rho_budget = rho_nano_down(zcdp.rho(epsilon, before.delta_conversion))
-        return checked(dataclasses.replace(before, rho_budget=rho_budget))
-    if not (delta and 0 < delta < 1):
-        raise PolicyError("delta_budget must be between 0 and 1")
-    if (before.delta_threshold, before.delta_conversion) == (delta_units_down(delta / 2), delta / 2):
-        return before
-    return budgeted(name, zcdp.epsilon(before.delta_conversion, rho_from_nano(before.rho_budget)), delta)
 
 
 def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -169,7 +99,7 @@ def _unit(arguments: Arguments, own_unit: str, policy: Policy, before: Protected
         if not known:
             raise PolicyError(f"there is no privacy unit {name!r}; declare it with CALL dp_unit first")
         return known
-    return _budget(name, arguments, known)
+    return read_budget(name, arguments, known)
 
 
 def _settings(
@@ -224,11 +154,10 @@ _INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 def _require_no_looser(
     arguments: Arguments, before: ProtectedTable | None, after: ProtectedTable, policy: Policy, unit: Unit
 ) -> None:
-    default_delta = delta_from_units(unit.delta_threshold // 100)
     changes = [
-        *looser(policy.unit(unit.name), unit),
+        *looser_budget(policy.unit(unit.name), unit),
         *looser(before, after),
-        *looser_defaults(before, after, default_delta),
+        *looser_defaults(before, after, unit.default_delta),
     ]
     require_no_looser(f"table {after.table}", changes, replace=arguments.flag("replace"))
 

@@ -9,8 +9,9 @@ import pytest
 from scipy.stats import norm
 
 from dpsql.accounting import gaussian
+from dpsql.accounting.composition import gaussian_rho
 from dpsql.accounting.gaussian import log_delta
-from dpsql.accounting.zcdp import composed_delta, composed_epsilon, composed_rho, composed_threshold_delta
+from dpsql.accounting.zcdp import composed_delta, composed_epsilon, composed_threshold_delta
 from dpsql.errors import CalibrationError
 
 
@@ -60,7 +61,7 @@ def test_without_a_threshold_it_is_one_gaussian() -> None:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-9), (8.0, 1e-5)])
 def test_inverses_end_on_the_safe_side(epsilon: float, delta: float) -> None:
-    rho = composed_rho(epsilon, delta / 2.0)
+    rho = gaussian_rho(epsilon, delta / 2.0)
     shown = composed_threshold_delta(epsilon, delta, rho=rho)
     assert composed_delta(epsilon, rho=rho, threshold_delta=shown) <= delta
     assert composed_delta(epsilon, rho=rho, threshold_delta=shown * 1.001) > delta

@@ -15,6 +15,7 @@ import mpmath
 import pytest
 
 from dpsql.accounting import (
+    composition,
     correlated_histogram,
     discrete_histogram,
     gaussian,
@@ -38,6 +39,7 @@ from tests.unit.accounting.added_deltas import AddedDeltasProfile
 
 Asked = Callable[..., object]
 MODULES: tuple[ModuleType, ...] = (
+    composition,
     correlated_histogram,
     discrete_histogram,
     gaussian,
@@ -244,5 +246,5 @@ def test_a_point_at_epsilon_0_and_a_tiny_delta_is_refused_or_holds(
 
 def test_every_function_that_is_asked_is_here() -> None:
     names = {one.__name__ for one in asked_functions()}
-    assert {"best_point", "delta", "window_delta", "composed_rho", "epsilon", "skellam_renyi"} <= names
+    assert {"best_point", "delta", "window_delta", "gaussian_rho", "epsilon", "skellam_renyi"} <= names
     assert len(asked_functions()) > 45

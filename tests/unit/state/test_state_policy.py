@@ -280,7 +280,8 @@ def test_a_domain_is_stored_whole_and_can_be_withdrawn(state: State) -> None:
 
 def test_of_several_spellings_of_an_analyst_the_lowest_limit_counts_until_one_is_declared(state: State) -> None:
     with state._database.write() as connection:
-        connection.execute("INSERT INTO analyst VALUES (' Ana ', 7), ('ana', NULL), ('ANA', 5), ('bob', NULL)")
+        rows = "(' Ana ', 7), ('ana', NULL), ('ANA', 5), ('bob', NULL)"
+        connection.execute(f"INSERT INTO analyst (name, rho_limit) VALUES {rows}")
     assert state.policy().analyst("aNa") == ClearedAnalyst("ANA", 5)
     state.declare_analyst(ClearedAnalyst("ana", 9))
     assert state.policy().analysts == (ClearedAnalyst("ANA", 9), ClearedAnalyst("bob", None))

@@ -296,7 +296,7 @@ def test_a_file_of_format_1_holds_what_it_held(tmp_path: Path) -> None:
     with State.open(path, create=False) as state:
         visits = ProtectedTable("main.visits", "patient", "patient_id", 4, 5, 300, None, 1e-9, version="1")
         assert state.policy() == Policy(
-            units=(Unit("patient", 1000, 2**90, 1e-6),),
+            units=(Unit("patient", 1000, 2**90, 1e-6, "zcdp"),),
             tables=(visits,),
             public=(PublicTable("main.cities", "1"),),
             domains=(Domain("main.visits", "cost", bounds=(0.0, 500.5)),),

@@ -1,0 +1,227 @@
+"""The budget of a unit: from what the curator names to a `Unit`, and from a `Unit` back to the numbers.
+
+A budget is named as (epsilon, delta), or as rho with two deltas. Its composition turns the one into the other. Nothing
+here depends on charges: a budget is fixed by its declaration alone (docs/proofs/ledger.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from dpsql.accounting.composition import CONVERSIONS
+from dpsql.errors import PolicyError
+from dpsql.model.environment import folded
+from dpsql.noise.rounded_gaussian import slack_delta_zcdp
+from dpsql.session.declarations.arguments import BUDGET, Arguments
+from dpsql.session.declarations.protection import looser
+from dpsql.state import (
+    DELTA_UNITS_PER_ONE,
+    Composition,
+    Unit,
+    checked,
+    delta_units_down,
+    delta_units_up,
+    require,
+    rho_from_nano,
+    rho_nano_down,
+)
+
+# The three amounts of a budget, by the names that arguments and units have for them, as a unit keeps them.
+_ROUNDED: Mapping[str, Callable[[float], Any]] = {
+    "rho_budget": rho_nano_down,
+    "delta_threshold": delta_units_down,
+    "delta_conversion": float,
+}
+_LEAST_SLACK = 2.0**-40
+"""Part of the whole delta that is kept for the imprecision of draws where there are no thresholds, at least."""
+_SLACK_DRAWS, _SLACK_RELEASES = 1000, 64
+"""The draws that it has to cover: those of so many releases at the whole budget, with so many draws each."""
+
+
+def budgeted(
+    name: str,
+    epsilon: float | None,
+    delta: float | None,
+    composition: Composition = "gaussian",
+    *,
+    thresholds: bool = True,
+) -> Unit:
+    """Return a unit with a budget of (epsilon, delta).
+
+    With thresholds, they get half of ``delta``, and the conversion the other half. Without, the conversion gets all of
+    it but for the imprecision of draws. The rho budget is the largest that ``epsilon`` and the conversion's part allow.
+
+    Args:
+        name: of the unit.
+        epsilon: above 0.
+        delta: between 0 and 1.
+        composition: how the releases of the unit add up.
+        thresholds: whether its tables answer by private keys.
+
+    Raises:
+        PolicyError: epsilon or delta is missing or out of range.
+
+    """
+    if not (epsilon and delta and epsilon > 0 and 0 < delta < 1):
+        raise PolicyError("epsilon_budget must be positive and delta_budget between 0 and 1; give both")
+    to_rho = CONVERSIONS[composition].rho
+    if thresholds:
+        converted, kept = delta / 2, delta_units_down(delta / 2)
+    else:
+        kept = _slack_units(delta, to_rho(epsilon, delta))
+        converted = _rest(delta, kept)
+    rho_budget = rho_nano_down(to_rho(epsilon, converted))
+    return checked(Unit(name, rho_budget, kept, converted, composition, thresholds))
+
+
+def _slack_units(delta: float, rho: float) -> int:
+    """Return the part of a whole delta that pays for the imprecision of draws, in units.
+
+    Raises:
+        PolicyError: it would be more than half of delta.
+
+    """
+    slack = max(_LEAST_SLACK * delta, _SLACK_RELEASES * slack_delta_zcdp(_SLACK_DRAWS, rho))
+    if slack > delta / 2:
+        raise PolicyError(
+            f"delta = {delta:.3g} is below what the finite precision of the noise costs at rho = {rho:.3g}; "
+            "declare more delta_budget or less epsilon_budget"
+        )
+    return delta_units_up(slack)
+
+
+def _rest(delta: float, kept_units: int) -> float:
+    """Return what units leave of a delta, rounded down."""
+    rest = Fraction(delta) - Fraction(kept_units, DELTA_UNITS_PER_ONE)
+    nearest = float(rest)
+    return nearest if nearest <= rest else math.nextafter(nearest, 0.0)
+
+
+@lru_cache(maxsize=1024)
+def epsilon_budget(unit: Unit) -> float:
+    """Return the epsilon of a unit's budget: the shortest decimal that names its rho budget, if one does.
+
+    >>> epsilon_budget(budgeted("patient", 3.0, 1e-6)), epsilon_budget(budgeted("patient", 0.1, 1e-8, "zcdp"))
+    (3.0, 0.1)
+    """
+    conversion = CONVERSIONS[unit.composition]
+    exact = conversion.epsilon(unit.delta_conversion, rho_from_nano(unit.rho_budget))
+    for digits in range(1, 13):
+        step = 10.0 ** (math.floor(math.log10(exact)) - digits + 1) if exact > 0.0 else 0.0
+        for told in {float(f"{exact:.{digits}g}"), float(f"{exact + step / 2:.{digits}g}")}:
+            if told > 0.0 and rho_nano_down(conversion.rho(told, unit.delta_conversion)) == unit.rho_budget:
+                return told
+    return exact
+
+
+def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
+    """Return the unit with the budget that a declaration names; what it does not name stays.
+
+    Raises:
+        PolicyError: the budget is named in both ways, or a new unit lacks a part.
+
+    """
+    arguments.require_kept(*BUDGET)
+    by_epsilon = arguments.has("epsilon_budget", "delta_budget")
+    by_rho = arguments.has(*_ROUNDED)
+    require(
+        (
+            not (by_epsilon and by_rho),
+            "a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas",
+        ),
+        (by_epsilon or by_rho or bool(before), "a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6"),
+    )
+    composition = _composition(arguments) or (before.composition if before else "gaussian")
+    thresholds = arguments.flag("thresholds", default=before.thresholds if before else True)
+    if before and (composition, thresholds) != (before.composition, before.thresholds):
+        # the same (epsilon, delta) by other terms
+        before = budgeted(before.name, epsilon_budget(before), before.delta_budget, composition, thresholds=thresholds)
+    if by_epsilon:
+        return _by_epsilon(name, arguments, before, composition, thresholds=thresholds)
+    return _by_rho(name, arguments, before, composition, thresholds=thresholds)
+
+
+def _composition(arguments: Arguments) -> Composition | None:
+    """Return the composition that a declaration names, None if it names none."""
+    said = arguments.read("composition", str)
+    match said and folded(said):
+        case None:
+            return None
+        case "gaussian":
+            return "gaussian"
+        case "zcdp":
+            return "zcdp"
+    raise PolicyError(
+        "composition takes 'gaussian' (exact; for all noise but the discrete one) or 'zcdp' (for any noise, with a "
+        "smaller budget of rho)"
+    )
+
+
+def _by_epsilon(
+    name: str, arguments: Arguments, before: Unit | None, composition: Composition, *, thresholds: bool
+) -> Unit:
+    epsilon, delta = arguments.read("epsilon_budget", float), arguments.read("delta_budget", float)
+    if not before or (epsilon is not None and delta is not None):
+        name = before.name if before else name
+        return budgeted(name, epsilon, delta, composition, thresholds=thresholds)
+    if epsilon is not None:
+        if epsilon <= 0:
+            raise PolicyError("epsilon_budget must be positive")
+        if not thresholds:
+            return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=False)
+        rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
+        return checked(dataclasses.replace(before, rho_budget=rho_budget))
+    if not (delta and 0 < delta < 1):
+        raise PolicyError("delta_budget must be between 0 and 1")
+    halves = not thresholds or (before.delta_threshold, before.delta_conversion) == (
+        delta_units_down(delta / 2),
+        delta / 2,
+    )
+    if delta == before.delta_budget and halves:
+        return before
+    return budgeted(before.name, epsilon_budget(before), delta, composition, thresholds=thresholds)
+
+
+def _by_rho(
+    name: str, arguments: Arguments, before: Unit | None, composition: Composition, *, thresholds: bool
+) -> Unit:
+    amounts = {part: arguments.read(part, float) for part in _ROUNDED}
+    if not thresholds and amounts["delta_threshold"] is not None:
+        raise PolicyError("a unit without thresholds keeps no delta for them; leave delta_threshold out")
+    needed = [part for part in _ROUNDED if thresholds or part != "delta_threshold"]
+    if not before and any(amounts[part] is None for part in needed):
+        raise PolicyError(f"rho_budget goes with {' and '.join(part for part in needed if part != 'rho_budget')}")
+    said = {part: _ROUNDED[part](amount) for part, amount in amounts.items() if amount is not None}
+    if before:
+        unit = dataclasses.replace(before, **said)
+    else:
+        unit = Unit(name, said["rho_budget"], said.get("delta_threshold", 0), said["delta_conversion"], composition)
+        unit = dataclasses.replace(unit, thresholds=thresholds)
+    if not thresholds and said:
+        kept = _slack_units(checked(unit).delta_conversion, rho_from_nano(unit.rho_budget))
+        unit = dataclasses.replace(unit, delta_threshold=kept)
+    return checked(unit)
+
+
+def looser_budget(before: Unit | None, after: Unit) -> list[str]:
+    """Return the amounts of a budget that protect less than before, each as a text.
+
+    Rho has another meaning in another composition, and without thresholds the parts of delta depend on rho. There,
+    epsilon and delta are compared.
+    """
+    same = not before or (before.composition, before.thresholds) == (after.composition, after.thresholds)
+    if same and after.thresholds:
+        return looser(before, after)
+    if not before:
+        return []
+    changes = []
+    for noun, amount in (("epsilon_budget", epsilon_budget), ("delta_budget", lambda unit: unit.delta_budget)):
+        old, new = amount(before), amount(after)
+        if new > old:
+            changes.append(f"{noun} from {old:.9g} to {new:.9g}")
+    return changes
