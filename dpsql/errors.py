@@ -164,12 +164,14 @@ class BudgetError(DpsqlError):
 
     Attributes:
         unit: name of the privacy unit.
+        analyst: whose part of the budget is used up; None if it is the budget itself.
         requested_rho, remaining_rho: zCDP, dimensionless.
         requested_delta, remaining_delta: threshold delta, a probability.
 
     """
 
     asks_too_much = True
+    analyst: str | None = None
 
     def __init__(
         self,
@@ -179,18 +181,28 @@ class BudgetError(DpsqlError):
         remaining_rho: float,
         requested_delta: float,
         remaining_delta: float,
+        analyst: str | None = None,
     ) -> None:
         self.unit = unit
         self.requested_rho = requested_rho
         self.remaining_rho = remaining_rho
         self.requested_delta = requested_delta
         self.remaining_delta = remaining_delta
+        if analyst is not None:
+            self.analyst = analyst
         super().__init__(
-            f"the budget of privacy unit {unit!r} does not cover this query: it asks for "
+            f"{self.limit} does not cover this query: it asks for "
             f"rho = {requested_rho:.6g} and threshold delta = {requested_delta:.6g}; "
             f"left are rho = {remaining_rho:.6g} and delta = {remaining_delta:.6g}. "
             f"Ask for less, or reuse a release (FROM dp_releases())."
         )
+
+    @property
+    def limit(self) -> str:
+        """Return what does not cover the price, as the subject of a sentence."""
+        if self.analyst is None:
+            return f"the budget of privacy unit {self.unit!r}"
+        return f"the part of the budget of unit {self.unit!r} that {self.analyst!r} may spend"
 
 
 class CalibrationError(DpsqlError):

@@ -254,7 +254,7 @@ def draw(
     if items := open_price(query):
         # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
         # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
-        runtime.state.ledger.require(query.frame.rows.unit, (*items, later))
+        runtime.state.ledger.require(query.frame.rows.unit, (*items, later), reader.name)
     for question, level, listed in prepare_histograms(query, runtime):
         with runtime.state.locks.exclusive(question.statistic_hash):
             reader_here = replace(reader, rho_limit=level.limit_nano)

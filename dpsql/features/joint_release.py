@@ -333,7 +333,7 @@ def _require_row(asked: WithOtherGroup, stage: Stage, runtime: Runtime, reader: 
         # the groups cost nothing, and tell which row it is: what that one needs is found before it is charged
         return
     _receipt_with_row(asked, stage, Stage((row,), (None,), (make_receipt(row),)))
-    runtime.state.ledger.require(groups.query.frame.rows.unit, (*groups.items, *row.items))
+    runtime.state.ledger.require(groups.query.frame.rows.unit, (*groups.items, *row.items), reader.name)
     _require_row_runs(asked, row, runtime)
 
 

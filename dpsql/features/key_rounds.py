@@ -249,7 +249,8 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
     planned = require_rounds_run(rounds, runtime)
     # what can fail of the receipt fails before the first charge
     _joint_receipt(query, planned, [make_receipt(offer) for offer in planned], inquiry.query_hash)
-    state.ledger.require(query.frame.rows.unit, [item for offer in planned for item in offer.items])
+    items = [item for offer in planned for item in offer.items]
+    state.ledger.require(query.frame.rows.unit, items, inquiry.reader.name)
     found, released = release_rounds(rounds, runtime, inquiry)
     receipts = [stage.receipts[0] for stage, _ in released]
     offers = [stage.offers[0] for stage, _ in released]

@@ -187,7 +187,8 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     planned, name, frame = parts.require_runs(runtime), inquiry.query_hash, parts.numbers.frame
     # what can fail of the receipt fails before the first charge
     _joint_receipt(asked, planned, [make_receipt(offer) for offer in planned], name)
-    runtime.state.ledger.require(frame.rows.unit, [item for offer in planned for item in offer.items])
+    items = [item for offer in planned for item in offer.items]
+    runtime.state.ledger.require(frame.rows.unit, items, inquiry.reader.name)
     keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
     add_keys(frame, keys, runtime)
     numbers = prepare_stage([parts.settled(runtime.state).numbers], runtime, parts.reader, keys)

@@ -35,6 +35,7 @@ _ATTRIBUTES = (
     "hint",
     "refusals",
     "unit",
+    "analyst",
     "requested_rho",
     "remaining_rho",
     "requested_delta",

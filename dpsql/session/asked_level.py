@@ -114,7 +114,7 @@ def in_asked_words(
         beside = {"delta": delta} if delta else {}
         try:
             lower = plan(*with_levels({asked.name: value, **beside}, statement, options))
-            lower.state.ledger.require(lower.query.first.frame.rows.unit, _price(lower))
+            lower.state.ledger.require(lower.query.first.frame.rows.unit, _price(lower), lower.reader.name)
         except DpsqlError as refusal:
             return guess_after(value, refusal)
         return None

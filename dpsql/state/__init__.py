@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpsql.errors import require
 from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
 from dpsql.state.database import Locks
-from dpsql.state.ledger import Charged, ChargeItem, Ledger, ReleaseHistory, Spent
+from dpsql.state.history import ReleaseHistory
+from dpsql.state.ledger import Charged, ChargeItem, Ledger, Spent
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,

@@ -73,8 +73,8 @@ def delta_from_units(delta_units: int) -> float:
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
-def _folded(name: str) -> str:
-    """A name of a unit or an analyst as it is compared: spaces around it and the case of A to Z do not count."""
+def folded_name(name: str) -> str:
+    """Return a name of a unit or an analyst as it is compared: spaces around it and the case of A to Z do not count."""
     return name.strip().translate(_ASCII_LOWER)
 
 
@@ -195,6 +195,18 @@ class ClearedAnalyst:
     rho_limit: int | None
     budget_part: float | None = None
 
+    def part_of(self, amount: int) -> int:
+        """Return the most that they may spend of an amount of a budget, rounded down.
+
+        The part is the shortest decimal that names it: 0.3 is three tenths, not the float beside it.
+
+        >>> ClearedAnalyst("ana", None, 0.3).part_of(10), ClearedAnalyst("bob", None).part_of(10)
+        (3, 10)
+        """
+        if self.budget_part is None:
+            return amount
+        return math.floor(Fraction(repr(self.budget_part)) * amount)
+
 
 @dataclass(frozen=True, slots=True)
 class RememberedTable:
@@ -265,19 +277,21 @@ class Policy:
     def unit(self, name: str) -> Unit | None:
         """Return the privacy unit of this name, None if there is none; names are compared as those of analysts."""
         exact = (unit for unit in self.units if unit.name == name)
-        return next(exact, None) or next((unit for unit in self.units if _folded(unit.name) == _folded(name)), None)
+        return next(exact, None) or next(
+            (unit for unit in self.units if folded_name(unit.name) == folded_name(name)), None
+        )
 
-    def default_delta(self, unit: str) -> float:
-        """Return the delta of a query of a unit if neither its text nor its table names one.
+    def declared_unit(self, name: str) -> Unit:
+        """Return the privacy unit of a table.
 
         Raises:
             StateError: there is no such unit.
 
         """
-        found = self.unit(unit)
+        found = self.unit(name)
         if found is None:
-            raise StateError(f"the privacy unit {unit!r} is missing from the state file")
-        return found.default_delta
+            raise StateError(f"the privacy unit {name!r} is missing from the state file")
+        return found
 
     def protected_table(self, table: str) -> ProtectedTable | None:
         """Return the protected table of this name, None if there is none."""
@@ -301,7 +315,7 @@ class Policy:
         Spaces around a name and the case of the letters A to Z do not matter. Of several spellings in an old file the
         one with the lowest limit counts.
         """
-        alike = [analyst for analyst in self.analysts if _folded(analyst.name) == _folded(name)]
+        alike = [analyst for analyst in self.analysts if folded_name(analyst.name) == folded_name(name)]
         return min(alike, key=lambda one: MAX_RHO_NANO if one.rho_limit is None else one.rho_limit, default=None)
 
     def versions_of(self, table: str) -> tuple[TableVersion, ...]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpsql.errors import ReleaseError, StateError
 from dpsql.state.arrow_vectors import to_arrow, to_numpy
 from dpsql.state.database import Database, insert_row, select_rows
-from dpsql.state.ledger import record_release
+from dpsql.state.history import record_release
 from dpsql.state.records import Additions, Level, Point, Snapshot, Tail, Threshold
 from dpsql.state.vector_cache import Decoded
 

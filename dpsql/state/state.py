@@ -14,7 +14,8 @@ from typing import Any
 
 from dpsql.errors import PolicyError
 from dpsql.state.database import Database, Locks, insert_row, select_rows
-from dpsql.state.ledger import Ledger, ReleaseHistory, read_spent
+from dpsql.state.history import ReleaseHistory
+from dpsql.state.ledger import Ledger, read_spent
 from dpsql.state.policy import (
     ClearedAnalyst,
     Domain,

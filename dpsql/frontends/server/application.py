@@ -46,6 +46,7 @@ _PROBLEM = {
         "hint": {"type": "string"},
         "refusals": {"type": "array", "items": {"type": "object"}, "description": "every reason, with its place"},
         "unit": {"type": "string"},
+        "analyst": {"type": "string", "description": "whose part of the budget of the unit is used up"},
         "requested_rho": {"type": "number"},
         "remaining_rho": {"type": "number"},
         "requested_delta": {"type": "number"},

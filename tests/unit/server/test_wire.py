@@ -63,6 +63,7 @@ RAISED: tuple[DpsqlError, ...] = (
     errors.SchemaError("no table 'x'.", hint="Did you mean 'y'?", span=SPAN),
     UnsupportedQueryError([Refusal("star", "A star.", "Name columns.", SPAN), Refusal("b", "c", "d")]),
     BudgetError("patient", requested_rho=0.5, remaining_rho=1e-9, requested_delta=0.0, remaining_delta=3e-31),
+    BudgetError("u", analyst="ana", requested_rho=0.5, remaining_rho=0.1, requested_delta=0.0, remaining_delta=1e-9),
     errors.EngineError(),
     errors.AccessError("no"),
     errors.RemoteError("busy"),

@@ -19,6 +19,7 @@ from dpsql.state import (
     Additions,
     Charged,
     ChargeItem,
+    ClearedAnalyst,
     Point,
     ProtectedTable,
     Spent,
@@ -183,6 +184,58 @@ def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool]]) ->
                     level[statistic] = rho
                     held[statistic] = (0, 0)
             assert state.ledger.spent("patient") == Spent(rho_spent, delta_spent)
+
+
+def test_an_analyst_spends_a_part_to_the_last_unit_and_not_beyond() -> None:
+    with new_state(None, rho_budget=1009, delta_threshold=59) as state:
+        ledger = state.ledger
+        state.declare_analyst(ClearedAnalyst("Ana", None, 0.3))
+        assert ledger.left("patient", "ana") == Spent(302, 17)
+        ledger.charge("patient", [ChargeItem("open", 200, 10)], " aNA ")
+        ledger.charge("patient", [ChargeItem("others", 5, 5)], "bob")
+        assert ledger.left("patient", "ana") == Spent(102, 7)
+        assert ledger.left("patient", "bob") == ledger.left("patient", None) == Spent(804, 44)
+        for item in (ChargeItem("a", 103, 0), ChargeItem("a", 0, 8)):
+            for ask in (ledger.charge, ledger.require):
+                with pytest.raises(BudgetError) as caught:
+                    ask("patient", [item], "ana")
+            assert caught.value.analyst == "ana"
+            assert (caught.value.remaining_rho, caught.value.requested_rho) == (102 / 1e9, item.rho_nano / 1e9)
+            assert caught.value.remaining_delta == 7 / DELTA_UNITS_PER_ONE
+            assert "the part of the budget of unit 'patient' that 'ana' may spend" in str(caught.value)
+            ledger.require("patient", [item], "bob")
+        assert ledger.charge("patient", [ChargeItem("a", 102, 7)], "ANA").rho_nano == 102
+        # what nobody was shown yet, and what bob paid for, costs ana nothing more
+        assert ledger.charge("patient", [ChargeItem("open", 200, 10)], "ana") == Charged(0, 0, (1,))
+        assert ledger.charge("patient", [ChargeItem("others", 5, 5)], "ana") == Charged(0, 0, (2,))
+        assert ledger.left("patient", "ana") == Spent(0, 0)
+
+
+def test_the_budget_rules_over_parts_that_add_up_to_more() -> None:
+    with new_state(None) as state:
+        state.declare_unit(Unit("doctor", 10, 10, 1e-6))
+        for name in ("ana", "bob"):
+            state.declare_analyst(ClearedAnalyst(name, None, 0.7))
+        state.ledger.charge("patient", [ChargeItem("a", 700, 20)], "ana")
+        assert state.ledger.left("patient", "bob") == Spent(300, 30)
+        with pytest.raises(BudgetError, match="the budget of privacy unit 'patient'") as caught:
+            state.ledger.charge("patient", [ChargeItem("b", 301, 0)], "bob")
+        assert caught.value.analyst is None
+        with pytest.raises(BudgetError) as caught:
+            state.ledger.charge("patient", [ChargeItem("b", 0, 1), ChargeItem("c", 1, 0)], "ana")
+        assert caught.value.analyst == "ana"
+        # a part holds in each unit by itself; a lower one than was spent leaves nothing, and never less
+        assert state.ledger.left("doctor", "ana") == Spent(7, 7)
+        state.declare_analyst(ClearedAnalyst("ana", None, 0.1))
+        assert state.ledger.left("patient", "ana") == Spent(0, 0)
+        state.declare_analyst(ClearedAnalyst("ana", None))
+        assert state.ledger.left("patient", "ana") == Spent(300, 30)
+
+
+@pytest.mark.parametrize(("part", "most"), [(0.3, 300), (1.0, 1000), (0.1 + 0.2, 300), (0.29999999, 299), (1e-9, 0)])
+def test_a_part_is_the_decimal_that_names_it(part: float, most: int) -> None:
+    assert ClearedAnalyst("ana", None, part).part_of(1000) == most
+    assert ClearedAnalyst("ana", None, 0.3).part_of(10**30) == 3 * 10**29
 
 
 CHARGE_UNTIL_REFUSED = """
