@@ -326,3 +326,26 @@ def test_a_mean_of_gaussian_levels_is_no_cap() -> None:
     cost = adaptive_gaussian(epsilon, mu, goes_on)
     assert cost > 1.5 * math.exp(float(gaussian.log_delta(epsilon, math.sqrt(2.0 * mean))))
     assert cost <= math.exp(float(gaussian.log_delta(epsilon, math.sqrt(mu * mu + 4.0))))
+
+
+@pytest.mark.parametrize(
+    ("first", "moved", "reached"),
+    [(0.151172, 0.99e-6, 1.98e-6), (0.19835389, 0.5e-6, 1.5e-6)],
+    ids=["delta that moves between measures", "the better of two filters"],
+)
+def test_a_filter_that_is_chosen_by_history_is_none(first: float, moved: float, reached: float) -> None:
+    """The planted fault: the counterexample of section 4, of which each single path is within 1e-6 at epsilon 3."""
+    epsilon, whole, most_delta = 3.0, 0.209774829, 1e-6
+    assert gaussian.delta(epsilon, math.sqrt(2.0 * first), 1.0) + moved <= most_delta * (1 + 1e-6)
+    assert gaussian.delta(epsilon, math.sqrt(2.0 * whole), 1.0) <= most_delta * (1 + 1e-6)
+    limit = math.sqrt(2.0 * first)
+    # above this place of the first answer its loss is large: rho is bought there, and thresholds elsewhere
+    place = (1.5 if moved > 0.6e-6 else 2.36) / limit + limit / 2.0
+    x = np.linspace(place, place + 12.0, 20001)
+    density = np.exp(-0.5 * (x - limit) ** 2) / math.sqrt(2.0 * math.pi)
+    loss = limit * x - 0.5 * limit * limit
+    rest = np.full_like(x, math.sqrt(2.0 * (whole - first)))
+    bought = float(np.trapezoid(density * np.exp(gaussian.log_delta(epsilon - loss, rest)), x))
+    cost = moved * 0.5 * math.erfc((limit - place) / math.sqrt(2.0)) + bought
+    assert cost == pytest.approx(reached, rel=2e-3)
+    assert cost <= 2.0 * most_delta
