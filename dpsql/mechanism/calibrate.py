@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dpsql.accounting import zcdp
 from dpsql.accounting.composition import CONVERSIONS, Conversion, gaussian_rho
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
+from dpsql.mechanism.too_little import no_room_for_imprecision, too_little
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
-from dpsql.model.private_query import FrameQuery, Request
+from dpsql.model.private_query import FrameQuery
+from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 AUTO_PARTS = 32
@@ -157,7 +160,7 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     rho = query.request.rho
     if rho is None:
         rho = _rho_with_auto(histogram, query.request.asked_epsilon, _after_imprecision(query, histogram))
-    return part_for_auto(whole_nano(rho), query)
+    return part_for_auto(_total_nano(query, rho), query)
 
 
 def unasked_nano(query: FrameQuery, calibration: Calibration) -> int:
@@ -279,9 +282,14 @@ def whole_nano(rho: float) -> int:
     return math.floor(round(rho * NANO, 6))
 
 
+def _total_nano(query: FrameQuery, rho: float) -> int:
+    """Return the level of a whole query in nano-rho, rounded down: as it was asked for, or as epsilon became rho."""
+    return whole_nano(rho) if query.request.rho is not None else math.floor(Fraction(repr(rho)) * NANO)
+
+
 def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
     """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
-    total, auto_nano = whole_nano(rho), 0
+    total, auto_nano = _total_nano(query, rho), 0
     if query.auto:
         shares = [level.share_nano for level in query.auto_levels] or [part_for_auto(total, query)] * len(query.auto)
         total -= sum(shares)
@@ -292,23 +300,11 @@ def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[
     # that they are left out is told by AUTO, so the guarantee has to hold for the other case, too
     auto_nano += sum(unasked)
     if min(shares) < 1:
-        raise _too_little(query.request, rho, len(shares))
+        raise too_little(query.request, rho, len(shares))
     if query.frame.window is not None:
         shares[0] = snapped(query.frame.window, shares[0])
     asked = zip(query.statistics, shares, strict=True)
     return tuple(level_of(statistic, rho_nano, histogram) for statistic, rho_nano in asked), auto_nano
-
-
-def _too_little(request: Request, rho: float, count: int) -> CalibrationError:
-    """Return the refusal of a level that is too small for a number of statistics, in the words of the question."""
-    by_rho = request.rho is not None
-    asked = f"rho = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
-    together = "" if by_rho else f" At delta = {request.delta:.3g} this epsilon is rho = {rho:.3g}."
-    more = "rho" if by_rho else "epsilon"
-    return CalibrationError(
-        f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes rho = 1e-9 at least.{together} "
-        f"Ask for more {more}."
-    )
 
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
@@ -316,7 +312,7 @@ def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delt
     target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
     if target <= 0.0:
         least = slack_delta_zcdp(draws_of(histogram, (level.statistic for level in levels)), 0.0)
-        raise _no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
+        raise no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
     tau = histogram.threshold(target * histogram.threshold_share, levels[0].sigma)
     if tau is None:
         raise AssertionError("a threshold is for keys that hide")
@@ -348,7 +344,11 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
     beside = math.fsum(
         weight for one, weight in zip(query.statistics, query.weights, strict=True) if one.kind in COVERAGE_KINDS
     )
-    rho = histogram.query_rho(epsilon, target, Shares(min(1.0, query.weights[0]), beside))
+    if query.request.by_budget:
+        # what one unit moves together may be less than the levels add up to, which the budget pays for
+        rho = gaussian_rho(epsilon, target)
+    else:
+        rho = histogram.query_rho(epsilon, target, Shares(min(1.0, query.weights[0]), beside))
     levels, _ = _levels(query, histogram, rho)
     tau = histogram.query_threshold(epsilon, target, levels[0].sigma, moved_by(histogram, levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
@@ -373,27 +373,19 @@ def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calib
 
 
 def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
-    """What of delta is left for noise and threshold, of a query by epsilon."""
+    """Return the part of delta that is left for noise and threshold, of a query by epsilon."""
     epsilon, delta = query.request.asked_epsilon, query.request.delta
     unasked = (one for one, _ in query.unasked)
     draws = draws_of(histogram, (*query.statistics, *unasked)) + MOST_AUTO_DRAWS * bool(query.auto)
     target = delta - 1.01 * slack_delta(draws, epsilon)
     if target <= 0.0:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)
-        raise _no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
+        raise no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
+    if query.request.by_budget:
+        target = min(target, converted_delta(delta, kept_delta(delta, gaussian_rho(epsilon, delta))))
     return target
 
 
 def _rho_with_auto(histogram: Histogram, epsilon: float, target: float) -> float:
-    """Level of all that a query by epsilon releases."""
+    """Return the level of all that a query by epsilon releases."""
     return gaussian_rho(epsilon, target / 2.0 if histogram.hides else target)
-
-
-def _no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:
-    """What the draws' imprecision adds to delta grows with rho or epsilon; without either a little is left."""
-    if too_large:
-        return CalibrationError(
-            f"{name} = {value:.3g} is too large for delta = {delta:.3g}: there the finite precision of the noise alone "
-            f"costs more delta; ask for less {name}"
-        )
-    return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")

@@ -141,6 +141,7 @@ class Request:
         refresh: whether a new generation of the frames is asked for.
         own_threshold: whether keys pass a threshold at the level asked for, whatever keys were shown before.
         coverage: whether what bounds leave is to be measured where it can be; None where nobody wants to know.
+        by_budget: whether epsilon becomes rho as in the budget of an exact unit without thresholds.
 
     """
 
@@ -151,6 +152,7 @@ class Request:
     refresh: bool = False
     own_threshold: bool = False
     coverage: bool | None = None
+    by_budget: bool = False
 
     @property
     def asked_epsilon(self) -> float:

@@ -105,8 +105,10 @@ class Unit:
 
     @property
     def delta_budget(self) -> float:
-        """The whole delta: for thresholds and for the conversion, rounded to 15 digits."""
-        # the sum of both parts, of which one was rounded to units, names the number that was declared
+        """The whole delta as it was declared: for thresholds, or for imprecise draws, and for the conversion."""
+        if self.delta_threshold == delta_units_down(self.delta_conversion):
+            return 2.0 * self.delta_conversion
+        # one part was rounded to units, the other one to a float: the sum has 15 sure digits
         return float(f"{self.delta_threshold / DELTA_UNITS_PER_ONE + self.delta_conversion:.15g}")
 
     @property

@@ -58,7 +58,7 @@ DECLARED: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("dp_domain", "'visits', 'mood'", {"keys": "['low']", "ordered": "true"}),
     ("dp_domain", "'visits', 'cost'", {"bounds": "[0, 500]", "keys_from": "'prices.price'"}),
     ("dp_public", "'register'", {"version": "'a'", "public": "true", "public_by_decision": "'it is published'"}),
-    ("dp_analyst", "'ana'", {"rho_limit": "0.05"}),
+    ("dp_analyst", "'ana'", {"rho_limit": "0.05", "budget_part": "0.3"}),
     ("dp_new_version", "'visits'", {"version": "'second'"}),
 )
 # other values: (less protection, none less or None), for arguments that have a direction
@@ -81,6 +81,7 @@ LOOSER = {
     "rho_ceiling": ("NULL", None),
     "bounds": ("NULL", "[0, 900]"),
     "rho_limit": ("0.06", "0.04"),
+    "budget_part": ("0.4", "0.2"),
 }
 NO_DIRECTION = {
     "composition",
@@ -114,6 +115,7 @@ MAY_BE_NULL = {
     "keys_from",
     "ordered",
     "rho_limit",
+    "budget_part",
     "coverage",
     "time_zone",
 }
@@ -230,7 +232,13 @@ def test_what_would_protect_less_is_named_and_asks_for_replace(
         # a window ends at the ceiling: both go together
         together = {"rho_window": less} if argument == "rho_ceiling" and arguments.get("rho_window") != "NULL" else {}
         changed = call(name, names, {argument: less} | together)
-        named = {"epsilon_budget": "rho_budget", "delta_budget": "delta_"}.get(argument, argument)
+        # without thresholds the whole delta is compared
+        words = {
+            "epsilon_budget": "rho_budget",
+            "delta_budget": "delta_",
+            "delta_conversion": "delta_(budget|conversion)",
+        }
+        named = words.get(argument, argument)
         with pytest.raises(PolicyError, match=f"less than what is declared: .*{named}.*replace := true"):
             curator.sql(changed)
         assert curator.policy() == before, argument

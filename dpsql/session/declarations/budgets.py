@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import PolicyError
 from dpsql.model.environment import folded
-from dpsql.noise.rounded_gaussian import slack_delta_zcdp
+from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.session.declarations.arguments import BUDGET, Arguments
 from dpsql.session.declarations.protection import looser
 from dpsql.state import (
@@ -25,7 +24,6 @@ from dpsql.state import (
     Unit,
     checked,
     delta_units_down,
-    delta_units_up,
     require,
     rho_from_nano,
     rho_nano_down,
@@ -37,10 +35,6 @@ _ROUNDED: Mapping[str, Callable[[float], Any]] = {
     "delta_threshold": delta_units_down,
     "delta_conversion": float,
 }
-_LEAST_SLACK = 2.0**-40
-"""Part of the whole delta that is kept for the imprecision of draws where there are no thresholds, at least."""
-_SLACK_DRAWS, _SLACK_RELEASES = 1000, 64
-"""The draws that it has to cover: those of so many releases at the whole budget, with so many draws each."""
 
 
 def budgeted(
@@ -73,33 +67,26 @@ def budgeted(
     if thresholds:
         converted, kept = delta / 2, delta_units_down(delta / 2)
     else:
-        kept = _slack_units(delta, to_rho(epsilon, delta))
-        converted = _rest(delta, kept)
+        kept = _kept_units(delta, to_rho(epsilon, delta))
+        converted = converted_delta(delta, kept / DELTA_UNITS_PER_ONE)
     rho_budget = rho_nano_down(to_rho(epsilon, converted))
     return checked(Unit(name, rho_budget, kept, converted, composition, thresholds))
 
 
-def _slack_units(delta: float, rho: float) -> int:
+def _kept_units(delta: float, rho: float) -> int:
     """Return the part of a whole delta that pays for the imprecision of draws, in units.
 
     Raises:
         PolicyError: it would be more than half of delta.
 
     """
-    slack = max(_LEAST_SLACK * delta, _SLACK_RELEASES * slack_delta_zcdp(_SLACK_DRAWS, rho))
-    if slack > delta / 2:
+    kept = kept_delta(delta, rho)
+    if kept > delta / 2:
         raise PolicyError(
             f"delta = {delta:.3g} is below what the finite precision of the noise costs at rho = {rho:.3g}; "
             "declare more delta_budget or less epsilon_budget"
         )
-    return delta_units_up(slack)
-
-
-def _rest(delta: float, kept_units: int) -> float:
-    """Return what units leave of a delta, rounded down."""
-    rest = Fraction(delta) - Fraction(kept_units, DELTA_UNITS_PER_ONE)
-    nearest = float(rest)
-    return nearest if nearest <= rest else math.nextafter(nearest, 0.0)
+    return math.floor(kept * DELTA_UNITS_PER_ONE)
 
 
 @lru_cache(maxsize=1024)
@@ -136,9 +123,10 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
         ),
         (by_epsilon or by_rho or bool(before), "a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6"),
     )
-    composition = _composition(arguments) or (before.composition if before else "gaussian")
+    composition = _composition(arguments.read("composition", str), before)
     thresholds = arguments.flag("thresholds", default=before.thresholds if before else True)
-    if before and (composition, thresholds) != (before.composition, before.thresholds):
+    is_whole = arguments.has("epsilon_budget") and arguments.has("delta_budget")
+    if before and not is_whole and (composition, thresholds) != (before.composition, before.thresholds):
         # the same (epsilon, delta) by other terms
         before = budgeted(before.name, epsilon_budget(before), before.delta_budget, composition, thresholds=thresholds)
     if by_epsilon:
@@ -146,12 +134,41 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     return _by_rho(name, arguments, before, composition, thresholds=thresholds)
 
 
-def _composition(arguments: Arguments) -> Composition | None:
-    """Return the composition that a declaration names, None if it names none."""
-    said = arguments.read("composition", str)
+def unit_as_named(
+    name: str,
+    epsilon: float | None,
+    delta: float | None,
+    composition: str | None = None,
+    *,
+    thresholds: bool | None = None,
+    known: Unit | None = None,
+) -> Unit:
+    """Return the unit that a front end names; what it does not name is what the known unit has.
+
+    Args:
+        name: of the unit.
+        epsilon: of its budget; None, with ``delta`` None, for the budget of the known unit.
+        delta: of its budget; both are given, or none.
+        composition: 'gaussian' or 'zcdp'; None for that of the known unit, or 'gaussian'.
+        thresholds: whether its tables answer by private keys; None for what the known unit has, or True.
+        known: the unit as it is declared. It equals the unit that is returned if all that is named agrees with it.
+
+    Raises:
+        PolicyError: a composition or a budget that no unit can have.
+
+    """
+    named = _composition(composition, known)
+    kept = thresholds if thresholds is not None else known.thresholds if known else True
+    if known and epsilon is None and delta is None:
+        return dataclasses.replace(known, composition=named, thresholds=kept)
+    return budgeted(known.name if known else name, epsilon, delta, named, thresholds=kept)
+
+
+def _composition(said: str | None, before: Unit | None) -> Composition:
+    """Return the composition of this name. Without a name it is that of the unit before, or 'gaussian'."""
     match said and folded(said):
         case None:
-            return None
+            return before.composition if before else "gaussian"
         case "gaussian":
             return "gaussian"
         case "zcdp":
@@ -203,7 +220,7 @@ def _by_rho(
         unit = Unit(name, said["rho_budget"], said.get("delta_threshold", 0), said["delta_conversion"], composition)
         unit = dataclasses.replace(unit, thresholds=thresholds)
     if not thresholds and said:
-        kept = _slack_units(checked(unit).delta_conversion, rho_from_nano(unit.rho_budget))
+        kept = _kept_units(checked(unit).delta_conversion, rho_from_nano(unit.rho_budget))
         unit = dataclasses.replace(unit, delta_threshold=kept)
     return checked(unit)
 
@@ -211,17 +228,29 @@ def _by_rho(
 def looser_budget(before: Unit | None, after: Unit) -> list[str]:
     """Return the amounts of a budget that protect less than before, each as a text.
 
-    Rho has another meaning in another composition, and without thresholds the parts of delta depend on rho. There,
-    epsilon and delta are compared.
+    Rho has another meaning in another composition, so that epsilon is compared there. Without thresholds the parts of
+    delta depend on rho, so that the whole delta is compared.
     """
-    same = not before or (before.composition, before.thresholds) == (after.composition, after.thresholds)
-    if same and after.thresholds:
-        return looser(before, after)
     if not before:
         return []
+    if (before.composition, before.thresholds) == (after.composition, after.thresholds):
+        if after.thresholds:
+            return looser(before, after)
+        name, most, amount = "rho_budget", before.rho_budget, _rho_budget
+    else:
+        name, most, amount = "epsilon_budget", _rho_nano(epsilon_budget(before), after), epsilon_budget
     changes = []
-    for noun, amount in (("epsilon_budget", epsilon_budget), ("delta_budget", lambda unit: unit.delta_budget)):
-        old, new = amount(before), amount(after)
-        if new > old:
-            changes.append(f"{noun} from {old:.9g} to {new:.9g}")
+    if after.rho_budget > most:
+        changes.append(f"{name} from {amount(before):.9g} to {amount(after):.9g}")
+    if after.delta_budget > before.delta_budget:
+        changes.append(f"delta_budget from {before.delta_budget:.9g} to {after.delta_budget:.9g}")
     return changes
+
+
+def _rho_budget(unit: Unit) -> float:
+    return rho_from_nano(unit.rho_budget)
+
+
+def _rho_nano(epsilon: float, unit: Unit) -> int:
+    """Return the budget of rho, in nano-rho, that an epsilon is by the terms of a unit."""
+    return rho_nano_down(CONVERSIONS[unit.composition].rho(epsilon, unit.delta_conversion))

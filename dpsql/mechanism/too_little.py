@@ -1,0 +1,38 @@
+"""Refusals of a question whose level or delta is too little for its noise, in the words of the question."""
+
+from __future__ import annotations
+
+from dpsql.errors import CalibrationError
+from dpsql.model.private_query import Request
+
+
+def too_little(request: Request, rho: float, count: int) -> CalibrationError:
+    """Return the refusal of a level that is too small for a number of statistics, in the words of the question."""
+    by_rho = request.rho is not None
+    asked = f"rho = {rho:.3g}" if by_rho else f"epsilon = {request.asked_epsilon:.9g}"
+    together = "" if by_rho else f" At delta = {request.delta:.3g} this epsilon is rho = {rho:.3g}."
+    more = "rho" if by_rho else "epsilon"
+    return CalibrationError(
+        f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes rho = 1e-9 at least.{together} "
+        f"Ask for more {more}."
+    )
+
+
+def no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:
+    """Return the refusal of a level at whose delta nothing is left beside the imprecision of draws.
+
+    That imprecision costs more where rho or epsilon is larger.
+
+    Args:
+        name: of the level, rho or epsilon.
+        value: of the level.
+        delta: that was asked for.
+        too_large: whether a smaller level is granted at this delta.
+
+    """
+    if too_large:
+        return CalibrationError(
+            f"{name} = {value:.3g} is too large for delta = {delta:.3g}: there the finite precision of the noise alone "
+            f"costs more delta; ask for less {name}"
+        )
+    return CalibrationError(f"delta = {delta:.3g} is below what the precision of the noise allows")
