@@ -52,19 +52,26 @@ def declare(call: FunctionCall, access: StateAccess, engine: Engine) -> str:
 
 
 def _declare_analyst(arguments: Arguments, access: StateAccess, _engine: Engine) -> str:
-    name, limit = arguments.names[0].strip(), arguments.read("rho_limit", float)
+    name = arguments.names[0].strip()
     if folded(name) == CURATOR:
         raise PolicyError("the curator may be shown everything; an analyst needs a name of their own")
     before = access.read().policy().analyst(name)
-    if not before and arguments.removes("rho_limit"):
-        raise PolicyError("rho_limit takes a number; leave it out for any level")
-    analyst = checked(ClearedAnalyst(before.name if before else name, rho_nano(limit)))
-    if before and not arguments.names_any("rho_limit"):
-        analyst = before
+    for setting, without in (("rho_limit", "for any level"), ("budget_part", "for all of the budget")):
+        if not before and arguments.removes(setting):
+            raise PolicyError(f"{setting} takes a number; leave it out {without}")
+    limit, budget_part = rho_nano(arguments.read("rho_limit", float)), arguments.read("budget_part", float)
+    if before:
+        name = before.name
+        limit = limit if arguments.names_any("rho_limit") else before.rho_limit
+        budget_part = budget_part if arguments.names_any("budget_part") else before.budget_part
+    analyst = checked(ClearedAnalyst(name, limit, budget_part))
     require_no_looser(f"people from analyst {analyst.name}", looser(before, analyst), replace=arguments.flag("replace"))
     access.write().declare_analyst(analyst)
     shown = f"levels up to rho = {analyst.rho_limit / NANO_PER_RHO:.9g}" if analyst.rho_limit else "any level"
-    return f"analyst {analyst.name} may be shown {shown}"
+    if analyst.budget_part is None:
+        return f"analyst {analyst.name} may be shown {shown}"
+    part = f"{analyst.budget_part:.9g} of the budget of each unit"
+    return f"analyst {analyst.name} may be shown {shown}, and may spend at most {part}"
 
 
 def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) -> str:

@@ -13,7 +13,17 @@ from dpsql.answer.stage import change_sentences
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
 from dpsql.session.declarations.budgets import epsilon_budget
-from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Domain, Link, ProtectedTable, State, Unit, texts_to_arrow
+from dpsql.state import (
+    DELTA_UNITS_PER_ONE,
+    NANO_PER_RHO,
+    ClearedAnalyst,
+    Domain,
+    Link,
+    ProtectedTable,
+    State,
+    Unit,
+    texts_to_arrow,
+)
 
 
 def policy_table(state: State) -> Result:
@@ -27,7 +37,7 @@ def policy_table(state: State) -> Result:
             for public in policy.public
         ),
         *(("domain", f"{one.table}.{one.column}", _domain_settings(one)) for one in policy.domains),
-        *(("analyst", one.name, {"rho_limit": _rho(one.rho_limit) or "any level"}) for one in policy.analysts),
+        *(("analyst", one.name, _analyst_settings(one)) for one in policy.analysts),
     ]
     rows = [
         (kind, name, setting, str(value))
@@ -78,6 +88,10 @@ def _domain_settings(domain: Domain) -> dict[str, object]:
         "keys_from": ".".join(domain.keys_from) if domain.keys_from else None,
         "ordered": ", ".join(domain.ordered) if domain.ordered else None,
     }
+
+
+def _analyst_settings(analyst: ClearedAnalyst) -> dict[str, object]:
+    return {"rho_limit": _rho(analyst.rho_limit) or "any level", "budget_part": analyst.budget_part}
 
 
 def _rho(nano: int | None) -> float | None:

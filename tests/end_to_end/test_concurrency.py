@@ -30,13 +30,14 @@ import dpsql, dpsql.session, duckdb, pyarrow.parquet, scipy.optimize, scipy.spec
 from dpsql.errors import BudgetError
 
 
-def ask_all(database, rho, queries, telling, begun):
+def ask_all(database, rho, name, queries, telling, begun):
     with dpsql.connect(database, read_only=True) as session:
+        analyst = session.as_analyst(name)
         os.write(telling, b"ready")
         os.read(begun, 1)
         for query in queries:
             try:
-                answer = session.sql(query, rho=rho)
+                answer = analyst.sql(query, rho=rho)
             except BudgetError:
                 yield None
             else:
@@ -50,7 +51,7 @@ for line in sys.stdin:
         told, telling = os.pipe()
         begun, begin = os.pipe()
         if os.fork() == 0:
-            answers = list(ask_all(order["database"], order["rho"], queries, telling, begun))
+            answers = list(ask_all(order["database"], order["rho"], f"analyst {number}", queries, telling, begun))
             with open(f"{order['database']}.{number}", "w") as file:
                 json.dump(answers, file)
             os._exit(0)
@@ -118,7 +119,7 @@ def ask_in_threads(session: dpsql.Session, queries: Sequence[str]) -> list[list[
 def ask_in_processes(
     asker: subprocess.Popen[str], database: Path, queries: Sequence[Sequence[str]]
 ) -> list[list[Any] | None]:
-    """Answers of one process for each list of queries, all of which are connected before one asks."""
+    """Return answers of one process, and one analyst, for each list of queries; all are connected before one asks."""
     assert asker.stdin is not None
     assert asker.stdout is not None
     print(json.dumps({"database": str(database), "rho": RHO, "queries": queries}), file=asker.stdin, flush=True)
@@ -175,8 +176,15 @@ def test_threads_that_ask_differently_never_overspend(database: Path, threads: i
 
 
 def test_processes_that_ask_differently_never_overspend(asker: subprocess.Popen[str], database: Path) -> None:
+    with dpsql.connect(database) as session:
+        # of five answers that the budget pays for these may have one, two and four
+        for number, part in enumerate((0.2, 0.4, 0.9)):
+            session.sql(f"CALL dp_analyst('Analyst {number}', budget_part := {part})")
     answers = ask_in_processes(asker, database, [[different(10 * p + i) for i in range(3)] for p in range(3)])
-    assert sum(answer is not None for answer in answers) == ALLOWED
+    granted = [sum(answer is not None for answer in answers[3 * p : 3 * p + 3]) for p in range(3)]
+    assert granted[0] <= 1
+    assert granted[1] <= 2
+    assert sum(granted) == ALLOWED
     assert charged(database) == pytest.approx(RHO * ALLOWED)
 
 

@@ -52,7 +52,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_link": ("parent", *TABLE_RULES[2:], "separate_people", "replace"),
     "dp_domain": ("bounds", "keys", "keys_from", "ordered", "replace"),
     "dp_public": ("version", "public", "public_by_decision"),
-    "dp_analyst": ("rho_limit", "replace"),
+    "dp_analyst": ("rho_limit", "budget_part", "replace"),
     "dp_new_version": ("version",),
 }
 

@@ -10,7 +10,7 @@
 | ``max_groups_contributed``, ``max_rows_per_group``, ``bounds`` | is removed |
 | ``max_rows_norm``, ``max_rows_per_unit`` | is removed |
 | ``default_rho``, ``default_epsilon``, ``default_delta`` | rises; or the default becomes one of the other kind |
-| ``rho_limit`` | rises or is removed |
+| ``rho_limit``, ``budget_part`` | rises or is removed |
 
 Such a change is named, and done where ``replace := true`` is said. Other bounds on what one unit adds are other noise
 for the same privacy, so they protect no less.
@@ -121,7 +121,10 @@ _SETTINGS: Mapping[type, tuple[Setting, ...]] = {
         ),
     ),
     Domain: (Setting("bounds", "bounds"),),
-    ClearedAnalyst: (Setting("rho_limit", "rho_limit", _rises, NANO_PER_RHO),),
+    ClearedAnalyst: (
+        Setting("rho_limit", "rho_limit", _rises, NANO_PER_RHO),
+        Setting("budget_part", "budget_part", _rises),
+    ),
     type(None): (),
 }
 # The default level of a table, which has one of them at most, and its delta.

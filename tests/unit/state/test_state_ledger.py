@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -239,32 +240,37 @@ def test_a_part_is_the_decimal_that_names_it(part: float, most: int) -> None:
 
 
 CHARGE_UNTIL_REFUSED = """
-import sys
+import sys, time
 from dpsql.errors import BudgetError
 from dpsql.state import ChargeItem, State
 
-state = State.open(sys.argv[1], create=False)
+path, process, analyst, seconds = sys.argv[1:]
+state = State.open(path, create=False)
 print("ready", flush=True)
 sys.stdin.readline()
-taken = 0
-try:
-    while True:
-        taken += state.ledger.charge("patient", [ChargeItem(f"{sys.argv[2]}-{taken}", 7, 1)], "ana").rho_nano
-except BudgetError:
-    print(taken)
+end, number, taken, refused = time.monotonic() + float(seconds), 0, {"patient": 0, "doctor": 0}, set()
+while len(refused) < 2 or time.monotonic() < end:
+    for unit in taken:
+        number += 1
+        try:
+            taken[unit] += state.ledger.charge(unit, [ChargeItem(f"{process}-{number}", 7, 1)], analyst).rho_nano
+        except BudgetError:
+            refused.add(unit)
+print(*taken.values())
 """
 
 
-def run_chargers(path: Path, processes: int) -> list[int]:
+def run_chargers(path: Path, analysts: Sequence[str], seconds: float) -> list[tuple[int, int]]:
+    """Return the nano-rho of patient and of doctor that one process of each analyst took, until all was refused."""
     chargers = [
         subprocess.Popen(
-            [sys.executable, "-c", CHARGE_UNTIL_REFUSED, path, str(number)],
+            [sys.executable, "-c", CHARGE_UNTIL_REFUSED, path, str(number), analyst, str(seconds)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number in range(processes)
+        for number, analyst in enumerate(analysts)
     ]
     for charger in chargers:
         assert charger.stdout is not None
@@ -277,19 +283,35 @@ def run_chargers(path: Path, processes: int) -> list[int]:
     for charger in chargers:
         output, _ = charger.communicate(timeout=600)
         assert charger.returncode == 0
-        taken.append(int(output))
+        patient, doctor = map(int, output.split())
+        taken.append((patient, doctor))
     return taken
 
 
-@pytest.mark.parametrize(("processes", "charges"), [(2, 20), pytest.param(8, 2000, marks=pytest.mark.long)])
-def test_processes_share_a_budget_to_the_last_unit(tmp_path: Path, processes: int, charges: int) -> None:
+@pytest.mark.parametrize(
+    ("analysts", "charges", "seconds"),
+    [(["ana", "bob"], 20, 0), pytest.param(["ana", "bob", "ANA", " bob"] * 2, 1000, 5, marks=pytest.mark.long)],
+)
+def test_processes_share_budgets_and_parts_to_the_last_unit(
+    tmp_path: Path, analysts: list[str], charges: int, seconds: float
+) -> None:
     path = tmp_path / "s.dpsql"
     with new_state(path, rho_budget=7 * charges + 6, delta_threshold=2 * charges) as state:
-        assert sum(run_chargers(path, processes)) == 7 * charges
-        assert state.ledger.spent("patient") == Spent(7 * charges, charges)
-        assert state.ledger.charge("patient", [ChargeItem("the rest", 6, 0)], "ana").rho_nano == 6
+        # delta is what a doctor lacks
+        state.declare_unit(Unit("doctor", 9 * charges, charges, 1e-6))
+        # together more than the budget, which rules
+        for name, part in (("ana", 0.3), ("bob", 0.9)):
+            state.declare_analyst(ClearedAnalyst(name, None, part))
+        taken = run_chargers(path, analysts, seconds)
+        for unit, of_unit in zip(("patient", "doctor"), zip(*taken, strict=True), strict=True):
+            by_ana = sum(rho for name, rho in zip(analysts, of_unit, strict=True) if name.lower() == "ana")
+            assert sum(of_unit) == 7 * charges
+            assert by_ana <= 7 * charges * 3 // 10
+            assert sum(of_unit) - by_ana <= 7 * charges * 9 // 10
+            assert state.ledger.spent(unit) == Spent(7 * charges, charges)
+        assert state.ledger.charge("patient", [ChargeItem("the rest", 6, 0)], "cleo").rho_nano == 6
         with pytest.raises(BudgetError):
-            state.ledger.charge("patient", [ChargeItem("one more", 1, 0)], "ana")
+            state.ledger.charge("patient", [ChargeItem("one more", 1, 0)], "cleo")
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
