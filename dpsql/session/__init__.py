@@ -9,7 +9,7 @@ from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
 from dpsql.model.private_query import OPTION_NAMES
 from dpsql.operations.dialect import quote, shown_call, text_literal
-from dpsql.session.declare import TABLE_RULES, StateAccess, budgeted, split_name
+from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
 from dpsql.session.frame_session import (
     FrameSession,
     FrameTerms,
@@ -34,7 +34,7 @@ from dpsql.session.session import (
     table_identity,
 )
 from dpsql.sql.statements import DECLARATIONS
-from dpsql.state import require
+from dpsql.state import Unit, require
 
 __all__ = [
     "CURATOR",
@@ -57,7 +57,7 @@ __all__ = [
     "Session",
     "SourcePolicy",
     "StateAccess",
-    "budgeted",
+    "Unit",
     "connect",
     "folded",
     "is_select",
@@ -75,4 +75,5 @@ __all__ = [
     "stopped_by",
     "table_identity",
     "text_literal",
+    "unit_as_named",
 ]

@@ -26,7 +26,7 @@ from dpsql.session.declarations.arguments import (
     split_name,
     table_of,
 )
-from dpsql.session.declarations.budgets import budgeted
+from dpsql.session.declarations.budgets import unit_as_named
 from dpsql.session.declarations.domains import declare_domain
 from dpsql.session.declarations.protection import looser, require_no_looser
 from dpsql.session.declarations.tables import (
@@ -38,7 +38,7 @@ from dpsql.session.declarations.tables import (
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import NANO_PER_RHO, ClearedAnalyst, checked
 
-__all__ = ["ARGUMENTS", "BUDGET", "TABLE_RULES", "StateAccess", "budgeted", "declare", "split_name"]
+__all__ = ["ARGUMENTS", "BUDGET", "TABLE_RULES", "StateAccess", "declare", "split_name", "unit_as_named"]
 
 
 def declare(call: FunctionCall, access: StateAccess, engine: Engine) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import dpsql
 
@@ -84,3 +85,25 @@ def test_a_bound_that_only_a_curator_can_change_is_told_without_sql(tmp_path: Pa
     stored = dpsql.unit("who", state=tmp_path / "visits.duckdb.dpsql", source="visits")
     few = frame[["who", "town"]].dp.groupby("town", unit=stored, epsilon=1, bounding="NORM").size()
     assert "the curator can declare the table with no max_rows_per_unit" in receipt_of(few)[0]
+
+
+def test_what_a_unit_has_no_budget_for_is_said_in_words_of_pandas() -> None:
+    terms: dict[str, Any] = {"epsilon_budget": 9, "delta_budget": 1e-6}
+    listed = dpsql.unit("guest", thresholds=False, **terms)
+    exact = {"unit": listed, "rho": 0.1, "max_groups": 2, "max_rows_per_group": 1}
+    frame = visits().rename(columns={"who": "guest"})
+    with pytest.raises(dpsql.UnsupportedQueryError) as refused:
+        frame.dp.groupby("town", **exact).size()
+    assert "(thresholds=False)" in str(refused.value)
+    assert "List the values of every key in public_keys=." in str(refused.value)
+    with pytest.raises(dpsql.UnsupportedQueryError, match=r"\(thresholds=False\)\. Leave guest out\."):
+        frame.dp.groupby("guest", **exact).size()
+    assert listed.budget()["rho_spent"].item() == 0
+    towns = {"public_keys": ["1", "2"]}
+    assert frame.dp.groupby("town", **exact, **towns).size().attrs["dpsql"]["charged_rho"] == 0.1
+    with pytest.raises(dpsql.UnsupportedQueryError, match=r"new unit, as dpsql\.unit\(…, composition='zcdp'\)"):
+        frame.dp.groupby("town", **exact, **towns, mechanism="DISCRETE_CORRELATED_GAUSSIAN").size()
+    discrete = dpsql.unit("host", composition="zcdp", **terms)
+    frame = visits().rename(columns={"who": "host"})
+    asked = frame.dp.groupby("town", **{**exact, "unit": discrete}, **towns, mechanism="DISCRETE_CORRELATED_GAUSSIAN")
+    assert asked.nunique_units().attrs["dpsql"]["mechanism"] == "discrete_correlated_gaussian"

@@ -8,7 +8,7 @@ import keyword
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from dpsql.errors import SchemaError, UnsupportedQueryError
+from dpsql.errors import Refusal, SchemaError, UnsupportedQueryError
 from dpsql.frontends.frames.shape import Measure
 from dpsql.session import Receipt, shown_call
 
@@ -27,6 +27,15 @@ _HINTS = {
     "key_type": "Convert it first, as in df.astype({'key': 'str'}).",
 }
 """Other things to write than in SQL, by the code of a refusal."""
+
+_REFUSED = (
+    (r"\(thresholds := false\)", "(thresholds=False)"),
+    (
+        r"or declare CALL dp_unit\((.*), composition := 'zcdp'\) before .* is charged",
+        r"or ask in a new unit, as dpsql.unit(…, composition='zcdp')",
+    ),
+)
+"""Other words than in SQL, in what a refusal says of a unit."""
 
 _ADVICE = (
     (r"OPTIONS \(max_groups_contributed = (\d+)\)", r"groupby(…, max_groups=\1)"),
@@ -50,11 +59,25 @@ def refused_in_words_of_pandas() -> Iterator[None]:
     try:
         yield
     except UnsupportedQueryError as error:
-        refusals = [dataclasses.replace(one, hint=_HINTS.get(one.code, one.hint), span=None) for one in error.refusals]
-        raise UnsupportedQueryError(refusals) from None
+        raise UnsupportedQueryError([_refusal(one) for one in error.refusals]) from None
     except SchemaError as error:
         place = f"{error.span}: " if error.span else ""
         raise SchemaError(str(error).removeprefix(place).removesuffix(error.hint).rstrip(), hint=error.hint) from None
+
+
+def _refusal(refusal: Refusal) -> Refusal:
+    """Return a refusal in the words of pandas."""
+    # to leave something out is said alike in both
+    hint = refusal.hint if refusal.hint.startswith("Leave ") else _HINTS.get(refusal.code, refusal.hint)
+    message, hint = _replaced(_REFUSED, refusal.message), _replaced(_REFUSED, hint)
+    return dataclasses.replace(refusal, message=message, hint=hint, span=None)
+
+
+def _replaced(others: Sequence[tuple[str, str]], text: str) -> str:
+    """Return a text with each pattern replaced by what stands beside it."""
+    for pattern, instead in others:
+        text = re.sub(pattern, instead, text)
+    return text
 
 
 def in_words_of_pandas(receipt: Receipt, measures: Sequence[Measure], written: Callable[[Measure], str]) -> Receipt:
@@ -84,10 +107,7 @@ def in_words_of_pandas(receipt: Receipt, measures: Sequence[Measure], written: C
         return f"agg({', '.join(_argument(one, bounds) for one in unbounded[f'{plain})'])})"
 
     def rewritten(sentence: str) -> str:
-        sentence = re.sub("|".join(calls), in_pandas, sentence) if calls else sentence
-        for advice, instead in _ADVICE:
-            sentence = re.sub(advice, instead, sentence)
-        return sentence
+        return _replaced(_ADVICE, re.sub("|".join(calls), in_pandas, sentence) if calls else sentence)
 
     return _rewritten(receipt, rewritten)
 

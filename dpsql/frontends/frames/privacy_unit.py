@@ -26,7 +26,7 @@ from dpsql.session import (
     Result,
     SourcePolicy,
     StateAccess,
-    budgeted,
+    Unit,
     folded,
     protect_source,
     require,
@@ -34,8 +34,11 @@ from dpsql.session import (
     source_place,
     split_name,
     text_literal,
+    unit_as_named,
 )
 
+_BUDGET = ("epsilon_budget", "delta_budget", "composition", "thresholds")
+_COMPOSITIONS = ("gaussian", "zcdp")
 _PROCESS_STATE = ProcessState()
 _numbers = itertools.count(1)
 _lock = threading.Lock()
@@ -56,6 +59,8 @@ class PrivacyUnit:
         source: the table, as ``'visits'`` or ``'clinic.visits'``; None where each frame is a source of its own.
         version: of the source; None for its current one.
         epsilon_budget, delta_budget: what a new unit may spend in all.
+        composition: how its releases add up, 'gaussian' or 'zcdp'; None for that of a known unit, or 'gaussian'.
+        thresholds: whether keys may be private; None for what a known unit has, or True.
         separate_people: a new source holds others than those whom a unit column of the same name tells apart elsewhere.
 
     """
@@ -67,6 +72,8 @@ class PrivacyUnit:
     version: str | None = None
     epsilon_budget: float | None = None
     delta_budget: float | None = None
+    composition: str | None = None
+    thresholds: bool | None = None
     separate_people: bool = False
 
     def __post_init__(self) -> None:
@@ -78,8 +85,20 @@ class PrivacyUnit:
         )
         if self.source is not None and len(split_name(self.source)) > 2:
             raise PolicyError(f"source is 'table' or 'schema.table', not {self.source!r}")
+        require(
+            (
+                self.composition is None or self.composition in _COMPOSITIONS,
+                f"a unit has composition='gaussian' (exact; for all noise but the discrete one) or composition='zcdp' "
+                f"(for any noise, with a smaller budget of rho), not composition={self.composition!r}",
+            ),
+            (
+                self.thresholds is None or isinstance(self.thresholds, bool),
+                "a unit has thresholds=True (keys may be private) or thresholds=False (all keys are public), not "
+                f"thresholds={self.thresholds!r}",
+            ),
+        )
         if self.epsilon_budget is not None or self.delta_budget is not None:
-            budgeted(self.name, self.epsilon_budget, self.delta_budget)
+            _as_named(self, None)
 
     def new_version(self, version: str) -> PrivacyUnit:
         """Declare that the source's rows are others from now on, and name them.
@@ -138,6 +157,8 @@ def unit(
     version: str | None = None,
     epsilon_budget: float | None = None,
     delta_budget: float | None = None,
+    composition: str | None = None,
+    thresholds: bool | None = None,
     separate_people: bool = False,
 ) -> PrivacyUnit:
     """Say whose rows a frame holds, and which ledger pays for questions about them.
@@ -152,7 +173,12 @@ def unit(
         version: of the source, as ``CALL dp_new_version`` or ``PrivacyUnit.new_version`` declared it; by default the
             current one.
         epsilon_budget: what the unit may spend in all, for one that has no budget yet.
-        delta_budget: goes with it; half of it is for thresholds, half for stating rho as epsilon.
+        delta_budget: goes with it; half of it is for thresholds, half for stating rho as epsilon. With
+            ``thresholds=False`` all of it is for stating rho as epsilon.
+        composition: how releases add up. ``'gaussian'`` is exact and gives the larger budget of rho. ``'zcdp'`` is for
+            discrete noise, too. The default is that of a unit which has a budget, and ``'gaussian'`` for a new one.
+        thresholds: whether keys may be private. ``False`` gives a larger budget of rho to a unit whose keys are all
+            public. The default is that of a unit which has a budget, and ``True`` for a new one.
         separate_people: a source whose unit column is called like that of another unit's is refused, because the same
             people would have two budgets; ``True`` says that they are others, and the policy keeps it.
 
@@ -168,6 +194,8 @@ def unit(
         version,
         epsilon_budget,
         delta_budget,
+        composition,
+        thresholds,
         separate_people,
     )
 
@@ -219,12 +247,24 @@ def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
             f"privacy unit {unit.name!r} has no budget yet; say what it may spend in all, as in "
             f"dpsql.unit({unit.name!r}, column={unit.column or unit.name!r}, epsilon_budget=3, delta_budget=1e-6)"
         )
-    named = unit.epsilon_budget is not None
-    if known and named and known != budgeted(known.name, unit.epsilon_budget, unit.delta_budget):
+    if known and known != _as_named(unit, known):
+        named = ", ".join(f"{name}={value!r}" for name in _BUDGET if (value := getattr(unit, name)) is not None)
         raise PolicyError(
-            f"privacy unit {unit.name!r} has another budget than epsilon_budget={unit.epsilon_budget!r}, "
-            f"delta_budget={unit.delta_budget!r}; leave them out to use it, or change it with CALL dp_unit"
+            f"privacy unit {unit.name!r} has another budget than {named}; leave them out to use it, or change it with "
+            "CALL dp_unit"
         )
+
+
+def _as_named(unit: PrivacyUnit, known: Unit | None) -> Unit:
+    """Return the unit with the budget that is named; what is not named is what the known unit has."""
+    return unit_as_named(
+        unit.name,
+        unit.epsilon_budget,
+        unit.delta_budget,
+        unit.composition,
+        thresholds=unit.thresholds,
+        known=known,
+    )
 
 
 def _require_agreement(unit: PrivacyUnit, source: SourcePolicy, owner: str) -> None:
@@ -271,7 +311,7 @@ def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: Stat
                 "others"
             )
         if unit.epsilon_budget is not None and known is None:
-            access.write().declare_unit(budgeted(unit.name, unit.epsilon_budget, unit.delta_budget))
+            access.write().declare_unit(_as_named(unit, None))
         protect_source(
             source.name,
             connection,
