@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,12 @@ def _policy(session: dpsql.Session) -> list[tuple[str, ...]]:
     return [row[1:] for row in session.sql("FROM dp_policy()").fetchall() if row[0] == "analyst"]
 
 
+def _asked(analyst: dpsql.Analyst, text: str, **options: Any) -> dpsql.Receipt:
+    receipt = analyst.sql(text, **options).receipt
+    assert receipt is not None
+    return receipt
+
+
 def _spent(session: dpsql.Session) -> int:
     return session._access.read().ledger.spent("patient").rho_nano
 
@@ -61,12 +68,20 @@ def test_an_analyst_uses_up_a_part_and_others_go_on(clinic: dpsql.Session) -> No
         ana.sql(f"{COUNT} WHERE cost < 9", rho=0.101)
     assert (raised.value.unit, raised.value.analyst) == ("patient", "ana")
     assert (raised.value.requested_rho, raised.value.remaining_rho) == (0.101, 0.1)
+    # by epsilon, the most that is left of the part is told, and granted
+    with pytest.raises(BudgetError, match="that 'ana' may spend does not cover this query at epsilon = 4") as raised:
+        ana.sql(f"{COUNT} WHERE cost < 6", epsilon=4)
+    most = raised.value.remaining_epsilon
+    assert most is not None
+    assert 1.0 < most < 4.0
+    with with_own_state(clinic) as beside:
+        assert _asked(beside.as_analyst("ana"), f"{COUNT} WHERE cost < 6", epsilon=most).charged_rho > 0.09
     ana.sql(f"{COUNT} WHERE cost < 9", rho=0.1)
     assert _spent(clinic) == 3 * 10**8
     # what costs nothing is answered: asked again, or paid for by somebody else
     bob.sql(f"{COUNT} WHERE cost < 8", rho=0.7)
     for text in (COUNT, f"{COUNT} WHERE cost < 8"):
-        assert ana.sql(text, rho=0.2).receipt.charged_rho == 0
+        assert _asked(ana, text, rho=0.2).charged_rho == 0
     assert ana.sql(COUNT, rho=0.2).fetchall() == first
     with pytest.raises(BudgetError, match="the budget of privacy unit 'patient'") as raised:
         bob.sql(f"{COUNT} WHERE cost < 7", rho=0.001)
@@ -75,7 +90,7 @@ def test_an_analyst_uses_up_a_part_and_others_go_on(clinic: dpsql.Session) -> No
     nights = "SELECT night, count(*) FROM shifts GROUP BY night"
     with pytest.raises(BudgetError, match="unit 'nurse' that 'ana'"):
         ana.sql(nights, rho=0.031)
-    assert ana.sql(nights, rho=0.03).receipt.charged_rho == 0.03
+    assert _asked(ana, nights, rho=0.03).charged_rho == 0.03
 
 
 @pytest.mark.parametrize(
@@ -93,7 +108,7 @@ def test_the_whole_price_is_checked_before_the_first_charge(clinic: dpsql.Sessio
         clinic.as_analyst("cleo").sql(text)
     assert raised.value.analyst == "cleo"
     assert _spent(clinic) == 0
-    assert clinic.as_analyst("bob").sql(text).receipt.charged_rho > 0.3
+    assert _asked(clinic.as_analyst("bob"), text).charged_rho > 0.3
 
 
 def test_delta_has_a_part(clinic: dpsql.Session) -> None:
@@ -101,7 +116,7 @@ def test_delta_has_a_part(clinic: dpsql.Session) -> None:
     with pytest.raises(BudgetError) as raised:
         clinic.as_analyst("ana").sql(text, rho=0.01, delta=3.1e-7)
     assert raised.value.remaining_delta == pytest.approx(3e-7)
-    assert clinic.as_analyst("ana").sql(text, rho=0.01, delta=2.9e-7).receipt.charged_delta > 2.8e-7
+    assert _asked(clinic.as_analyst("ana"), text, rho=0.01, delta=2.9e-7).charged_delta > 2.8e-7
 
 
 def test_a_part_is_declared_kept_raised_and_removed(clinic: dpsql.Session) -> None:
@@ -128,7 +143,7 @@ def test_a_part_is_declared_kept_raised_and_removed(clinic: dpsql.Session) -> No
         clinic.sql("CALL dp_analyst('ana', budget_part := 0.2)")
     clinic.as_analyst("ana").sql(COUNT, rho=0.2)
     clinic.sql("CALL dp_analyst('ana', budget_part := NULL, replace := true)")
-    assert clinic.as_analyst("ana").sql(f"{COUNT} WHERE cost < 9", rho=0.4).receipt.charged_rho == 0.4
+    assert _asked(clinic.as_analyst("ana"), f"{COUNT} WHERE cost < 9", rho=0.4).charged_rho == 0.4
 
 
 @pytest.mark.parametrize("part", ["0", "-0.1", "1.000001", "'0.3'", "true", "'nan'", "[0.3]", "1e999", "9" * 400])

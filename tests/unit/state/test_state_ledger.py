@@ -161,30 +161,52 @@ def test_charges_and_their_closing_marks_cannot_be_changed(tmp_path: Path, state
         assert state.ledger.spent("patient") == Spent(9, 0)
 
 
+ASK = st.tuples(
+    st.sampled_from("abc"),
+    st.integers(0, 400),
+    st.integers(0, 20),
+    st.booleans(),
+    st.sampled_from(("ana", " Ana", "bob", "cleo")),
+)
+
+
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 20), st.booleans()), max_size=12))
-def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool]]) -> None:
-    rho_spent = delta_spent = 0
+@given(st.lists(ASK, max_size=12))
+def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool, str]]) -> None:
+    # ana may spend three tenths, and bob a half
+    most = {"ana": Spent(300, 15), "bob": Spent(500, 25), "cleo": Spent(1000, 50)}
+    paid = dict.fromkeys((*most, "all"), Spent(0, 0))
     held: dict[str, tuple[int, int]] = {}
     level: dict[str, int] = {}
     with new_state(None) as state:
-        for statistic, rho, delta, crash in asks:
+        for name, part in (("ana", 0.3), ("BOB", 0.5)):
+            state.declare_analyst(ClearedAnalyst(name, None, part))
+        for statistic, rho, delta, crash, analyst in asks:
+            name = analyst.strip().lower()
             open_rho, open_delta = held.get(statistic, (0, 0))
             new_rho, new_delta = max(0, rho - open_rho), max(0, delta - open_delta)
-            items = [ChargeItem(statistic, rho, delta)]
-            if rho_spent + new_rho > 1000 or delta_spent + new_delta > 50:
+            items, left = [ChargeItem(statistic, rho, delta)], state.ledger.left("patient", analyst)
+            assert left == Spent(
+                min(1000 - paid["all"].rho_nano, most[name].rho_nano - paid[name].rho_nano),
+                min(50 - paid["all"].delta_units, most[name].delta_units - paid[name].delta_units),
+            )
+            if new_rho > left.rho_nano or new_delta > left.delta_units:
                 with pytest.raises(BudgetError):
-                    state.ledger.charge("patient", items, "ana")
+                    state.ledger.charge("patient", items, analyst)
+                with pytest.raises(BudgetError):
+                    state.ledger.require("patient", items, analyst)
             else:
-                charged = state.ledger.charge("patient", items, "ana")
+                state.ledger.require("patient", items, analyst)
+                charged = state.ledger.charge("patient", items, analyst)
                 assert (charged.rho_nano, charged.delta_units) == (new_rho, new_delta)
-                rho_spent, delta_spent = rho_spent + new_rho, delta_spent + new_delta
+                for one in (name, "all"):
+                    paid[one] = Spent(paid[one].rho_nano + new_rho, paid[one].delta_units + new_delta)
                 held[statistic] = (open_rho + new_rho, open_delta + new_delta)
                 if not crash and rho > level.get(statistic, 0):
                     store_point(state, statistic, rho, charged.charge_ids)
                     level[statistic] = rho
                     held[statistic] = (0, 0)
-            assert state.ledger.spent("patient") == Spent(rho_spent, delta_spent)
+            assert state.ledger.spent("patient") == paid["all"]
 
 
 def test_an_analyst_spends_a_part_to_the_last_unit_and_not_beyond() -> None:
@@ -290,7 +312,7 @@ def run_chargers(path: Path, analysts: Sequence[str], seconds: float) -> list[tu
 
 @pytest.mark.parametrize(
     ("analysts", "charges", "seconds"),
-    [(["ana", "bob"], 20, 0), pytest.param(["ana", "bob", "ANA", " bob"] * 2, 1000, 5, marks=pytest.mark.long)],
+    [(["ana", "ANA", "bob"], 20, 0), pytest.param(["ana", "bob", "ANA", " bob"] * 2, 1000, 5, marks=pytest.mark.long)],
 )
 def test_processes_share_budgets_and_parts_to_the_last_unit(
     tmp_path: Path, analysts: list[str], charges: int, seconds: float
