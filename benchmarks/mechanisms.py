@@ -91,7 +91,7 @@ def _clinic(*, public: bool) -> dpsql.Session:
     session.sql(
         "CALL dp_protect('visits', coverage := FALSE, "
         "privacy_unit_column := 'patient_id', rho_budget := 1e9, delta_threshold := 0.9, "
-        "delta_conversion := 1e-6)"
+        "delta_conversion := 1e-6, composition := 'zcdp')"
     )
     if public:
         for key, table, column in (("city", "cities", "name"), ("diagnosis", "codes", "code")):

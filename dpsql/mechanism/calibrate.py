@@ -159,7 +159,8 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     """
     rho = query.request.rho
     if rho is None:
-        rho = _rho_with_auto(histogram, query.request.asked_epsilon, _after_imprecision(query, histogram))
+        asked, target = query.request.asked_epsilon, _after_imprecision(query, histogram)
+        rho = _rho_with_auto(histogram, asked, target, by_budget=query.request.by_budget)
     return part_for_auto(_total_nano(query, rho), query)
 
 
@@ -359,7 +360,7 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
 def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calibration:
     """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
     epsilon, delta = query.request.asked_epsilon, query.request.delta
-    rho = _rho_with_auto(histogram, epsilon, target)
+    rho = _rho_with_auto(histogram, epsilon, target, by_budget=query.request.by_budget)
     levels, auto_nano = _levels(query, histogram, rho)
     tau = None
     if histogram.hides:
@@ -386,6 +387,7 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
     return target
 
 
-def _rho_with_auto(histogram: Histogram, epsilon: float, target: float) -> float:
-    """Return the level of all that a query by epsilon releases."""
-    return gaussian_rho(epsilon, target / 2.0 if histogram.hides else target)
+def _rho_with_auto(histogram: Histogram, epsilon: float, target: float, *, by_budget: bool) -> float:
+    """Return the level of all that a query by epsilon releases; by the budget it is not rounded down once more."""
+    rho = gaussian_rho(epsilon, target / 2.0 if histogram.hides else target)
+    return rho if by_budget else rho / FLOAT_SLACK
