@@ -31,7 +31,8 @@ typedef struct {
 	"max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho",                \
 	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "coverage",           \
 	    "time_zone", "version"
-#define BUDGET "epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion"
+#define BUDGET                                                                                                         \
+	"epsilon_budget", "delta_budget", "rho_budget", "delta_threshold", "delta_conversion", "composition", "thresholds"
 
 static const Signature signatures[] = {
     {"dp_query", 1, {QUERY_OPTIONS}},
@@ -47,7 +48,7 @@ static const Signature signatures[] = {
     {"dp_link", 2, {"parent", TABLE_RULES, "separate_people", "replace"}},
     {"dp_domain", 2, {"bounds", "keys", "keys_from", "ordered", "replace"}},
     {"dp_public", 1, {"version", "public", "public_by_decision"}},
-    {"dp_analyst", 1, {"rho_limit", "replace"}},
+    {"dp_analyst", 1, {"rho_limit", "budget_part", "replace"}},
     {"dp_new_version", 1, {"version"}},
     {"dp_server", 1, {"token", "ca_file"}},
 };
