@@ -295,3 +295,10 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
                 f"statistic; {most}). {cure}"
             )
     return str(error)
+
+
+EPSILONS_DO_NOT_ADD_UP = (
+    "epsilon_spent and epsilon_next do not add up to epsilon_budget: epsilon grows like the square root of rho, and "
+    "rho adds up"
+)
+"""Note of a budget."""

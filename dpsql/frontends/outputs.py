@@ -54,7 +54,7 @@ def records(result: Result) -> str:
     """Every row as a list of its columns, headed by the first one."""
     return _listed(
         [
-            (str(head), name, f"{value:.9g}" if isinstance(value, float) else str(value))
+            (str(head), name, f"{value:.9g}" if isinstance(value, float) else "NULL" if value is None else str(value))
             for head, *values in result.fetchall()
             for name, value in zip(result.columns[1:], values, strict=True)
         ]

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dpsql.accounting.composition import CONVERSIONS
 from dpsql.answer.result import Result
 from dpsql.answer.stage import change_sentences
 from dpsql.cascade.reader import CURATOR
 from dpsql.errors import PolicyError
-from dpsql.session.declarations.budgets import epsilon_budget
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -102,79 +100,6 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Result:
     """Rows of texts under their names."""
     columns = [texts_to_arrow([row[i] for row in rows]) for i in range(len(names))]
     return Result(pa.table(columns, list(names)))
-
-
-def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:
-    """FROM dp_budget('patient', analysts := ['ana', 'bob']): what is spent and left, and what these analysts hold.
-
-    Of one statistic a coalition holds the highest level that any member was shown, of several statistics the sum.
-
-    Args:
-        state: the state file.
-        wanted: units, none for all.
-        analysts: the coalition, None for everybody.
-
-    Raises:
-        PolicyError: there is no such unit.
-
-    """
-    units = [unit for unit in state.policy().units if not wanted or unit.name in wanted]
-    if wanted and not units:
-        raise PolicyError(f"there is no privacy unit {wanted[0]!r}")
-    rows = []
-    for unit in units:
-        spent = state.ledger.spent(unit.name)
-        held = state.history.held(unit.name, analysts)
-        rows.append(
-            {
-                "unit": unit.name,
-                "rho_budget": unit.rho_budget / NANO_PER_RHO,
-                "rho_spent": spent.rho_nano / NANO_PER_RHO,
-                "rho_left": (unit.rho_budget - spent.rho_nano) / NANO_PER_RHO,
-                "threshold_delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE,
-                "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
-                "threshold_delta_left": (unit.delta_threshold - spent.delta_units) / DELTA_UNITS_PER_ONE,
-                "epsilon_budget": epsilon_budget(unit),
-                "epsilon_spent": _epsilon(unit, spent.rho_nano),
-                "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
-                "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE
-                + (unit.delta_conversion if spent.rho_nano else 0.0),
-                "held_by": "everybody" if analysts is None else ", ".join(analysts),
-                "rho_held": held / NANO_PER_RHO,
-                "epsilon_held": _epsilon(unit, held),
-                "note": "all releases together; one query alone has less, because it need not compose",
-            }
-        )
-    return Result(pa.Table.from_pylist(rows, schema=_BUDGET_SCHEMA))
-
-
-_BUDGET_SCHEMA = pa.schema(
-    [("unit", pa.string())]
-    + [
-        (name, pa.float64())
-        for name in (
-            "rho_budget",
-            "rho_spent",
-            "rho_left",
-            "threshold_delta_budget",
-            "threshold_delta_spent",
-            "threshold_delta_left",
-            "epsilon_budget",
-            "epsilon_spent",
-            "delta_budget",
-            "delta_spent",
-        )
-    ]
-    + [("held_by", pa.string()), ("rho_held", pa.float64()), ("epsilon_held", pa.float64())]
-    + [("note", pa.string())]
-)
-
-
-def _epsilon(unit: Unit, rho_nano: int) -> float:
-    """Return the epsilon of levels of a unit that add up to rho, by its composition."""
-    if not rho_nano:
-        return 0.0
-    return CONVERSIONS[unit.composition].epsilon(unit.delta_conversion, rho_nano / NANO_PER_RHO)
 
 
 def releases_table(state: State, reader: str) -> Result:

@@ -36,9 +36,10 @@ from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
 from dpsql.session.asked_level import Planned, in_asked_words
+from dpsql.session.budget_table import budget_table
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
-from dpsql.session.lookups import budget_table, cascade_table, policy_table, releases_table, text_table
+from dpsql.session.lookups import cascade_table, policy_table, releases_table, text_table
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.tables import AskableTables
 from dpsql.sql.show import DescribeTable, ShowStatement, ShowTables

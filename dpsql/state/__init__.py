@@ -6,6 +6,7 @@ from dpsql.errors import require
 from dpsql.state.arrow_vectors import texts_to_arrow, to_arrow, to_numpy
 from dpsql.state.database import Locks
 from dpsql.state.history import ReleaseHistory
+from dpsql.state.last_question import PaidQuestion
 from dpsql.state.ledger import Charged, ChargeItem, Ledger, Spent
 from dpsql.state.policy import (
     DELTA_UNITS_PER_ONE,
@@ -58,6 +59,7 @@ __all__ = [
     "Level",
     "Link",
     "Locks",
+    "PaidQuestion",
     "Pin",
     "Point",
     "Policy",

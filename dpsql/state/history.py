@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from dpsql.errors import ReleaseError
 from dpsql.state.database import Database, insert_row
+from dpsql.state.last_question import PaidQuestion, last_paid_question
 from dpsql.state.records import Additions, Pin, Release, TableMark
 
 # One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
@@ -118,6 +119,11 @@ class ReleaseHistory:
             None if analysts is None else json.dumps(list(analysts)),
         )
         return int(row["total"])
+
+    def last_paid(self, unit: str, analyst: str | None) -> PaidQuestion | None:
+        """Return the question about a unit that an analyst, or anybody, was charged for last; None if there is none."""
+        with self._database.read() as connection:
+            return last_paid_question(connection, unit, analyst)
 
     def releases_held(self, statistic_hash: str, analyst: str) -> dict[int, int]:
         """Return the highest level that an analyst was shown of each independent release of a statistic."""

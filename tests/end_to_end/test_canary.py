@@ -225,8 +225,8 @@ def test_raw_data_is_out_of_an_analysts_reach(fresh: dpsql.Session, tmp_path: Pa
     assert list(tmp_path.iterdir()) == [file]
     assert fresh.connection.execute("SELECT count(*) FROM visits").fetchone() == (1201,)
     assert analyst.sql("FROM dp_releases()").fetchall() == []
-    (budget,) = analyst.sql("FROM dp_budget()").fetchall()
-    assert budget[:3] == ("patient", 1000, 0)
+    (budget,) = analyst.sql("FROM dp_budget()").arrow().to_pylist()
+    assert (budget["unit"], budget["rho_budget"], budget["rho_spent"]) == ("patient", 1000, 0)
 
 
 def test_an_analyst_sees_their_own_releases_only(fresh: dpsql.Session) -> None:

@@ -135,7 +135,7 @@ def test_spellings_of_one_query_are_one_release(session: dpsql.Session) -> None:
         assert answer.receipt.reused, text
         if [name.lower() for name in answer.columns] == ["city", "n", "s"]:
             assert set(answer.fetchall()) == numbers, text
-    assert session.sql("FROM dp_budget()").fetchall()[0][2] == pytest.approx(0.1)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"][0] == pytest.approx(0.1)
 
 
 def test_what_changes_the_answer_is_another_query(session: dpsql.Session) -> None:
@@ -239,7 +239,7 @@ def test_a_lower_level_is_free_and_of_a_higher_one_the_rise_is_charged(session: 
     unpaid = dataclasses.replace(higher.receipt, charged_rho=0.0, charged_delta=0.0, reused=True)
     assert again.receipt == dataclasses.replace(unpaid, asked_rho=again.receipt.asked_rho)
     assert again.fetchall() == higher.fetchall()
-    assert session.sql("FROM dp_budget()").fetchall()[0][2] == pytest.approx(0.6)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"][0] == pytest.approx(0.6)
 
 
 def test_queries_share_the_statistics_they_have_in_common(session: dpsql.Session) -> None:

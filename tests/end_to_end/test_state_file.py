@@ -58,8 +58,7 @@ def books(path: Path) -> Path:
 
 
 def spent(session: dpsql.Session) -> float:
-    (budget,) = session.sql("FROM dp_budget()").fetchall()
-    return float(budget[2])
+    return float(session.sql("FROM dp_budget()").df()["rho_spent"][0])
 
 
 def add_a_column(connection: sqlite3.Connection) -> None:

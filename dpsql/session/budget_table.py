@@ -1,0 +1,155 @@
+"""The table of ``dp_budget``: what each unit may spend and has spent, and what is left for one reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context
+
+import pyarrow as pa
+
+from dpsql.accounting.composition import CONVERSIONS, gaussian_epsilon
+from dpsql.answer.result import Result
+from dpsql.answer.words import EPSILONS_DO_NOT_ADD_UP
+from dpsql.errors import PolicyError
+from dpsql.session.declarations.budgets import epsilon_budget
+from dpsql.state import (
+    DELTA_UNITS_PER_ONE,
+    NANO_PER_RHO,
+    ClearedAnalyst,
+    PaidQuestion,
+    Policy,
+    Spent,
+    State,
+    Unit,
+    rho_from_nano,
+)
+
+_TOLD_DIGITS = Context(prec=3, rounding=ROUND_DOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What one reader can still spend of a unit.
+
+    Attributes:
+        unit: the privacy unit.
+        left: rho and threshold delta that are left for the reader.
+        rho_limit: highest level in nano-rho of one question of the reader; None for any level.
+
+    """
+
+    unit: Unit
+    left: Spent
+    rho_limit: int | None
+
+    @property
+    def epsilon_next(self) -> float:
+        """Return the largest epsilon of one more question over public keys, at the unit's default delta.
+
+        It is rounded down to three digits, and 0 if nothing is left. One question alone is one Gaussian release in
+        every unit, so the composition of the unit plays no part.
+        """
+        rho_nano = self.left.rho_nano if self.rho_limit is None else min(self.left.rho_nano, self.rho_limit)
+        delta = self.unit.default_delta
+        if rho_nano <= 0 or self.left.delta_units <= 0 or delta <= 0.0:
+            return 0.0
+        # the conversion rounds up
+        epsilon = gaussian_epsilon(delta, rho_from_nano(rho_nano)) * (1.0 - 1e-9)
+        return float(_TOLD_DIGITS.create_decimal(epsilon))
+
+    def times(self, price: PaidQuestion) -> int:
+        """Return how often a price can be paid."""
+        if self.rho_limit is not None and price.rho_nano > self.rho_limit:
+            return 0
+        amounts = ((self.left.rho_nano, price.rho_nano), (self.left.delta_units, price.delta_units))
+        return min((max(left, 0) // each for left, each in amounts if each), default=0)
+
+
+def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:
+    """Return the answer of ``FROM dp_budget('patient', analysts := ['ana', 'bob'])``, one row a unit.
+
+    Of one statistic a coalition holds the highest level that any member was shown, of several statistics the sum.
+    For one analyst alone, the rest is what this analyst can spend, and the last question is their own.
+
+    Args:
+        state: the state file.
+        wanted: units, none for all.
+        analysts: the coalition, None for everybody.
+
+    Raises:
+        PolicyError: there is no such unit.
+
+    """
+    policy = state.policy()
+    units = [unit for unit in policy.units if not wanted or unit.name in wanted]
+    if wanted and not units:
+        raise PolicyError(f"there is no privacy unit {wanted[0]!r}")
+    rows = [_row(state, policy, unit, analysts) for unit in units]
+    return Result(pa.Table.from_pylist(rows, schema=_SCHEMA))
+
+
+def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | None) -> dict[str, object]:
+    """Return the row of one unit, by the names of its columns."""
+    reader = analysts[0] if analysts and len(analysts) == 1 else None
+    declared = _declared(policy, reader)
+    spent = state.ledger.spent(unit.name)
+    rest = Rest(unit, state.ledger.left(unit.name, reader), declared.rho_limit)
+    last = state.history.last_paid(unit.name, reader)
+    held = state.history.held(unit.name, analysts)
+    return {
+        "unit": unit.name,
+        "epsilon_budget": epsilon_budget(unit),
+        "epsilon_spent": _epsilon(unit, spent.rho_nano),
+        "epsilon_next": rest.epsilon_next,
+        "delta_next": unit.default_delta,
+        "questions_left": None if last is None else rest.times(last),
+        "rho_budget": unit.rho_budget / NANO_PER_RHO,
+        "rho_spent": spent.rho_nano / NANO_PER_RHO,
+        "rho_left": rest.left.rho_nano / NANO_PER_RHO,
+        "threshold_delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE,
+        "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
+        "threshold_delta_left": rest.left.delta_units / DELTA_UNITS_PER_ONE,
+        "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
+        "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE + (unit.delta_conversion if spent.rho_nano else 0.0),
+        "budget_part": declared.budget_part,
+        "held_by": "everybody" if analysts is None else ", ".join(analysts),
+        "rho_held": held / NANO_PER_RHO,
+        "epsilon_held": _epsilon(unit, held),
+        "last_query_hash": None if last is None else last.query_hash,
+        "note": EPSILONS_DO_NOT_ADD_UP,
+    }
+
+
+def _declared(policy: Policy, reader: str | None) -> ClearedAnalyst:
+    """Return what is declared of a reader; without a reader or a declaration, an analyst without limits."""
+    return (reader is not None and policy.analyst(reader)) or ClearedAnalyst("", None)
+
+
+_SCHEMA = pa.schema(
+    [("unit", pa.string())]
+    + [(name, pa.float64()) for name in ("epsilon_budget", "epsilon_spent", "epsilon_next", "delta_next")]
+    + [("questions_left", pa.int64())]
+    + [
+        (name, pa.float64())
+        for name in (
+            "rho_budget",
+            "rho_spent",
+            "rho_left",
+            "threshold_delta_budget",
+            "threshold_delta_spent",
+            "threshold_delta_left",
+            "delta_budget",
+            "delta_spent",
+            "budget_part",
+        )
+    ]
+    + [("held_by", pa.string()), ("rho_held", pa.float64()), ("epsilon_held", pa.float64())]
+    + [("last_query_hash", pa.string()), ("note", pa.string())]
+)
+
+
+def _epsilon(unit: Unit, rho_nano: int) -> float:
+    """Return the epsilon of levels of a unit that add up to rho, by its composition."""
+    if not rho_nano:
+        return 0.0
+    return CONVERSIONS[unit.composition].epsilon(unit.delta_conversion, rho_nano / NANO_PER_RHO)
