@@ -106,7 +106,7 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
     for part, calibration in zip(parts, calibrations, strict=True):
         servings = servings_of(part, calibration, state, reader, asked_nano)
         guaranteed = _guarantee(part, calibration, servings)
-        items = _charge_items(servings)
+        items = _charge_items(servings, calibration.histogram)
         nano = calibration.rho_nano
         offers.append(Offer(part, calibration.histogram, servings, *guaranteed, nano, items, calibration.auto_nano))
     return tuple(offers)
@@ -179,7 +179,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
     return epsilon, min(1.0, (total + others) * (1.0 + 2.0**-51))
 
 
-def _charge_items(servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
+def _charge_items(servings: tuple[Serving, ...], histogram: Histogram) -> tuple[ChargeItem, ...]:
     """The price: each draw and its imprecision, and the thresholds that are due."""
     items = []
     for serving in servings:
@@ -189,7 +189,8 @@ def _charge_items(servings: tuple[Serving, ...]) -> tuple[ChargeItem, ...]:
         parts = (*(level.noise_delta for level in drawn), *(step.delta for step in serving.steps))
         delta_units = sum(map(delta_units_up, parts))
         if rho_nano or delta_units:
-            items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units))
+            is_gaussian = histogram.is_gaussian or serving.level.statistic != PRESENCE
+            items.append(ChargeItem(serving.pin.statistic_hash, rho_nano, delta_units, is_gaussian))
     return tuple(items)
 
 

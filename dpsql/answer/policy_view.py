@@ -15,8 +15,9 @@ from dpsql.cascade.reader import Reader
 from dpsql.engine import BYTEWISE, Engine, Sandbox, digest, identity
 from dpsql.errors import PolicyError, SchemaError
 from dpsql.mechanism import registry
-from dpsql.model.environment import Column, DeclaredVersion, Environment, LevelRules, TableRules, TableSchema, folded
+from dpsql.model.environment import Column, DeclaredVersion, Environment, TableSchema, folded
 from dpsql.model.frame import Places, PublicKeys
+from dpsql.model.table_rules import LevelRules, TableRules
 from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.state import Domain, Policy, ReleaseHistory, rho_from_nano
@@ -36,7 +37,7 @@ class PolicyView:
         table = self.policy.protected_table(canonical)
         if not table:
             return None
-        is_linked = bool(self.policy.links)
+        is_linked, unit = bool(self.policy.links), self.policy.declared_unit(table.unit)
         return TableRules(
             unit=table.unit,
             privacy_unit_column=unit_column(self.policy, canonical) if is_linked else table.privacy_unit_column,
@@ -49,12 +50,14 @@ class PolicyView:
             levels=LevelRules(
                 default_rho=table.default_rho and rho_from_nano(int(min(table.default_rho, self.reader.most_nano))),
                 default_epsilon=table.default_epsilon,
-                default_delta=table.default_delta or self.policy.default_delta(table.unit),
+                default_delta=table.default_delta or unit.default_delta,
                 window=table.rho_window and (rho_from_nano(table.rho_window[0]), rho_from_nano(table.rho_window[1])),
                 ceiling=table.rho_ceiling and rho_from_nano(table.rho_ceiling),
                 limit=self.reader.rho_limit and rho_from_nano(self.reader.rho_limit),
                 coverage=table.coverage,
             ),
+            has_thresholds=unit.thresholds,
+            is_exact=unit.composition == "gaussian",
             links=link_steps(self.policy, canonical) if is_linked else (),
             time_zone=table.time_zone,
         )

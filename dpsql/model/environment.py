@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from dpsql.errors import SchemaError
 from dpsql.model.frame import Places, PublicKeys
-from dpsql.model.rows import LinkStep
-from dpsql.operations.dialect import span_of, text_literal
+from dpsql.model.table_rules import TableRules
+from dpsql.operations.dialect import span_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,59 +138,6 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelRules:
-    """What the policy says about the levels of a table's releases, as one reader may see them.
-
-    Attributes:
-        default_rho, default_epsilon, default_delta: how private an answer is where a query does not say.
-        window: lowest and highest rho whose thresholds are paid together; None without.
-        ceiling: rho at which statistics are drawn once; None where they are drawn at the level asked for.
-        limit: most rho that the reader may be shown; None for any.
-        coverage: whether a part of rho measures what bounds leave where a query does not say.
-
-    """
-
-    default_rho: float | None
-    default_epsilon: float | None
-    default_delta: float
-    window: tuple[float, float] | None
-    ceiling: float | None
-    limit: float | None
-    coverage: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TableRules:
-    """What the policy says about one protected table and one reader of it, in the units that a planner needs."""
-
-    unit: str
-    privacy_unit_column: str
-    max_groups: int | None
-    max_rows_per_group: int | None
-    max_rows_norm: float | None
-    max_rows_per_unit: int | None
-    min_units: int
-    version: str
-    levels: LevelRules
-    links: tuple[LinkStep, ...] = ()
-    time_zone: str | None = None
-
-    def declaration(self, table: str, setting: str) -> str:
-        """Return the statement that declares one more setting of a table, ready to be pasted.
-
-        Args:
-            table: its canonical name.
-            setting: name and value, as in ``max_rows_per_group := 10``.
-
-        """
-        if not self.links:
-            return f"CALL dp_protect({text_literal(table)}, {setting})"
-        names = [text_literal(name) for name in self.links[0].columns]
-        columns = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
-        return f"CALL dp_link({text_literal(table)}, {columns}, {setting})"
-
-
-@dataclass(frozen=True, slots=True)
 class DeclaredVersion:
     """A version that a table has or had, and since when (UTC)."""
 
@@ -307,6 +254,7 @@ Unfit = Literal[
     "GROUPING SETS",
     "bounding = L2",
     "AUTO",
+    "composition = gaussian",
     "running totals or buckets",
     "neither running totals nor buckets",
 ]

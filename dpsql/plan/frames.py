@@ -17,12 +17,13 @@ from dpsql.model.frame import NANO, Bounding, Factorised, Frame, Ordering, Publi
 from dpsql.model.private_query import Buckets, EachKey, QueryOptions, Request
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key, Rows, RowsSql
-from dpsql.operations.dialect import quote, to_sql
+from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_frame
 from dpsql.plan.keys import SelectKeys
 from dpsql.plan.measures import check_beside_buckets, measured_things
+from dpsql.plan.without_thresholds import refuse_thresholds
 from dpsql.sql.clauses import MAX_GROUPS_LIMIT, Clauses, is_aggregate_call
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.source.sources import SelectText
@@ -47,6 +48,8 @@ class GroupedSource:
         """The frame of the rows of a query by some keys, its mechanism not chosen yet."""
         text, options, rules = self.text, self.text.options, self.text.owner.rules
         relation, hides = text.relation, bool(select.keys) and not public
+        if hides and not rules.has_thresholds:
+            refuse_thresholds(text, select.keys)
         rows = Rows(
             unit=rules.unit,
             table=relation.schema.canonical,
@@ -114,7 +117,16 @@ def read_levels(text: SelectText) -> GroupedSource:
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)
     # of a table without it, no receipt says that it is not measured
     coverage = (levels.coverage or None) if options.coverage is None else options.coverage
-    request = Request(rho, epsilon, delta, min_units, bool(options.refresh), bool(options.own_threshold), coverage)
+    request = Request(
+        rho=rho,
+        epsilon=epsilon,
+        delta=delta,
+        min_units=min_units,
+        refresh=bool(options.refresh),
+        own_threshold=bool(options.own_threshold),
+        coverage=coverage,
+        by_budget=rules.is_exact and not rules.has_thresholds,
+    )
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 
 
@@ -160,6 +172,7 @@ _SKETCH = {"mechanism = MISRA_GRIES", "sketch_size"}
 _OF_NOISE = {
     "bounding = L2",
     "bounding = NORM",
+    "composition = gaussian",
     "max_groups_contributed = AUTO",
     "public keys",
     "private keys",
@@ -198,6 +211,8 @@ def candidates(
     totals = (value.total.ordering for value in values if isinstance(value, RunningSum))
     along = groups.ordering if isinstance(groups, Buckets) else next(totals, None)
     asked, mechanisms = _things(frame, options, select, along), text.environment.mechanisms
+    if text.owner.rules.is_exact:
+        asked |= {"composition = gaussian"}
     if along or options.given & _NOISE_OPTIONS:
         known = asked | things_without(options.mechanism, mechanisms)
         if _is_refused(frame, text, options, select, measured_things(aggregates), known):
@@ -281,8 +296,9 @@ def _is_refused(
             "one of MISRA_GRIES and sketch_size alone": len(options.given & _SKETCH) == 1,
         }
     )
-    clause = text.clauses.select[0]
-    return refuse_combinations(_OF_NOISE, known, clause, text.refusals, first=True, mechanism=options.mechanism)
+    clause, unit = text.clauses.select[0], text_literal(text.owner.rules.unit)
+    words = {"mechanism": options.mechanism, "unit": unit}
+    return refuse_combinations(_OF_NOISE, known, clause, text.refusals, first=True, **words)
 
 
 def things_of(frames: Sequence[Frame]) -> frozenset[str]:

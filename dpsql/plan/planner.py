@@ -224,7 +224,9 @@ def _check_selection(source: GroupedSource, keys: SelectKeys, asked: AbstractSet
         }
     )
     things = {"keys alone" if alone else "mechanism = KEYS_FIRST"}
-    refuse_combinations(things, asked, text.hint or text.clauses.select[0], text.refusals)
+    strategy = "OPTIONS (group_selection_strategy = GAUSSIAN_THRESHOLD)"
+    cure = f"; for the keys with enough units, write {strategy}" if text.owner.rules.has_thresholds else ""
+    refuse_combinations(things, asked, text.hint or text.clauses.select[0], text.refusals, by_threshold=cure)
 
 
 def _check_single_units(text: SelectText) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from dpsql.errors import BudgetError, CalibrationError, PolicyError, StateError
+from dpsql.errors import BudgetError, CalibrationError, PolicyError, ReleaseError, StateError
 from dpsql.state.database import Database, insert_row
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, NANO_PER_RHO, ClearedAnalyst, folded_name
 
@@ -27,6 +27,11 @@ class Spent:
 class ChargeItem:
     """What one statistic asks for: rho in nano-rho, threshold delta in multiples of 2**-100.
 
+    Attributes:
+        statistic_hash: of the statistic.
+        rho_nano, delta_units: the amounts.
+        is_gaussian: whether its noise is Gaussian, as the exact composition needs.
+
     Raises:
         CalibrationError: the delta of its parts adds up to more than 1, or its rho to more than an amount holds.
         StateError: an amount is not a whole number from 0 up.
@@ -36,6 +41,7 @@ class ChargeItem:
     statistic_hash: str
     rho_nano: int
     delta_units: int
+    is_gaussian: bool = True
 
     def __post_init__(self) -> None:
         for amount, most in ((self.rho_nano, MAX_RHO_NANO), (self.delta_units, DELTA_UNITS_PER_ONE)):
@@ -146,6 +152,25 @@ def _open_charges(connection: sqlite3.Connection, unit: str, statistic_hash: str
     return Spent(sum(row[1] for row in rows), sum(int(row[2]) for row in rows)), [row[0] for row in rows]
 
 
+def _require_noise(connection: sqlite3.Connection, unit: str, items: Sequence[ChargeItem]) -> None:
+    """Check that the composition of ``unit`` holds for the noise of all items.
+
+    A plan says this before. But another process may have changed the unit since.
+
+    Raises:
+        ReleaseError: one item has discrete noise, and the composition is that of Gaussian noise.
+
+    """
+    if all(item.is_gaussian for item in items):
+        return
+    row = connection.execute("SELECT composition FROM unit WHERE name = ?", (unit,)).fetchone()
+    if row == ("gaussian",):
+        raise ReleaseError(
+            f"the budget of unit {unit!r} became exact for Gaussian noise alone while this question with discrete "
+            "noise was asked; nothing was charged. Leave mechanism out, and ask again"
+        )
+
+
 def _affordable(
     connection: sqlite3.Connection, unit: str, items: Sequence[ChargeItem], analyst: str
 ) -> list[tuple[ChargeItem, list[int]]]:
@@ -154,8 +179,10 @@ def _affordable(
     Raises:
         BudgetError: these parts exceed what is left of the unit's budget, or of what the analyst may spend of it.
         PolicyError: there is no such unit.
+        ReleaseError: the unit's composition does not hold for the noise of an item.
 
     """
+    _require_noise(connection, unit, items)
     found: list[tuple[ChargeItem, list[int]]] = []
     for item in items:
         held, open_ids = _open_charges(connection, unit, item.statistic_hash)
@@ -218,6 +245,7 @@ class Ledger:
         Raises:
             BudgetError: the part of the items that is not paid yet exceeds what is left.
             PolicyError: there is no such unit.
+            ReleaseError: the unit's composition does not hold for the noise of an item.
 
         """
         with self._database.read() as connection:
@@ -239,6 +267,7 @@ class Ledger:
         Raises:
             BudgetError: the missing part exceeds what is left for the analyst; nothing was charged.
             PolicyError: there is no such unit.
+            ReleaseError: the unit's composition does not hold for the noise of an item; nothing was charged.
             StateError: a statistic is listed twice, or the file could not be written.
 
         """
@@ -249,7 +278,14 @@ class Ledger:
         with self._database.write() as connection:
             for item, charge_ids in _affordable(connection, unit, items, analyst):
                 if item.rho_nano or item.delta_units:
-                    row = {"unit": unit, **asdict(item), "analyst": analyst, "at": at}
+                    row = {
+                        "unit": unit,
+                        "statistic_hash": item.statistic_hash,
+                        "rho_nano": item.rho_nano,
+                        "delta_units": item.delta_units,
+                        "analyst": analyst,
+                        "at": at,
+                    }
                     charge_ids.append(insert_row(connection, "charge", row, "RETURNING id").fetchone()[0])
                 paid[item.statistic_hash] = Charged(item.rho_nano, item.delta_units, tuple(charge_ids))
         return replace(sum(paid.values(), Charged()), by_statistic=paid)

@@ -129,6 +129,9 @@ def _combinations() -> list[str]:
 
 _FILLED = {
     "declare_or_leave": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']), or leave",
+    "by_threshold": "; for the keys with enough units, write OPTIONS (group_selection_strategy = GAUSSIAN_THRESHOLD)",
+    "cure": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']), or leave the key out",
+    "unit": "'unit'",
     "declaration": "CALL dp_protect('table', max_groups_contributed := 4)",
     "largest": "; for the largest groups alone, write OPTIONS (top_k = 200)",
 }

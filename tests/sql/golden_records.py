@@ -11,8 +11,9 @@ empty lines and ``#`` begins a comment line. Directives:
     run       rows that each statement gives (declarations and what can be looked up)
     refuse    error type and, per refusal, ``code@line:column`` (or just ``@line:column`` for other errors)
 
-Settings are ``params`` (a Python literal) and ``options`` (keyword arguments). ``cost`` and ``run`` start from a fresh
-session each and take several statements, one after each line that ends in a semicolon.
+Settings are ``params`` (a Python literal), ``options`` (keyword arguments) and, for ``refuse``, ``declare`` (a
+statement that changes the policy for this record alone). ``cost`` and ``run`` start from a fresh session each and take
+several statements, one after each line that ends in a semicolon.
 
 ``python -m tests.sql.golden_records`` writes what comes out now into the files; review them before you keep them.
 """
@@ -91,7 +92,8 @@ CREATE VIEW visits_view AS SELECT * FROM visits;
 """
 
 POLICY = (
-    "CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 1e-3, delta_conversion := 1e-6)",
+    "CALL dp_unit('patient', rho_budget := 1000, delta_threshold := 1e-3, delta_conversion := 1e-6, "
+    "composition := 'zcdp')",
     "CALL dp_protect('visits', coverage := FALSE, "
     "unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 2, "
     "max_rows_per_group := 3, default_rho := 0.1, default_delta := 1e-9)",
@@ -125,6 +127,7 @@ class Record:
     params: list[Scalar] | dict[str, Scalar] | None
     options: Mapping[str, Any]
     expected: tuple[str, ...]
+    declared: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -142,7 +145,7 @@ def _read(path: Path) -> Iterator[Record]:
             raise ValueError(f"{path.name}:{line}: unknown directive {directive!r}")
         body = block[1:]
         settings: dict[str, str] = {}
-        while body and body[0].partition(" ")[0] in ("params", "options"):
+        while body and body[0].partition(" ")[0] in ("params", "options", "declare"):
             name, _, text = body.pop(0).partition(" ")
             settings[name] = text
         cut = body.index("----") if "----" in body else len(body)
@@ -151,7 +154,8 @@ def _read(path: Path) -> Iterator[Record]:
         assert isinstance(call, ast.Call)
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         params = ast.literal_eval(settings["params"]) if "params" in settings else None
-        yield Record(path.name, line, directive, "\n".join(body[:cut]), params, options, expected)
+        declared = settings.get("declare", "")
+        yield Record(path.name, line, directive, "\n".join(body[:cut]), params, options, expected, declared)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -242,9 +246,20 @@ class Clinic:
             with mock.patch.object(runner, "access", copied), mock.patch.object(self.session, "_access", copied):
                 yield self.session
 
+    @contextlib.contextmanager
+    def declaring(self, record: Record) -> Iterator[dpsql.Session]:
+        """The session with what a record declares, on a copy of its state if it declares something."""
+        if not record.declared:
+            yield self.session
+            return
+        with self.afresh() as session:
+            session.sql(record.declared)
+            yield session
+
     def _refusal(self, record: Record) -> str:
         try:
-            self.session.sql(record.sql, record.params, **record.options)
+            with self.declaring(record) as session:
+                session.sql(record.sql, record.params, **record.options)
         except dpsql.DpsqlError as error:
             told = set(OF_CURATORS.findall(str(error.for_analyst())))
             known = record.sql.startswith("CALL") or told <= set(OF_CURATORS.findall(record.sql))

@@ -33,8 +33,10 @@ def clinic() -> Iterator[Clinic]:
 
 def refusals_of(clinic: Clinic, question: Question, record: Record) -> list[Refusal]:
     """Return why a question has no plan; none if it has one, or is no SELECT."""
-    with clinic.afresh() if question.declarations else nullcontext(clinic.session) as session:
+    with clinic.afresh() if question.declarations or record.declared else nullcontext(clinic.session) as session:
         try:
+            if record.declared:
+                session.sql(record.declared)
             for declaration in question.declarations:
                 session.sql(declaration)
             statement = read_statement(question.text, record.params)

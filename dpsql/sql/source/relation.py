@@ -15,9 +15,10 @@ from typing import TypeVar
 from sqlglot import exp
 
 from dpsql.errors import DpsqlError, SchemaError
-from dpsql.model.environment import Column, Environment, KeyPath, LevelRules, TableRules, TableSchema, folded
+from dpsql.model.environment import Column, Environment, KeyPath, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
+from dpsql.model.table_rules import LevelRules, TableRules
 from dpsql.operations.dialect import parse_statement, quote, span_of
 
 HIDDEN_UNIT = "privacy unit"

@@ -29,8 +29,8 @@ def refused() -> list[str]:
     clinic, lines = Clinic(), []
     for record in (one for one in records() if one.directive == "refuse"):
         if any(part.partition("@")[0] in codes for part in record.expected[0].split()[1:]):
-            with pytest.raises(dpsql.DpsqlError) as raised:
-                clinic.session.sql(record.sql, record.params, **record.options)
+            with clinic.declaring(record) as session, pytest.raises(dpsql.DpsqlError) as raised:
+                session.sql(record.sql, record.params, **record.options)
             lines += str(raised.value).splitlines()
     clinic.close()
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from dpsql.operations.dialect import parse_statement, to_sql
 from dpsql.operations.row_sql import total_sql
 from dpsql.plan.aggregates.lattice import MOST_ROWS
 from dpsql.sql.row_rules import FUNCTION_EXAMPLES, check_row_expression
+from dpsql.state import Spent
 from tests.sql.golden_records import Clinic, Record, new_session, records
 
 LISTED = {re.match(r"\w+", example)[0] for example in FUNCTION_EXAMPLES}  # type: ignore[index]
@@ -99,13 +101,14 @@ def test_allowed_expressions_mean_what_was_written(text: str, sample: duckdb.Duc
 
 
 def check_refusals_cost_nothing(refused: Iterable[Record]) -> None:
-    with new_session() as session:
+    with contextlib.closing(Clinic()) as clinic:
         for record in refused:
-            with pytest.raises(DpsqlError):
-                session.sql(record.sql, record.params, **record.options)
-        (budget,) = session.sql("FROM dp_budget('patient')").arrow().to_pylist()
-        assert (budget["rho_spent"], budget["threshold_delta_spent"]) == (0.0, 0.0)
-        assert len(session.sql("FROM dp_releases()")) == 0
+            with clinic.declaring(record) as session:
+                with pytest.raises(DpsqlError):
+                    session.sql(record.sql, record.params, **record.options)
+                state = session._access.read()
+                assert state.ledger.spent("patient") == Spent(0, 0)
+                assert not state.history.releases()
 
 
 def test_refusals_cost_nothing() -> None:

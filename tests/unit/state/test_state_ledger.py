@@ -209,6 +209,23 @@ def test_the_ledger_follows_its_model(asks: list[tuple[str, int, int, bool, str]
             assert state.ledger.spent("patient") == paid["all"]
 
 
+def test_discrete_noise_is_charged_where_the_composition_holds_for_it() -> None:
+    """The second look in the transaction: a plan may be older than the unit."""
+    items = [ChargeItem("counts", 7, 0, is_gaussian=False), ChargeItem("sums", 3, 1)]
+    with new_state(None) as state:
+        for ask in (
+            lambda: state.ledger.charge("patient", items, "ana"),
+            lambda: state.ledger.require("patient", items, "ana"),
+        ):
+            with pytest.raises(ReleaseError, match="'patient' became exact"):
+                ask()
+        assert state.ledger.spent("patient") == Spent(0, 0)
+        assert state.ledger.charge("patient", items[1:], "ana").rho_nano == 3
+    with State.open(None, create=True) as state:
+        state.declare_unit(Unit("patient", 10, 1, 1e-6, "zcdp"))
+        assert state.ledger.charge("patient", items, "ana") == Charged(10, 1, (1, 2))
+
+
 def test_an_analyst_spends_a_part_to_the_last_unit_and_not_beyond() -> None:
     with new_state(None, rho_budget=1009, delta_threshold=59) as state:
         ledger = state.ledger
