@@ -116,7 +116,15 @@ def test_errors_arrive_with_their_place(session: dpsql.Session, ana: dpsql.remot
     session.sql("CALL dp_analyst('ana', rho_limit := NULL, replace := true)")
     with pytest.raises(dpsql.BudgetError) as budget:
         ana.sql(QUERY, {"least": 1}, rho=11)
-    assert (budget.value.unit, budget.value.requested_rho) == ("visits", 11)
+    assert (budget.value.unit, budget.value.requested_rho, budget.value.analyst) == ("visits", 11, None)
+    # a part that is declared while the server runs
+    session.sql("CALL dp_analyst('ana', budget_part := 0.3)")
+    with pytest.raises(dpsql.BudgetError) as part:
+        ana.sql(QUERY, {"least": 1}, rho=4)
+    with pytest.raises(dpsql.BudgetError) as same:
+        session.as_analyst("ana").sql(QUERY, {"least": 1}, rho=4)
+    assert (part.value.analyst, part.value.remaining_rho, str(part.value)) == ("ana", 3, str(same.value))
+    assert ana.sql("FROM dp_budget()").df()["budget_part"].item() == 0.3
 
 
 @pytest.mark.parametrize("timeout_seconds", [0, -1, float("nan"), float("inf"), "x"])
