@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dpsql.accounting import zcdp
 from dpsql.accounting.composition import CONVERSIONS, Conversion, gaussian_rho
 from dpsql.errors import CalibrationError
+from dpsql.mechanism.asked_rho import budget_delta, total_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.too_little import no_room_for_imprecision, too_little
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery
-from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 AUTO_PARTS = 32
@@ -161,7 +160,7 @@ def auto_share(query: FrameQuery, histogram: Histogram) -> int:
     if rho is None:
         asked, target = query.request.asked_epsilon, _after_imprecision(query, histogram)
         rho = _rho_with_auto(histogram, asked, target, by_budget=query.request.by_budget)
-    return part_for_auto(_total_nano(query, rho), query)
+    return part_for_auto(total_nano(query.request, rho), query)
 
 
 def unasked_nano(query: FrameQuery, calibration: Calibration) -> int:
@@ -277,20 +276,9 @@ def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
     )
 
 
-def whole_nano(rho: float) -> int:
-    """A level in whole nano-rho, rounded down."""
-    # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
-    return math.floor(round(rho * NANO, 6))
-
-
-def _total_nano(query: FrameQuery, rho: float) -> int:
-    """Return the level of a whole query in nano-rho, rounded down: as it was asked for, or as epsilon became rho."""
-    return whole_nano(rho) if query.request.rho is not None else math.floor(Fraction(repr(rho)) * NANO)
-
-
 def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
     """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
-    total, auto_nano = _total_nano(query, rho), 0
+    total, auto_nano = total_nano(query.request, rho), 0
     if query.auto:
         shares = [level.share_nano for level in query.auto_levels] or [part_for_auto(total, query)] * len(query.auto)
         total -= sum(shares)
@@ -383,7 +371,7 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)
         raise no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
     if query.request.by_budget:
-        target = min(target, converted_delta(delta, kept_delta(delta, gaussian_rho(epsilon, delta))))
+        target = min(target, budget_delta(query.request))
     return target
 
 

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.accounting import gaussian, zcdp
+from dpsql.accounting.composition import gaussian_rho
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, draws_of, whole_nano
+from dpsql.mechanism.asked_rho import budget_delta, total_nano
+from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, draws_of
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO, Statistic
 from dpsql.model.private_query import Request
@@ -86,9 +88,9 @@ def shared_requests(
     if total is None:
         draws = sum(draws_of(histogram, statistics) for histogram in histograms) + _auto_draws(auto_nano)
         total = _rho(request, histograms, draws, hides=bool(hiding))
-    total_nano = whole_nano(total) - auto_nano
-    shares = [math.floor(noise / math.fsum(noises) * total_nano) for noise in noises]
-    shares[0] += total_nano - sum(shares)
+    shared_nano = total_nano(request, total) - auto_nano
+    shares = [math.floor(noise / math.fsum(noises) * shared_nano) for noise in noises]
+    shares[0] += shared_nano - sum(shares)
     return tuple(
         replace(request.at(share / NANO), delta=delta if histogram.hides else request.delta)
         for share, histogram in zip(shares, histograms, strict=True)
@@ -106,6 +108,8 @@ def _rho(request: Request, histograms: Sequence[Histogram], draws: int, *, hides
         raise CalibrationError(
             f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
         )
+    if request.by_budget:
+        return gaussian_rho(request.asked_epsilon, min(target, budget_delta(request)))
     if all(histogram.is_gaussian for histogram in histograms):
         return 0.5 / gaussian.sigma(request.asked_epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
     return zcdp.rho(request.asked_epsilon, target) / FLOAT_SLACK
