@@ -32,7 +32,11 @@ def open_session(sizes: Sequence[int], *, max_groups: int = 1, public: bool = Fa
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE visits (patient VARCHAR, city INTEGER, cost DOUBLE NOT NULL)")
         add_cities(session, 0, sizes)
-        session.sql("CALL dp_unit('patient', rho_budget := 1e5, delta_threshold := 0.99, delta_conversion := 1e-6)")
+        # discrete noise needs the composition of any noise
+        session.sql(
+            "CALL dp_unit('patient', rho_budget := 1e5, delta_threshold := 0.99, delta_conversion := 1e-6, "
+            f"composition := '{'zcdp' if public else 'gaussian'}')"
+        )
         session.sql(
             "CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient', "
             f"max_groups_contributed := {max_groups}, max_rows_per_group := 1, default_delta := 1e-6)"

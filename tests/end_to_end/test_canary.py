@@ -30,6 +30,7 @@ logged = canary.logged
 def shared() -> Iterator[dpsql.Session]:
     with opened() as session:
         session.connection.execute("ALTER TABLE visits ADD COLUMN listed VARCHAR")
+        session.sql("CALL dp_unit('patient', composition := 'zcdp')")
         session.sql("CALL dp_domain('visits', 'listed', keys := ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'])")
         yield session
 

@@ -192,6 +192,7 @@ def test_the_smallest_level_is_the_unit_of_account(session: dpsql.Session) -> No
 
 def test_what_is_made_of_discrete_noise_is_not_for_readers_below_it(session: dpsql.Session) -> None:
     """Discrete noise keeps its lattice under what is added: lower points tell more than their level says."""
+    session.sql("CALL dp_unit('visitor', composition := 'zcdp')")
     session.sql("CALL dp_domain('visits', 'shop', keys := [0, 1, 2, 3, 4])")
     text = f"{WITH} (mechanism = DISCRETE_CORRELATED_GAUSSIAN) {COUNT.removeprefix('SELECT ')}"
     assert ask(session, "ana", text)[1].charged_rho > 0

@@ -163,6 +163,7 @@ def test_grouping_sets_are_pinned_set_by_set(session: dpsql.Session) -> None:
 
 def test_counts_with_discrete_noise_stay_when_others_are_told_more(session: dpsql.Session) -> None:
     """What was made of the top of its time tells nothing of a later one: not refused, nor said to tell more."""
+    session.sql("CALL dp_unit('visitor', composition := 'zcdp')")
     session.sql("CALL dp_domain('visits', 'shop', keys := [0, 1, 2, 3, 4])")
     text = f"{WITH} (mechanism = DISCRETE_CORRELATED_GAUSSIAN) {COUNT.removeprefix('SELECT ')}"
     levels = {"bob": (0.4, 0.05), "eve": (0.4, 0.05)}

@@ -11,7 +11,7 @@ from dpsql.accounting.correlated_histogram import CorrelatedProfile
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.correlated_gaussian import ListedHistogram
 from dpsql.mechanism.histogram import Histogram, Shape, count_sigma
-from dpsql.mechanism.registry import choose_frame, histogram_of, unit_noise
+from dpsql.mechanism.registry import choose_frame, histogram_of, mechanism_of, unit_noise
 from dpsql.model.estimates import UNITS, Estimate
 from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
@@ -147,6 +147,11 @@ def test_a_frame_that_has_points_keeps_their_shape(asked: Frame) -> None:
         kept = histogram_of(asked, other)
         assert (kept.correlation, kept.floor_correlation) == (0.5, other.floor_correlation)
         assert kept.sigma(0.1) != fresh.sigma(0.1)
+
+
+@pytest.mark.parametrize("asked", FRAMES, ids=lambda f: f"{f.mechanism}-{f.key_count}-{f.bounding.max_groups}")
+def test_noise_that_is_not_gaussian_is_refused_where_the_budget_is_exact_for_it(asked: Frame) -> None:
+    assert histogram_of(asked).is_gaussian == ("composition = gaussian" not in mechanism_of(asked).without)
 
 
 def test_frames_of_different_mechanism_or_sparsity_are_different_frames() -> None:
