@@ -31,7 +31,7 @@ from dpsql.engine import digest
 from dpsql.errors import CalibrationError
 from dpsql.features.auto_choices import TotalWeight
 from dpsql.features.joint_release import joint_guarantee_of
-from dpsql.mechanism.asked_rho import whole_nano
+from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Frame

@@ -38,7 +38,7 @@ from dpsql.features.key_rounds import (
     rounds_note,
     with_prices,
 )
-from dpsql.mechanism.asked_rho import whole_nano
+from dpsql.mechanism.calibrate import whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO

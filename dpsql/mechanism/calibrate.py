@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dpsql.accounting import zcdp
 from dpsql.accounting.composition import CONVERSIONS, Conversion, gaussian_rho
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.asked_rho import budget_delta, total_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
 from dpsql.mechanism.too_little import no_room_for_imprecision, too_little
 from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
-from dpsql.model.private_query import FrameQuery
+from dpsql.model.private_query import FrameQuery, Request
+from dpsql.noise.kept_delta import delta_of_conversion
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta, slack_delta_zcdp
 
 AUTO_PARTS = 32
@@ -276,6 +277,17 @@ def draws_of(histogram: Histogram, statistics: Iterable[Statistic]) -> int:
     )
 
 
+def whole_nano(rho: float) -> int:
+    """Return a level in whole nano-rho, rounded down."""
+    # the shortest decimal that names the float is what was asked for, so a whole number of nano-rho stays whole
+    return math.floor(round(rho * NANO, 6))
+
+
+def total_nano(request: Request, rho: float) -> int:
+    """Return the level of a whole query in nano-rho, rounded down: as it was asked for, or as epsilon became rho."""
+    return whole_nano(rho) if request.rho is not None else math.floor(Fraction(repr(rho)) * NANO)
+
+
 def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
     """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
     total, auto_nano = total_nano(query.request, rho), 0
@@ -371,7 +383,7 @@ def _after_imprecision(query: FrameQuery, histogram: Histogram) -> float:
         too_large = delta > 1.01 * slack_delta(draws, 0.0)
         raise no_room_for_imprecision("epsilon", epsilon, delta, too_large=too_large)
     if query.request.by_budget:
-        target = min(target, budget_delta(query.request))
+        target = min(target, delta_of_conversion(epsilon, delta))
     return target
 
 

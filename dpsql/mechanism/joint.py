@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from dpsql.accounting import gaussian, zcdp
 from dpsql.accounting.composition import gaussian_rho
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.asked_rho import budget_delta, total_nano
-from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, draws_of
+from dpsql.mechanism.calibrate import MOST_AUTO_DRAWS, MOST_DRAWN, draws_of, total_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
 from dpsql.model.frame import NANO, Statistic
 from dpsql.model.private_query import Request
+from dpsql.noise.kept_delta import delta_of_conversion
 from dpsql.noise.rounded_gaussian import slack_delta
 
 _THRESHOLDS = 0.5
@@ -109,7 +109,8 @@ def _rho(request: Request, histograms: Sequence[Histogram], draws: int, *, hides
             f"delta = {request.delta:.3g} is below what the finite precision of the noise costs; ask for more"
         )
     if request.by_budget:
-        return gaussian_rho(request.asked_epsilon, min(target, budget_delta(request)))
+        converted = delta_of_conversion(request.asked_epsilon, request.delta)
+        return gaussian_rho(request.asked_epsilon, min(target, converted))
     if all(histogram.is_gaussian for histogram in histograms):
         return 0.5 / gaussian.sigma(request.asked_epsilon, target, 1.0) ** 2 / FLOAT_SLACK**3
     return zcdp.rho(request.asked_epsilon, target) / FLOAT_SLACK

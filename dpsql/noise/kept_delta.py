@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from dpsql.accounting.composition import gaussian_rho
 from dpsql.noise.rounded_gaussian import slack_delta_zcdp
 
 _LEAST_PART = 2.0**-40
@@ -42,3 +43,12 @@ def converted_delta(delta: float, kept: float) -> float:
     rest = max(Fraction(delta) - Fraction(kept), Fraction(delta) / 2)
     nearest = float(rest)
     return nearest if nearest <= rest else math.nextafter(nearest, 0.0)
+
+
+def delta_of_conversion(epsilon: float, delta: float) -> float:
+    """Return the part of ``delta`` that converts the epsilon of a question in an exact unit without thresholds.
+
+    >>> delta_of_conversion(1.0, 1e-6) < 1e-6
+    True
+    """
+    return converted_delta(delta, kept_delta(delta, gaussian_rho(epsilon, delta)))
