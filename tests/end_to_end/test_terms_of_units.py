@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,7 +31,7 @@ def session(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
         yield session
 
 
-def declare(session: dpsql.Session, said: Mapping[str, str], name: str = "dp_unit('patient'") -> None:
+def declare(session: dpsql.Session, said: dict[str, str], name: str = "dp_unit('patient'") -> None:
     session.sql(f"CALL {', '.join([name, *(f'{key} := {value}' for key, value in said.items())])})")
 
 
@@ -126,7 +126,7 @@ def test_less_protection_by_other_terms_is_named(session: dpsql.Session) -> None
     [("dp_unit('visits'", {}), ("dp_protect('visits'", {"privacy_unit_column": "'pid'", "coverage": "false"})],
     ids=["dp_unit", "dp_protect"],
 )
-def test_terms_are_fixed_by_the_first_charge(session: dpsql.Session, name: str, more: Mapping[str, str]) -> None:
+def test_terms_are_fixed_by_the_first_charge(session: dpsql.Session, name: str, more: dict[str, str]) -> None:
     declare(session, {"epsilon_budget": "3", "delta_budget": "1e-6"} | more, name)
     state = session._access.write()
     state.ledger.charge("visits", [ChargeItem("s", 1, 0)], "ana")
@@ -157,7 +157,7 @@ def test_terms_are_fixed_by_the_first_charge(session: dpsql.Session, name: str, 
         ({"thresholds": "'no'"}, "thresholds takes TRUE or FALSE"),
     ],
 )
-def test_other_terms_are_refused(session: dpsql.Session, said: Mapping[str, str], words: str) -> None:
+def test_other_terms_are_refused(session: dpsql.Session, said: dict[str, str], words: str) -> None:
     new = {"epsilon_budget": "3", "delta_budget": "1e-6"}
     with pytest.raises(PolicyError, match=words):
         declare(session, new | said)

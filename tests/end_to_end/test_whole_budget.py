@@ -95,9 +95,9 @@ def test_no_question_at_a_random_whole_budget_is_refused(prepared: dpsql.Session
 def test_more_than_the_whole_budget_is_refused(prepared: dpsql.Session) -> None:
     with with_own_state(prepared) as session:
         session.sql("CALL dp_unit('patient', thresholds := false)")
-        for more in ({"epsilon": 1.000001, "delta": 1e-6}, {"epsilon": 1.0, "delta": 1.00001e-6}):
+        for epsilon, delta in ((1.000001, 1e-6), (1.0, 1.00001e-6)):
             with pytest.raises(BudgetError):
-                session.sql(COUNTS, **more)
+                session.sql(COUNTS, epsilon=epsilon, delta=delta)
         session.sql(COUNTS, epsilon=1.0, delta=1e-6)
 
 

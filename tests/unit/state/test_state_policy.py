@@ -103,6 +103,7 @@ def test_amounts_that_are_not_amounts_are_refused(amount: float | Decimal) -> No
         Unit("u", 1, 0, 0.0),
         Unit("u", 1, 0, 1.0),
         Unit("u", 1, 0, math.nan),
+        Unit("u", 1, 0, 1e-6, "pld"),  # type: ignore[arg-type]
         ProtectedTable("t", "", "c"),
         ProtectedTable("t", "u", "c", max_groups=0),
         ProtectedTable("t", "u", "c", max_rows_per_group=-1),

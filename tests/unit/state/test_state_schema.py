@@ -236,7 +236,7 @@ def old_file(tmp_path: Path, number: int) -> Path:
 
 
 def schema_of(path: Path) -> dict[str, object]:
-    """Tables as their columns, references and indexes; triggers as their text."""
+    """Return tables as their columns, references and indexes, indexes as their columns, and triggers as their text."""
     with closing(sqlite3.connect(path)) as connection:
         found: dict[str, object] = {
             f"trigger {name}": sql
@@ -248,7 +248,10 @@ def schema_of(path: Path) -> dict[str, object]:
                     rest,
                     connection.execute(f"PRAGMA table_info({name})").fetchall(),
                     connection.execute(f"PRAGMA foreign_key_list({name})").fetchall(),
-                    sorted(connection.execute(f"PRAGMA index_list({name})").fetchall()),
+                    sorted(
+                        (*index, *connection.execute(f"PRAGMA index_info({index[1]})").fetchall())
+                        for index in connection.execute(f"PRAGMA index_list({name})").fetchall()
+                    ),
                 )
         return found
 
@@ -279,6 +282,10 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int
         "DROP TABLE point_tail",
         "DROP TRIGGER point_tail_no_delete",
         "DROP TABLE analyst",
+        "ALTER TABLE unit DROP COLUMN composition",
+        "ALTER TABLE unit DROP COLUMN thresholds",
+        "ALTER TABLE analyst DROP COLUMN budget_part",
+        "DROP INDEX charge_of_unit; CREATE INDEX charge_of_unit ON charge (unit, rho_nano, delta_units)",
         "DROP TABLE snapshot; CREATE TABLE snapshot (frame_hash, value_count, floor, exact_values)",
     ],
 )
