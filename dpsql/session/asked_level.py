@@ -22,7 +22,7 @@ from dpsql.features.auto_price import open_price
 from dpsql.features.joint_release import other_offer
 from dpsql.features.key_rounds import KeyRounds, round_offers
 from dpsql.features.keys_first import KeysAndNumbers
-from dpsql.model.private_query import GroupingSets, KeysAlone, KeysFirst, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import GroupingSets, KeysAlone, KeysFirst, PrivateQuery, Request, WithOtherGroup
 from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import ChargeItem, State
@@ -31,6 +31,8 @@ _MANTISSAS = 90
 """Numbers of two digits in each power of ten, as which levels are told."""
 _MOST_PLACES = 6 * _MANTISSAS
 """A level below the millionth part of what was asked for is not looked for."""
+_MOST_DELTA_PLACES = 300 * _MANTISSAS
+"""A delta below 1e-299 is not looked for."""
 _MOST_TRIES = 8
 """Levels that are tried for one refusal. Each is a plan, for which nothing is charged."""
 
@@ -73,7 +75,7 @@ class AskedLevel:
     @classmethod
     def of(cls, query: PrivateQuery) -> AskedLevel:
         """Return the level of a query."""
-        request = query.request if isinstance(query, GroupingSets) else query.first.request
+        request = _request(query)
         if request.rho is None:
             return cls("epsilon", request.asked_epsilon)
         return cls("rho", request.rho)
@@ -81,6 +83,11 @@ class AskedLevel:
     def shown(self, value: float) -> str:
         """Return a value of the level as it is written in a query."""
         return f"{self.name} = {value:.9g}"
+
+
+def _request(query: PrivateQuery) -> Request:
+    """Return what a query asks for as a whole; each grouping set asks for a part of it."""
+    return query.request if isinstance(query, GroupingSets) else query.first.request
 
 
 def in_asked_words(
@@ -102,22 +109,32 @@ def in_asked_words(
         # the text is refused for more by now
         return error
 
-    request = planned.query.first.request
-    delta = _delta_left(error)
+    request = _request(planned.query)
+    has_thresholds = any(part.frame.has_private_keys for part in planned.query.parts)
+    delta = _delta_left(error, request.delta) if has_thresholds else None
 
     def guess_after(refused_at: float, refusal: DpsqlError) -> float:
         left = _rho_left(refusal)
         wider = math.log(request.delta / delta) if delta and refusal is error and delta < request.delta else 0.0
         return refused_at if left is None else _part(asked.name, refused_at, *left, wider=wider)
 
-    def try_level(value: float) -> float | None:
+    def refusal_at(value: float) -> DpsqlError | None:
         beside = {"delta": delta} if delta else {}
         try:
             lower = plan(*with_levels({asked.name: value, **beside}, statement, options))
             lower.state.ledger.require(lower.query.first.frame.rows.unit, _price(lower), lower.reader.name)
         except DpsqlError as refusal:
-            return guess_after(value, refusal)
+            return refusal
         return None
+
+    def try_level(value: float) -> float | None:
+        nonlocal delta
+        refusal = refusal_at(value)
+        if refusal and delta and (less := _delta_left(refusal, delta)):
+            # thresholds are not quite proportional to delta
+            delta = less
+            refusal = refusal_at(value)
+        return None if refusal is None else guess_after(value, refusal)
 
     most = most_granted(asked.value, guess_after(asked.value, error), try_level, with_asked=bool(delta))
     cure = words.NO_LOWER_LEVEL
@@ -129,10 +146,20 @@ def in_asked_words(
     return refused
 
 
-def _delta_left(error: DpsqlError) -> float | None:
-    """Return a delta that is left if delta is what lacks, and None otherwise: levels leave thresholds as they are."""
+def _delta_left(error: DpsqlError, asked: float) -> float | None:
+    """Return a lower delta that a query may ask for if delta is what lacks, and None otherwise.
+
+    A query pays about the same part of its delta for thresholds, whatever its delta is. Levels leave thresholds as they
+    are.
+
+    Args:
+        error: the refusal.
+        asked: the delta that was asked for.
+
+    """
     if isinstance(error, BudgetError) and 0.0 < error.remaining_delta < error.requested_delta:
-        return _level(_place_up(error.remaining_delta) - 1)
+        place = _place_of(asked * error.remaining_delta / error.requested_delta, -_MOST_DELTA_PLACES)
+        return _level(min(place, _place_up(asked) - 1))
     return None
 
 

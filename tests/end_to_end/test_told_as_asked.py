@@ -89,9 +89,9 @@ def test_who_asks_by_rho_is_told_in_rho(clinic: dpsql.Session) -> None:
         _ask(clinic, "rho = 0.5", question)
     assert "epsilon" not in str(raised.value)
     assert raised.value.remaining_epsilon is None
-    assert _cure(raised.value) == "rho = 0.17"
+    assert _cure(raised.value) == "rho = 0.19"
     assert raised.value.requested_rho == 0.5
-    assert _ask(clinic, "rho = 0.17", question).rho == pytest.approx(0.17)
+    assert _ask(clinic, "rho = 0.19", question).rho == pytest.approx(0.19)
 
 
 def test_a_level_of_the_policy_and_one_beside_the_text_are_told_alike(clinic: dpsql.Session) -> None:
@@ -118,15 +118,56 @@ def test_a_ceiling_and_a_plan_are_told_in_epsilon(clinic: dpsql.Session) -> None
     assert planned.value.requested_epsilon == 5
 
 
-def test_a_delta_that_is_spent_is_told_with_one_that_is_left(clinic: dpsql.Session) -> None:
-    question = "city, count(*) FROM visits WHERE cost < {} GROUP BY city"
-    _ask(clinic, "epsilon = 0.5, delta = 4e-7", question.format(50))
+@pytest.mark.parametrize(
+    ("question", "delta"),
+    [
+        # half of it pays for thresholds if a question asks by epsilon for sets or for bounds by AUTO
+        ("city, count(*) FROM visits WHERE cost < 51 GROUP BY city", 1e-7),
+        ("city, count(*) FROM visits WHERE cost < 51 GROUP BY ROLLUP (city)", 2e-7),
+        ("city, sum(cost, contribution_bounds_per_group => AUTO) FROM visits WHERE cost < 51 GROUP BY city", 1.9e-7),
+    ],
+)
+def test_a_delta_that_is_spent_is_told_with_the_largest_that_is_left(
+    clinic: dpsql.Session, question: str, delta: float
+) -> None:
+    _ask(clinic, "epsilon = 0.5, delta = 4e-7", "city, count(*) FROM visits WHERE cost < 50 GROUP BY city")
     with pytest.raises(dpsql.BudgetError) as raised:
-        _ask(clinic, "epsilon = 0.5, delta = 4e-7", question.format(51))
+        _ask(clinic, "epsilon = 0.5, delta = 4e-7", question)
     assert raised.value.requested_delta > raised.value.remaining_delta > 0
-    cure = _cure(raised.value)
-    assert cure == "epsilon = 0.5, delta = 1e-07"
-    _ask(clinic, cure, question.format(51))
+    assert _cure(raised.value) == f"epsilon = 0.5, delta = {delta:.9g}"
+    with pytest.raises(dpsql.BudgetError):
+        _ask(clinic, f"epsilon = 0.5, delta = {delta + 2e-8}", question)
+    _ask(clinic, _cure(raised.value), question)
+
+
+def test_a_part_of_the_budget_is_told_as_the_budget_is(clinic: dpsql.Session) -> None:
+    clinic.sql("CALL dp_analyst('bob', budget_part := 0.3)")
+    bob, question = clinic.as_analyst("bob"), "city, count(*) FROM visits GROUP BY city"
+    for options, told in (
+        ("epsilon = 4, delta = 1e-7", "epsilon = 1.6"),
+        ("epsilon = 0.5, delta = 4e-7", "epsilon = 0.5, delta = 1.5e-07"),
+        ("rho = 9, delta = 4e-7", "rho = 0.059, delta = 1.5e-07"),
+    ):
+        with pytest.raises(dpsql.BudgetError, match="that 'bob' may spend does not cover") as raised:
+            _ask(bob, options, question)
+        assert _cure(raised.value) == told
+    _ask(bob, "rho = 0.059, delta = 1.5e-07", question)
+    # of a used up part hardly any delta is left, and what is told is still granted
+    other = question.replace("visits", "visits WHERE cost < 9")
+    with pytest.raises(dpsql.BudgetError) as last:
+        _ask(bob, "epsilon = 0.5, delta = 1e-7", other)
+    assert _ask(bob, _cure(last.value), other).charged_rho > 0
+
+
+def test_a_unit_without_thresholds_is_told_no_delta(declared: dpsql.Session) -> None:
+    with with_own_state(declared) as clinic:
+        clinic.sql("CALL dp_unit('patient', thresholds := false)")
+        question = "count(*), sum(cost) FROM visits"
+        for options in ("epsilon = 9, delta = 1e-6", "epsilon = 9, delta = 0.01"):
+            with pytest.raises(dpsql.BudgetError) as raised:
+                _ask(clinic, options, question)
+            assert "delta" not in _cure(raised.value)
+        assert _ask(clinic, f"{_cure(raised.value)}, delta = 0.01", question).charged_rho > 0.18
 
 
 @pytest.mark.parametrize("level", ["epsilon = 5, delta = 1e-7", "epsilon = 50, delta = 1e-3", "rho = 9"])
