@@ -82,6 +82,8 @@ def test_a_question_at_epsilon_next_is_granted_and_none_above_it(empty: dpsql.Se
         ("rho = 0.01, rho_ceiling = 0.03", PUBLIC),
         ("rho = 0.06", "count(*), sum(cost, contribution_bounds_per_group => AUTO) FROM visits WHERE cost <> {}"),
         ("rho = 0.03, other_group = 'rest'", "city, count(*) FROM visits WHERE cost <> {} GROUP BY city"),
+        ("epsilon = 1, delta = 3e-7", "city, count(*) FROM visits WHERE cost <> {} GROUP BY ROLLUP (city)"),
+        ("rho = 0.06, mechanism = KEYS_FIRST", "city, sum(cost) FROM visits WHERE cost <> {} GROUP BY city"),
     ],
 )
 def test_the_last_question_can_be_asked_as_often_as_is_told(clinic: dpsql.Session, options: str, question: str) -> None:
