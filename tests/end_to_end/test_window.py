@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
 import dpsql
-from dpsql.accounting import zcdp
+from dpsql.accounting import gaussian
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.mechanism.registry import histogram_of
@@ -139,7 +140,8 @@ def test_a_receipt_names_the_delta_of_the_whole_window(session: dpsql.Session, o
     for receipt in receipts:
         # thresholds of all levels, and the conversion to epsilon beside them
         assert receipt.delta == pytest.approx(1e-6 + receipts[0].charged_delta, rel=1e-9)
-        assert zcdp.delta(receipt.epsilon, receipt.rho) <= receipt.delta - receipts[0].charged_delta
+        converted = gaussian.delta(receipt.epsilon, math.sqrt(2.0 * receipt.rho), 1.0)
+        assert converted <= receipt.delta - receipts[0].charged_delta
 
 
 def test_a_rise_inside_the_window_is_drawn_from_the_frozen_histogram(session: dpsql.Session) -> None:

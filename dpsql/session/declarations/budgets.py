@@ -101,7 +101,9 @@ def epsilon_budget(unit: Unit) -> float:
     for digits in range(1, 13):
         step = 10.0 ** (math.floor(math.log10(exact)) - digits + 1) if exact > 0.0 else 0.0
         for told in {float(f"{exact:.{digits}g}"), float(f"{exact + step / 2:.{digits}g}")}:
-            if told > 0.0 and rho_nano_down(conversion.rho(told, unit.delta_conversion)) == unit.rho_budget:
+            rho = conversion.rho(told, unit.delta_conversion) if told > 0.0 else 0.0
+            # a rounded epsilon may name more rho than a unit can have
+            if rho < rho_from_nano(unit.rho_budget + 1) and rho_nano_down(rho) == unit.rho_budget:
                 return told
     return exact
 
