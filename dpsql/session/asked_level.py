@@ -29,8 +29,8 @@ from dpsql.state import ChargeItem, State
 
 _MANTISSAS = 90
 """Numbers of two digits in each power of ten, as which levels are told."""
-_MOST_PLACES = 6 * _MANTISSAS
-"""A level below the millionth part of what was asked for is not looked for."""
+_MOST_PLACES = 12 * _MANTISSAS
+"""A level below 1e-12 of what was asked for is not looked for."""
 _MOST_DELTA_PLACES = 300 * _MANTISSAS
 """A delta below 1e-299 is not looked for."""
 _MOST_TRIES = 8
@@ -130,13 +130,17 @@ def in_asked_words(
     def try_level(value: float) -> float | None:
         nonlocal delta
         refusal = refusal_at(value)
-        if refusal and delta and (less := _delta_left(refusal, delta)):
-            # thresholds are not quite proportional to delta
+        if refusal and has_thresholds and (less := _delta_left(refusal, delta or request.delta)):
+            # a clearance was refused before delta was looked at, or thresholds are not quite proportional to delta
             delta = less
             refusal = refusal_at(value)
         return None if refusal is None else guess_after(value, refusal)
 
+    with_delta = delta
     most = most_granted(asked.value, guess_after(asked.value, error), try_level, with_asked=bool(delta))
+    if most is not None and most < asked.value and delta != with_delta:
+        # some levels were refused at a delta that was too large
+        most = most_granted(asked.value, most, try_level) or most
     cure = words.NO_LOWER_LEVEL
     if most is not None:
         cure = words.ask_with(asked.shown(most), *([f"delta = {delta:.9g}"] if delta else []))

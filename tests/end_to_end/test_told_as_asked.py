@@ -159,6 +159,27 @@ def test_a_part_of_the_budget_is_told_as_the_budget_is(clinic: dpsql.Session) ->
     assert _ask(bob, _cure(last.value), other).charged_rho > 0
 
 
+def test_a_clearance_is_told_with_the_delta_that_is_left(clinic: dpsql.Session) -> None:
+    _ask(clinic, "epsilon = 0.5, delta = 4.5e-7", "city, count(*) FROM visits WHERE cost < 50 GROUP BY city")
+    ana, question = clinic.as_analyst("ana"), "city, count(*) FROM visits WHERE cost < 51 GROUP BY city"
+    with pytest.raises(dpsql.AccessError, match="may not be shown") as raised:
+        _ask(ana, "epsilon = 4, delta = 1e-7", question)
+    assert _cure(raised.value) == "epsilon = 1.5, delta = 5e-08"
+    for higher in ("epsilon = 1.6, delta = 5e-08", "epsilon = 1.5, delta = 5.2e-08"):
+        with pytest.raises(dpsql.DpsqlError):
+            _ask(ana, higher, question)
+    assert _ask(ana, _cure(raised.value), question).charged_rho > 0
+
+
+def test_a_tiny_part_is_told_as_any_other(clinic: dpsql.Session) -> None:
+    clinic.sql("CALL dp_analyst('bob', budget_part := 1e-7)")
+    bob, question = clinic.as_analyst("bob"), "count(*) FROM visits"
+    with pytest.raises(dpsql.BudgetError) as raised:
+        _ask(bob, "rho = 3", question)
+    assert _cure(raised.value) == "rho = 1.9e-08"
+    assert _ask(bob, _cure(raised.value), question).charged_rho == 1.9e-8
+
+
 def test_a_unit_without_thresholds_is_told_no_delta(declared: dpsql.Session) -> None:
     with with_own_state(declared) as clinic:
         clinic.sql("CALL dp_unit('patient', thresholds := false)")
