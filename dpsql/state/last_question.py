@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ class PaidQuestion:
     Attributes:
         query_hash: the question, as in receipts.
         rho_nano: sum of the levels of its statistics, and of the histograms that AUTO chose by.
-        delta_units: sum of the largest delta that was charged at once for each of them.
+        delta_units: sum of the largest delta that the reader was charged at once for each of them.
 
     """
 
@@ -60,7 +61,7 @@ def last_paid_question(connection: sqlite3.Connection, unit: str, analyst: str |
         return None
     releases = [*{one["statistics"]: one for one in select_rows(connection, _SAME_ANSWER, last)}.values()]
     statistics = {statistic for one in releases for statistic in one["statistics"]}
-    largest = [_largest_charge(connection, unit, statistic) for statistic in statistics]
+    largest = _largest_charges(connection, unit, statistics, last[1])
     histograms = _histograms(connection, statistics)
     chosen_by = {
         statistic: level
@@ -121,10 +122,29 @@ def _asked_level(
     return sum(level_of([one]) or one["rho_nano"] for one in releases) if whole is None else whole
 
 
-def _largest_charge(connection: sqlite3.Connection, unit: str, statistic: str) -> Spent:
-    """Return the largest rho and the largest delta that one charge of a statistic took."""
-    rows = connection.execute(
-        "SELECT rho_nano, delta_units FROM charge WHERE statistic_hash = ? AND unit = ?", (statistic, unit)
-    ).fetchall()
-    # amounts of delta are decimal text
-    return Spent(max((row[0] for row in rows), default=0), max((int(row[1]) for row in rows), default=0))
+_CHARGES = """
+SELECT statistic_hash, id, rho_nano, delta_units, analyst FROM charge
+WHERE unit = ? AND statistic_hash IN (SELECT value FROM json_each(?))
+"""
+
+
+def _largest_charges(
+    connection: sqlite3.Connection, unit: str, statistics: Iterable[str], analyst: str
+) -> tuple[Spent, ...]:
+    """Return the largest rho and the largest delta that one charge of each statistic took.
+
+    They are those of the analyst who asked, so that the price tells nothing about later questions of others. If others
+    paid for a statistic alone, their charges count up to the last one of the analyst.
+    """
+    charges = connection.execute(_CHARGES, (unit, json.dumps(sorted(statistics)))).fetchall()
+    until = max((row[1] for row in charges if row[4] == analyst), default=math.inf)
+    found: dict[str, list[Spent]] = {}
+    for is_own in (True, False):
+        beside = frozenset(found)
+        for statistic, number, rho_nano, delta_units, reader in charges:
+            if (reader == analyst) is is_own and number <= until and statistic not in beside:
+                # amounts of delta are decimal text
+                found.setdefault(statistic, []).append(Spent(rho_nano, int(delta_units)))
+    return tuple(
+        Spent(max(one.rho_nano for one in each), max(one.delta_units for one in each)) for each in found.values()
+    )

@@ -136,6 +136,15 @@ def test_an_analyst_is_told_what_is_left_for_them_alone(clinic: dpsql.Session) -
     assert _budget(ana)["questions_left"] == 0
 
 
+@pytest.mark.parametrize("where", ["", " WHERE cost <> 5"])
+def test_what_others_pay_for_the_same_question_changes_no_price(clinic: dpsql.Session, where: str) -> None:
+    question = "city, count(*) FROM visits{} GROUP BY city"
+    _ask(clinic.as_analyst("ana"), "rho = 0.01, delta = 1e-8", question.format(""))
+    _ask(clinic.as_analyst("bob"), "rho = 0.02, delta = 1e-7", question.format(where))
+    # 0.4 of the budget pays for seven
+    assert _budget(clinic.as_analyst("ana"))["questions_left"] == 6
+
+
 def _spent(books: dict[str, Any]) -> dict[str, Any]:
     """What the unit has spent in all, which changes with what others ask."""
     return {name: value for name, value in books.items() if name.endswith("_spent")}
