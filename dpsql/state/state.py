@@ -219,9 +219,11 @@ class State:
         """
         with self._database.write() as connection:
             before = _read_policy(connection).unit(unit.name)
-            if before == unit:
-                return
             if before is not None:
+                # another process may have declared it in another spelling since
+                unit = replace(unit, name=before.name)
+                if before == unit:
+                    return
                 _require_fixed_terms(connection, before, unit)
             spent = read_spent(connection, unit.name)
             if unit.rho_budget < spent.rho_nano or unit.delta_threshold < spent.delta_units:

@@ -221,6 +221,17 @@ def test_changes_are_recorded_and_repetitions_are_not(state: State) -> None:
     assert recorded() == before + 1
 
 
+def test_a_unit_in_another_spelling_is_that_unit(state: State) -> None:
+    """A process that looked before the first declaration writes its own spelling after it: no second budget begins."""
+    state.declare_unit(dataclasses.replace(PATIENT, name=" Patient"))
+    state.ledger.charge("patient", [ChargeItem("s", 10, 0)], "ana")
+    with pytest.raises(PolicyError, match="composition is 'gaussian'"):
+        state.declare_unit(dataclasses.replace(PATIENT, name="PATIENT", composition="zcdp"))
+    with pytest.raises(PolicyError, match="less than what it has paid"):
+        state.declare_unit(dataclasses.replace(PATIENT, name="PATIENT", rho_budget=9))
+    assert state.policy().units == (PATIENT,)
+
+
 def test_every_declaration_has_its_word_in_state_files() -> None:
     # files of earlier programs hold these words
     assert {kind: NOUNS[kind] for kind in get_args(Declaration)} == {
