@@ -109,7 +109,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
         "threshold_delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE,
         "threshold_delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE,
         "threshold_delta_left": rest.left.delta_units / DELTA_UNITS_PER_ONE,
-        "delta_budget": unit.delta_threshold / DELTA_UNITS_PER_ONE + unit.delta_conversion,
+        "delta_budget": unit.delta_budget,
         "delta_spent": spent.delta_units / DELTA_UNITS_PER_ONE + (unit.delta_conversion if spent.rho_nano else 0.0),
         "budget_part": declared.budget_part,
         "held_by": "everybody" if analysts is None else ", ".join(analysts),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import re
@@ -102,6 +103,22 @@ def test_other_terms_and_back_is_the_same_budget(prepared: dpsql.Session) -> Non
                 named = (float(said["epsilon_budget"]), float(said["delta_budget"]))
                 assert (epsilon_budget(after), after.delta_budget) == named
             assert unit(session) == before
+
+
+def test_another_composition_alone_changes_no_delta(session: dpsql.Session) -> None:
+    parts = {"rho_budget": "0.5", "delta_threshold": "1e-6", "delta_conversion": "1e-7"}
+    declare(session, parts | {"composition": "'zcdp'"})
+    before = unit(session)
+    declare(session, {"composition": "'gaussian'"})
+    after = unit(session)
+    assert (after.delta_threshold, after.delta_conversion) == (before.delta_threshold, before.delta_conversion)
+    assert after.rho_budget > before.rho_budget
+    assert epsilon_budget(after) == epsilon_budget(before)
+    # a policy script that names the parts can run at every start
+    declare(session, parts)
+    assert unit(session).rho_budget == 500_000_000
+    declare(session, {"composition": "'gaussian'"})
+    assert unit(session) == dataclasses.replace(before, composition="gaussian")
 
 
 def test_less_protection_by_other_terms_is_named(session: dpsql.Session) -> None:

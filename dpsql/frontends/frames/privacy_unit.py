@@ -88,8 +88,8 @@ class PrivacyUnit:
         require(
             (
                 self.composition is None or self.composition in _COMPOSITIONS,
-                f"a unit has composition='gaussian' (exact; for all noise but the discrete one) or composition='zcdp' "
-                f"(for any noise, with a smaller budget of rho), not composition={self.composition!r}",
+                f"a unit has composition='gaussian' (exact; for all noise except discrete noise) or composition='zcdp' "
+                f"(for discrete noise, too; its budget is less rho), not composition={self.composition!r}",
             ),
             (
                 self.thresholds is None or isinstance(self.thresholds, bool),

@@ -84,7 +84,7 @@ def _kept_units(delta: float, rho: float) -> int:
     if kept > delta / 2:
         raise PolicyError(
             f"delta = {delta:.3g} is below what the finite precision of the noise costs at rho = {rho:.3g}; "
-            "declare more delta_budget or less epsilon_budget"
+            "declare a larger delta, or less epsilon or rho"
         )
     return math.floor(kept * DELTA_UNITS_PER_ONE)
 
@@ -129,8 +129,7 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     thresholds = arguments.flag("thresholds", default=before.thresholds if before else True)
     is_whole = arguments.has("epsilon_budget") and arguments.has("delta_budget")
     if before and not is_whole and (composition, thresholds) != (before.composition, before.thresholds):
-        # the same (epsilon, delta) by other terms
-        before = budgeted(before.name, epsilon_budget(before), before.delta_budget, composition, thresholds=thresholds)
+        before = _by_other_terms(before, composition, thresholds=thresholds)
     if by_epsilon:
         return _by_epsilon(name, arguments, before, composition, thresholds=thresholds)
     return _by_rho(name, arguments, before, composition, thresholds=thresholds)
@@ -166,6 +165,15 @@ def unit_as_named(
     return budgeted(known.name if known else name, epsilon, delta, named, thresholds=kept)
 
 
+def _by_other_terms(before: Unit, composition: Composition, *, thresholds: bool) -> Unit:
+    """Return the unit with the same (epsilon, delta) by other terms. If it keeps its thresholds, no delta changes."""
+    epsilon = epsilon_budget(before)
+    if thresholds and before.thresholds:
+        rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
+        return checked(dataclasses.replace(before, rho_budget=rho_budget, composition=composition))
+    return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=thresholds)
+
+
 def _composition(said: str | None, before: Unit | None) -> Composition:
     """Return the composition of this name. Without a name it is that of the unit before, or 'gaussian'."""
     match said and folded(said):
@@ -176,8 +184,8 @@ def _composition(said: str | None, before: Unit | None) -> Composition:
         case "zcdp":
             return "zcdp"
     raise PolicyError(
-        "composition takes 'gaussian' (exact; for all noise but the discrete one) or 'zcdp' (for any noise, with a "
-        "smaller budget of rho)"
+        "composition takes 'gaussian' (exact; for all noise except discrete noise) or 'zcdp' (for discrete noise, too; "
+        "its budget is less rho)"
     )
 
 
