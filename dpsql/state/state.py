@@ -14,6 +14,7 @@ from typing import Any
 
 from dpsql.errors import PolicyError
 from dpsql.state.database import Database, Locks, insert_row, select_rows
+from dpsql.state.fixed_terms import require_fixed_terms
 from dpsql.state.history import ReleaseHistory
 from dpsql.state.ledger import Ledger, read_spent
 from dpsql.state.policy import (
@@ -125,20 +126,6 @@ def _declare(connection: sqlite3.Connection, table: str, row: Mapping[str, objec
     _record(connection, declaration)
 
 
-def _require_fixed_terms(connection: sqlite3.Connection, before: Unit, after: Unit) -> None:
-    """Refuse another composition, or other thresholds, after the first charge of a unit."""
-    changes = [
-        f"{name} is {told(getattr(before, name))}"
-        for name, told in (("composition", repr), ("thresholds", lambda value: str(value).lower()))
-        if getattr(before, name) != getattr(after, name)
-    ]
-    if changes and connection.execute("SELECT 1 FROM charge WHERE unit = ? LIMIT 1", (before.name,)).fetchone():
-        raise PolicyError(
-            f"unit {before.name!r} has paid for answers, which fixes how its budget adds up: {', '.join(changes)}; "
-            "leave that out of the declaration"
-        )
-
-
 class State:
     """The policy, ledger and side table of one data owner, in one file or in memory; threads share it.
 
@@ -214,7 +201,7 @@ class State:
 
         Raises:
             PolicyError: the new budget is below what the unit has paid, or its composition or thresholds are others
-                than at its first charge.
+                than at its first charge, or after a charge one amount rises while another one falls.
 
         """
         with self._database.write() as connection:
@@ -224,7 +211,7 @@ class State:
                 unit = replace(unit, name=before.name)
                 if before == unit:
                     return
-                _require_fixed_terms(connection, before, unit)
+                require_fixed_terms(connection, before, unit)
             spent = read_spent(connection, unit.name)
             if unit.rho_budget < spent.rho_nano or unit.delta_threshold < spent.delta_units:
                 raise PolicyError(f"the budget of unit {unit.name!r} cannot be less than what it has paid")

@@ -71,6 +71,26 @@ def test_terms_stay_after_a_charge_that_another_program_made(curator: State, ask
     curator.declare_unit(Unit("host", 1000, 50, 1e-6, "zcdp"))
 
 
+@pytest.mark.parametrize("thresholds", [True, False])
+def test_no_amount_rises_while_another_falls_after_a_charge(curator: State, *, thresholds: bool) -> None:
+    """Delta that moves between measures after a charge would be chosen by history."""
+    unit = replace(PATIENT, name="guest", thresholds=thresholds, delta_threshold=2**80)
+    exchanged = [
+        replace(unit, rho_budget=1001, delta_conversion=9e-7),
+        replace(unit, rho_budget=99, delta_conversion=1e-5),
+    ]
+    exchanged += [replace(unit, delta_threshold=2**79, delta_conversion=2e-6)] if thresholds else []
+    for one in (*exchanged, unit):
+        curator.declare_unit(one)
+    curator.ledger.charge("guest", CHARGE, "ana")
+    for one in exchanged:
+        with pytest.raises(PolicyError, match="may rise while another"):
+            curator.declare_unit(one)
+    assert curator.policy().unit("guest") == unit
+    for one in (replace(unit, rho_budget=1001, delta_conversion=2e-6), unit, replace(unit, rho_budget=999)):
+        curator.declare_unit(one)
+
+
 def test_a_charge_while_terms_are_declared_keeps_the_terms(curator: State, asker: State) -> None:
     """The declaration waits for the write of the charge, and looks at charges only then."""
     with ThreadPoolExecutor(1) as pool:
