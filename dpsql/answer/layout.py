@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from dpsql.answer.words import interval_of, unknown_in
 from dpsql.errors import SchemaError
 from dpsql.model.estimates import UNITS, BoundedValue
-from dpsql.model.private_query import Buckets, GroupingSets, PrivateQuery
+from dpsql.model.private_query import Buckets, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
 from dpsql.pictures.tables import TableColumn, digits_of

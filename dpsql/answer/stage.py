@@ -1,8 +1,11 @@
 """Steps 4 to 7 for frames that are released together: offer, charge, exact values, points.
 
-Charge, draw, store, show, in this order, one release of a frame at a time. The charge is durable before any raw row is
-read; a point is durable before anything of it is shown. What was charged but never stored was never shown, and asking
-the same again uses that charge up.
+Charge, read, draw, store, show, in this order. The charge is durable before any raw row is read; a point is durable
+before anything of it is shown. What was charged but never stored was never shown, and asking the same again uses that
+charge up.
+
+A frame is *read* once and may be *released* several times on that reading, each time with an offer and a charge of its
+own (`charge_offers`, `read_frame`, `release_frame`). `release_stage` does it once for each frame of a stage.
 
 Where rows changed within a version, first sums on frozen groups would mix days, and the curator is told. Nothing else
 may depend on a mark of a table. An answer, a price or a refusal that hung on the number of rows would tell of one
@@ -20,13 +23,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.declared_orders import lost_orders, order_sentences
-from dpsql.answer.exact import NOTHING_READ, Reading, Runtime, prepare_reading, read_coverage, read_exact
+from dpsql.answer.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_coverage, read_exact
 from dpsql.answer.later_keys import add_keys
-from dpsql.answer.nothing_shown import frame_reason
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
-from dpsql.answer.points import new_points, noisy_table
+from dpsql.answer.offer import Offer, make_receipt, offers_of
+from dpsql.answer.points import new_points
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
@@ -60,6 +61,29 @@ class Inquiry:
 
 
 @dataclass(frozen=True)
+class FrameValues:
+    """Exact values of a frame as one reading gave them; they stay in memory and are never stored but by a release.
+
+    Attributes:
+        exact: the values; new keys and frozen counts only until a release has stored them.
+        marks: marks of the tables that were read.
+        is_released: whether a release was made of them already.
+
+    """
+
+    exact: Exact
+    marks: tuple[TableMark, ...] = ()
+    is_released: bool = False
+
+    def __repr__(self) -> str:
+        return "FrameValues(…)"
+
+
+NO_VALUES = FrameValues(NOTHING_READ)
+"""Values of a frame of which nothing is drawn."""
+
+
+@dataclass(frozen=True)
 class Stage:
     """Frames that are released together, with all of it that can fail before the charge; nothing is charged yet.
 
@@ -73,26 +97,6 @@ class Stage:
     offers: tuple[Offer, ...]
     readings: tuple[Reading | None, ...]
     receipts: tuple[Receipt, ...]
-
-
-def release_groups(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """The answer of a query of one frame: the table that the finish reads, and its receipt with the price.
-
-    Raises:
-        DpsqlError: as `prepare_stage` and `release_stage`.
-
-    """
-    stage = prepare_stage([query], runtime, inquiry.reader)
-    charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
-    (offer,), side_table = stage.offers, runtime.state.side_table
-    receipt = with_price(stage.receipts[0], charged)
-    is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in query.statistics)
-    if is_covered or query.request.coverage is not None:
-        receipt = with_coverage(receipt, offer, side_table)
-    table = noisy_table(offer, side_table)
-    if not table.num_rows:
-        receipt = replace(receipt, nothing_shown=(frame_reason(offer, runtime.state, inquiry.reader),))
-    return table, receipt
 
 
 def prepare_stage(
@@ -141,39 +145,82 @@ def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
             released once, meanwhile; the charge stays.
 
     """
-    items, charged = tuple(item for offer in stage.offers for item in offer.items), Charged()
-    if items:
-        charged = runtime.state.ledger.charge(stage.offers[0].query.frame.rows.unit, items, inquiry.reader.name)
+    charged = charge_offers(stage.offers, runtime, inquiry)
     for offer, reading in zip(stage.offers, stage.readings, strict=True):
-        _release_frame(offer, reading, charged, runtime, inquiry)
+        values = read_frame(reading, charged, runtime, inquiry.timeout_seconds) if reading else NO_VALUES
+        release_frame(offer, values, charged, runtime, inquiry)
     return charged
 
 
-def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runtime: Runtime, inquiry: Inquiry) -> None:
-    """Draw and make what is not stored, and store it with its release; ``charged`` for the whole stage."""
-    frame, state, reader = part.query.frame, runtime.state, inquiry.reader
+def charge_offers(offers: Sequence[Offer], runtime: Runtime, inquiry: Inquiry) -> Charged:
+    """Charge offers of one unit together, and return what was charged; durable when this returns.
+
+    Raises:
+        BudgetError: nothing was charged.
+
+    """
+    items = tuple(item for offer in offers for item in offer.items)
+    if not items:
+        return Charged()
+    return runtime.state.ledger.charge(offers[0].query.frame.rows.unit, items, inquiry.reader.name)
+
+
+def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_seconds: float | None) -> FrameValues:
+    """Read the exact values of a frame, after a charge for what is drawn of them first.
+
+    A reading may have more statistics than the first release draws. The others are drawn later, each after its own
+    charge.
+
+    Args:
+        reading: where the values come from.
+        charged: what was charged before.
+        runtime: state, engine and sandbox.
+        timeout_seconds: limit on reading raw data.
+
+    Raises:
+        EngineError: the charge stays and pays for asking again.
+
+    """
+    if not charged.charge_ids:
+        raise AssertionError("rows are read after a charge")
+    frame, exact = reading.frame, NOTHING_READ
+    salt = _salt(_frames(frame), runtime)
+    if reading.due:
+        exact = read_exact(reading, salt, runtime, timeout_seconds)
+    if reading.coverage:
+        covered = read_coverage(reading, salt, runtime, timeout_seconds)
+        exact = replace(exact, values={**exact.values, **covered})
+    if reading.frozen and exact.new_keys is not None:
+        add_keys(frame, exact.new_keys, runtime)
+        exact = replace(exact, new_keys=None)
+    return FrameValues(exact, read_marks(frame.rows.table_versions, runtime.engine) if reading.needs_data else ())
+
+
+def release_frame(
+    part: Offer, values: FrameValues, charged: Charged, runtime: Runtime, inquiry: Inquiry
+) -> FrameValues:
+    """Draw and make what is not stored of one frame, and store it with its release.
+
+    Args:
+        part: how the frame is served.
+        values: exact values of all that is drawn.
+        charged: what was charged for the offers that this one was charged with.
+        runtime: state and source of noise.
+        inquiry: who asks.
+
+    Returns:
+        The values for the next release on the same reading.
+
+    Raises:
+        ReleaseError: as `release_stage`; the charge stays.
+
+    """
+    frame, state, exact = part.query.frame, runtime.state, values.exact
     of_coverage = {
         serving.pin.statistic_hash for serving in part.servings if serving.level.statistic.kind in COVERAGE_KINDS
     }
-    # with the one in whose finer groups units are bounded, where there is one
-    frames = tuple(filter(None, (frame, frame.bounding.finer)))
-    exact = NOTHING_READ
-    marks: tuple[TableMark, ...] = ()
-    if reading:
-        salt = _salt(frames, runtime)
-        if reading.due:
-            exact = read_exact(reading, salt, runtime, inquiry.timeout_seconds)
-        if reading.coverage:
-            covered = read_coverage(reading, salt, runtime, inquiry.timeout_seconds)
-            exact = replace(exact, values={**exact.values, **covered})
-        if reading.frozen and exact.new_keys is not None:
-            add_keys(frame, exact.new_keys, runtime)
-            exact = replace(exact, new_keys=None)
-        if reading.needs_data:
-            marks = read_marks(frame.rows.table_versions, runtime.engine)
-    changed = tuple(mark.table for mark in marks if state.history.differences(mark))
-    paid = charged.part(part.items)
-    release = _release(part, inquiry.auto_charge + paid, changed, inquiry, runtime.asked_at)
+    changed = tuple(mark.table for mark in values.marks if state.history.differences(mark))
+    release = _release(part, inquiry.auto_charge + charged.part(part.items), changed, inquiry, runtime.asked_at)
     points, thresholds = new_points(part, exact, state.side_table, runtime.noise_source)
     for point in points:
         if point.statistic_hash in of_coverage:
@@ -186,25 +233,39 @@ def _release_frame(part: Offer, reading: Reading | None, charged: Charged, runti
         release=release,
         snapshot=exact.snapshot,
         thresholds=thresholds,
-        # what AUTO chose by, so that the same question at the same level stays the same for its reader
-        choices=[
-            AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, level.limit_nano)
-            for level in part.query.auto_levels
-        ],
-        marks=marks,
-        # an earlier version has the lists of its time
-        lists=[
-            new
-            for one in frames
-            if one.public_keys and one.rows_sql.relation
-            for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
-        ],
+        choices=_choices(part, inquiry.reader),
+        marks=values.marks,
+        lists=_lists(frame, runtime),
         pins=tuple(serving.pin for serving in part.servings),
         drawn_once=inquiry.drawn_once,
     )
     state.side_table.store(frame_hash(frame), additions)
-    if changed and runtime.logs_changes:
+    if changed and runtime.logs_changes and not values.is_released:
         tell_curator(release.analyst, change_sentences(release))
+    return replace(values, exact=replace(exact, new_keys=None, snapshot=None), is_released=True)
+
+
+def _frames(frame: Frame) -> tuple[Frame, ...]:
+    """Return a frame, with the one in whose finer groups units are bounded if there is one."""
+    return tuple(filter(None, (frame, frame.bounding.finer)))
+
+
+def _choices(part: Offer, reader: Reader) -> list[AutoChoice]:
+    """Return what AUTO chose by, so that the same question at the same level stays the same for its reader."""
+    return [
+        AutoChoice(level.statistic_hash, reader.name, level.share_nano, level.rho_nano, level.limit_nano)
+        for level in part.query.auto_levels
+    ]
+
+
+def _lists(frame: Frame, runtime: Runtime) -> list[KeyList]:
+    """Return the public lists of keys that are not stored yet; an earlier version has the lists of its time."""
+    return [
+        new
+        for one in _frames(frame)
+        if one.public_keys and one.rows_sql.relation
+        for new in _new_lists(one.public_keys, [key.type for key in one.keys], runtime)
+    ]
 
 
 def _store_coverage(point: Point, charged: Charged, frame: Frame, state: State) -> None:

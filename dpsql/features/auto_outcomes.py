@@ -14,15 +14,14 @@ from dataclasses import replace
 from dpsql.answer.offer import current
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
-from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
+from dpsql.features.auto_price import may_come
 from dpsql.features.auto_undrawable import USUAL_ROWS
-from dpsql.features.keys_first import KeysAndNumbers
-from dpsql.mechanism.calibrate import calibrate
-from dpsql.mechanism.registry import choose_frame, histogram_of
+from dpsql.features.kinds import open_kind_of
+from dpsql.mechanism.registry import choose_frame
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import KEYS_FIRST, Statistic
 from dpsql.model.identity import query_hash
-from dpsql.model.private_query import AutoBounds, AutoGroups, KeysFirst, PrivateQuery
+from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
 from dpsql.plan.features.auto import GROUPS, with_max_groups
 from dpsql.state import ChargeItem, State
 
@@ -78,21 +77,12 @@ def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[Pr
 
 def _prices(query: PrivateQuery, state: State, reader: Reader) -> Iterator[tuple[int, int]]:
     """Yield nano-rho and delta units of the answer, for the least and the largest number of groups."""
-    first, *others = query.mapped(lambda part: current(part, state, reader)).parts
+    query = query.mapped(lambda part: current(part, state, reader))
+    first = query.first
     asked, options = first.auto[0], may_come(first)
     if isinstance(asked, AutoGroups) and asked.chosen:
         options = (choose_frame(with_max_groups(first, asked, asked.chosen)),)
     least, *larger = options
     # a norm has one noise for any number of groups
     more = [] if first.frame.bounding.by_norm else larger[-1:]
-    if isinstance(query, KeysFirst):
-        yield KeysAndNumbers.of(replace(query, parts=(least, *others)), state, reader).price_while_open(state)
-        for option in more:
-            # levels are those of the least number, and their noise can be drawn
-            numbers = KeysAndNumbers.of(replace(query, parts=(option, *others)), state, reader).numbers
-            calibrate(numbers, histogram_of(numbers.frame))
-        return
-    for option in (least, *more):
-        calibration = calibrate(option, histogram_of(option.frame))
-        reader.require(asked_nano(option, calibration))
-        yield calibration.rho_nano, answer_delta_units(calibration)
+    yield from open_kind_of(query).open_prices(query, (least, *more), state, reader)

@@ -7,16 +7,17 @@ its bounds. That of a number of rows does not, so only a norm of rows can need m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.auto_price import may_come
-from dpsql.features.keys_first import KeysAndNumbers
+from dpsql.features.kinds import open_kind_of
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.estimates import NotFound
 from dpsql.model.frame import Statistic
-from dpsql.model.private_query import FoundBounds, FrameQuery, KeysFirst, PrivateQuery
+from dpsql.model.private_query import FoundBounds, FrameQuery, PrivateQuery
 from dpsql.state import State
 
 USUAL_ROWS = 256.0
@@ -70,7 +71,4 @@ def _released(query: PrivateQuery, state: State, reader: Reader) -> Iterator[Fra
     options = may_come(query.first) if query.first.is_open else (query.first,)
     for option in (options[0], *options[1:][-1:]):
         parts = (option, *query.parts[1:])
-        if isinstance(query, KeysFirst):
-            yield KeysAndNumbers.of(KeysFirst(parts), state, reader).numbers
-        else:
-            yield from parts
+        yield from open_kind_of(query).noised(replace(query, parts=parts), state, reader)

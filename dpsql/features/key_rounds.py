@@ -1,4 +1,4 @@
-"""Keys alone: their rounds, how these are priced, run and shown.
+"""Rounds of key selection: which there are, how they are priced, released and explained.
 
 The rounds of a query are a list that grows. Its first two share the level of whoever asks first. Who asks for more gets
 one round more, on the rows of all keys that are not selected yet, at the difference; who asks for less gets the rounds
@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, no_keys
-from dpsql.answer.nothing_shown import threshold_reason
-from dpsql.answer.offer import Offer, asked_together, make_receipt, offers_of, with_price
+from dpsql.answer.offer import Offer, offers_of, with_price
+from dpsql.answer.plan_rows import Row, frame_plan_rows
 from dpsql.answer.points import noisy_table, selected_keys, selected_weight
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
@@ -36,7 +36,7 @@ from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Frame
 from dpsql.model.identity import statistic_hash
-from dpsql.model.private_query import FrameQuery, Request
+from dpsql.model.private_query import FrameQuery
 from dpsql.plan.features.key_rounds import next_round, next_series
 from dpsql.state import Charged, State
 
@@ -237,34 +237,6 @@ def round_offers(rounds: Sequence[Round], state: State) -> tuple[Offer, ...]:
     return tuple(offers_of([one.query], state, one.reader)[0] for one in rounds)
 
 
-def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """The answer of a query for keys alone: the keys of all its rounds, and its receipt.
-
-    Raises:
-        DpsqlError: as `prepare_stage` and `release_stage`; what could keep a later round from being released is found
-            before the first is charged, but for what somebody else takes of the budget meanwhile.
-
-    """
-    state, rounds = runtime.state, KeyRounds.of(query, inquiry.reader)
-    planned = require_rounds_run(rounds, runtime)
-    # what can fail of the receipt fails before the first charge
-    _joint_receipt(query, planned, [make_receipt(offer) for offer in planned], inquiry.query_hash)
-    items = [item for offer in planned for item in offer.items]
-    state.ledger.require(query.frame.rows.unit, items, inquiry.reader.name)
-    found, released = release_rounds(rounds, runtime, inquiry)
-    receipts = [stage.receipts[0] for stage, _ in released]
-    offers = [stage.offers[0] for stage, _ in released]
-    receipt = with_prices(_joint_receipt(query, offers, receipts, inquiry.query_hash), [paid for _, paid in released])
-    if not found.num_rows:
-
-        def at(request: Request) -> tuple[Offer, ...]:
-            rounds = KeyRounds.of(replace(query, request=request), inquiry.reader)
-            return round_offers(rounds.planned(state), state)
-
-        receipt = replace(receipt, nothing_shown=(threshold_reason(offers, query.request, at, state),))
-    return found, receipt
-
-
 def release_rounds(
     rounds: KeyRounds, runtime: Runtime, inquiry: Inquiry
 ) -> tuple[pa.Table, list[tuple[Stage, Charged]]]:
@@ -315,23 +287,24 @@ def rounds_note(offers: Sequence[Offer]) -> str:
     )
 
 
-def _joint_receipt(query: FrameQuery, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:
-    """The receipt of all rounds together, before a price is known."""
-    epsilon, delta = joint_guarantee_of(query.request, offers)
-    own = [replace(receipt, query_hash=name) for receipt in receipts]
-    notes = dict.fromkeys((*(note for receipt in own for note in receipt.notes), rounds_note(offers)))
-    return replace(
-        own[0],
-        rho=sum(offer.rho_nano for offer in offers) / NANO,
-        asked_rho=asked_together(own),
-        epsilon=epsilon,
-        delta=delta,
-        threshold=None,
-        notes=tuple(notes),
-        sets=round_receipts(own),
-    )
-
-
 def round_receipts(receipts: Sequence[Receipt]) -> tuple[SetReceipt, ...]:
     """The receipts of rounds by their numbers."""
     return tuple(SetReceipt((f"round {i}",), receipt) for i, receipt in enumerate(receipts, start=1))
+
+
+def round_rows(offers: Sequence[Offer]) -> Iterator[Row]:
+    """Yield the rows of each round, for ``dp_explain``."""
+    for i, part in enumerate(offers, start=1):
+        yield ("round", "number", f"{i}")
+        yield from frame_plan_rows(part, ())
+
+
+def joint_rows(section: str, query: FrameQuery, offers: Sequence[Offer], note: str) -> list[Row]:
+    """Return the rows of several releases together."""
+    epsilon, delta = joint_guarantee_of(query.request, offers)
+    auto_nano = sum(level.rho_nano for part in offers for level in part.query.auto_levels)
+    return [
+        (section, "rho", f"{(sum(part.rho_nano for part in offers) + auto_nano) / NANO:.9g}"),
+        (section, "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
+        (section, "rule", note),
+    ]

@@ -1,4 +1,4 @@
-"""Keys first, numbers second: how both are priced, run and shown.
+"""Keys first, numbers second: how both are priced, released and explained.
 
 The keys are selected in rounds, as where they are asked for alone, at six tenths of the level; the numbers are released
 on a frame of their own at the rest. A rise is one more round and the difference of the numbers' levels. The frame of
@@ -11,7 +11,7 @@ no second one, and the numbers have its level (Theorem 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from dpsql.answer.exact import Runtime, matches_of, no_keys
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
+from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table, stored_keys
 from dpsql.answer.result import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
@@ -31,18 +32,22 @@ from dpsql.features.auto_histograms import Question
 from dpsql.features.joint_release import joint_guarantee_of
 from dpsql.features.key_rounds import (
     KeyRounds,
+    joint_rows,
     release_rounds,
     require_rounds_run,
     round_offers,
     round_receipts,
+    round_rows,
     rounds_note,
     with_prices,
 )
-from dpsql.mechanism.calibrate import whole_nano
+from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.mechanism.calibrate import Calibration, calibrate, whole_nano
 from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO
-from dpsql.model.private_query import AutoGroups, FrameQuery, KeysFirst, Request
+from dpsql.model.private_query import AutoGroups, FrameQuery, Request
+from dpsql.model.query_kinds import KeysFirst
 from dpsql.state import Charged, State, to_arrow, to_numpy
 
 _PART_OF_KEYS = (3, 5)
@@ -155,6 +160,66 @@ class KeysAndNumbers:
     def _numbers_offer(self, state: State) -> Offer:
         (offer,) = offers_of([self.numbers], state, self.reader)
         return offer
+
+
+@dataclass(frozen=True, slots=True)
+class KeysFirstKind:
+    """Queries for numbers on keys that are selected first."""
+
+    def offers(self, query: KeysFirst, state: State, reader: Reader) -> tuple[Offer, ...]:
+        """Return how the rounds are served, and last the numbers."""
+        return KeysAndNumbers.of(query, state, reader).offers(state)
+
+    def require_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
+        """Find out that keys and numbers can be read where they are yet to be drawn."""
+        KeysAndNumbers.of(query, runtime.state, reader).require_runs(runtime)
+
+    def release(self, query: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+        """Release the keys and then the numbers, and return these with one receipt."""
+        return release_keys_first(query, runtime, inquiry)
+
+    def rows(self, query: KeysFirst, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of each round, of the numbers on the selected keys, and of all together."""
+        offers = self.offers(query, state, reader)
+        *rounds, numbers = offers
+        is_most = KeysAndNumbers.of(query, state, reader).may_cost_less(offers)
+        or_less = ", or less where the first round finds nearly all keys" if is_most else ""
+        return [
+            *round_rows(rounds),
+            *offer_rows(numbers),
+            *joint_rows("keys and numbers", query.first, offers, keys_first_note(rounds)),
+            *price_rows(query, offers, or_less),
+        ]
+
+    def require_open_runs(self, query: KeysFirst, runtime: Runtime, reader: Reader) -> None:
+        """Find out that keys and numbers can be read, whatever AUTO chooses."""
+        self.require_runs(query, runtime, reader)
+
+    def open_terms(self, query: KeysFirst, first: Calibration, state: State, reader: Reader) -> OpenTerms:
+        """Return the terms of keys and numbers; whatever AUTO chooses, these are their levels."""
+        parts = KeysAndNumbers.of(query, state, reader)
+        offers = parts.offers(state)
+        epsilon, delta = joint_guarantee_of(query.first.request, offers)
+        total_nano = sum(part.rho_nano for part in offers) + first.auto_nano
+        return OpenTerms(epsilon, delta, total_nano, *parts.price_while_open(state))
+
+    def open_prices(
+        self, query: KeysFirst, options: Sequence[FrameQuery], state: State, reader: Reader
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the price of the first option, whose levels all have; the noise of the others can be drawn."""
+        for number, option in enumerate(options):
+            parts = KeysAndNumbers.of(replace(query, parts=(option, *query.parts[1:])), state, reader)
+            if number:
+                calibrate(parts.numbers, histogram_of(parts.numbers.frame))
+            else:
+                yield parts.price_while_open(state)
+
+    def noised(self, query: KeysFirst, state: State, reader: Reader) -> tuple[FrameQuery, ...]:
+        """Return the query of the numbers."""
+        return (KeysAndNumbers.of(query, state, reader).numbers,)
+
+
+KIND: OpenQueryKind[KeysFirst] = KeysFirstKind()
 
 
 def _expected_weight(asked: KeysFirst, state: State) -> TotalWeight | None:

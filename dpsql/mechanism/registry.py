@@ -22,7 +22,8 @@ from dpsql.mechanism.joint import shared_requests
 from dpsql.mechanism.keys_first import KEYS_FIRST
 from dpsql.model.estimates import RunningTotal
 from dpsql.model.frame import COVERAGE_KINDS, Frame
-from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
+from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets
 from dpsql.noise.running_totals import FractionalSum, totals_error
 
 MECHANISMS: tuple[HistogramMechanism, ...] = (

@@ -14,15 +14,8 @@ import json
 from dataclasses import replace
 
 from dpsql.model.frame import Frame, Norm, Statistic
-from dpsql.model.private_query import (
-    FrameQuery,
-    GroupingSets,
-    KeysAlone,
-    KeysFirst,
-    OneSet,
-    PrivateQuery,
-    WithOtherGroup,
-)
+from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets, WithOtherGroup
 
 NORMALISER_VERSION = 2
 """Raised whenever the same text would be normalised differently: old releases are then not found again."""
@@ -102,12 +95,12 @@ def statistic_hash(statistic: Statistic, frame: Frame) -> str:
 def query_hash(query: PrivateQuery) -> str:
     """Identity of the statistics that are asked for, whatever their order, names and post-processing."""
     match query:
-        case OneSet() | KeysAlone() | KeysFirst():
-            return part_hash(query.first)
         case WithOtherGroup():
             return part_hash(query.first, "other group")
         case GroupingSets():
             return _digest(sorted(part_hash(part) for part in query.parts))
+        case _:
+            return part_hash(query.first)
 
 
 def part_hash(query: FrameQuery, *beside: str) -> str:

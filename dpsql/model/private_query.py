@@ -278,8 +278,8 @@ ChangeFrame = Callable[[FrameQuery], FrameQuery]
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
-    """What every query has that has a private answer.
+class PrivateQuery:
+    """A query that has a private answer; `query_kinds` has the kinds, by which groups the answer has.
 
     Attributes:
         parts: the queries of frames that are released first: the groups.
@@ -296,6 +296,11 @@ class _Query:
         return self.parts[0]
 
     @property
+    def whole_request(self) -> Request:
+        """The request of all parts together."""
+        return self.first.request
+
+    @property
     def keys(self) -> tuple[Key, ...]:
         """The keys of the groups."""
         return self.first.keys
@@ -308,91 +313,3 @@ class _Query:
     def mapped(self, change: ChangeFrame) -> Self:
         """The query with a change of each part; which rows are outside its groups is known when they are shown."""
         return replace(self, parts=tuple(map(change, self.parts)))
-
-
-@dataclass(frozen=True, slots=True)
-class OneSet(_Query):
-    """A query whose groups are those of one set of keys, its only part."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeysAlone(_Query):
-    """A query for the keys of its groups and no number, of units with several keys: they are selected in rounds.
-
-    Its only part is the first round, with the request of all rounds together. The others are of the same rows without
-    those of keys that were selected before, so that which they are is known when these are.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class KeysFirst(_Query):
-    """A query for numbers on keys that are selected first.
-
-    Its parts are the query for the numbers and that for the keys alone, as the query of the first round; both have the
-    request of all together.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class WithOtherGroup(_Query):
-    """One more row stands under the groups of one set of keys, for the rows of all groups that are not shown.
-
-    Attributes:
-        name: what the text keys of the row read.
-        row: the query of these rows, without keys; what it measures makes the same estimates.
-
-    """
-
-    name: str
-    row: FrameQuery
-
-
-@dataclass(frozen=True, slots=True)
-class GroupingSets(_Query):
-    """A query whose groups are those of several sets of keys, each a query by its own keys.
-
-    Attributes:
-        parts: the queries by the keys of each distinct set with its share of the request, those with most keys first.
-        all_keys: those of all sets, and flags: columns that are 1 in the rows of sets which leave a key out, else 0.
-        flagged: of each flag, which of the keys it is about.
-        request: of all sets together.
-        sets: of each grouping set in the order of the text, which part it is.
-        adds_up: whether the first part has all keys, all of them public, and the others are sums of its groups.
-
-    """
-
-    all_keys: tuple[Key, ...]
-    flagged: tuple[int, ...]
-    request: Request
-    sets: tuple[int, ...]
-    adds_up: bool
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The keys of all sets, and the flags."""
-        return self.all_keys
-
-    def places(self, part: FrameQuery) -> tuple[int, ...]:
-        """Of each key of a part, its place among the keys of all sets."""
-        return tuple(self.all_keys.index(key) for key in part.frame.keys)
-
-    def mapped(self, change: ChangeFrame) -> Self:
-        """The query with a change of each part, the finest first; where sets add up, others are sums of its groups."""
-        first, *others = self.parts
-        first = change(first)
-        if self.adds_up:
-            # the finest groups bound a unit, so that no weight of their own is left to the others
-            others = [
-                replace(
-                    part,
-                    frame=replace(
-                        part.frame, bounding=replace(part.frame.bounding, finer=first.frame, counted_groups=None)
-                    ),
-                )
-                for part in others
-            ]
-        return replace(self, parts=(first, *map(change, others)))
-
-
-PrivateQuery = OneSet | KeysAlone | KeysFirst | WithOtherGroup | GroupingSets
-"""A query that has a private answer, by which groups that has."""

@@ -12,14 +12,8 @@ from sqlglot import exp
 
 from dpsql.model.environment import Column, types_of
 from dpsql.model.estimates import Estimate
-from dpsql.model.private_query import (
-    Buckets,
-    Finish,
-    FrameQuery,
-    GroupingSets,
-    OutputColumn,
-    PrivateQuery,
-)
+from dpsql.model.private_query import Buckets, Finish, FrameQuery, OutputColumn, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import quote, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded

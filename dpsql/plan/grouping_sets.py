@@ -14,7 +14,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.model.frame import Frame
-from dpsql.model.private_query import EachKey, FrameQuery, GroupingSets, QueryOptions
+from dpsql.model.private_query import EachKey, FrameQuery, QueryOptions
+from dpsql.model.query_kinds import GroupingSets
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, unquoted

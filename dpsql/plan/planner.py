@@ -15,18 +15,8 @@ from sqlglot import exp
 from dpsql.errors import ParseError, SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, things_without
 from dpsql.model.frame import PRESENCE, Frame
-from dpsql.model.private_query import (
-    AutoBounds,
-    AutoQuestion,
-    Finish,
-    FoundBounds,
-    FrameQuery,
-    KeysAlone,
-    KeysFirst,
-    OneSet,
-    PrivateQuery,
-    WithOtherGroup,
-)
+from dpsql.model.private_query import AutoBounds, AutoQuestion, Finish, FoundBounds, FrameQuery, PrivateQuery
+from dpsql.model.query_kinds import KeysAlone, KeysFirst, OneSet, WithOtherGroup
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import TOO_DEEP, to_sql

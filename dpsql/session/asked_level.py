@@ -13,16 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dpsql.answer import words
-from dpsql.answer.offer import current, offers_of
+from dpsql.answer.offer import current
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.features.auto import PlanAgain
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.auto_price import open_price
-from dpsql.features.joint_release import other_offer
-from dpsql.features.key_rounds import KeyRounds, round_offers
-from dpsql.features.keys_first import KeysAndNumbers
-from dpsql.model.private_query import GroupingSets, KeysAlone, KeysFirst, PrivateQuery, Request, WithOtherGroup
+from dpsql.features.kinds import kind_of
+from dpsql.model.private_query import PrivateQuery
 from dpsql.sql.levels import with_levels
 from dpsql.sql.statements import SelectStatement
 from dpsql.state import ChargeItem, State
@@ -75,7 +73,7 @@ class AskedLevel:
     @classmethod
     def of(cls, query: PrivateQuery) -> AskedLevel:
         """Return the level of a query."""
-        request = _request(query)
+        request = query.whole_request
         if request.rho is None:
             return cls("epsilon", request.asked_epsilon)
         return cls("rho", request.rho)
@@ -83,11 +81,6 @@ class AskedLevel:
     def shown(self, value: float) -> str:
         """Return a value of the level as it is written in a query."""
         return f"{self.name} = {value:.9g}"
-
-
-def _request(query: PrivateQuery) -> Request:
-    """Return what a query asks for as a whole; each grouping set asks for a part of it."""
-    return query.request if isinstance(query, GroupingSets) else query.first.request
 
 
 def in_asked_words(
@@ -109,7 +102,7 @@ def in_asked_words(
         # the text is refused for more by now
         return error
 
-    request = _request(planned.query)
+    request = planned.query.whole_request
     has_thresholds = any(part.frame.has_private_keys for part in planned.query.parts)
     delta = _delta_left(error, request.delta) if has_thresholds else None
 
@@ -273,12 +266,4 @@ def _price(planned: Planned) -> tuple[ChargeItem, ...]:
     if query.first.is_open:
         return (*open_price(query.first), price_of_outcomes(query, planned.again, state, reader))
     query = query.mapped(lambda part: current(part, state, reader))
-    if isinstance(query, KeysAlone):
-        offers = round_offers(KeyRounds.of(query.first, reader).planned(state), state)
-    elif isinstance(query, KeysFirst):
-        offers = KeysAndNumbers.of(query, state, reader).offers(state)
-    else:
-        offers = offers_of(query.parts, state, reader)
-    if isinstance(query, WithOtherGroup):
-        offers += (other_offer(query, offers[0], state, reader),)
-    return tuple(item for offer in offers for item in offer.items)
+    return tuple(item for offer in kind_of(query).offers(query, state, reader) for item in offer.items)

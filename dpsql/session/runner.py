@@ -16,21 +16,19 @@ from dpsql.answer.declared_orders import order_sentences
 from dpsql.answer.exact import Runtime
 from dpsql.answer.layout import layout_of
 from dpsql.answer.nothing_shown import with_clauses
-from dpsql.answer.offer import current, offers_of
+from dpsql.answer.offer import current
 from dpsql.answer.policy_view import environment
 from dpsql.answer.result import Result
-from dpsql.answer.stage import Inquiry, reading_of, release_groups, tell_curator
+from dpsql.answer.stage import Inquiry, tell_curator
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Sandbox, warn_if_untested
 from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, Span, StateError
 from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
-from dpsql.features.joint_release import release_sets, release_with_other, require_other_runs
-from dpsql.features.key_rounds import KeyRounds, release_keys, require_rounds_run
-from dpsql.features.keys_first import KeysAndNumbers, release_keys_first
+from dpsql.features.kinds import kind_of, open_kind_of
 from dpsql.model.environment import folded
 from dpsql.model.identity import base_hash, query_hash
-from dpsql.model.private_query import After, GroupingSets, KeysAlone, KeysFirst, OneSet, PrivateQuery, WithOtherGroup
+from dpsql.model.private_query import After, PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
@@ -162,8 +160,7 @@ class StatementRunner:
             if not query.first.is_open:
                 break
             # what comes after AUTO fails before it is charged
-            if isinstance(query, KeysFirst):
-                KeysAndNumbers.of(query, state, cleared).require_runs(runtime)
+            open_kind_of(query).require_open_runs(query, runtime, cleared)
             later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
             auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
             query, _, cleared = self.plan(statement, options, reader)
@@ -323,17 +320,7 @@ def answer(
     with runtime.state.locks.exclusive(*(base_hash(part.frame) for part in query.parts)):
         query = query.mapped(lambda part: current(part, runtime.state, reader))
         inquiry = Inquiry(reader, query_hash(query), timeout_seconds, auto_charge)
-        match query:
-            case OneSet():
-                noisy, receipt = release_groups(query.first, runtime, inquiry)
-            case KeysAlone():
-                noisy, receipt = release_keys(query.first, runtime, inquiry)
-            case KeysFirst():
-                noisy, receipt = release_keys_first(query, runtime, inquiry)
-            case GroupingSets():
-                noisy, receipt = release_sets(query, runtime, inquiry)
-            case WithOtherGroup():
-                noisy, receipt = release_with_other(query, runtime, inquiry)
+        noisy, receipt = kind_of(query).release(query, runtime, inquiry)
     finished = runtime.sandbox.run(finish_sql(query), {NOISY: noisy})
     # beside the columns of the answer stand the ends of intervals
     table = finished.select(list(range(len(query.first.finish.columns))))
@@ -353,21 +340,10 @@ def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
     """
     if query.first.is_open:
         prepare_histograms(query.first, runtime)
-        if isinstance(query, KeysFirst):
-            KeysAndNumbers.of(query, runtime.state, reader).require_runs(runtime)
+        open_kind_of(query).require_open_runs(query, runtime, reader)
         return
     query = query.mapped(lambda part: current(part, runtime.state, reader))
-    if isinstance(query, KeysAlone):
-        require_rounds_run(KeyRounds.of(query.first, reader), runtime)
-        return
-    if isinstance(query, KeysFirst):
-        KeysAndNumbers.of(query, runtime.state, reader).require_runs(runtime)
-        return
-    offers = offers_of(query.parts, runtime.state, reader)
-    for offer in offers:
-        reading_of(offer, runtime)
-    if isinstance(query, WithOtherGroup):
-        require_other_runs(query, offers[0], runtime, reader)
+    kind_of(query).require_runs(query, runtime, reader)
 
 
 def _computed(step: After, shown: pa.Table, runtime: Runtime) -> pa.Table:

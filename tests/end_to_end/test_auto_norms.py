@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.session import runner
+from dpsql.features import keys_first
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
@@ -253,7 +253,7 @@ def test_a_crash_after_auto_pays_nothing_twice(
         raise RuntimeError
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "release_keys_first", crash)
+        patched.setattr(keys_first, "release_keys_first", crash)
         with pytest.raises(RuntimeError):
             session.sql(ROWS, **LEVEL)
     assert spent() == pytest.approx(0.01, abs=1e-8)

@@ -24,11 +24,11 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.cascade.cascade import lowered
 from dpsql.cascade.reader import CURATOR
-from dpsql.features import key_rounds
+from dpsql.features import key_rounds, keys_alone
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
 from dpsql.model.identity import statistic_hash
-from dpsql.model.private_query import KeysAlone
+from dpsql.model.query_kinds import KeysAlone
 from dpsql.plan.features.key_rounds import COUNTED_KEYS, next_round
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, Level, SideTable
@@ -314,7 +314,7 @@ def test_without_room_for_all_rounds_or_a_receipt_nothing_is_charged(
     with pytest.raises(dpsql.BudgetError):
         session.sql(KEYS, rho=BUDGET * 1.05)
     assert spent(session) == 0
-    monkeypatch.setattr(key_rounds, "joint_guarantee_of", fails)
+    monkeypatch.setattr(keys_alone, "joint_guarantee_of", fails)
     with pytest.raises(dpsql.CalibrationError):
         session.sql(KEYS)
     assert spent(session) == 0

@@ -21,7 +21,7 @@ from dpsql.errors import ReleaseError
 from dpsql.features import keys_first
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import frame_hash, statistic_hash
-from dpsql.model.private_query import KeysFirst
+from dpsql.model.query_kinds import KeysFirst
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import ChargeItem, Ledger, SideTable, State, Tail
 from tests.end_to_end.receipts import receipt_of

@@ -14,7 +14,7 @@ from dpsql.accounting import zcdp
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.model.frame import PRESENCE
-from dpsql.model.private_query import WithOtherGroup
+from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import SideTable
 from tests.end_to_end.prepared import with_own_state

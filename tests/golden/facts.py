@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
 import dpsql
+from dpsql.answer import plan_rows
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.offer import Offer, make_receipt
 from dpsql.cascade.reader import Reader
-from dpsql.features.keys_first import KeysAndNumbers
+from dpsql.features.kinds import kind_of
+from dpsql.features.query_kind import QueryKind
 from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.frame import PRESENCE
-from dpsql.model.private_query import GroupingSets, OneSet, PrivateQuery
+from dpsql.model.private_query import PrivateQuery
+from dpsql.model.query_kinds import GroupingSets, OneSet, WithOtherGroup
 from dpsql.session import explain
 from dpsql.session.lookups import cascade_table
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, ChargeItem, State
@@ -62,33 +65,25 @@ def of_receipt(receipt: dpsql.Receipt) -> Entry:
 
 def of_plan(query: PrivateQuery, state: State, reader: Reader) -> Entry:
     """Return the facts that ``dp_explain`` shows: of its offers, or of the calibrations that AUTO chooses from."""
-    with _calls() as calls:
+    with _calls(kind_of(query)) as calls:
         explain.explain_table(query, state, reader)
-    # with several offers their guarantee is computed together
-    joint = calls["joint_guarantee_of"]
-    offers: Sequence[Offer] = joint[0][0][1] if joint else [one for _, found in calls["offers_of"] for one in found]
-    calibrations: list[Calibration] = [found for _, found in calls["calibrate"]]
+    calibrations: list[Calibration] = calls["calibrate"]
     entry = {"calibrations": [_calibration(one) for one in calibrations]} if calibrations else {}
     if query.first.is_open:
-        return _of_open_plan(calls, offers, calibrations[0]) | entry
-    parts = [_of_offer(offer) for offer in offers]
+        return _of_open_plan(calls) | entry
+    offers: tuple[Offer, ...] = calls["offers"][0]
+    # which row it is of the groups that are not shown follows the data
+    parts = [_of_offer(offer) for offer in (offers[:1] if isinstance(query, WithOtherGroup) else offers)]
     return (parts[0] if len(parts) == 1 else {"sets": parts}) | entry
 
 
-def _of_open_plan(calls: _Calls, offers: Sequence[Offer], first: Calibration) -> Entry:
-    ((_, asked),) = calls["open_price"]
-    if offers:
-        ((_, (epsilon, delta)),) = calls["joint_guarantee_of"]
-        ((_, (rho_nano, delta_units)),) = calls["price_while_open"]
-        level_nano = sum(offer.rho_nano for offer in offers)
-    else:
-        ((_, delta_units),) = calls["answer_delta_units"]
-        epsilon, delta, level_nano, rho_nano = first.epsilon, first.delta, first.rho_nano, first.rho_nano
+def _of_open_plan(calls: _Calls) -> Entry:
+    (asked,), (terms,) = calls["open_price"], calls["open_terms"]
     return {
-        "rho": _rounded((level_nano + first.auto_nano) / NANO_PER_RHO),
-        "epsilon": _rounded(epsilon),
-        "delta": _rounded(delta),
-        **_price(rho_nano + _sum_nano(asked), delta_units + _sum_delta(asked)),
+        "rho": _rounded(terms.total_nano / NANO_PER_RHO),
+        "epsilon": _rounded(terms.epsilon),
+        "delta": _rounded(terms.delta),
+        **_price(terms.rho_nano + _sum_nano(asked), terms.delta_units + _sum_delta(asked)),
         "charges": [_charge(item.statistic_hash, item.rho_nano, item.delta_units) for item in asked],
     }
 
@@ -125,26 +120,26 @@ def _price(rho_nano: int, delta_units: int) -> Entry:
     }
 
 
-_Calls = Mapping[str, list[tuple[tuple[Any, ...], Any]]]
-"""Arguments and result of each call, by the name of the function."""
+_Calls = Mapping[str, list[Any]]
+"""Result of each call, by the name of the function."""
 
 
 @contextlib.contextmanager
-def _calls() -> Iterator[_Calls]:
+def _calls(kind: QueryKind[Any]) -> Iterator[_Calls]:
     """Record from what ``dp_explain`` writes its rows."""
-    calls: defaultdict[str, list[tuple[tuple[Any, ...], Any]]] = defaultdict(list)
-    names = ("offers_of", "joint_guarantee_of", "calibrate", "open_price", "answer_delta_units")
-    watched: list[tuple[object, str]] = [*((explain, name) for name in names), (KeysAndNumbers, "price_while_open")]
+    calls: defaultdict[str, list[Any]] = defaultdict(list)
+    watched = ((explain, "calibrate"), (plan_rows, "calibrate"), (explain, "open_price"))
+    of_kind = ((type(kind), name) for name in ("offers", "open_terms") if hasattr(kind, name))
     with contextlib.ExitStack() as patches:
-        for owner, name in watched:
+        for owner, name in (*watched, *of_kind):
             patches.enter_context(mock.patch.object(owner, name, _recording(getattr(owner, name), calls[name])))
         yield calls
 
 
-def _recording(function: Any, calls: list[tuple[tuple[Any, ...], Any]]) -> Any:
+def _recording(function: Any, calls: list[Any]) -> Any:
     def call(*arguments: Any) -> Any:
         found = function(*arguments)
-        calls.append((arguments, found))
+        calls.append(found)
         return found
 
     return call

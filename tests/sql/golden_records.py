@@ -45,17 +45,8 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.mechanism.registry import choose
 from dpsql.model.estimates import RunningSum
 from dpsql.model.frame import Frame, Norm
-from dpsql.model.private_query import (
-    AutoGroups,
-    Buckets,
-    FrameQuery,
-    GroupingSets,
-    KeysAlone,
-    KeysFirst,
-    OneSet,
-    PrivateQuery,
-    WithOtherGroup,
-)
+from dpsql.model.private_query import AutoGroups, Buckets, FrameQuery, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithOtherGroup
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement

@@ -21,7 +21,8 @@ from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine
 from dpsql.model.environment import TableSchema
 from dpsql.model.frame import Frame
-from dpsql.model.private_query import PrivateQuery, Request, WithOtherGroup
+from dpsql.model.private_query import PrivateQuery, Request
+from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.sql.statements import SelectStatement, read_statement
 from dpsql.state import State
 from tests.unit.sql.random_relations import LISTED, Database, Query, Row, Value, database, spelled

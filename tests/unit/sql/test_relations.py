@@ -28,7 +28,8 @@ from dpsql.errors import QueryError
 from dpsql.mechanism import calibrate
 from dpsql.model.frame import PRESENCE, Frame, Statistic
 from dpsql.model.identity import statistic_hash
-from dpsql.model.private_query import FrameQuery, GroupingSets, PrivateQuery
+from dpsql.model.private_query import FrameQuery, PrivateQuery
+from dpsql.model.query_kinds import GroupingSets
 from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import with_salt

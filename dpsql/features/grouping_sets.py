@@ -1,0 +1,247 @@
+"""Grouping sets: how several sets of keys are priced, released and explained as one answer.
+
+They are charged whole and then released set by set. Values agree where sets are sums of one. All of that is
+post-processing of stored points, and of the plan.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.answer.coverage_receipt import with_coverage_of_sets
+from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
+from dpsql.answer.exact import Runtime
+from dpsql.answer.nothing_shown import reasons_of_sets, threshold_reason
+from dpsql.answer.offer import Offer, asked_together, column_receipts, offers_of, with_price
+from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
+from dpsql.answer.points import Agreed, noisy_table, served_point
+from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
+from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
+from dpsql.cascade.reader import Reader
+from dpsql.features.consistent import (
+    Marginal,
+    consistent_values,
+    consistent_variances,
+    roundings,
+    whole_marginals,
+)
+from dpsql.features.joint_release import joint_guarantee_of, largest_columns
+from dpsql.features.query_kind import QueryKind
+from dpsql.mechanism.registry import shared
+from dpsql.model.estimates import Estimate, Sum
+from dpsql.model.frame import PRESENCE, Statistic
+from dpsql.model.identity import query_hash
+from dpsql.model.private_query import FrameQuery, Request
+from dpsql.model.query_kinds import GroupingSets
+from dpsql.state import NANO_PER_RHO, SideTable, State, to_arrow
+
+Noise = Mapping[Statistic, float]
+_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingSetsKind:
+    """Queries with several grouping sets."""
+
+    def offers(self, query: GroupingSets, state: State, reader: Reader) -> tuple[Offer, ...]:
+        """Return how each distinct set is served."""
+        return offers_of(query.parts, state, reader)
+
+    def require_runs(self, query: GroupingSets, runtime: Runtime, reader: Reader) -> None:
+        """Find out that each set can be read where it is yet to be drawn."""
+        for offer in self.offers(query, runtime.state, reader):
+            reading_of(offer, runtime)
+
+    def release(self, query: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+        """Charge all sets, release one after the other, and return their groups with one receipt."""
+        return release_sets(query, runtime, inquiry)
+
+    def rows(self, query: GroupingSets, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of each set, and those of all together."""
+        offers, rows = self.offers(query, state, reader), list[Row]()
+        for part, columns in zip(offers, joint_columns(query, offers), strict=True):
+            keys = ", ".join(part.query.frame.called_keys) or "()"
+            rows += [("grouping set", "keys", keys), *frame_plan_rows(part, columns)]
+        epsilon, delta = joint_guarantee_of(query.request, offers)
+        return [
+            *rows,
+            ("all sets", "rho", f"{sum(part.rho_nano for part in offers) / NANO_PER_RHO:.9g}"),
+            ("all sets", "this query alone", f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"),
+            *(("all sets", "rule", note) for note in joint_notes(query)),
+            *price_rows(query, offers),
+        ]
+
+
+KIND: QueryKind[GroupingSets] = GroupingSetsKind()
+
+
+def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+    """The answer of a query with several grouping sets, which is charged whole, and then released set by set.
+
+    Raises:
+        DpsqlError: as `prepare_stage` and `release_stage`.
+
+    """
+    stage = prepare_stage(sets.parts, runtime, inquiry.reader)
+    offers = stage.offers
+    # all of the receipt that can fail is made before the charge
+    receipt = _joint_receipt(sets, stage)
+    charged = release_stage(stage, runtime, inquiry)
+    side_table = runtime.state.side_table
+    priced = tuple(
+        replace(one, receipt=with_price(one.receipt, charged.part(part.items)))
+        for one, part in zip(receipt.sets, offers, strict=True)
+    )
+    tables = [
+        _placed(sets, part.query, noisy_table(part, side_table, values))
+        for part, values in zip(offers, _agreed(sets, offers, side_table), strict=True)
+    ]
+    empty = [place for place, one in enumerate(tables) if not one.num_rows]
+    if empty:
+        receipt = replace(receipt, nothing_shown=_set_reasons(sets, offers, empty, runtime.state, inquiry.reader))
+    table = pa.concat_tables([tables[place] for place in sets.sets], promote_options="permissive")
+    return table, with_coverage_of_sets(replace(with_price(receipt, charged), sets=priced), offers, side_table)
+
+
+def _set_reasons(
+    sets: GroupingSets, offers: Sequence[Offer], empty: Sequence[int], state: State, reader: Reader
+) -> tuple[str, ...]:
+    """Return why the sets at these places have no groups."""
+
+    def at(request: Request) -> tuple[Offer, ...]:
+        return offers_of(shared(replace(sets, request=request)).parts, state, reader)
+
+    reasons = [
+        (
+            offers[place].query.frame.called_keys,
+            threshold_reason(offers[place : place + 1], sets.request, at, state, slice(place, place + 1)),
+        )
+        for place in empty
+    ]
+    return reasons_of_sets(reasons, are_all=len(empty) == len(offers))
+
+
+def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
+    """The receipt of all sets together, before a price is known."""
+    offers, receipts = stage.offers, stage.receipts
+    epsilon, delta = joint_guarantee_of(sets.request, offers)
+    columns = joint_columns(sets, offers)
+    own = [replace(receipt, columns=shown) for receipt, shown in zip(receipts, columns, strict=True)]
+    return replace(
+        receipts[0],
+        query_hash=query_hash(sets),
+        mechanism=", ".join(dict.fromkeys(receipt.mechanism for receipt in receipts)),
+        rho=math.fsum(receipt.rho for receipt in receipts),
+        asked_rho=asked_together(receipts),
+        epsilon=epsilon,
+        delta=delta,
+        max_keys=None,
+        threshold=None,
+        columns=largest_columns(columns),
+        notes=tuple(dict.fromkeys((*(note for receipt in receipts for note in receipt.notes), *joint_notes(sets)))),
+        sets=tuple(
+            SetReceipt(part.query.frame.called_keys, receipt) for part, receipt in zip(offers, own, strict=True)
+        ),
+    )
+
+
+def joint_columns(sets: GroupingSets, offers: Sequence[Offer]) -> list[tuple[ColumnReceipt, ...]]:
+    """Of each set the noise of its columns."""
+    lengths = _agree(sets, offers)
+    rounded = roundings(lengths, _marginals(offers, PRESENCE)) if lengths else (1,) * len(offers)
+    return [
+        column_receipts(part.query, part.histogram, noise, count)
+        for part, noise, count in zip(offers, _noises(sets, offers), rounded, strict=True)
+    ]
+
+
+def joint_notes(sets: GroupingSets) -> tuple[str, ...]:
+    """What holds for the sets together."""
+    adds_up = "rows of a finer set add up to those of a coarser one"
+    apart = "each grouping set is a release of its own, so that its rows need not add up to another's"
+    return (
+        "errors differ by grouping set; what is stated of a column is the largest of them",
+        adds_up if sets.adds_up else apart,
+    )
+
+
+def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:
+    """The rows of one set with the columns of all."""
+    places = sets.places(part)
+    keys = len(sets.keys) - len(sets.flagged)
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        f"key_{place}": table.column(f"key_{places.index(place)}") if place in places else pa.nulls(table.num_rows)
+        for place in range(keys)
+    }
+    for i, place in enumerate(sets.flagged):
+        columns[f"key_{keys + i}"] = to_arrow(np.full(table.num_rows, int(place not in places)))
+    others = {name: table.column(name) for name in table.column_names if not name.startswith("key_")}
+    return pa.table(columns | others)
+
+
+def _marginals(offers: Sequence[Offer], statistic: Statistic) -> list[Marginal]:
+    """What is known of one statistic of the finest set, which comes first."""
+    finest = offers[0].query.frame.keys
+    found = []
+    for part in offers:
+        sigma = next(serving.level.sigma for serving in part.servings if serving.level.statistic == statistic)
+        axes = tuple(finest.index(key) for key in part.query.frame.keys)
+        shared = part.histogram.correlation * sigma**2 if statistic == PRESENCE else 0.0
+        own = sigma**2 if statistic == PRESENCE else noise_sigma(statistic, sigma, part.histogram) ** 2
+        found.append(Marginal(axes, own, shared))
+    return found
+
+
+def _agree(sets: GroupingSets, offers: Sequence[Offer]) -> tuple[int, ...]:
+    """Lengths of the finest set's keys where values are made to agree; empty where they are not, or are none."""
+    public = offers[0].query.frame.public_keys
+    return public.lengths if sets.adds_up and public is not None and public.count else ()
+
+
+def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
+    """Of each set, standard deviations of its statistics as they are shown."""
+    lengths = _agree(sets, offers)
+    statistics = [serving.level.statistic for serving in offers[0].servings]
+    if not lengths:
+        return [part.noise for part in offers]
+    by_statistic = {statistic: consistent_variances(lengths, _marginals(offers, statistic)) for statistic in statistics}
+    return [
+        {statistic: math.sqrt(variances[place]) for statistic, variances in by_statistic.items()}
+        for place in range(len(offers))
+    ]
+
+
+def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) -> list[Agreed | None]:
+    """Of each set, values that agree with those of the others; None where they stay what was noised."""
+    lengths = _agree(sets, offers)
+    if not lengths:
+        return [None] * len(offers)
+    noises = _noises(sets, offers)
+    values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
+    for number, serving in enumerate(offers[0].servings):
+        noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
+        found = consistent_values(lengths, _marginals(offers, serving.level.statistic), noisy)
+        for place, cells in enumerate(found):
+            values[place][serving.level.statistic] = NoisyValues(cells, noises[place][serving.level.statistic])
+    marginals = _marginals(offers, PRESENCE)
+    whole = {
+        i: whole_marginals(lengths, marginals, linear_value(estimate.value.linear, values[0]), step)
+        for i, estimate in enumerate(offers[0].query.estimates)
+        if isinstance(estimate.value, Sum) and (step := _step(estimate))
+    }
+    return [
+        Agreed(own, {i: shown[place] for i, shown in whole.items()}, rounded)
+        for place, (own, rounded) in enumerate(zip(values, roundings(lengths, marginals), strict=True))
+    ]
+
+
+def _step(estimate: Estimate) -> float:
+    """What a sum is shown in whole multiples of: 1, or the last digit of a DECIMAL; 0 for others."""
+    scale = _DECIMAL.fullmatch(estimate.type)
+    return 10.0 ** -int(scale[1]) if scale else float(estimate.type == "BIGINT")

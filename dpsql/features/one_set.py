@@ -1,0 +1,84 @@
+"""Queries by one set of keys: how they are priced, released and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from dpsql.answer.coverage_receipt import with_coverage
+from dpsql.answer.exact import Runtime
+from dpsql.answer.nothing_shown import frame_reason
+from dpsql.answer.offer import Offer, offers_of, with_price
+from dpsql.answer.plan_rows import Row, offer_rows, price_rows
+from dpsql.answer.points import noisy_table
+from dpsql.answer.result import Receipt
+from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.cascade.reader import Reader
+from dpsql.features.auto_price import answer_delta_units, asked_nano
+from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.mechanism.calibrate import Calibration, calibrate
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import COVERAGE_KINDS
+from dpsql.model.private_query import FrameQuery
+from dpsql.model.query_kinds import OneSet
+from dpsql.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class OneSetKind:
+    """Queries by one set of keys."""
+
+    def offers(self, query: OneSet, state: State, reader: Reader) -> tuple[Offer, ...]:
+        """Return how the only frame is served."""
+        return offers_of(query.parts, state, reader)
+
+    def require_runs(self, query: OneSet, runtime: Runtime, reader: Reader) -> None:
+        """Find out that the frame can be read where it is yet to be drawn."""
+        (offer,) = self.offers(query, runtime.state, reader)
+        reading_of(offer, runtime)
+
+    def release(self, query: OneSet, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+        """Release the frame, and return its groups with their receipt."""
+        stage = prepare_stage(query.parts, runtime, inquiry.reader)
+        charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
+        (offer,), side_table = stage.offers, runtime.state.side_table
+        receipt = with_price(stage.receipts[0], charged)
+        is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in offer.query.statistics)
+        if is_covered or offer.query.request.coverage is not None:
+            receipt = with_coverage(receipt, offer, side_table)
+        table = noisy_table(offer, side_table)
+        if not table.num_rows:
+            receipt = replace(receipt, nothing_shown=(frame_reason(offer, runtime.state, inquiry.reader),))
+        return table, receipt
+
+    def rows(self, query: OneSet, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of the frame, and its price."""
+        (offer,) = self.offers(query, state, reader)
+        return [*offer_rows(offer), *price_rows(query, [offer])]
+
+    def require_open_runs(self, query: OneSet, runtime: Runtime, reader: Reader) -> None:
+        """Do nothing: the frames that AUTO may choose are tried with its histograms."""
+
+    def open_terms(self, query: OneSet, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
+        """Return the terms of the least number of groups, which are those of all."""
+        reader.require(asked_nano(query.first, first))
+        total_nano = first.rho_nano + first.auto_nano
+        return OpenTerms(first.epsilon, first.delta, total_nano, first.rho_nano, answer_delta_units(first))
+
+    def open_prices(
+        self, _query: OneSet, options: Sequence[FrameQuery], _state: State, reader: Reader
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the price of each option."""
+        for option in options:
+            calibration = calibrate(option, histogram_of(option.frame))
+            reader.require(asked_nano(option, calibration))
+            yield calibration.rho_nano, answer_delta_units(calibration)
+
+    def noised(self, query: OneSet, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
+        """Return the only part."""
+        return query.parts
+
+
+KIND: OpenQueryKind[OneSet] = OneSetKind()

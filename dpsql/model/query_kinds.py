@@ -1,0 +1,102 @@
+"""The kinds of a private query, by which groups its answer has.
+
+Everything here is a noun: a function of policy, query text and schema. How queries of a kind are priced, released and
+explained is a file of `features`, which `features/kinds.py` names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from dpsql.model.private_query import ChangeFrame, FrameQuery, PrivateQuery, Request
+from dpsql.model.rows import Key
+
+
+@dataclass(frozen=True, slots=True)
+class OneSet(PrivateQuery):
+    """A query whose groups are those of one set of keys, its only part."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeysAlone(PrivateQuery):
+    """A query for the keys of its groups and no number, of units with several keys: they are selected in rounds.
+
+    Its only part is the first round, with the request of all rounds together. The others are of the same rows without
+    those of keys that were selected before, so that which they are is known when these are.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class KeysFirst(PrivateQuery):
+    """A query for numbers on keys that are selected first.
+
+    Its parts are the query for the numbers and that for the keys alone, as the query of the first round; both have the
+    request of all together.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class WithOtherGroup(PrivateQuery):
+    """One more row stands under the groups of one set of keys, for the rows of all groups that are not shown.
+
+    Attributes:
+        name: what the text keys of the row read.
+        row: the query of these rows, without keys; what it measures makes the same estimates.
+
+    """
+
+    name: str
+    row: FrameQuery
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingSets(PrivateQuery):
+    """A query whose groups are those of several sets of keys, each a query by its own keys.
+
+    Attributes:
+        parts: the queries by the keys of each distinct set with its share of the request, those with most keys first.
+        all_keys: those of all sets, and flags: columns that are 1 in the rows of sets which leave a key out, else 0.
+        flagged: of each flag, which of the keys it is about.
+        request: of all sets together.
+        sets: of each grouping set in the order of the text, which part it is.
+        adds_up: whether the first part has all keys, all of them public, and the others are sums of its groups.
+
+    """
+
+    all_keys: tuple[Key, ...]
+    flagged: tuple[int, ...]
+    request: Request
+    sets: tuple[int, ...]
+    adds_up: bool
+
+    @property
+    def whole_request(self) -> Request:
+        """The request of all sets together."""
+        return self.request
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of all sets, and the flags."""
+        return self.all_keys
+
+    def places(self, part: FrameQuery) -> tuple[int, ...]:
+        """Of each key of a part, its place among the keys of all sets."""
+        return tuple(self.all_keys.index(key) for key in part.frame.keys)
+
+    def mapped(self, change: ChangeFrame) -> Self:
+        """The query with a change of each part, the finest first; where sets add up, others are sums of its groups."""
+        first, *others = self.parts
+        first = change(first)
+        if self.adds_up:
+            # the finest groups bound a unit, so that no weight of their own is left to the others
+            others = [
+                replace(
+                    part,
+                    frame=replace(
+                        part.frame, bounding=replace(part.frame.bounding, finer=first.frame, counted_groups=None)
+                    ),
+                )
+                for part in others
+            ]
+        return replace(self, parts=(first, *map(change, others)))
