@@ -72,6 +72,12 @@ class Offer:
         return tuple(serving for serving in self.servings if serving.level.statistic.kind in COVERAGE_KINDS)
 
     @property
+    def drawn(self) -> tuple[Statistic, ...]:
+        """Statistics of which a point is drawn from exact values."""
+        steps = ((serving.level.statistic, serving.steps) for serving in self.servings)
+        return tuple(statistic for statistic, made in steps if any(isinstance(step, Draw) for step in made))
+
+    @property
     def rho_nano(self) -> int:
         """Levels that are served, added up."""
         return sum(serving.level.rho_nano for serving in self.servings)

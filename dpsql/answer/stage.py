@@ -31,7 +31,6 @@ from dpsql.answer.points import new_points
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.cascade.serving import Draw
 from dpsql.engine import Engine
 from dpsql.model.frame import COVERAGE_KINDS, Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
@@ -129,10 +128,7 @@ def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = Non
         ReleaseError, SchemaError: as `prepare_stage`.
 
     """
-    drawn = tuple(
-        serving.level.statistic for serving in offer.servings if any(isinstance(step, Draw) for step in serving.steps)
-    )
-    return prepare_reading(offer.query.frame, drawn, runtime, shown_keys) if drawn else None
+    return prepare_reading(offer.query.frame, offer.drawn, runtime, shown_keys) if offer.drawn else None
 
 
 def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
@@ -206,7 +202,7 @@ def release_frame(
         values: exact values of all that is drawn.
         charged: what was charged for the offers that this one was charged with.
         runtime: state and source of noise.
-        inquiry: who asks.
+        inquiry: who asks. What AUTO charged is recorded with this release.
 
     Returns:
         The values for the next release on the same reading.
