@@ -108,7 +108,7 @@ ROOMS = (
     ),
     Room(
         "features",
-        "how grouping sets, other group and AUTO are priced, run and shown",
+        "a file for each kind of query, how it is priced, released and explained; AUTO",
         (*RELEASING, "accounting", "plan.features", "answer"),
         ARRAYS,
     ),
