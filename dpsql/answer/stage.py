@@ -122,7 +122,7 @@ def prepare_stage(
 
 
 def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = None) -> Reading | None:
-    """Where the exact values of what is drawn come from; None where nothing is.
+    """Return the reading of the statistics that an offer draws. Return None if it draws none.
 
     Raises:
         ReleaseError, SchemaError: as `prepare_stage`.
@@ -132,7 +132,7 @@ def reading_of(offer: Offer, runtime: Runtime, shown_keys: pa.Table | None = Non
 
 
 def release_stage(stage: Stage, runtime: Runtime, inquiry: Inquiry) -> Charged:
-    """Charge, then draw and make what is not stored of each frame, and store it with its release.
+    """Charge a stage; then read each frame, draw what is not stored, and store it with its release.
 
     Raises:
         BudgetError: nothing was charged or read.
@@ -195,7 +195,7 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
 def release_frame(
     part: Offer, values: FrameValues, charged: Charged, runtime: Runtime, inquiry: Inquiry
 ) -> FrameValues:
-    """Draw and make what is not stored of one frame, and store it with its release.
+    """Draw what is not stored of one frame, or derive it from stored points, and store it with its release.
 
     Args:
         part: how the frame is served.

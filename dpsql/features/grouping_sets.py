@@ -82,7 +82,7 @@ KIND: QueryKind[GroupingSets] = GroupingSetsKind()
 
 
 def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """The answer of a query with several grouping sets, which is charged whole, and then released set by set.
+    """Charge all grouping sets, release one after the other, and return their groups with one receipt.
 
     Raises:
         DpsqlError: as `prepare_stage` and `release_stage`.
@@ -128,7 +128,7 @@ def _set_reasons(
 
 
 def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
-    """The receipt of all sets together, before a price is known."""
+    """Build the receipt of all sets together, without charges."""
     offers, receipts = stage.offers, stage.receipts
     epsilon, delta = joint_guarantee_of(sets.request, offers)
     columns = joint_columns(sets, offers)
@@ -152,7 +152,7 @@ def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
 
 
 def joint_columns(sets: GroupingSets, offers: Sequence[Offer]) -> list[tuple[ColumnReceipt, ...]]:
-    """Of each set the noise of its columns."""
+    """Return the noise of the columns of each set."""
     lengths = _agree(sets, offers)
     rounded = roundings(lengths, _marginals(offers, PRESENCE)) if lengths else (1,) * len(offers)
     return [
@@ -162,7 +162,7 @@ def joint_columns(sets: GroupingSets, offers: Sequence[Offer]) -> list[tuple[Col
 
 
 def joint_notes(sets: GroupingSets) -> tuple[str, ...]:
-    """What holds for the sets together."""
+    """Return the rules that hold for all sets together."""
     adds_up = "rows of a finer set add up to those of a coarser one"
     apart = "each grouping set is a release of its own, so that its rows need not add up to another's"
     return (
@@ -172,7 +172,7 @@ def joint_notes(sets: GroupingSets) -> tuple[str, ...]:
 
 
 def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:
-    """The rows of one set with the columns of all."""
+    """Return the rows of one set with the columns of all."""
     places = sets.places(part)
     keys = len(sets.keys) - len(sets.flagged)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
@@ -186,7 +186,7 @@ def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:
 
 
 def _marginals(offers: Sequence[Offer], statistic: Statistic) -> list[Marginal]:
-    """What is known of one statistic of the finest set, which comes first."""
+    """Return axes and variances of one statistic in each set; the finest set comes first."""
     finest = offers[0].query.frame.keys
     found = []
     for part in offers:
@@ -199,13 +199,13 @@ def _marginals(offers: Sequence[Offer], statistic: Statistic) -> list[Marginal]:
 
 
 def _agree(sets: GroupingSets, offers: Sequence[Offer]) -> tuple[int, ...]:
-    """Lengths of the finest set's keys where values are made to agree; empty where they are not, or are none."""
+    """Return the lengths of the finest set's keys if values are made to agree, and nothing if they are not."""
     public = offers[0].query.frame.public_keys
     return public.lengths if sets.adds_up and public is not None and public.count else ()
 
 
 def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
-    """Of each set, standard deviations of its statistics as they are shown."""
+    """Return the standard deviations of the statistics of each set as they are shown."""
     lengths = _agree(sets, offers)
     statistics = [serving.level.statistic for serving in offers[0].servings]
     if not lengths:
@@ -218,7 +218,7 @@ def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
 
 
 def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) -> list[Agreed | None]:
-    """Of each set, values that agree with those of the others; None where they stay what was noised."""
+    """Return values of each set that agree with those of the others; None for a set if they stay what was noised."""
     lengths = _agree(sets, offers)
     if not lengths:
         return [None] * len(offers)
@@ -242,6 +242,6 @@ def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) 
 
 
 def _step(estimate: Estimate) -> float:
-    """What a sum is shown in whole multiples of: 1, or the last digit of a DECIMAL; 0 for others."""
+    """Return the step of a sum that is shown in whole steps: 1, or the last digit of a DECIMAL; 0 for others."""
     scale = _DECIMAL.fullmatch(estimate.type)
     return 10.0 ** -int(scale[1]) if scale else float(estimate.type == "BIGINT")

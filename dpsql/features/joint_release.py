@@ -15,7 +15,7 @@ from dpsql.model.private_query import Request
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
-    """(epsilon, delta) of several frames together, both rounded up."""
+    """Return (epsilon, delta) of several frames together, both rounded up."""
     shown = [
         ShownFrame(
             part.histogram,
@@ -31,7 +31,7 @@ def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float
 
 
 def _threshold_delta(part: Offer) -> float:
-    """What the thresholds cost that the shown keys have passed, and that of a ceiling which is paid for now."""
+    """Return the delta of the thresholds that the shown keys have passed, and of a ceiling that is paid for now."""
     presence, window = part.presence, part.query.frame.window
     if window is not None:
         return charged_delta(part.histogram, window)
@@ -41,5 +41,5 @@ def _threshold_delta(part: Offer) -> float:
 
 
 def largest_columns(parts: Sequence[tuple[ColumnReceipt, ...]]) -> tuple[ColumnReceipt, ...]:
-    """Of each column the part in which it has the most noise."""
+    """Return each column from the part in which it has the most noise."""
     return tuple(max(one, key=lambda column: column.sigma or 0.0) for one in zip(*parts, strict=True))

@@ -63,7 +63,7 @@ KIND: QueryKind[KeysAlone] = KeysAloneKind()
 
 
 def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """The answer of a query for keys alone: the keys of all its rounds, and its receipt.
+    """Release round after round, and return the keys of all with one receipt.
 
     Raises:
         DpsqlError: as `prepare_stage` and `release_stage`; what could keep a later round from being released is found
@@ -91,7 +91,7 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
 
 
 def _joint_receipt(query: FrameQuery, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:
-    """The receipt of all rounds together, before a price is known."""
+    """Build the receipt of all rounds together, without charges."""
     epsilon, delta = joint_guarantee_of(query.request, offers)
     own = [replace(receipt, query_hash=name) for receipt in receipts]
     notes = dict.fromkeys((*(note for receipt in own for note in receipt.notes), rounds_note(offers)))

@@ -73,7 +73,7 @@ KIND: QueryKind[WithOtherGroup] = OtherGroupKind()
 
 
 def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
-    """The answer with the row, which is charged, drawn and stored once the groups are.
+    """Release the groups and then the row, and return both with one receipt.
 
     Raises:
         DpsqlError: as `prepare_stage` and `release_stage`; what could keep the row from being released is found before
@@ -113,7 +113,7 @@ def release_with_other(asked: WithOtherGroup, runtime: Runtime, inquiry: Inquiry
 
 
 def other_offer(asked: WithOtherGroup, groups: Offer, state: State, reader: Reader) -> Offer:
-    """How the row is served where nothing is stored of it, which costs the most.
+    """Return how the row is served if nothing is stored of it, which costs the most.
 
     Args:
         asked: groups and row.
@@ -152,7 +152,7 @@ def _require_row_runs(asked: WithOtherGroup, row: Offer, runtime: Runtime) -> No
 
 
 def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:
-    """What holds for the row beside the groups."""
+    """Return the rules that hold for the row beside the groups."""
     return (
         f"the row {asked.name!r} is a release of its own, of the rows outside the shown groups, at the level "
         "of the groups, on top of it, and paid once for each set of shown groups",
@@ -162,18 +162,18 @@ def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:
 
 
 def joint_terms(groups: Offer, row: Offer) -> tuple[float, float, float]:
-    """Rho, epsilon and delta of groups and row together."""
+    """Return rho, epsilon and delta of groups and row together."""
     rho_nano = groups.rho_nano + row.rho_nano
     return (rho_nano / NANO_PER_RHO, *joint_guarantee_of(groups.query.request, (groups, row)))
 
 
 def _at_level(row: FrameQuery, groups: Offer) -> FrameQuery:
-    """The row at the level that was asked for the groups."""
+    """Return the query of the row at the level that was asked for the groups."""
     return replace(row, request=row.request.at(groups.asked_nano / NANO_PER_RHO))
 
 
 def _receipt_with_row(asked: WithOtherGroup, groups: Stage, row: Stage) -> Receipt:
-    """The receipt of groups and row, before a price is known."""
+    """Build the receipt of groups and row, without charges."""
     rho, epsilon, delta = joint_terms(*groups.offers, *row.offers)
     (first,), (own,) = groups.receipts, row.receipts
     return replace(
@@ -188,7 +188,7 @@ def _receipt_with_row(asked: WithOtherGroup, groups: Stage, row: Stage) -> Recei
 
 
 def _appended(groups: pa.Table, row: pa.Table, asked: WithOtherGroup) -> pa.Table:
-    """The row under the groups: its text keys read its name, its others NULL."""
+    """Return the row under the groups: its text keys read its name, its other keys NULL."""
     columns: dict[str, pa.Array | pa.ChunkedArray] = {name: row.column(name) for name in row.column_names}
     for i, key in enumerate(asked.keys):
         kind = groups.column(f"key_{i}").type

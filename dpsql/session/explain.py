@@ -26,7 +26,7 @@ def describe_table(query: PrivateQuery) -> Result:
 
 
 def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
-    """FROM dp_explain($$…$$): mechanism, noise, threshold, expected error and price; reads and spends nothing.
+    """Return the table of dp_explain: mechanism, noise, threshold, expected error, price; reads and spends nothing.
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
     """
