@@ -197,3 +197,16 @@ def test_a_delta_that_draws_take_is_refused_without_thresholds(session: dpsql.Se
         declare(session, {"thresholds": "false"})
     declare(session, {"epsilon_budget": "1", "delta_budget": "1e-6", "thresholds": "false", "replace": "true"})
     assert json.loads(log(session)[-1][0])["thresholds"] is False
+
+
+def test_the_delta_for_imprecise_draws_never_rises_unsaid(session: dpsql.Session) -> None:
+    """At levels as high as these, the kept delta of a budget by rho is less than that of its epsilon."""
+    parts = {"rho_budget": "3.65546", "delta_conversion": "2.07e-12", "thresholds": "false"}
+    declare(session, parts | {"composition": "'zcdp'"})
+    declared = unit(session)
+    epsilon = epsilon_budget(declared)
+    declare(session, {"epsilon_budget": f"{epsilon!r}"})
+    assert unit(session) == declared
+    declare(session, {"epsilon_budget": f"{epsilon * (1.0 - 1e-9)!r}"})
+    assert unit(session).rho_budget < declared.rho_budget
+    assert unit(session).delta_threshold == declared.delta_threshold

@@ -130,9 +130,18 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
     is_whole = arguments.has("epsilon_budget") and arguments.has("delta_budget")
     if before and not is_whole and (composition, thresholds) != (before.composition, before.thresholds):
         before = _by_other_terms(before, composition, thresholds=thresholds)
-    if by_epsilon:
-        return _by_epsilon(name, arguments, before, composition, thresholds=thresholds)
-    return _by_rho(name, arguments, before, composition, thresholds=thresholds)
+    read = _by_epsilon if by_epsilon else _by_rho
+    return _keeping_no_more(before, read(name, arguments, before, composition, thresholds=thresholds))
+
+
+def _keeping_no_more(before: Unit | None, after: Unit) -> Unit:
+    """Return the unit after a declaration, with no more delta kept for imprecise draws unless its budget is looser.
+
+    Without thresholds the kept part depends on how rho is named. It could rise a little while rho stays or falls.
+    """
+    if not before or after.thresholds or looser_budget(before, after):
+        return after
+    return dataclasses.replace(after, delta_threshold=min(before.delta_threshold, after.delta_threshold))
 
 
 def unit_as_named(
@@ -199,9 +208,9 @@ def _by_epsilon(
     if epsilon is not None:
         if epsilon <= 0:
             raise PolicyError("epsilon_budget must be positive")
-        if not thresholds:
-            return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=False)
         rho_budget = rho_nano_down(CONVERSIONS[composition].rho(epsilon, before.delta_conversion))
+        if not thresholds and rho_budget != before.rho_budget:
+            return budgeted(before.name, epsilon, before.delta_budget, composition, thresholds=False)
         return checked(dataclasses.replace(before, rho_budget=rho_budget))
     if not (delta and 0 < delta < 1):
         raise PolicyError("delta_budget must be between 0 and 1")
