@@ -57,11 +57,11 @@ class Rest:
         epsilon = gaussian_epsilon(delta, rho_from_nano(rho_nano)) * (1.0 - 1e-9)
         return float(_TOLD_DIGITS.create_decimal(epsilon))
 
-    def times(self, price: PaidQuestion) -> int:
-        """Return how often a price can be paid."""
-        if self.rho_limit is not None and price.rho_nano > self.rho_limit:
+    def times(self, question: PaidQuestion) -> int:
+        """Return how often a question can be asked again of other data."""
+        if self.rho_limit is not None and question.asked_nano > self.rho_limit:
             return 0
-        amounts = ((self.left.rho_nano, price.rho_nano), (self.left.delta_units, price.delta_units))
+        amounts = ((self.left.rho_nano, question.rho_nano), (self.left.delta_units, question.delta_units))
         return min((max(left, 0) // each for left, each in amounts if each), default=0)
 
 

@@ -19,12 +19,14 @@ class PaidQuestion:
 
     Attributes:
         query_hash: the question, as in receipts.
-        rho_nano: sum of the levels of its statistics, and of the histograms that AUTO chose by.
+        asked_nano: the level that it asked for, as a clearance limits it.
+        rho_nano: sum of the levels at which its statistics, and the histograms that AUTO chose by, are drawn.
         delta_units: sum of the largest delta that the reader was charged at once for each of them.
 
     """
 
     query_hash: str
+    asked_nano: int
     rho_nano: int
     delta_units: int
 
@@ -69,11 +71,11 @@ def last_paid_question(connection: sqlite3.Connection, unit: str, analyst: str |
         for statistic, (level, _) in zip(one["statistics"], one["levels"], strict=False)
         if statistic in histograms
     }
-    rho_nano = _asked_level(connection, releases, histograms) + sum(chosen_by.values())
-    if sum(one["charged_rho_nano"] for one in releases) > rho_nano:
+    asked_nano = rho_nano = _asked_level(connection, releases, histograms) + sum(chosen_by.values())
+    if sum(one["charged_rho_nano"] for one in releases) > asked_nano:
         # only a ceiling charges more than is asked for: each statistic is drawn at the ceiling
         rho_nano = sum(each.rho_nano for each in largest)
-    return PaidQuestion(last[0], rho_nano, sum(each.delta_units for each in largest))
+    return PaidQuestion(last[0], asked_nano, rho_nano, sum(each.delta_units for each in largest))
 
 
 def _histograms(connection: sqlite3.Connection, statistics: Iterable[str]) -> frozenset[str]:

@@ -98,6 +98,17 @@ def test_the_last_question_can_be_asked_as_often_as_is_told(clinic: dpsql.Sessio
         _ask(clinic, options, question.format(98))
 
 
+def test_a_clearance_limits_what_is_asked_and_not_its_price(clinic: dpsql.Session) -> None:
+    clinic.sql("CALL dp_analyst('carl', rho_limit := 0.05)")
+    carl = clinic.as_analyst("carl")
+    assert _ask(carl, "rho = 0.01, rho_ceiling = 0.03", PUBLIC.format(1)).charged_rho == 0.06
+    assert _budget(carl)["questions_left"] == 2
+    _ask(carl, "rho = 0.01, rho_ceiling = 0.03", PUBLIC.format(2))
+    assert _budget(carl)["questions_left"] == 1
+    clinic.sql("CALL dp_analyst('carl', rho_limit := 0.005)")
+    assert _budget(carl)["questions_left"] == 0
+
+
 def test_a_question_of_which_a_part_was_stored_has_the_price_of_a_first_asking(clinic: dpsql.Session) -> None:
     question = "city, {} FROM visits GROUP BY city"
     _ask(clinic, "rho = 0.02, delta = 1e-8", question.format("count(*)"))
