@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.coverage_receipt import with_coverage_of_sets
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
 from dpsql.answer.exact import Runtime
@@ -32,8 +33,9 @@ from dpsql.features.consistent import (
     whole_marginals,
 )
 from dpsql.features.joint_release import joint_guarantee_of, largest_columns
-from dpsql.features.query_kind import QueryKind
-from dpsql.mechanism.registry import shared
+from dpsql.features.query_kind import FixedNoiseKind
+from dpsql.mechanism.histogram import Histogram
+from dpsql.mechanism.registry import histogram_of, shared
 from dpsql.model.estimates import Estimate, Sum
 from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.identity import query_hash
@@ -48,6 +50,14 @@ _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 @dataclass(frozen=True, slots=True)
 class GroupingSetsKind:
     """Queries with several grouping sets."""
+
+    def at(self, query: GroupingSets, rho: float) -> GroupingSets:
+        """Return the query at a level of rho, each set with its share."""
+        return shared(replace(query, request=query.request.at(rho)))
+
+    def columns(self, query: GroupingSets) -> tuple[ColumnReceipt, ...]:
+        """Return the noise of each column in the set where it is largest, at the level asked for."""
+        return largest_columns(joint_columns(query, [NoisedFrame.asked(part) for part in query.parts]))
 
     def offers(self, query: GroupingSets, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how each distinct set is served."""
@@ -65,7 +75,7 @@ class GroupingSetsKind:
     def rows(self, query: GroupingSets, state: State, reader: Reader) -> list[Row]:
         """Return the rows of each set, and those of all together."""
         offers, rows = self.offers(query, state, reader), list[Row]()
-        for part, columns in zip(offers, joint_columns(query, offers), strict=True):
+        for part, columns in zip(offers, joint_columns(query, [*map(NoisedFrame.served, offers)]), strict=True):
             keys = ", ".join(part.query.frame.called_keys) or "()"
             rows += [("grouping set", "keys", keys), *frame_plan_rows(part, columns)]
         epsilon, delta = joint_guarantee_of(query.request, offers)
@@ -78,7 +88,7 @@ class GroupingSetsKind:
         ]
 
 
-KIND: QueryKind[GroupingSets] = GroupingSetsKind()
+KIND: FixedNoiseKind[GroupingSets] = GroupingSetsKind()
 
 
 def release_sets(sets: GroupingSets, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
@@ -131,7 +141,7 @@ def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
     """Build the receipt of all sets together, without charges."""
     offers, receipts = stage.offers, stage.receipts
     epsilon, delta = joint_guarantee_of(sets.request, offers)
-    columns = joint_columns(sets, offers)
+    columns = joint_columns(sets, [*map(NoisedFrame.served, offers)])
     own = [replace(receipt, columns=shown) for receipt, shown in zip(receipts, columns, strict=True)]
     return replace(
         receipts[0],
@@ -151,13 +161,50 @@ def _joint_receipt(sets: GroupingSets, stage: Stage) -> Receipt:
     )
 
 
-def joint_columns(sets: GroupingSets, offers: Sequence[Offer]) -> list[tuple[ColumnReceipt, ...]]:
+@dataclass(frozen=True, slots=True)
+class NoisedFrame:
+    """A set with the noise of its statistics.
+
+    Attributes:
+        query: of the set.
+        histogram: how its presence count is noised.
+        sigmas: standard deviation of the noise of each statistic.
+
+    """
+
+    query: FrameQuery
+    histogram: Histogram
+    sigmas: Noise
+
+    @classmethod
+    def asked(cls, query: FrameQuery) -> NoisedFrame:
+        """Return a set with the noise of the level that is asked for.
+
+        Raises:
+            CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
+
+        """
+        return cls(query, histogram_of(query.frame), asked_sigmas(query))
+
+    @classmethod
+    def served(cls, offer: Offer) -> NoisedFrame:
+        """Return a set with the noise of what is served."""
+        levels = (serving.level for serving in offer.servings)
+        return cls(offer.query, offer.histogram, {level.statistic: level.sigma for level in levels})
+
+    @property
+    def noise(self) -> Noise:
+        """Standard deviation of each statistic's point."""
+        return {one: noise_sigma(one, sigma, self.histogram) for one, sigma in self.sigmas.items()}
+
+
+def joint_columns(sets: GroupingSets, parts: Sequence[NoisedFrame]) -> list[tuple[ColumnReceipt, ...]]:
     """Return the noise of the columns of each set."""
-    lengths = _agree(sets, offers)
-    rounded = roundings(lengths, _marginals(offers, PRESENCE)) if lengths else (1,) * len(offers)
+    lengths = _agree(sets)
+    rounded = roundings(lengths, _marginals(parts, PRESENCE)) if lengths else (1,) * len(parts)
     return [
         column_receipts(part.query, part.histogram, noise, count)
-        for part, noise, count in zip(offers, _noises(sets, offers), rounded, strict=True)
+        for part, noise, count in zip(parts, _noises(sets, parts), rounded, strict=True)
     ]
 
 
@@ -185,12 +232,12 @@ def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:
     return pa.table(columns | others)
 
 
-def _marginals(offers: Sequence[Offer], statistic: Statistic) -> list[Marginal]:
+def _marginals(parts: Sequence[NoisedFrame], statistic: Statistic) -> list[Marginal]:
     """Return axes and variances of one statistic in each set; the finest set comes first."""
-    finest = offers[0].query.frame.keys
+    finest = parts[0].query.frame.keys
     found = []
-    for part in offers:
-        sigma = next(serving.level.sigma for serving in part.servings if serving.level.statistic == statistic)
+    for part in parts:
+        sigma = part.sigmas[statistic]
         axes = tuple(finest.index(key) for key in part.query.frame.keys)
         shared = part.histogram.correlation * sigma**2 if statistic == PRESENCE else 0.0
         own = sigma**2 if statistic == PRESENCE else noise_sigma(statistic, sigma, part.histogram) ** 2
@@ -198,38 +245,38 @@ def _marginals(offers: Sequence[Offer], statistic: Statistic) -> list[Marginal]:
     return found
 
 
-def _agree(sets: GroupingSets, offers: Sequence[Offer]) -> tuple[int, ...]:
+def _agree(sets: GroupingSets) -> tuple[int, ...]:
     """Return the lengths of the finest set's keys if values are made to agree, and nothing if they are not."""
-    public = offers[0].query.frame.public_keys
+    public = sets.parts[0].frame.public_keys
     return public.lengths if sets.adds_up and public is not None and public.count else ()
 
 
-def _noises(sets: GroupingSets, offers: Sequence[Offer]) -> list[Noise]:
+def _noises(sets: GroupingSets, parts: Sequence[NoisedFrame]) -> list[Noise]:
     """Return the standard deviations of the statistics of each set as they are shown."""
-    lengths = _agree(sets, offers)
-    statistics = [serving.level.statistic for serving in offers[0].servings]
+    lengths = _agree(sets)
     if not lengths:
-        return [part.noise for part in offers]
-    by_statistic = {statistic: consistent_variances(lengths, _marginals(offers, statistic)) for statistic in statistics}
+        return [part.noise for part in parts]
+    by_statistic = {one: consistent_variances(lengths, _marginals(parts, one)) for one in parts[0].sigmas}
     return [
         {statistic: math.sqrt(variances[place]) for statistic, variances in by_statistic.items()}
-        for place in range(len(offers))
+        for place in range(len(parts))
     ]
 
 
 def _agreed(sets: GroupingSets, offers: Sequence[Offer], side_table: SideTable) -> list[Agreed | None]:
     """Return values of each set that agree with those of the others; None for a set if they stay what was noised."""
-    lengths = _agree(sets, offers)
+    lengths = _agree(sets)
     if not lengths:
         return [None] * len(offers)
-    noises = _noises(sets, offers)
+    parts = [*map(NoisedFrame.served, offers)]
+    noises = _noises(sets, parts)
     values: list[dict[Statistic, NoisyValues]] = [{} for _ in offers]
     for number, serving in enumerate(offers[0].servings):
         noisy = [served_point(part.servings[number], side_table).noisy_values for part in offers]
-        found = consistent_values(lengths, _marginals(offers, serving.level.statistic), noisy)
+        found = consistent_values(lengths, _marginals(parts, serving.level.statistic), noisy)
         for place, cells in enumerate(found):
             values[place][serving.level.statistic] = NoisyValues(cells, noises[place][serving.level.statistic])
-    marginals = _marginals(offers, PRESENCE)
+    marginals = _marginals(parts, PRESENCE)
     whole = {
         i: whole_marginals(lengths, marginals, linear_value(estimate.value.linear, values[0]), step)
         for i, estimate in enumerate(offers[0].query.estimates)

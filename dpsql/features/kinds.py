@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from dpsql.features import one_set
-from dpsql.features.query_kind import OpenQueryKind, QueryKind
+from dpsql.features.query_kind import FixedNoiseKind, OpenQueryKind, QueryKind
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithOtherGroup
 
@@ -37,4 +37,12 @@ def open_kind_of(query: PrivateQuery) -> OpenQueryKind[Any]:
     kind = kind_of(query)
     if not isinstance(kind, OpenQueryKind):
         raise AssertionError("a kind of query that goes with AUTO has its terms before AUTO has chosen")
+    return kind
+
+
+def fixed_noise_kind_of(query: PrivateQuery) -> FixedNoiseKind[Any]:
+    """Return the kind of a query whose level follows from half widths."""
+    kind = kind_of(query)
+    if not isinstance(kind, FixedNoiseKind):
+        raise AssertionError("a kind of query that goes with half widths has noise that its level fixes")
     return kind

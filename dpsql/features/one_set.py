@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime
 from dpsql.answer.nothing_shown import frame_reason
 from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
-from dpsql.answer.result import Receipt
+from dpsql.answer.result import ColumnReceipt, Receipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_price import answer_delta_units, asked_nano
@@ -29,6 +30,14 @@ from dpsql.state import State
 @dataclass(frozen=True, slots=True)
 class OneSetKind:
     """Queries by one set of keys."""
+
+    def at(self, query: OneSet, rho: float) -> OneSet:
+        """Return the query at a level of rho."""
+        return query.at(rho)
+
+    def columns(self, query: OneSet) -> tuple[ColumnReceipt, ...]:
+        """Return the noise of each column at the level asked for."""
+        return asked_columns(query.first)
 
     def offers(self, query: OneSet, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how the only frame is served."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
-from dpsql.answer.result import Receipt
+from dpsql.answer.result import ColumnReceipt, Receipt
 from dpsql.answer.stage import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.mechanism.calibrate import Calibration
@@ -124,3 +124,21 @@ class OpenQueryKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
 
     def noised(self, query: Asked_contra, state: State, reader: Reader, /) -> tuple[FrameQuery, ...]:
         """Return the parts whose statistics are noised, at their levels."""
+
+
+@runtime_checkable
+class FixedNoiseKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
+    """A kind whose counts and sums have a noise that text, policy and level fix, whatever the data are."""
+
+    def at(self, query: Asked_contra, rho: float, /) -> PrivateQuery:
+        """Return the query at a level of rho, all parts together."""
+
+    def columns(self, query: Asked_contra, /) -> tuple[ColumnReceipt, ...]:
+        """Return the noise of each column of a query by rho, as it is drawn at the level asked for.
+
+        A column has the largest noise of all parts.
+
+        Raises:
+            CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
+
+        """

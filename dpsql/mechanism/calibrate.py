@@ -115,7 +115,7 @@ def calibrate(query: FrameQuery, histogram: Histogram) -> Calibration:
     rho = query.request.rho
     if rho is None:
         return _at_epsilon(query, histogram)
-    levels, auto_nano = _levels(query, histogram, rho)
+    levels, auto_nano = levels_of(query, histogram, rho)
     if histogram.hides and query.frame.window:
         return _in_window(histogram, levels, query.frame.window, auto_nano)
     tau = _threshold(histogram, levels, rho, delta) if histogram.hides else None
@@ -288,8 +288,8 @@ def total_nano(request: Request, rho: float) -> int:
     return whole_nano(rho) if request.rho is not None else math.floor(Fraction(repr(rho)) * NANO)
 
 
-def _levels(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
-    """The level of each statistic; and in nano-rho those of what AUTO chooses by, added up, 0 without AUTO."""
+def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tuple[Level, ...], int]:
+    """Return the level of each statistic; and those of what AUTO chooses by, added up in nano-rho, 0 without AUTO."""
     total, auto_nano = total_nano(query.request, rho), 0
     if query.auto:
         shares = [level.share_nano for level in query.auto_levels] or [part_for_auto(total, query)] * len(query.auto)
@@ -350,7 +350,7 @@ def _at_epsilon(query: FrameQuery, histogram: Histogram) -> Calibration:
         rho = gaussian_rho(epsilon, target)
     else:
         rho = histogram.query_rho(epsilon, target, Shares(min(1.0, query.weights[0]), beside))
-    levels, _ = _levels(query, histogram, rho)
+    levels, _ = levels_of(query, histogram, rho)
     tau = histogram.query_threshold(epsilon, target, levels[0].sigma, moved_by(histogram, levels))
     shown = histogram.threshold_delta(levels[0].sigma, tau)
     # noise and threshold were set to meet it; how much less it is to the last digit would cost a search
@@ -361,7 +361,7 @@ def _after_auto(query: FrameQuery, histogram: Histogram, target: float) -> Calib
     """Noise, AUTO's included, costs half of delta where keys hide, and the threshold what is then left."""
     epsilon, delta = query.request.asked_epsilon, query.request.delta
     rho = _rho_with_auto(histogram, epsilon, target, by_budget=query.request.by_budget)
-    levels, auto_nano = _levels(query, histogram, rho)
+    levels, auto_nano = levels_of(query, histogram, rho)
     tau = None
     if histogram.hides:
         shown = zcdp.composed_threshold_delta(epsilon, target, rho=rho)

@@ -43,6 +43,10 @@ class QueryOptions:
     bounding: str | None = None
     other_group: str | None = None
     coverage: bool | None = None
+    target_half_width: float | tuple[tuple[str, float], ...] | None = None
+    confidence: float | None = None
+    max_rho: float | None = None
+    max_epsilon: float | None = None
 
     @property
     def given(self) -> frozenset[str]:
@@ -131,6 +135,29 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfWidths:
+    """The half widths that a query asks for in place of a level.
+
+    Attributes:
+        widths: the largest half width of noise, of each count and sum or by names of columns.
+        confidence: the probability with which a number lies within its half width: 0.9, 0.95 or 0.99.
+        max_rho, max_epsilon: levels that the query must not exceed; None for any.
+
+    """
+
+    widths: float | tuple[tuple[str, float], ...]
+    confidence: float = 0.95
+    max_rho: float | None = None
+    max_epsilon: float | None = None
+
+    def of(self, column: str) -> float | None:
+        """Return the half width that is asked for a column; None if any will do."""
+        if isinstance(self.widths, tuple):
+            return next((width for name, width in self.widths if name.lower() == column.lower()), None)
+        return self.widths
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """How private the answer shall be, by rho or by (epsilon, delta), and which release of its frames it shall be.
 
@@ -142,6 +169,7 @@ class Request:
         own_threshold: whether keys pass a threshold at the level asked for, whatever keys were shown before.
         coverage: whether what bounds leave is to be measured where it can be; None where nobody wants to know.
         by_budget: whether epsilon becomes rho as in the budget of an exact unit without thresholds.
+        target: the half widths that the level follows from; None if a level was asked for.
 
     """
 
@@ -153,6 +181,7 @@ class Request:
     own_threshold: bool = False
     coverage: bool | None = None
     by_budget: bool = False
+    target: HalfWidths | None = None
 
     @property
     def asked_epsilon(self) -> float:
@@ -309,6 +338,10 @@ class PrivateQuery:
     def shown(self) -> tuple[OutputColumn, ...]:
         """The columns of the result."""
         return self.after[-1].columns if self.after else self.first.finish.columns
+
+    def at(self, rho: float) -> Self:
+        """Return the query with each part at a level of rho."""
+        return self.mapped(lambda part: replace(part, request=part.request.at(rho)))
 
     def mapped(self, change: ChangeFrame) -> Self:
         """The query with a change of each part; which rows are outside its groups is known when they are shown."""

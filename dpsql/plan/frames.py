@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dpsql.model.environment import Unfit, things_without
 from dpsql.model.estimates import UNITS, RunningSum
 from dpsql.model.frame import NANO, Bounding, Factorised, Frame, Ordering, PublicKeys, Sparsity, Window
-from dpsql.model.private_query import Buckets, EachKey, QueryOptions, Request
+from dpsql.model.private_query import Buckets, EachKey, HalfWidths, QueryOptions, Request
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import Key, Rows, RowsSql
 from dpsql.operations.dialect import quote, text_literal, to_sql
@@ -24,8 +24,9 @@ from dpsql.plan.features.key_rounds import COUNTED_KEYS, first_round, numbers_fr
 from dpsql.plan.keys import SelectKeys
 from dpsql.plan.measures import check_beside_buckets, measured_things
 from dpsql.plan.without_thresholds import refuse_thresholds
-from dpsql.sql.clauses import MAX_GROUPS_LIMIT, Clauses, is_aggregate_call
+from dpsql.sql.clauses import Clauses, is_aggregate_call
 from dpsql.sql.names import ResolvedSelect
+from dpsql.sql.options import MAX_GROUPS_LIMIT
 from dpsql.sql.source.sources import SelectText
 
 
@@ -91,13 +92,21 @@ class GroupedSource:
         return Window(low, high, self.request.delta)
 
 
+STAND_IN_RHO = 1.0
+"""Level by which a query is planned whose level follows from its half widths. Nothing is answered at it."""
+
+
 def read_levels(text: SelectText) -> GroupedSource:
     """How private the answer shall be, and the ceiling of its frames.
 
     The query says it, else the policy; a ceiling that the query asks for is no higher than the policy's.
     """
     options, rules, levels, refusals = text.options, text.owner.rules, text.owner.rules.levels, text.refusals
-    rho, epsilon = options.rho, options.epsilon
+    rho, epsilon, target = options.rho, options.epsilon, options.target_half_width
+    half_widths = None
+    if target is not None:
+        rho = STAND_IN_RHO
+        half_widths = HalfWidths(target, options.confidence or 0.95, options.max_rho, options.max_epsilon)
     if rho is None and epsilon is None:
         rho, epsilon = levels.default_rho, levels.default_epsilon if levels.default_rho is None else None
     if rho is None and epsilon is None:
@@ -126,6 +135,7 @@ def read_levels(text: SelectText) -> GroupedSource:
         own_threshold=bool(options.own_threshold),
         coverage=coverage,
         by_budget=rules.is_exact and not rules.has_thresholds,
+        target=half_widths,
     )
     return GroupedSource(text, request, max(1, round(level * NANO)) if level else None)
 

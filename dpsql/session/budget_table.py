@@ -11,6 +11,7 @@ from dpsql.accounting.composition import CONVERSIONS, gaussian_epsilon
 from dpsql.answer.result import Result
 from dpsql.answer.words import EPSILONS_DO_NOT_ADD_UP
 from dpsql.errors import PolicyError
+from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.session.declarations.budgets import epsilon_budget
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
@@ -53,8 +54,12 @@ class Rest:
         delta = self.unit.default_delta
         if rho_nano <= 0 or self.left.delta_units <= 0 or delta <= 0.0:
             return 0.0
+        rho = rho_from_nano(rho_nano)
+        if not self.unit.thresholds and self.unit.composition == "gaussian":
+            # such a question keeps a part of its delta for the imprecision of draws
+            delta = converted_delta(delta, kept_delta(delta, rho))
         # the conversion rounds up
-        epsilon = gaussian_epsilon(delta, rho_from_nano(rho_nano)) * (1.0 - 1e-9)
+        epsilon = gaussian_epsilon(delta, rho) * (1.0 - 1e-9)
         return float(_TOLD_DIGITS.create_decimal(epsilon))
 
     def times(self, question: PaidQuestion) -> int:

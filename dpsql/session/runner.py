@@ -92,6 +92,10 @@ class StatementRunner:
         query = (plans or self._plans).plan(statement, options, outside, reader)
         if query.first.auto:
             query = bound(query, partial(plan_query, statement, outside, options), state, cleared)
+        if query.whole_request.target is not None:
+            from dpsql.features.half_width import at_target  # noqa: PLC0415 — few queries need it
+
+            query = at_target(query)
         return query, state, cleared
 
     def _again(

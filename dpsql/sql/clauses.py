@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from sqlglot import exp
 
-from dpsql.errors import ParseError
-from dpsql.model.private_query import OPTION_NAMES, QueryOptions
-from dpsql.model.refusals import Refusals, refuse_combinations
-from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, DifferentialPrivacy, unquoted
-from dpsql.sql.statements import literal_value
+from dpsql.model.refusals import Refusals
+from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, unquoted
 
 PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "contribution_norm", "weight")
@@ -257,134 +252,3 @@ def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:
             return int(value.name)
     refusals.add("limit_form", node, "LIMIT and OFFSET take a whole number here.", "Write LIMIT 10.")
     return None
-
-
-GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
-BOUNDINGS = ("L0", "L2", "NORM")
-_WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
-MAX_GROUPS_LIMIT = 100_000
-_LARGEST_LEVEL = 1e6
-_SMALLEST_WINDOW = 1e-6
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
-
-
-def _is_window(value: Any) -> bool:
-    two = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
-    return two and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-_Values = tuple[Callable[[Any], bool], str]
-"""Which values an option takes, as a test and as words."""
-
-
-def _one_of(words: Sequence[str]) -> _Values:
-    return lambda value: isinstance(value, str) and value.upper() in words, " or ".join(words)
-
-
-_LEVEL: _Values = (
-    lambda value: _is_number(value) and 0 < value <= _LARGEST_LEVEL,
-    "a positive number, at most a million",
-)
-_SIZE: _Values = (lambda value: _is_whole(value, MAX_GROUPS_LIMIT), f"a whole number from 1 to {MAX_GROUPS_LIMIT}")
-_FLAG: _Values = (lambda value: isinstance(value, bool), "TRUE or FALSE")
-_VALUES: dict[str, _Values] = {
-    "epsilon": _LEVEL,
-    "rho": _LEVEL,
-    "rho_ceiling": _LEVEL,
-    "delta": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1"),
-    "max_groups_contributed": (
-        lambda value: _is_whole(value, MAX_GROUPS_LIMIT) or (isinstance(value, str) and value.upper() == "AUTO"),
-        f"a whole number from 1 to {MAX_GROUPS_LIMIT}, or AUTO",
-    ),
-    "top_k": _SIZE,
-    "sketch_size": _SIZE,
-    "min_privacy_units_per_group": (lambda value: _is_whole(value, 10**12), "a whole number of at least 1"),
-    "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
-    "own_threshold": _FLAG,
-    "refresh": _FLAG,
-    "coverage": _FLAG,
-    "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
-    "buckets": (_is_text, "the name of a column with a public list of keys"),
-    "other_group": (_is_text, "what the row of all other groups is called, in quotes"),
-    "privacy_unit_column": (_is_text, "the column that the policy names"),
-    **{name: _one_of(words) for name, words in _WORDS.items()},
-}
-"""Of every option but the mechanism, whose words are those of the environment."""
-_WORDED = {*_WORDS, "mechanism", "max_groups_contributed"}
-"""Options of which a word may be written in small letters."""
-
-
-def read_options(
-    hint: exp.Expr | None, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
-) -> QueryOptions:
-    """What is asked for beside the SELECT; every value that an option cannot take becomes a refusal.
-
-    Args:
-        hint: the options as they stand in the text.
-        keywords: options given outside it (``sql(…, rho=0.1)``).
-        mechanisms: the words that the option ``mechanism`` takes.
-        refusals: collects.
-
-    """
-    given: dict[str, Any] = {}
-    wrong: set[str] = set()
-    for option in hint.expressions if isinstance(hint, DifferentialPrivacy) else ():
-        if not (isinstance(option, exp.EQ) and isinstance(option.this, exp.Column)):
-            refusals.add("option", option, "an option reads name = value.", "Write OPTIONS (rho = 0.1).")
-            continue
-        name = option.this.name.lower()
-        if name in given:
-            refusals.add("option", option, f"option {name} stands twice.", "Give it once.")
-        try:
-            given[name] = literal_value(option.expression, refusals.text)
-        except ParseError:
-            refusals.add(
-                "option", option, f"option {name} takes a literal.", "Give a number, a word or a text; bind parameters."
-            )
-            wrong.add(name)
-            continue
-        if not _check_option(name, given[name], mechanisms, option, refusals):
-            wrong.add(name)
-    for name, value in keywords.items():
-        if value is None:
-            continue
-        if name in given and given[name] != value:
-            refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
-        given[name] = value
-        if not _check_option(name, value, mechanisms, None, refusals):
-            wrong.add(name)
-    refuse_combinations({"rho"}, {name for name, value in given.items() if value is not None}, hint, refusals)
-    known = {name: value for name, value in given.items() if name not in wrong}
-    # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
-    known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
-    known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
-    if "rho_window" in known:
-        known["rho_window"] = tuple(known["rho_window"])
-    return QueryOptions(**known)
-
-
-def _check_option(
-    name: str, value: object, mechanisms: Sequence[str], node: exp.Expr | None, refusals: Refusals
-) -> bool:
-    """Whether an option can take a value; else a refusal is noted."""
-    if name not in OPTION_NAMES:
-        similar = did_you_mean(name, OPTION_NAMES)
-        hint = f"{similar} Options are {', '.join(OPTION_NAMES)}.".lstrip()
-        refusals.add("option", node, f"there is no option {name}.", hint)
-        return False
-    accepts, wanted = _one_of(mechanisms) if name == "mechanism" else _VALUES[name]
-    valid = accepts(value)
-    if not valid:
-        refusals.add("option", node, f"option {name} has a value that it cannot take.", f"Give {wanted}.")
-    return valid

@@ -10,13 +10,16 @@ from sqlglot import exp
 from dpsql.operations.dialect import DifferentialPrivacy
 from dpsql.sql.statements import SelectStatement
 
+_OF_TARGETS = frozenset(("target_half_width", "confidence", "max_rho", "max_epsilon"))
+
 
 def with_levels(
     levels: Mapping[str, float], statement: SelectStatement, options: Mapping[str, object]
 ) -> tuple[SelectStatement, Mapping[str, object]]:
     """Return a statement and its options with other levels.
 
-    A level that the text names is replaced there. Any other one is an option beside the text.
+    A level that the text names is replaced there. Any other one is an option beside the text. A target gives way to a
+    level.
 
     Args:
         levels: values by name: epsilon, rho or delta.
@@ -25,11 +28,14 @@ def with_levels(
 
     """
     tree, named = statement.tree.copy(), set()
+    gone = _OF_TARGETS if levels.keys() & {"rho", "epsilon"} else frozenset()
     for hint in tree.find_all(DifferentialPrivacy):
-        for option in hint.expressions:
+        for option in list(hint.expressions):
             name = option.this.name.lower() if isinstance(option, exp.EQ) else ""
             if name in levels:
                 option.set("expression", exp.Literal.number(f"{levels[name]:.9g}"))
                 named.add(name)
-    given = {name: value for name, value in options.items() if name not in levels}
+            elif name in gone:
+                option.pop()
+    given = {name: value for name, value in options.items() if name not in levels and name not in gone}
     return replace(statement, tree=tree), given | {name: levels[name] for name in levels.keys() - named}

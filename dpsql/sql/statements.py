@@ -23,7 +23,7 @@ from dpsql.operations.dialect import Call, parse_statement, require_unicode, spa
 from dpsql.sql.show import ShowStatement, read_show
 
 Scalar = str | int | float | bool | None | Decimal | dt.date | dt.datetime
-Argument = Scalar | tuple["Argument", ...]
+Argument = Scalar | tuple["Argument", ...] | Mapping[str, "Argument"]
 
 TABLE_FUNCTIONS = (
     "dp_policy",
@@ -226,8 +226,17 @@ def literal_value(node: exp.Expr, text: str) -> Argument:
             return tuple(literal_value(element, text) for element in node.expressions)
         case exp.Cast(this=exp.Literal() as inner):
             return inner.name
+        case exp.Struct():
+            return {_field_name(one, text): literal_value(one.expression, text) for one in node.expressions}
         case _:
             raise ParseError("an argument must be a literal or a list of literals", span_of(node, text))
+
+
+def _field_name(node: exp.Expr, text: str) -> str:
+    """Return the name of a field of a struct."""
+    if not isinstance(node, exp.PropertyEQ):
+        raise ParseError("a struct names its fields, as in {'visits': 50, 'cost': 5000}", span_of(node, text))
+    return node.name
 
 
 def _number(digits: str) -> int | float:

@@ -74,6 +74,16 @@ def test_a_question_at_epsilon_next_is_granted_and_none_above_it(empty: dpsql.Se
         assert books["questions_left"] == 0
 
 
+def test_epsilon_next_counts_the_delta_of_imprecise_draws(clinic: dpsql.Session) -> None:
+    clinic.sql(
+        "CALL dp_unit('patient', epsilon_budget := 26, delta_budget := 1e-12, thresholds := false, replace := true)"
+    )
+    told = _budget(clinic)["epsilon_next"]
+    with pytest.raises(dpsql.BudgetError):
+        _ask(clinic, f"epsilon = {told * 1.01}", PUBLIC.format(1))
+    assert _ask(clinic, f"epsilon = {told}", PUBLIC.format(1)).charged_rho > 4
+
+
 @pytest.mark.parametrize(
     ("options", "question"),
     [

@@ -13,7 +13,8 @@ from dpsql.mechanism.registry import MECHANISMS
 from dpsql.model.private_query import OPTION_NAMES
 from dpsql.model.refusals import CODES
 from dpsql.session.declare import ARGUMENTS
-from dpsql.sql.clauses import GROUP_SELECTION, INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
+from dpsql.sql.clauses import INTERVAL_FUNCTIONS, NAMED_ARGUMENTS, PRIVATE_AGGREGATES
+from dpsql.sql.options import GROUP_SELECTION
 from dpsql.sql.row_rules import FUNCTION_EXAMPLES
 from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.sql.windows import RESULT_FUNCTIONS

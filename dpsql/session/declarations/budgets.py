@@ -23,6 +23,7 @@ from dpsql.state import (
     Composition,
     Unit,
     checked,
+    delta_from_units,
     delta_units_down,
     require,
     rho_from_nano,
@@ -137,11 +138,16 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
 def _keeping_no_more(before: Unit | None, after: Unit) -> Unit:
     """Return the unit after a declaration, with no more delta kept for imprecise draws unless its budget is looser.
 
-    Without thresholds the kept part depends on how rho is named. It could rise a little while rho stays or falls.
+    Without thresholds the kept part depends on how rho is named. It could rise a little while rho stays or falls. The
+    conversion gets the difference, so that the whole delta stays.
     """
-    if not before or after.thresholds or looser_budget(before, after):
+    if not before or after.thresholds or after.delta_threshold <= before.delta_threshold:
         return after
-    return dataclasses.replace(after, delta_threshold=min(before.delta_threshold, after.delta_threshold))
+    if looser_budget(before, after):
+        return after
+    more = delta_from_units(after.delta_threshold - before.delta_threshold)
+    converted = math.nextafter(after.delta_conversion + more, 0.0)
+    return dataclasses.replace(after, delta_threshold=before.delta_threshold, delta_conversion=converted)
 
 
 def unit_as_named(

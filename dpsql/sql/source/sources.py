@@ -23,9 +23,9 @@ from dpsql.sql.clauses import (
     named_queries,
     qualifier_of,
     read_clauses,
-    read_options,
 )
 from dpsql.sql.names import ResolvedSelect, resolve_names
+from dpsql.sql.options import read_options
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
 from dpsql.sql.source.joins import MOST_TABLES, Part
 from dpsql.sql.source.listed_rows import listed_rows

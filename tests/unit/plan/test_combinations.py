@@ -14,7 +14,7 @@ import dpsql
 from dpsql.mechanism.registry import MECHANISMS
 from dpsql.model.private_query import OPTION_NAMES, QueryOptions
 from dpsql.model.refusals import CODES, COMBINATIONS, Combination, Known, Refusals, refuse_combinations, that_hold
-from dpsql.sql.clauses import _WORDS, MAX_GROUPS_LIMIT
+from dpsql.sql.options import _WORDS, MAX_GROUPS_LIMIT
 from tests.sql.golden_records import Clinic, new_session, records
 
 WORDS = {f"{name} = {word}" for name, words in _WORDS.items() for word in words} | {"max_groups_contributed = AUTO"}

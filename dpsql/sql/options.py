@@ -1,0 +1,175 @@
+"""The options of a query: their names, the values that each takes, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.errors import ParseError
+from dpsql.model.private_query import OPTION_NAMES, QueryOptions
+from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
+from dpsql.model.similar_names import did_you_mean
+from dpsql.operations.dialect import DifferentialPrivacy
+from dpsql.sql.statements import literal_value
+
+GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
+BOUNDINGS = ("L0", "L2", "NORM")
+_WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
+MAX_GROUPS_LIMIT = 100_000
+_LARGEST_LEVEL = 1e6
+_LARGEST_WIDTH = 1e300
+CONFIDENCES = (0.9, 0.95, 0.99)
+_SMALLEST_WINDOW = 1e-6
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_window(value: Any) -> bool:
+    two = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+    return two and _SMALLEST_WINDOW <= value[0] < value[1] <= _LARGEST_LEVEL
+
+
+def _is_width(value: Any) -> bool:
+    return _is_number(value) and 0 < value <= _LARGEST_WIDTH
+
+
+def _is_target(value: Any) -> bool:
+    """Check that a value is a half width, or half widths by the names of columns."""
+    if not isinstance(value, Mapping):
+        return _is_width(value)
+    names = [name.lower() for name in value if isinstance(name, str)]
+    return 0 < len(set(names)) == len(value) and all(map(_is_width, value.values()))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_Values = tuple[Callable[[Any], bool], str]
+"""Which values an option takes, as a test and as words."""
+
+
+def _one_of(words: Sequence[str]) -> _Values:
+    return lambda value: isinstance(value, str) and value.upper() in words, " or ".join(words)
+
+
+_LEVEL: _Values = (
+    lambda value: _is_number(value) and 0 < value <= _LARGEST_LEVEL,
+    "a positive number, at most a million",
+)
+_SIZE: _Values = (lambda value: _is_whole(value, MAX_GROUPS_LIMIT), f"a whole number from 1 to {MAX_GROUPS_LIMIT}")
+_FLAG: _Values = (lambda value: isinstance(value, bool), "TRUE or FALSE")
+_VALUES: dict[str, _Values] = {
+    "epsilon": _LEVEL,
+    "rho": _LEVEL,
+    "rho_ceiling": _LEVEL,
+    "delta": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1"),
+    "max_groups_contributed": (
+        lambda value: _is_whole(value, MAX_GROUPS_LIMIT) or (isinstance(value, str) and value.upper() == "AUTO"),
+        f"a whole number from 1 to {MAX_GROUPS_LIMIT}, or AUTO",
+    ),
+    "top_k": _SIZE,
+    "sketch_size": _SIZE,
+    "min_privacy_units_per_group": (lambda value: _is_whole(value, 10**12), "a whole number of at least 1"),
+    "rho_window": (_is_window, "two levels, the lower first, as in [0.01, 1]"),
+    "own_threshold": _FLAG,
+    "refresh": _FLAG,
+    "target_half_width": (
+        _is_target,
+        "a positive number, or one for each column, as in {'visits': 50, 'cost': 5000}",
+    ),
+    "confidence": (lambda value: _is_number(value) and value in CONFIDENCES, "0.9, 0.95 or 0.99"),
+    "max_rho": _LEVEL,
+    "max_epsilon": _LEVEL,
+    "coverage": _FLAG,
+    "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
+    "buckets": (_is_text, "the name of a column with a public list of keys"),
+    "other_group": (_is_text, "what the row of all other groups is called, in quotes"),
+    "privacy_unit_column": (_is_text, "the column that the policy names"),
+    **{name: _one_of(words) for name, words in _WORDS.items()},
+}
+"""Of every option but the mechanism, whose words are those of the environment."""
+_WORDED = {*_WORDS, "mechanism", "max_groups_contributed"}
+"""Options of which a word may be written in small letters."""
+
+
+def read_options(
+    hint: exp.Expr | None, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
+) -> QueryOptions:
+    """What is asked for beside the SELECT; every value that an option cannot take becomes a refusal.
+
+    Args:
+        hint: the options as they stand in the text.
+        keywords: options given outside it (``sql(…, rho=0.1)``).
+        mechanisms: the words that the option ``mechanism`` takes.
+        refusals: collects.
+
+    """
+    given: dict[str, Any] = {}
+    wrong: set[str] = set()
+    for option in hint.expressions if isinstance(hint, DifferentialPrivacy) else ():
+        if not (isinstance(option, exp.EQ) and isinstance(option.this, exp.Column)):
+            refusals.add("option", option, "an option reads name = value.", "Write OPTIONS (rho = 0.1).")
+            continue
+        name = option.this.name.lower()
+        if name in given:
+            refusals.add("option", option, f"option {name} stands twice.", "Give it once.")
+        try:
+            given[name] = literal_value(option.expression, refusals.text)
+        except ParseError:
+            refusals.add(
+                "option", option, f"option {name} takes a literal.", "Give a number, a word or a text; bind parameters."
+            )
+            wrong.add(name)
+            continue
+        if not _check_option(name, given[name], mechanisms, option, refusals):
+            wrong.add(name)
+    for name, value in keywords.items():
+        if value is None:
+            continue
+        if name in given and given[name] != value:
+            refusals.add("option", None, f"option {name} is given twice with two values.", "Give it once.")
+        given[name] = value
+        if not _check_option(name, value, mechanisms, None, refusals):
+            wrong.add(name)
+    _refuse_levels({name for name, value in given.items() if value is not None}, hint, refusals)
+    known = {name: value for name, value in given.items() if name not in wrong}
+    # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
+    known |= dict.fromkeys(wrong & {"epsilon", "rho", "target_half_width"}, 1.0)
+    known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
+    if "rho_window" in known:
+        known["rho_window"] = tuple(known["rho_window"])
+    if isinstance(known.get("target_half_width"), Mapping):
+        known["target_half_width"] = tuple(known["target_half_width"].items())
+    return QueryOptions(**known)
+
+
+def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -> None:
+    """Note refusals of levels and targets that do not go together."""
+    known = given | that_hold({"no target_half_width": "target_half_width" not in given})
+    things = {"rho", "target_half_width", "confidence", "max_rho", "max_epsilon"}
+    refuse_combinations(things, known, hint, refusals)
+
+
+def _check_option(
+    name: str, value: object, mechanisms: Sequence[str], node: exp.Expr | None, refusals: Refusals
+) -> bool:
+    """Whether an option can take a value; else a refusal is noted."""
+    if name not in OPTION_NAMES:
+        similar = did_you_mean(name, OPTION_NAMES)
+        hint = f"{similar} Options are {', '.join(OPTION_NAMES)}.".lstrip()
+        refusals.add("option", node, f"there is no option {name}.", hint)
+        return False
+    accepts, wanted = _one_of(mechanisms) if name == "mechanism" else _VALUES[name]
+    valid = accepts(value)
+    if not valid:
+        refusals.add("option", node, f"option {name} has a value that it cannot take.", f"Give {wanted}.")
+    return valid

@@ -1,0 +1,72 @@
+"""Questions by half width: the level follows from it, and the question is an ordinary one from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import dpsql
+from tests.end_to_end.receipts import receipt_of
+
+COUNTS = "SELECT city, count(*) AS n FROM visits GROUP BY city"
+TWO = "SELECT city, count(*) AS n, sum(cost) AS c FROM visits GROUP BY city"
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect(":memory:", state=None, threads=1) as session:
+        session.connection.execute(
+            "CREATE TABLE visits AS SELECT i % 500 AS patient_id, i % 3 AS city, i % 100 AS cost FROM range(1000) t(i)"
+        )
+        for call in (
+            "dp_unit('patient', epsilon_budget := 3, delta_budget := 1e-6)",
+            "dp_protect('visits', unit := 'patient', privacy_unit_column := 'patient_id', "
+            "max_groups_contributed := 3, max_rows_per_group := 4)",
+            "dp_domain('visits', 'city', keys := [0, 1, 2])",
+            "dp_domain('visits', 'cost', bounds := [0, 100])",
+        ):
+            session.sql(f"CALL {call}")
+        yield session
+
+
+def widths(receipt: dpsql.Receipt) -> dict[str, float]:
+    return {one.name: one.half_width_95 for one in receipt.columns if one.half_width_95 is not None}
+
+
+def test_the_smallest_level_with_a_half_width_is_asked_for(session: dpsql.Session) -> None:
+    answer = receipt_of(session.sql(COUNTS, target_half_width=30))
+    assert 29.999 < widths(answer)["n"] <= 30.0
+    below = receipt_of(session.sql(COUNTS.replace("visits G", "visits WHERE cost < 99 G"), rho=answer.rho - 1e-9))
+    assert widths(below)["n"] > 30.0
+
+
+def test_it_is_the_ordinary_question_at_that_level(session: dpsql.Session) -> None:
+    asked = f"{TWO[:6]} WITH DIFFERENTIAL_PRIVACY OPTIONS (target_half_width = {{'n': 40, 'c': 5000}}){TWO[6:]}"
+    by_target = receipt_of(session.sql(asked))
+    assert by_target.charged_rho == by_target.rho
+    again = receipt_of(session.sql(TWO, rho=by_target.rho))
+    assert (again.query_hash, again.rho, again.charged_rho) == (by_target.query_hash, by_target.rho, 0.0)
+    assert receipt_of(session.sql(TWO, target_half_width={"N": 40, "c": 5000})).charged_rho == 0.0
+    assert widths(by_target)["n"] <= 40.0
+    assert widths(by_target)["c"] <= 5000.0
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"target_half_width": 0.1}, dpsql.CalibrationError),
+        ({"target_half_width": 5, "max_rho": 0.001}, dpsql.CalibrationError),
+        ({"target_half_width": 5, "rho": 0.001}, dpsql.UnsupportedQueryError),
+        ({"target_half_width": -5}, dpsql.UnsupportedQueryError),
+        ({"target_half_width": float("nan")}, dpsql.UnsupportedQueryError),
+        ({"target_half_width": 5, "confidence": 0.8}, dpsql.UnsupportedQueryError),
+        ({"rho": 0.1, "max_rho": 0.2}, dpsql.UnsupportedQueryError),
+    ],
+)
+def test_a_target_that_cannot_be_met_is_refused_for_nothing(
+    session: dpsql.Session, options: dict[str, object], error: type[dpsql.DpsqlError]
+) -> None:
+    with pytest.raises(error):
+        session.sql(COUNTS, **options)
+    assert session.sql("FROM dp_budget()").df()["rho_spent"].tolist() == [0.0]
