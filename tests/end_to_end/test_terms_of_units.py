@@ -207,6 +207,10 @@ def test_the_delta_for_imprecise_draws_never_rises_unsaid(session: dpsql.Session
     epsilon = epsilon_budget(declared)
     declare(session, {"epsilon_budget": f"{epsilon!r}"})
     assert unit(session) == declared
-    declare(session, {"epsilon_budget": f"{epsilon * (1.0 - 1e-9)!r}"})
-    assert unit(session).rho_budget < declared.rho_budget
-    assert unit(session).delta_threshold == declared.delta_threshold
+    lower = {"epsilon_budget": f"{epsilon * (1.0 - 1e-9)!r}", "delta_budget": f"{declared.delta_budget!r}"}
+    declare(session, lower)
+    lowered = unit(session)
+    assert lowered.rho_budget < declared.rho_budget
+    assert (lowered.delta_threshold, lowered.delta_budget) == (declared.delta_threshold, declared.delta_budget)
+    declare(session, lower)
+    assert unit(session) == lowered
