@@ -283,6 +283,8 @@ def notes(offer: Offer) -> tuple[str, ...]:
     readable = frame.rows_sql.readable
     found = [f"rows where {readable(frame.rows.unit_column.sql)} is NULL are left out", *frame.rows_sql.cuts]
     found += map(words.clock_of, frame.rows_sql.zones)
+    if query.request.target:
+        found.append(words.asked_half_widths(query.request.target))
     if bounding.counted_groups and bounding.counted_groups != max_groups:
         low = "counts of" if bounding.by_norm else "counts and sums over"
         found.append(

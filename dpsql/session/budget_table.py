@@ -66,8 +66,7 @@ class Rest:
         """Return how often a question can be asked again of other data."""
         if self.rho_limit is not None and question.asked_nano > self.rho_limit:
             return 0
-        amounts = ((self.left.rho_nano, question.rho_nano), (self.left.delta_units, question.delta_units))
-        return min((max(left, 0) // each for left, each in amounts if each), default=0)
+        return self.left.times(question.price)
 
 
 def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:

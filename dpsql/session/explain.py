@@ -33,7 +33,12 @@ def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
     if query.first.is_open:
         return _open_table(query, state, reader)
     query = query.mapped(lambda part: current(part, state, reader))
-    return text_table(("section", "name", "value"), kind_of(query).rows(query, state, reader))
+    rows = kind_of(query).rows(query, state, reader)
+    if target := query.whole_request.target:
+        from dpsql.features.half_width_rows import target_rows  # noqa: PLC0415 — few queries need it
+
+        rows = [*target_rows(query, target, state, reader), *rows]
+    return text_table(("section", "name", "value"), rows)
 
 
 def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Result:

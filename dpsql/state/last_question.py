@@ -30,6 +30,11 @@ class PaidQuestion:
     rho_nano: int
     delta_units: int
 
+    @property
+    def price(self) -> Spent:
+        """Both amounts of its price."""
+        return Spent(self.rho_nano, self.delta_units)
+
 
 # The last charged release; the others of its answer have its name, reader and moment, which is told in seconds.
 _LAST = """

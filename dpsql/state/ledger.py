@@ -22,6 +22,16 @@ class Spent:
     rho_nano: int
     delta_units: int
 
+    def times(self, price: Spent) -> int:
+        """Return how often a price can be paid from this amount; 0 if the price is nothing.
+
+        >>> rest = Spent(rho_nano=100, delta_units=7)
+        >>> [rest.times(Spent(30, units)) for units in (0, 4, 8)], Spent(-1, 7).times(Spent(30, 4))
+        ([3, 1, 0], 0)
+        """
+        amounts = ((self.rho_nano, price.rho_nano), (self.delta_units, price.delta_units))
+        return min((max(left, 0) // each for left, each in amounts if each), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class ChargeItem:

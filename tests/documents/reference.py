@@ -12,7 +12,8 @@ from dpsql.model.private_query import OPTION_NAMES
 from dpsql.model.refusals import CODES, COMBINATIONS, Refusals
 from dpsql.plan.aggregates.registry import AGGREGATES
 from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
-from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, _check_option
+from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
+from dpsql.sql.options import _check_option
 from dpsql.sql.row_rules import _CAST_TARGETS, FUNCTION_EXAMPLES
 from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.sql.windows import RESULT_FUNCTIONS
