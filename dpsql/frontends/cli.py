@@ -69,10 +69,35 @@ def _argument(*names: str, **settings: Any) -> Callable[[argparse.ArgumentParser
     return lambda parser: parser.add_argument(*names, **settings)
 
 
+def _half_widths(text: str) -> float | dict[str, float]:
+    """Return the half width of a text, or half widths by column.
+
+    >>> _half_widths("50"), _half_widths("visits=50,cost=5e3")
+    (50.0, {'visits': 50.0, 'cost': 5000.0})
+
+    Raises:
+        ValueError: a half width is no number, or a column stands twice.
+
+    """
+    if "=" not in text:
+        return float(text)
+    named = [one.rpartition("=") for one in text.split(",")]
+    widths = {name: float(width) for name, _, width in named}
+    if len(widths) < len(named):
+        raise ValueError(text)
+    return widths
+
+
 def _add_privacy(parser: argparse.ArgumentParser) -> None:
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--rho", type=float, metavar="R", help="zCDP level of the query")
     level.add_argument("--epsilon", type=float, metavar="E", help="the same as epsilon, together with delta")
+    level.add_argument(
+        "--target-half-width",
+        type=_half_widths,
+        metavar="W",
+        help="half width of counts and sums in place of a level: 50, or by column visits=50,cost=5000",
+    )
     parser.add_argument("--delta", type=float, metavar="D", help="delta of the query")
 
 

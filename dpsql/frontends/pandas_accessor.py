@@ -79,7 +79,8 @@ class PandasFrame:
                 which they appear is private.
             observed: False to be sure that every key is public and shown; refused where one is not.
             ordered: keys whose categories are public: they come in the order of their dtype, not of their letters.
-            options: further options of ``Session.sql``.
+            options: further options of ``Session.sql``. ``target_half_width=50`` asks for a half width in place of rho
+                and epsilon, and ``target_half_width={"visits": 50}`` by the columns of the answer.
 
         Raises:
             DpsqlError: see ``dpsql.errors``; before anything is charged.

@@ -86,6 +86,10 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: p
         )
         connection.execute(protect).fetchall()
         query = "SELECT day, price, paid, noon, count(DISTINCT guest) AS n FROM stays GROUP BY ALL ORDER BY ALL"
+        for width in ("40", "{'n': 40}", "{n: 4e1}"):
+            by_width = f"FROM dp_explain($${query}$$, target_half_width := {width})"
+            ((error,),) = connection.execute(f"SELECT value {by_width} WHERE name = 'n'").fetchall()
+            assert "95 % half width = 39.9999" in error
         relation = connection.sql(f"FROM dp_query($${query}$$, epsilon := 4, delta := 1e-6)")
         assert [str(kind) for kind in relation.types] == ["DATE", "DECIMAL(5,1)", "BOOLEAN", "TIME", "BIGINT"]
         plain = connection.execute(query).fetchall()

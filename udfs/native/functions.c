@@ -26,7 +26,8 @@ typedef struct {
 #define QUERY_OPTIONS                                                                                                  \
 	"rho", "epsilon", "delta", "max_groups_contributed", "group_selection_strategy", "min_privacy_units_per_group",     \
 	    "privacy_unit_column", "mechanism", "top_k", "sketch_size", "rho_window", "rho_ceiling", "own_threshold",       \
-	    "as_of", "refresh", "buckets", "bounding", "other_group", "coverage"
+	    "as_of", "refresh", "buckets", "bounding", "other_group", "coverage", "target_half_width", "confidence",            \
+	    "max_rho", "max_epsilon"
 #define TABLE_RULES                                                                                                    \
 	"max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho",                \
 	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "coverage",           \
@@ -111,8 +112,25 @@ static bool is_number(duckdb_type type) {
 	}
 }
 
-/* A value as a letter and what follows: n (NULL), l (a list: size and values), b, # and s (truth, number, other, as
- * text). */
+static void put_value(Bytes *bytes, duckdb_value value);
+
+/* A struct as its size, and the name and the value of each member. */
+static void put_members(Bytes *bytes, duckdb_value value) {
+	const duckdb_logical_type type = duckdb_get_value_type(value); /* the value owns it */
+	const idx_t size = duckdb_struct_type_child_count(type);
+	put_u32(bytes, (uint32_t)size);
+	for (idx_t i = 0; i < size; i++) {
+		char *name = duckdb_struct_type_child_name(type, i);
+		put_text(bytes, name ? name : "", name ? strlen(name) : 0);
+		duckdb_free(name);
+		duckdb_value child = duckdb_get_struct_child(value, i);
+		put_value(bytes, child);
+		duckdb_destroy_value(&child);
+	}
+}
+
+/* A value as a letter and what follows: n (NULL), l (a list: size and values), o (a struct), b, # and s (truth, number,
+ * other, as text). */
 static void put_value(Bytes *bytes, duckdb_value value) {
 	const duckdb_type type = duckdb_is_null_value(value) ? DUCKDB_TYPE_SQLNULL
 	                                                     : duckdb_get_type_id(duckdb_get_value_type(value));
@@ -129,6 +147,11 @@ static void put_value(Bytes *bytes, duckdb_value value) {
 			put_value(bytes, child);
 			duckdb_destroy_value(&child);
 		}
+		return;
+	}
+	if (type == DUCKDB_TYPE_STRUCT) {
+		put_u8(bytes, 'o');
+		put_members(bytes, value);
 		return;
 	}
 	char *text = duckdb_get_varchar(value);

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from dpsql.frontends.commands.database_files import open_books, open_session, writable
 from dpsql.frontends.outputs import progress, records, sections, short_hashes, show
-from dpsql.session import Analyst, Session
+from dpsql.session import Analyst, Session, text_literal
 
 
 def query(arguments: argparse.Namespace) -> None:
@@ -23,10 +24,11 @@ def query(arguments: argparse.Namespace) -> None:
 
 def explain(arguments: argparse.Namespace) -> None:
     """Show the plan of a SELECT."""
-    options = _privacy(arguments)
-    text = f"FROM dp_explain($query{''.join(f', {name} := ${name}' for name in options)})"
+    parameters: dict[str, Any] = {"query": arguments.sql}
+    options = [f", {name} := {_written(name, value, parameters)}" for name, value in _privacy(arguments).items()]
+    text = f"FROM dp_explain($query{''.join(options)})"
     with writable(arguments), open_session(arguments) as session:
-        show(_reader(session, arguments).sql(text, {"query": arguments.sql, **options}), arguments, listing=sections)
+        show(_reader(session, arguments).sql(text, parameters), arguments, listing=sections)
 
 
 def budget(arguments: argparse.Namespace) -> None:
@@ -53,7 +55,21 @@ def policy(arguments: argparse.Namespace) -> None:
 
 
 def _privacy(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {name: value for name in ("rho", "epsilon", "delta") if (value := getattr(arguments, name)) is not None}
+    """Return the options that say how private or how exact the answer shall be."""
+    names = ("rho", "epsilon", "delta", "target_half_width")
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+def _written(name: str, value: float | Mapping[str, float], parameters: dict[str, Any]) -> str:
+    """Return the SQL of a number, or of numbers by column, and add the numbers to the parameters."""
+    if isinstance(value, Mapping):
+        members = [
+            f"{text_literal(column)}: {_written(f'{name}_{place}', number, parameters)}"
+            for place, (column, number) in enumerate(value.items())
+        ]
+        return f"{{{', '.join(members)}}}"
+    parameters[name] = value
+    return f"${name}"
 
 
 def _reader(session: Session, arguments: argparse.Namespace) -> Session | Analyst:

@@ -87,10 +87,20 @@ def literal(value: object) -> str:
 
 
 def number(value: object) -> object:
-    """A number that YAML takes for text, as 1e-6 without a dot, as the number; anything else as it is."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return int(value) if value.isdigit() else float(value)
-    return [number(element) for element in value] if isinstance(value, list) else value
+    """Return the number of a text that YAML should have read as one, such as 1e-6; return other values unchanged.
+
+    >>> number("1e-6"), number(["0.1", "a"]), number({"visits": "5e1"})
+    (1e-06, [0.1, 'a'], {'visits': 50.0})
+    """
+    match value:
+        case str() if _NUMBER.fullmatch(value):
+            return int(value) if value.isdigit() else float(value)
+        case list():
+            return [number(element) for element in value]
+        case Mapping():
+            return {name: number(element) for name, element in value.items()}
+        case _:
+            return value
 
 
 def _meta(holder: Node, where: str) -> Mapping[str, Any]:

@@ -46,6 +46,8 @@ _ADVICE = (
 """Other things to write than in SQL, by how a receipt advises them."""
 
 _BOUNDS = ", contribution_bounds_per_"
+_NUMBERS = re.compile(r"OPTIONS \(([^()A-Z]*)\)")
+"""Options with numbers, as a hint advises them."""
 
 
 @contextlib.contextmanager
@@ -69,8 +71,13 @@ def _refusal(refusal: Refusal) -> Refusal:
     """Return a refusal in the words of pandas."""
     # to leave something out is said alike in both
     hint = refusal.hint if refusal.hint.startswith("Leave ") else _HINTS.get(refusal.code, refusal.hint)
-    message, hint = _replaced(_REFUSED, refusal.message), _replaced(_REFUSED, hint)
+    message, hint = _replaced(_REFUSED, refusal.message), _replaced(_REFUSED, _NUMBERS.sub(_of_groupby, hint))
     return dataclasses.replace(refusal, message=message, hint=hint, span=None)
+
+
+def _of_groupby(options: re.Match[str]) -> str:
+    """Return the arguments of ``groupby`` for options of SQL."""
+    return f"groupby(…, {options[1].replace('max_groups_contributed', 'max_groups').replace(' = ', '=')})"
 
 
 def _replaced(others: Sequence[tuple[str, str]], text: str) -> str:

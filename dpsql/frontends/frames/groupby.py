@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 AnswerT = TypeVar("AnswerT")
+
+_OF_TARGETS = {"confidence", "max_rho", "max_epsilon"}
+"""Options that go with a half width alone."""
 
 
 class FrameGroupBy(ABC, Generic[AnswerT]):
@@ -65,13 +68,27 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         """Raise an error, because the rows of a group are private."""
         raise self._refused("get_group")
 
-    def at(self, rho: float | None = None, *, epsilon: float | None = None) -> FrameGroupBy[AnswerT]:
-        """Return the question at another level of its cascade: a higher one costs the rise, a lower one nothing."""
-        if (rho is None) == (epsilon is None):
-            raise PolicyError("a level is a rho or an epsilon, as in .at(0.01) or .at(epsilon=1)")
-        options = {name: value for name, value in self._question.options.items() if name not in ("rho", "epsilon")}
-        level: dict[str, object] = {"epsilon": epsilon} if rho is None else {"rho": rho}
-        return self._with(options={**options, **level})
+    def at(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        target_half_width: float | Mapping[str, float] | None = None,
+    ) -> FrameGroupBy[AnswerT]:
+        """Return the question at another level of its cascade: a higher one costs the rise, a lower one nothing.
+
+        A half width keeps the question's ``confidence``, ``max_rho`` and ``max_epsilon``; rho and epsilon drop them.
+        """
+        levels = {"rho": rho, "epsilon": epsilon, "target_half_width": target_half_width}
+        level = {name: value for name, value in levels.items() if value is not None}
+        if len(level) != 1:
+            raise PolicyError(
+                "a level is a rho, an epsilon or a half width, as in .at(0.01), .at(epsilon=1) or "
+                ".at(target_half_width=50)"
+            )
+        replaced = levels.keys() if target_half_width is not None else levels.keys() | _OF_TARGETS
+        kept = {name: value for name, value in self._question.options.items() if name not in replaced}
+        return self._with(options={**kept, **level})
 
     def with_intervals(self) -> FrameGroupBy[AnswerT]:
         """Return the question with both ends of the 95 % interval beside each number, for nothing more."""

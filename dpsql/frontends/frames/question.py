@@ -72,7 +72,9 @@ class Question:
             names = dict.fromkeys((*self.keys, owner, *(one.column for one in measures if one.column is not None)))
             never_null = create_source(connection, self.frame, list(names), source_place(name), remembered, owner)
             written = functools.partial(_call, owner=owner, remembered=remembered)
-            text = self._text([written(one) for one in measures], measures, name, remembered)
+            aliases = self._aliases(measures)
+            text = self._text(list(zip(map(written, measures), aliases, strict=True)), name, remembered)
+            options = _with_aliases(options, {one.name: alias for one, alias in zip(measures, aliases, strict=True)})
             literals = () if self.listed is None else self.listed.literals()
             listed = tuple((source_column(key, remembered), values) for key, values in literals)
             terms = FrameTerms(source.table, self.unit.version, listed, self.max_rows_per_group, self.max_rows_norm)
@@ -137,23 +139,37 @@ class Question:
             raise PolicyError("group_selection_strategy follows from public_keys= and observed=; leave it out")
         return {**self.options, "group_selection_strategy": "PUBLIC_GROUPS"}
 
-    def _text(
-        self, calls: Sequence[str], measures: Sequence[Measure], source: str, remembered: Sequence[RememberedColumn]
-    ) -> str:
-        keys = [quote(source_column(key, remembered)) for key in self.keys]
+    def _aliases(self, measures: Sequence[Measure]) -> list[str]:
+        """Return the name of each measure in the SELECT, which differs from its own where SQL cannot have that."""
         taken = {folded(key) for key in self.keys}
-        columns = []
-        for call, measure in zip(calls, measures, strict=True):
+        aliases = []
+        for measure in measures:
             alias = measure.name
             # answers are read by place, so an alias need only be one
             while not alias or folded(alias) in taken:
                 alias += "_"
             taken.add(folded(alias))
+            aliases.append(alias)
+        return aliases
+
+    def _text(self, calls: Sequence[tuple[str, str]], source: str, remembered: Sequence[RememberedColumn]) -> str:
+        """Return the SELECT of calls, each with its alias."""
+        keys = [quote(source_column(key, remembered)) for key in self.keys]
+        columns = []
+        for call, alias in calls:
             columns.append(f"{call} AS {quote(alias)}")
             if self.form.intervals:
                 columns += [f"dp_interval_{end}({quote(alias)})" for end in ("low", "high")]
         relation = ".".join(map(quote, source_place(source)))
         return f"SELECT {', '.join([*keys, *columns])} FROM {relation} GROUP BY {', '.join(keys)}"
+
+
+def _with_aliases(options: Mapping[str, object], aliases: Mapping[str, str]) -> Mapping[str, object]:
+    """Return the options with half widths by the names of columns in the SELECT."""
+    target = options.get("target_half_width")
+    if not isinstance(target, Mapping):
+        return options
+    return {**options, "target_half_width": {aliases.get(name, name): width for name, width in target.items()}}
 
 
 def _call(measure: Measure, *, owner: str, remembered: Sequence[RememberedColumn]) -> str:

@@ -210,9 +210,25 @@ def _option(name: str, value: object) -> object:
     if not name.isidentifier() or name in _NOT_OPTIONS:
         raise bad_request("an option has a name, as in rho or max_groups_contributed")
     try:
-        return [scalar_of(one) for one in value] if isinstance(value, list) else scalar_of(value)
+        return _option_value(value)
     except ValueError:
-        raise bad_request(f"option {name} takes a value or a list of values") from None
+        raise bad_request(f"option {name} takes a value, a list of values, or an object of values by name") from None
+
+
+def _option_value(value: object) -> object:
+    """Return the value of an option: one, a list of values, or values by name.
+
+    Raises:
+        ValueError: ``value`` is nothing of the kind.
+
+    """
+    if isinstance(value, list):
+        return [scalar_of(one) for one in value]
+    with contextlib.suppress(ValueError):
+        return scalar_of(value)
+    if isinstance(value, dict) and value:
+        return {name: scalar_of(one) for name, one in value.items()}
+    raise ValueError(type(value).__name__)
 
 
 def _json_or_text(text: str) -> object:

@@ -51,7 +51,10 @@ _BODY: dict[str, Any] = {
     "properties": {
         "sql": {"type": "string", "description": "one statement"},
         "params": {"type": ["array", "object", "null"], "description": "values for ? or for $name"},
-        "options": {"type": "object", "description": "as in OPTIONS (…)"},
+        "options": {
+            "type": "object",
+            "description": 'as in OPTIONS (…): {"rho": 0.05}, or {"target_half_width": {"visits": 50}}',
+        },
         "timeout_seconds": {"type": "number", "description": "deadline of the answer, rounded up to a moment"},
     },
 }
@@ -177,7 +180,7 @@ class AnalystRoutes:
             self._ask_by_get,
             "Ask by an address, and fetch; HEAD never asks, and the same address again is the same answer.",
             {**_FETCHED, **said(413, 429, _405="HEAD of what was not asked yet; GET asks")},
-            parameters={"sql": "one statement", "rho": "and other options by name", **_WAIT},
+            parameters={"sql": "one statement", "rho": "and other options by name, objects as JSON", **_WAIT},
             produces=_FORMS,
         )
 

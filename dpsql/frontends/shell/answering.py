@@ -297,12 +297,15 @@ def read_call(body: BodyReader) -> Call:
 
 
 def _value(body: BodyReader) -> tuple[str, str | None]:
-    """A value as SQL, and itself where it is a text."""
+    """Return a value as SQL, and the text beside it if it is one."""
     kind = chr(body.byte())
     if kind == "n":
         return "NULL", None
     if kind == "l":
         return f"[{', '.join(_value(body)[0] for _ in range(body.number()))}]", None
+    if kind == "o":
+        members = [f"{text_literal(body.text())}: {_value(body)[0]}" for _ in range(body.number())]
+        return f"{{{', '.join(members)}}}", None
     said = body.text()
     return (text_literal(said), said) if kind == "s" else (said, None)
 

@@ -53,6 +53,17 @@ def test_init_wants_a_project(
 def test_a_misspelled_option_is_told_and_other_words_pass() -> None:
     config = {"epsilon": "1e-1", "tags": [], "meta": {}, "post-hook": [], "owner": "ana", "row": 1, "rho": None}
     assert model_options("m", config, {"meta", "tags", "post_hook"}) == {"epsilon": 0.1}
-    for word, option in (("epsilo", "epsilon"), ("Delta", "delta"), ("roh", "rho"), ("max_group_contributd", "max_")):
+    by_column = {"target_half_width": {"visits": 50, "cost": "5e3"}, "confidence": "0.9"}
+    assert model_options("m", by_column, ()) == {
+        "target_half_width": {"visits": 50, "cost": 5000.0},
+        "confidence": 0.9,
+    }
+    for word, option in (
+        ("target_halfwidth", "target_half_width"),
+        ("epsilo", "epsilon"),
+        ("Delta", "delta"),
+        ("roh", "rho"),
+        ("max_group_contributd", "max_"),
+    ):
         with pytest.raises(PolicyError, match=f"model 'm' has the config word '{word}': write '{option}"):
             model_options("m", config | {word: 1}, {"meta"})
