@@ -284,7 +284,9 @@ def notes(offer: Offer) -> tuple[str, ...]:
     found = [f"rows where {readable(frame.rows.unit_column.sql)} is NULL are left out", *frame.rows_sql.cuts]
     found += map(words.clock_of, frame.rows_sql.zones)
     if query.request.target:
-        found.append(words.asked_half_widths(query.request.target))
+        from dpsql.answer import half_width_words  # noqa: PLC0415 — few queries need it
+
+        found.append(half_width_words.asked_half_widths(query.request.target))
     if bounding.counted_groups and bounding.counted_groups != max_groups:
         low = "counts of" if bounding.by_norm else "counts and sums over"
         found.append(

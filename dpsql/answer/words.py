@@ -298,31 +298,6 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
     return str(error)
 
 
-def half_widths(target: HalfWidths) -> str:
-    """Say which half widths a question asks for.
-
-    >>> half_widths(HalfWidths(50.0))
-    'at most 50 for each count and sum (95 %)'
-    >>> half_widths(HalfWidths((("visits", 50.0), ("cost", 5000.0)), 0.99))
-    'at most 50 for visits and 5,000 for cost (99 %)'
-    """
-    share = f"({100.0 * target.confidence:.0f} %)"
-    if not isinstance(target.widths, tuple):
-        return f"at most {target.widths:,.9g} for each count and sum {share}"
-    *others, last = (f"{width:,.9g} for {name}" for name, width in target.widths)
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f"at most {listed} {share}"
-
-
-def asked_half_widths(target: HalfWidths) -> str:
-    """Say in a receipt which half widths its question asked for.
-
-    >>> asked_half_widths(HalfWidths(50.0))
-    'asked for half widths of at most 50 for each count and sum (95 %)'
-    """
-    return f"asked for half widths of {half_widths(target)}"
-
-
 def option(name: str, value: float) -> str:
     """Return an option with a number, as it is written in a query."""
     return f"{name} = {value:.9g}"
@@ -350,11 +325,6 @@ def takes_too_much(asked: str, name: str, level: float, most: str, cures: Sequen
     'target_half_width = 50 takes rho = 0.0418, and the question allows max_rho = 0.01. Write max_rho = 0.0418'
     """
     return f"{asked} takes {option(name, level)}, and the question allows {most}. Write {' or '.join(cures)}"
-
-
-def full_price(rho: float, delta: float) -> str:
-    """Return the price of a question of which nothing is stored."""
-    return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"
 
 
 EPSILONS_DO_NOT_ADD_UP = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.answer import words
+from dpsql.answer import half_width_words
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
@@ -38,14 +38,14 @@ def target_rows(query: PrivateQuery, target: HalfWidths, state: State, reader: R
     epsilon, delta = _guarantee(query, offers)
     left = state.ledger.left(query.first.frame.rows.unit, reader.name)
     return [
-        ("target", "half width", words.half_widths(target)),
+        ("target", "half width", half_width_words.half_widths(target)),
         ("target", "rho", f"{sum(part.asked_nano for part in offers) / NANO_PER_RHO:.9g}"),
         ("target", "epsilon", f"{epsilon:.6g}"),
         ("target", "delta", f"{delta:.6g}"),
         (
             "target",
             "full price",
-            words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
+            half_width_words.full_price(price.rho_nano / NANO_PER_RHO, price.delta_units / DELTA_UNITS_PER_ONE),
         ),
         ("target", "questions left", f"{left.times(price)}"),
     ]

@@ -1,4 +1,4 @@
-"""A text at another level: the same statement with other values of epsilon, rho or delta."""
+"""A text at another level: the same statement with other values of epsilon, rho, delta or target_half_width."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from sqlglot import exp
 from dpsql.operations.dialect import DifferentialPrivacy
 from dpsql.sql.statements import SelectStatement
 
+Level = float | Mapping[str, float]
+"""The value of a level: a number, or half widths by the names of columns."""
 _OF_TARGETS = frozenset(("target_half_width", "confidence", "max_rho", "max_epsilon"))
 
 
 def with_levels(
-    levels: Mapping[str, float], statement: SelectStatement, options: Mapping[str, object]
+    levels: Mapping[str, Level], statement: SelectStatement, options: Mapping[str, object]
 ) -> tuple[SelectStatement, Mapping[str, object]]:
     """Return a statement and its options with other levels.
 
@@ -22,7 +24,7 @@ def with_levels(
     level.
 
     Args:
-        levels: values by name: epsilon, rho or delta.
+        levels: values by name: epsilon, rho, delta or target_half_width.
         statement: the text.
         options: those beside the text.
 
@@ -33,9 +35,20 @@ def with_levels(
         for option in list(hint.expressions):
             name = option.this.name.lower() if isinstance(option, exp.EQ) else ""
             if name in levels:
-                option.set("expression", exp.Literal.number(f"{levels[name]:.9g}"))
+                option.set("expression", _literal(levels[name]))
                 named.add(name)
             elif name in gone:
                 option.pop()
     given = {name: value for name, value in options.items() if name not in levels and name not in gone}
     return replace(statement, tree=tree), given | {name: levels[name] for name in levels.keys() - named}
+
+
+def _literal(value: Level) -> exp.Expr:
+    """Return a value as it is written in a query."""
+    if not isinstance(value, Mapping):
+        return exp.Literal.number(f"{value:.9g}")
+    fields = [
+        exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=_literal(width))
+        for name, width in value.items()
+    ]
+    return exp.Struct(expressions=fields)

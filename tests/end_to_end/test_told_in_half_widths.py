@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -92,3 +93,67 @@ def test_plan_and_receipt_say_which_half_widths_were_asked_for(clinic: dpsql.Ses
         row[0] == "target"
         for row in clinic.sql("FROM dp_explain($$ SELECT count(*) FROM visits $$, rho := 0.1)").fetchall()
     )
+
+
+CURE = re.compile(
+    r"Write (target_half_width = (?:{.*?}|\S+?)(?:, delta = \S+?)?)(?:, the smallest that is granted)?\.(?: |$)"
+)
+
+
+def _cure(error: dpsql.DpsqlError) -> str:
+    """Return the options that a refusal says to write."""
+    found = CURE.search(str(error))
+    assert found, str(error)
+    return found[1].removeprefix("target_half_width = ")
+
+
+@pytest.mark.parametrize(
+    ("name", "spent", "target", "beside", "question"),
+    [
+        ("", "0.15", "3", "", COUNTS),
+        ("bob", "0.01", "3", ", confidence = 0.99", COUNTS),
+        ("ana", "0.01", "3", "", COUNTS),
+        ("", "0.15", "{'N': 4, 'c': 160}", "", TWO),
+        ("ana", "0.01", "{'c': 160}", "", TWO),
+        ("", "0.15", "5", "", ROLLUP),
+    ],
+)
+def test_a_refusal_names_the_smallest_half_width_that_is_granted(
+    clinic: dpsql.Session, name: str, spent: str, target: str, beside: str, question: str
+) -> None:
+    handle = clinic.as_analyst(name) if name else clinic
+    kind = dpsql.AccessError if name == "ana" else dpsql.BudgetError
+    clinic.sql(f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (rho = {spent}) count(*) FROM visits WHERE cost < 50")
+    with pytest.raises(kind, match=re.escape(f"target_half_width = {target} takes rho = ")) as raised:
+        _ask(handle, target + beside, question.format(1))
+    told = _cure(raised.value)
+    narrower = re.sub(r"\d[\d.]*", lambda width: f"{0.9 * float(width[0]):.9g}", told)
+    with pytest.raises(kind):
+        _ask(handle, narrower + beside, question.format(1))
+    assert _ask(handle, told + beside, question.format(1)).charged_rho > 0
+
+
+def test_keywords_and_plans_are_refused_in_half_widths(clinic: dpsql.Session) -> None:
+    ana = clinic.as_analyst("ana")
+    with pytest.raises(dpsql.AccessError) as planned:
+        _target(ana, "{'n': 3}", TWO.format(1))
+    with pytest.raises(dpsql.AccessError) as asked:
+        ana.sql(f"SELECT {TWO.format(1)}", target_half_width={"n": 3})
+    assert str(planned.value) == str(asked.value)
+    assert _ask(ana, _cure(asked.value), TWO.format(1)).charged_rho > 0
+
+
+def test_a_delta_that_is_spent_is_told_beside_the_half_width(clinic: dpsql.Session) -> None:
+    clinic.sql(f"SELECT {COUNTS.format(1)}", rho=0.01, delta=4e-7)
+    with pytest.raises(dpsql.BudgetError) as raised:
+        _ask(clinic, "20, delta = 4e-7", COUNTS.format(2))
+    assert _cure(raised.value) == "20, delta = 1e-07"
+    assert _ask(clinic, _cure(raised.value), COUNTS.format(2)).charged_rho > 0
+
+
+def test_of_nothing_left_no_half_width_is_told(clinic: dpsql.Session) -> None:
+    left = clinic.sql("FROM dp_budget()").df()["rho_left"][0]
+    clinic.sql("SELECT count(*) FROM visits", rho=round(left, 9))
+    with pytest.raises(dpsql.BudgetError, match="No larger half width is granted either"):
+        _ask(clinic, "20", COUNTS.format(2))
+    assert _target(clinic, "20", COUNTS.format(2))["questions left"] == "0"

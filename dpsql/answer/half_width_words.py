@@ -1,0 +1,78 @@
+"""Sentences of plans, receipts and refusals about questions by half widths; `words.py` has all others."""
+
+from __future__ import annotations
+
+from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
+from dpsql.model.private_query import HalfWidths
+
+
+def half_widths(target: HalfWidths) -> str:
+    """Say which half widths a question asks for.
+
+    >>> half_widths(HalfWidths(50.0))
+    'at most 50 for each count and sum (95 %)'
+    >>> half_widths(HalfWidths((("visits", 50.0), ("cost", 5000.0)), 0.99))
+    'at most 50 for visits and 5,000 for cost (99 %)'
+    """
+    share = f"({100.0 * target.confidence:.0f} %)"
+    if not isinstance(target.widths, tuple):
+        return f"at most {target.widths:,.9g} for each count and sum {share}"
+    *others, last = (f"{width:,.9g} for {name}" for name, width in target.widths)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"at most {listed} {share}"
+
+
+def asked_half_widths(target: HalfWidths) -> str:
+    """Say in a receipt which half widths its question asked for.
+
+    >>> asked_half_widths(HalfWidths(50.0))
+    'asked for half widths of at most 50 for each count and sum (95 %)'
+    """
+    return f"asked for half widths of {half_widths(target)}"
+
+
+NO_LARGER = "No larger half width is granted either."
+"""A cure of half widths that are refused, where nothing that the text may ask for is left."""
+
+
+def write(option: str, *beside: str) -> str:
+    """Say which half widths are granted, as they are written in a query, with other options.
+
+    >>> write("target_half_width = 71"), write("target_half_width = 50", "delta = 1e-07")
+    ('Write target_half_width = 71, the smallest that is granted.', 'Write target_half_width = 50, delta = 1e-07.')
+    """
+    return f"Write {', '.join((option, *beside))}{'' if beside else ', the smallest that is granted'}."
+
+
+def refused(error: DpsqlError, asked: str, cure: str) -> str:
+    """Say that half widths are refused, with the rho that they take.
+
+    Args:
+        error: of a budget, a clearance or a ceiling.
+        asked: the half widths, as they are written in a query.
+        cure: what is granted.
+
+    """
+    match error:
+        case BudgetError():
+            return (
+                f"{asked} takes rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}, and "
+                f"{error.limit} has rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} left. "
+                f"{cure} FROM dp_releases() lists what is answered again for nothing."
+            )
+        case AccessError():
+            return (
+                f"{asked} takes rho = {error.requested_rho:.6g}, and {error.reader!r} may be shown answers up to "
+                f"rho = {error.limit_rho:.6g}. {cure}"
+            )
+        case CalibrationError():
+            return (
+                f"{asked} takes rho = {error.requested_rho:.6g} for one statistic, and the ceiling of this query is "
+                f"rho = {error.limit_rho:.6g}. {cure}"
+            )
+    return str(error)
+
+
+def full_price(rho: float, delta: float) -> str:
+    """Return the price of a question of which nothing is stored."""
+    return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"

@@ -1,0 +1,112 @@
+"""Refusals of a question by half widths, in half widths: what was asked, and the smallest ones that are granted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.answer import half_width_words, words
+from dpsql.errors import DpsqlError
+from dpsql.model.private_query import HalfWidths
+from dpsql.session.told_level import TWO_DIGITS, AskedLevel, TwoDigits
+from dpsql.sql.levels import Level
+
+_ROUNDING = 1e-9
+"""A number that has two digits but for this part of it is one."""
+
+
+class InverseWidths(TwoDigits):
+    """One over each half width of two digits, in their order."""
+
+    def level(self, place: int) -> float:
+        """Return the number at a place."""
+        return 1.0 / TWO_DIGITS.level(-place)
+
+    def place_up(self, number: float) -> int:
+        """Return the place of the lowest number that is at least `number`: of the next half width below."""
+        return -TWO_DIGITS.place_of(1.0 / number, TWO_DIGITS.place_up(0.5 / number))
+
+    def place_of(self, number: float, least: int) -> int:
+        """Return the place of the highest number that is at most `number`, or the least place."""
+        if number <= self.level(least):
+            return least
+        return -TWO_DIGITS.place_up((1.0 - _ROUNDING) / number)
+
+
+INVERSE_WIDTHS = InverseWidths()
+
+
+@dataclass(frozen=True, slots=True)
+class AskedHalfWidths(AskedLevel):
+    """The half widths of a question as a level, which is one over the first of them.
+
+    Attributes:
+        target: the half widths.
+
+    """
+
+    target: HalfWidths
+
+    @classmethod
+    def of(cls, target: HalfWidths) -> AskedHalfWidths:
+        """Return the half widths as a level."""
+        return cls("target_half_width", 1.0 / _first(target), INVERSE_WIDTHS, target)
+
+    def option(self, value: float) -> Level:
+        """Return the half widths of a level as an option takes them."""
+        widths = self._at(value).widths
+        return dict(widths) if isinstance(widths, tuple) else widths
+
+    def shown(self, value: float) -> str:
+        """Return the half widths of a level as they are written in a query."""
+        return words.half_width_option(self._at(value))
+
+    def part(self, value: float, requested: float, left: float, *, wider: float) -> float:  # noqa: ARG002 — a delta changes no half width
+        """Return about the level that costs a rho: the square of a half width is about one over rho.
+
+        Args:
+            value: a level.
+            requested: the rho that it costs.
+            left: the rho that is granted.
+            wider: not needed.
+
+        """
+        if not 0.0 < left < requested:
+            return 0.0 if left <= 0.0 < requested else value
+        return value * math.sqrt(left / requested)
+
+    def refusal(self, error: DpsqlError, most: float | None, beside: Sequence[str]) -> DpsqlError:
+        """Return a refusal with the half widths that were asked for, and the smallest that are granted.
+
+        Args:
+            error: of a budget, a clearance or a ceiling.
+            most: the highest level that is granted; None if none is.
+            beside: other options that it is granted with.
+
+        """
+        cure = half_width_words.NO_LARGER if most is None else half_width_words.write(self.shown(most), *beside)
+        return error.at_level(half_width_words.refused(error, self.shown(self.value), cure))
+
+    def _at(self, value: float) -> HalfWidths:
+        """Return the half widths of a level: scaled by one factor, and rounded up to two digits."""
+        factor = self.value / value
+        if value == self.value:
+            return self.target
+        if isinstance(self.target.widths, tuple):
+            return replace(self.target, widths=tuple((name, _up(factor * width)) for name, width in self.target.widths))
+        return replace(self.target, widths=_up(factor * self.target.widths))
+
+
+def _first(target: HalfWidths) -> float:
+    """Return the first half width."""
+    return target.widths[0][1] if isinstance(target.widths, tuple) else target.widths
+
+
+def _up(width: float) -> float:
+    """Return a half width rounded up to two digits.
+
+    >>> _up(70.1), _up(71.0 * (1 + 1e-15)), _up(0.001)
+    (71.0, 71.0, 0.001)
+    """
+    return TWO_DIGITS.level(TWO_DIGITS.place_up(width * (1.0 - _ROUNDING)))
