@@ -5,7 +5,7 @@ every OPTIONS (…) and every call with named arguments counts. Each of its cure
 these forms:
 
     CALL dp_…(…) [and CALL dp_…(…)]   declared before the text is asked again
-    OPTIONS (…)                       options that are added, or take the place of those of the same names
+    OPTIONS (…) [in place of a]       options that are added, or take the place of those of the same names, and of a
     leave a, b and c out              options that are taken away, if these are names of options
     name => value                     an argument of the call at the refusal's place, instead of arguments like it
     f(…) [FILTER (…)] [OVER (…)]      instead of the call at the refusal's place
@@ -29,6 +29,7 @@ _VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\
 _LEAVE = re.compile(r"\bleave ([\w ,=]+?) out\b", re.IGNORECASE)
 _CALL = re.compile(r"(\w+) ?\(")
 _OPTIONS = re.compile(r"(?:SELECT WITH DIFFERENTIAL_PRIVACY )?OPTIONS \(")
+_INSTEAD = re.compile(r" in place of (\w+(?:, \w+)*(?: and \w+)?)")
 _ARGUMENT = re.compile(r"(\w+) => ")
 _CLAUSES = re.compile(r"(?:ORDER BY .*? )?LIMIT \d+")
 _AFTER_CALL = re.compile(r"\s*(?:FILTER|OVER)\s*\(", re.IGNORECASE)
@@ -84,7 +85,10 @@ def _cure(rest: str) -> Cure:
             rest = rest[len(calls[-1]) :].removeprefix(" and ")
         return Cure("declare", tuple(calls))
     if found := _OPTIONS.match(rest):
-        return Cure("options", (_balanced(rest, found.end() - 1)[found.end() - 9 :],))
+        whole = _balanced(rest, found.end() - 1)
+        instead = _INSTEAD.match(rest, len(whole))
+        left = [name for name in re.split(r", | and ", instead[1]) if name in OPTION_NAMES] if instead else []
+        return Cure("options", (whole[found.end() - 9 :], *left))
     if rest.startswith("SELECT "):
         return Cure("text", (re.split(r"\.(?: |$)| for those ", rest)[0],))
     if found := _CLAUSES.match(rest):
@@ -142,8 +146,9 @@ def mended(question: Question, cure: Cure, span: Span | None) -> Question:
             return Question(text, options, cure.sql)
         case "options":
             given = dict(_listed(cure.sql[0]))
-            left = {name: value for name, value in options.items() if name not in given}
-            return Question(_with_options(text, given), left)
+            changes = {**dict.fromkeys(cure.sql[1:]), **given}
+            left = {name: value for name, value in options.items() if name not in changes}
+            return Question(_with_options(text, changes), left)
         case "leave out":
             left = {name: value for name, value in options.items() if name not in cure.sql}
             return Question(_with_options(text, dict.fromkeys(cure.sql)), left)
@@ -192,7 +197,7 @@ def _split(text: str) -> list[str]:
     """Return the parts of a list, which commas separate outside of parentheses."""
     parts, depth = [""], 0
     for letter in text:
-        depth += (letter in "([") - (letter in ")]")
+        depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and not depth:
             parts.append("")
         else:

@@ -32,7 +32,7 @@ from dpsql.features.consistent import (
     roundings,
     whole_marginals,
 )
-from dpsql.features.joint_release import joint_guarantee_of, largest_columns
+from dpsql.features.joint_release import asked_guarantee, joint_guarantee_of, largest_columns
 from dpsql.features.query_kind import FixedNoiseKind
 from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.registry import histogram_of, shared
@@ -58,6 +58,10 @@ class GroupingSetsKind:
     def columns(self, query: GroupingSets) -> tuple[ColumnReceipt, ...]:
         """Return the noise of each column in the set where it is largest, at the level asked for."""
         return largest_columns(joint_columns(query, [NoisedFrame.asked(part) for part in query.parts]))
+
+    def guarantee(self, query: GroupingSets) -> tuple[float, float]:
+        """Return the guarantee of all sets together."""
+        return asked_guarantee(query.request, query.parts)
 
     def offers(self, query: GroupingSets, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how each distinct set is served."""

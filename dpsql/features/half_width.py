@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
 
+from dpsql.answer import words
 from dpsql.answer.estimates import Z_95
 from dpsql.errors import CalibrationError
 from dpsql.features.kinds import fixed_noise_kind_of
@@ -21,6 +23,8 @@ QUANTILES = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
 """Half width of the normal law over its standard deviation, by confidence."""
 _MOST_NANO = 10**15
 """The largest level of a query."""
+LARGEST_WIDTH = 1e300
+"""The largest half width that a query may ask for."""
 _FIRST_NANO = 10**7
 """A level to begin with."""
 
@@ -86,8 +90,53 @@ class TargetQuery:
         name, width, most = max(self.widths(_MOST_NANO), key=lambda one: one[1] / one[2])
         return (
             f"target_half_width = {most:.9g} is too small for column {name}: the smallest half width for this column "
-            f"is {_up(width):.9g}"
+            f"is {up(width):.9g}"
         )
+
+    def epsilon(self, rho_nano: int) -> float:
+        """Return the epsilon that the question guarantees at a level; infinite if no threshold has its delta."""
+        query = self.at(rho_nano)
+        try:
+            return fixed_noise_kind_of(query).guarantee(query)[0]
+        except CalibrationError:
+            return math.inf
+
+    def nano_within(self, epsilon: float, above: int) -> int:
+        """Return the largest level whose epsilon is at most a number; 0 if there is none.
+
+        Args:
+            epsilon: the number.
+            above: a level that has more.
+
+        """
+        return smallest_level(lambda nano: nano >= above or self.epsilon(nano) > epsilon, above // 2) - 1
+
+    def too_much(self, name: str, level: float, most: str, within: int) -> CalibrationError:
+        """Return the refusal of half widths that take more than the question allows.
+
+        Args:
+            name: rho or epsilon.
+            level: what they take.
+            most: the option that says how much is allowed.
+            within: the largest level that is allowed, in nano-rho; 0 if there is none.
+
+        """
+        factor = self.excess(within) if within else math.inf
+        cures = [words.half_width_option(self._wider(factor))] if factor * self._widest() <= LARGEST_WIDTH else []
+        cures.append(words.option(f"max_{name}", up(level)))
+        return CalibrationError(words.takes_too_much(words.half_width_option(self.target), name, level, most, cures))
+
+    def _widest(self) -> float:
+        """Return the largest of the half widths."""
+        widths = self.target.widths
+        return max(width for _, width in widths) if isinstance(widths, tuple) else widths
+
+    def _wider(self, factor: float) -> HalfWidths:
+        """Return the half widths multiplied by a factor, each rounded up to three digits."""
+        widths = self.target.widths
+        if isinstance(widths, tuple):
+            return replace(self.target, widths=tuple((name, up(width * factor)) for name, width in widths))
+        return replace(self.target, widths=up(widths * factor))
 
 
 def smallest_level(is_enough: Callable[[int], bool], guess: int) -> int:
@@ -118,7 +167,7 @@ def at_target(query: PrivateQuery) -> PrivateQuery:
     """Return a query by half widths at its level.
 
     Raises:
-        CalibrationError: no level has these half widths, or it is above max_rho.
+        CalibrationError: no level has these half widths, or the level is above max_rho or max_epsilon.
 
     """
     target = query.whole_request.target
@@ -127,15 +176,20 @@ def at_target(query: PrivateQuery) -> PrivateQuery:
     asked = TargetQuery(query, target)
     nano = asked.smallest_nano()
     if target.max_rho is not None and nano > whole_nano(target.max_rho):
-        raise CalibrationError(
-            f"this half width takes rho = {nano / NANO:.9g}, more than max_rho = {target.max_rho:.9g}; write a "
-            f"target_half_width of at least {_up(asked.excess(whole_nano(target.max_rho))):.3g} times as much, or a "
-            "larger max_rho"
-        )
+        most = words.option("max_rho", target.max_rho)
+        raise asked.too_much("rho", nano / NANO, most, whole_nano(target.max_rho))
+    if target.max_epsilon is not None and (epsilon := asked.epsilon(nano)) > target.max_epsilon:
+        most = words.option("max_epsilon", target.max_epsilon)
+        raise asked.too_much("epsilon", epsilon, most, asked.nano_within(target.max_epsilon, nano))
     return asked.at(nano)
 
 
-def _up(number: float) -> float:
-    """Return a number rounded up to three digits."""
-    step = 10.0 ** (math.floor(math.log10(number)) - 2)
-    return math.ceil(number / step * (1.0 - 1e-12)) * step
+def up(number: float) -> float:
+    """Return a positive number rounded up to three digits.
+
+    >>> up(55.61), up(0.001), up(12345.0), up(1e-300)
+    (55.7, 0.001, 12400.0, 1e-300)
+    """
+    exact = Decimal(repr(number))
+    step = Decimal(1).scaleb(exact.adjusted() - 2)
+    return float((exact / step).to_integral_value(ROUND_CEILING) * step)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dpsql.answer.offer import Offer
 from dpsql.answer.result import ColumnReceipt
 from dpsql.cascade.serving import Draw
-from dpsql.mechanism.calibrate import MOST_DRAWN
+from dpsql.mechanism.calibrate import MOST_DRAWN, calibrate
 from dpsql.mechanism.joint import ShownFrame, joint_guarantee
+from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta
-from dpsql.model.private_query import Request
+from dpsql.model.private_query import FrameQuery, Request
 
 
 def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float, float]:
@@ -27,6 +28,21 @@ def joint_guarantee_of(request: Request, offers: Sequence[Offer]) -> tuple[float
         )
         for part in offers
     ]
+    return joint_guarantee(shown, request)
+
+
+def asked_guarantee(request: Request, parts: Sequence[FrameQuery]) -> tuple[float, float]:
+    """Return (epsilon, delta) of several frames together at the levels asked for, whatever is stored.
+
+    Raises:
+        CalibrationError: a level rounds to nothing, its noise cannot be drawn, or no threshold has its delta.
+
+    """
+    shown = []
+    for part in parts:
+        calibration = calibrate(part, histogram_of(part.frame))
+        levels, delta = calibration.rho_nano, calibration.cut.delta
+        shown.append(ShownFrame(calibration.histogram, levels, delta, part.statistics, 1))
     return joint_guarantee(shown, request)
 
 

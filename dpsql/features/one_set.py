@@ -39,6 +39,11 @@ class OneSetKind:
         """Return the noise of each column at the level asked for."""
         return asked_columns(query.first)
 
+    def guarantee(self, query: OneSet) -> tuple[float, float]:
+        """Return the guarantee of the only frame."""
+        calibration = calibrate(query.first, histogram_of(query.first.frame))
+        return calibration.epsilon, calibration.delta
+
     def offers(self, query: OneSet, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how the only frame is served."""
         return offers_of(query.parts, state, reader)

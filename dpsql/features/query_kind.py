@@ -142,3 +142,11 @@ class FixedNoiseKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
             CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
 
         """
+
+    def guarantee(self, query: Asked_contra, /) -> tuple[float, float]:
+        """Return (epsilon, delta) of a query by rho alone at the level asked for, both rounded up.
+
+        Raises:
+            CalibrationError: a level rounds to nothing, its noise cannot be drawn, or no threshold has its delta.
+
+        """

@@ -25,6 +25,7 @@ from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.defaults import MISSING, plan_with_auto
+from dpsql.plan.features.half_widths import check_half_widths
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
@@ -81,6 +82,9 @@ def plan_query(
         try:
             return _plan(text, found)
         except UnsupportedQueryError as error:
+            if text.options.target_half_width is not None:
+                # the level follows from the bounds, so they are there before the data are read
+                raise
             refused = error.refusals
         # what is refused for want of a bound alone is left to AUTO
         return plan_with_auto(text, read, refused, found, lambda changed: _plan(changed, found))
@@ -146,6 +150,8 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         finds_bounds=text.finds_bounds,
     )
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
+    if options.target_half_width is not None:
+        check_half_widths(text, aggregates, rows.asked)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
     if options.bounding == "L2":

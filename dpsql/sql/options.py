@@ -122,15 +122,8 @@ def read_options(
         name = option.this.name.lower()
         if name in given:
             refusals.add("option", option, f"option {name} stands twice.", "Give it once.")
-        try:
-            given[name] = literal_value(option.expression, refusals.text)
-        except ParseError:
-            refusals.add(
-                "option", option, f"option {name} takes a literal.", "Give a number, a word or a text; bind parameters."
-            )
-            wrong.add(name)
-            continue
-        if not _check_option(name, given[name], mechanisms, option, refusals):
+        given[name] = _value_of(option, name, mechanisms, refusals)
+        if given[name] is None:
             wrong.add(name)
     for name, value in keywords.items():
         if value is None:
@@ -140,16 +133,31 @@ def read_options(
         given[name] = value
         if not _check_option(name, value, mechanisms, None, refusals):
             wrong.add(name)
-    _refuse_levels({name for name, value in given.items() if value is not None}, hint, refusals)
+    _refuse_levels({name for name, value in given.items() if value is not None} | wrong, hint, refusals)
     known = {name: value for name, value in given.items() if name not in wrong}
     # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
-    known |= dict.fromkeys(wrong & {"epsilon", "rho", "target_half_width"}, 1.0)
+    known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
+    known |= dict.fromkeys(wrong & {"target_half_width"}, ())
     known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
     if "rho_window" in known:
         known["rho_window"] = tuple(known["rho_window"])
     if isinstance(known.get("target_half_width"), Mapping):
         known["target_half_width"] = tuple(known["target_half_width"].items())
     return QueryOptions(**known)
+
+
+def _value_of(option: exp.EQ, name: str, mechanisms: Sequence[str], refusals: Refusals) -> object:
+    """Return the value of an option in the text; None, with a refusal noted, if it is none that the option takes."""
+    try:
+        value: object = literal_value(option.expression, refusals.text)
+    except ParseError:
+        if not isinstance(option.expression, exp.Struct):
+            hint = "Give a number, a word or a text; bind parameters."
+            refusals.add("option", option, f"option {name} takes a literal.", hint)
+            return None
+        # a field is no literal, or stands twice
+        value = None
+    return value if _check_option(name, value, mechanisms, option, refusals) else None
 
 
 def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -> None:

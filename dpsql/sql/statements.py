@@ -227,16 +227,26 @@ def literal_value(node: exp.Expr, text: str) -> Argument:
         case exp.Cast(this=exp.Literal() as inner):
             return inner.name
         case exp.Struct():
-            return {_field_name(one, text): literal_value(one.expression, text) for one in node.expressions}
+            return _fields(node, text)
         case _:
             raise ParseError("an argument must be a literal or a list of literals", span_of(node, text))
 
 
-def _field_name(node: exp.Expr, text: str) -> str:
-    """Return the name of a field of a struct."""
-    if not isinstance(node, exp.PropertyEQ):
-        raise ParseError("a struct names its fields, as in {'visits': 50, 'cost': 5000}", span_of(node, text))
-    return node.name
+def _fields(node: exp.Struct, text: str) -> Mapping[str, Argument]:
+    """Return the fields of a struct by their names.
+
+    Raises:
+        ParseError: a field has no name, the name of another field, or no literal.
+
+    """
+    fields: dict[str, Argument] = {}
+    for one in node.expressions:
+        if not isinstance(one, exp.PropertyEQ):
+            raise ParseError("a struct names its fields, as in {'visits': 50, 'cost': 5000}", span_of(one, text))
+        if one.name in fields:
+            raise ParseError(f"field {one.name} stands twice in a struct", span_of(one, text))
+        fields[one.name] = literal_value(one.expression, text)
+    return fields
 
 
 def _number(digits: str) -> int | float:

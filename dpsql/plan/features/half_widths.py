@@ -1,0 +1,117 @@
+"""Checks of the half widths that a query asks for in place of a level: which columns they are for.
+
+The noise of a count, a sum or a running total follows from the level alone. The error of every other column depends on
+the data, or on other numbers of the answer, so no level is found for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlglot import exp
+
+from dpsql.model.estimates import RunningSum, Sum
+from dpsql.model.frame import Statistic
+from dpsql.model.refusals import refuse_combinations, that_hold
+from dpsql.model.similar_names import did_you_mean
+from dpsql.operations.dialect import text_literal, to_sql, unquoted
+from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.sql.clauses import is_aggregate_call, is_interval_call
+from dpsql.sql.names import SelectItem
+from dpsql.sql.source.sources import SelectText
+
+_LEVELS = frozenset(("rho", "epsilon"))
+_OF_TARGET = ("target_half_width", "confidence", "max_rho", "max_epsilon")
+_BOUNDS = {
+    "group_extremes": "contribution_bounds_per_group => (0, 500)",
+    "row_extremes": "contribution_bounds_per_row => (0, 500)",
+    "rows_norm": "contribution_norm => 14",
+    "sum_norm": "contribution_norm => 14",
+}
+"""Arguments that say what AUTO would find, by the kind of the statistic that AUTO asks for."""
+_DEPENDS = "the error of this column depends on the data, and a half width is for a count or a sum."
+_COMPUTED = "a half width is for a count or a sum by itself, and this column is computed of numbers."
+_WITHOUT_NOISE = "a half width is for a count or a sum, and this column has no noise."
+
+
+def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], asked: Mapping[Statistic, str]) -> None:
+    """Note a refusal for everything in a text by half widths whose noise the level does not fix.
+
+    Args:
+        text: the query.
+        aggregates: by their texts; those that were refused are missing.
+        asked: what AUTO would find, with the text of the aggregate that needs it.
+
+    """
+    target, select = text.options.target_half_width, text.select
+    if target == ():
+        # its value was refused
+        return
+    known = text.options.given - _LEVELS | that_hold({"keys alone": select.keys and not select.calls})
+    if not select.keys:
+        known -= {"max_groups_contributed = AUTO"}
+    refuse_combinations({"target_half_width"}, known, _place(text), text.refusals)
+    for statistic, name in asked.items():
+        call = next((node for node in select.calls if unquoted(node) == name), select.calls[0])
+        things = {"target_half_width", "AUTO bounds"}
+        refuse_combinations(things, things, call, text.refusals, bounds=_BOUNDS[statistic.kind])
+    if not select.calls:
+        return
+    faults = [_fault(item, aggregates) for item in select.items]
+    fit = [item.name for item, fault in zip(select.items, faults, strict=True) if not fault]
+    if isinstance(target, tuple):
+        _check_named(text, [name for name, _ in target], faults)
+        return
+    hint = _hint(text, fit)
+    for item, fault in zip(select.items, faults, strict=True):
+        if fault and fault != _WITHOUT_NOISE:
+            text.refusals.add("option", item.expression, fault, hint)
+    if set(faults) == {_WITHOUT_NOISE}:
+        text.refusals.add("option", _place(text), "no column of the answer is a count or a sum.", hint)
+
+
+def _place(text: SelectText) -> exp.Expr:
+    """Return where refusals of the options point to."""
+    return text.hint or text.clauses.select[0]
+
+
+def _fault(item: SelectItem, aggregates: Mapping[str, Aggregate]) -> str:
+    """Return why a column of the answer has no half width that a level fixes; an empty text if it has one."""
+    node = item.expression
+    if is_aggregate_call(node):
+        aggregate = aggregates.get(to_sql(node))
+        # why an aggregate is missing was noted before
+        return "" if aggregate is None or isinstance(aggregate.estimate.value, Sum | RunningSum) else _DEPENDS
+    parts = node.walk(prune=is_aggregate_call)
+    return _COMPUTED if any(is_aggregate_call(part) or is_interval_call(part) for part in parts) else _WITHOUT_NOISE
+
+
+def _hint(text: SelectText, fit: Iterable[str]) -> str:
+    """Return the options to write in place of one half width for all columns."""
+    named = _listed([name for name in _OF_TARGET if name in text.options.given])
+    listed = ", ".join(f"{text_literal(name)}: {text.options.target_half_width:.9g}" for name in dict.fromkeys(fit))
+    others = f", or OPTIONS (target_half_width = {{{listed}}})" if listed else ""
+    return f"Write OPTIONS (rho = 0.1) in place of {named}{others}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names with commas and ``and`` between them."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _check_named(text: SelectText, names: Sequence[str], faults: Sequence[str]) -> None:
+    """Note a refusal for each name of a half width that is no count or sum of the answer."""
+    of_name: dict[str, list[str]] = {}
+    for item, fault in zip(text.select.items, faults, strict=True):
+        of_name.setdefault(item.name.lower(), []).append(fault)
+    fit = list(dict.fromkeys(item.name for item in text.select.items if not any(of_name[item.name.lower()])))
+    listed = f"Counts and sums of the answer: {', '.join(fit)}." if fit else "The answer has no count and no sum."
+    fields = {node.name.lower(): node for node in (text.hint or exp.Null()).find_all(exp.PropertyEQ)}
+    for name in names:
+        node, found = fields.get(name.lower(), _place(text)), of_name.get(name.lower())
+        if found is None:
+            hint = f"{did_you_mean(name, fit)} {listed}".lstrip()
+            text.refusals.add("option", node, f"the answer has no column {name}.", hint)
+        elif any(found):
+            message = f"target_half_width names {name}: {next(filter(None, found))}"
+            text.refusals.add("option", node, message, f"Leave {name} out of target_half_width. {listed}")
