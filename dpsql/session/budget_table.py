@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from decimal import ROUND_DOWN, Context
+from decimal import ROUND_DOWN, ROUND_UP, Context
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from dpsql.state import (
 )
 
 _TOLD_DIGITS = Context(prec=3, rounding=ROUND_DOWN)
+_DIGITS_UP = Context(prec=3, rounding=ROUND_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,7 @@ class Rest:
         It is rounded down to three digits, and 0 if nothing is left. One question alone is one Gaussian release in
         every unit, so the composition of the unit plays no part.
         """
-        rho_nano = self.left.rho_nano if self.rho_limit is None else min(self.left.rho_nano, self.rho_limit)
-        delta = self.unit.default_delta
+        rho_nano, delta = self._rho_nano, self.unit.default_delta
         if rho_nano <= 0 or self.left.delta_units <= 0 or delta <= 0.0:
             return 0.0
         rho = rho_from_nano(rho_nano)
@@ -67,6 +68,22 @@ class Rest:
         if self.rho_limit is not None and question.asked_nano > self.rho_limit:
             return 0
         return self.left.times(question.price)
+
+    def half_width_factor(self, question: PaidQuestion) -> float | None:
+        """Return what the half widths of a question are multiplied by if it takes all that is left.
+
+        A half width is about one over the square root of rho. The factor is rounded up to three digits. None if nothing
+        is left, or if a ceiling fixes the noise of the question.
+        """
+        has_delta = self.left.delta_units > 0 or not question.delta_units
+        if self._rho_nano <= 0 or not has_delta or question.rho_nano > question.asked_nano:
+            return None
+        return float(_DIGITS_UP.create_decimal(math.sqrt(question.rho_nano / self._rho_nano)))
+
+    @property
+    def _rho_nano(self) -> int:
+        """The most nano-rho of one question of the reader."""
+        return self.left.rho_nano if self.rho_limit is None else min(self.left.rho_nano, self.rho_limit)
 
 
 def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...] | None) -> Result:
@@ -107,6 +124,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
         "epsilon_next": rest.epsilon_next,
         "delta_next": unit.default_delta,
         "questions_left": None if last is None else rest.times(last),
+        "half_width_factor": None if last is None else rest.half_width_factor(last),
         "rho_budget": unit.rho_budget / NANO_PER_RHO,
         "rho_spent": spent.rho_nano / NANO_PER_RHO,
         "rho_left": rest.left.rho_nano / NANO_PER_RHO,
@@ -136,6 +154,7 @@ _SCHEMA = pa.schema(
     + [
         (name, pa.float64())
         for name in (
+            "half_width_factor",
             "rho_budget",
             "rho_spent",
             "rho_left",

@@ -157,3 +157,33 @@ def test_of_nothing_left_no_half_width_is_told(clinic: dpsql.Session) -> None:
     with pytest.raises(dpsql.BudgetError, match="No larger half width is granted either"):
         _ask(clinic, "20", COUNTS.format(2))
     assert _target(clinic, "20", COUNTS.format(2))["questions left"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "question"), [("", 4.0, COUNTS), ("ana", 50.0, COUNTS), ("bob", 7.0, TWO), ("", 5.5, ROLLUP)]
+)
+def test_the_budget_tells_the_smallest_half_width_of_the_last_question(
+    clinic: dpsql.Session, name: str, width: float, question: str
+) -> None:
+    handle, target = clinic.as_analyst(name) if name else clinic, "{{'n': {:.9g}}}".format
+    assert _factor(handle) is None
+    _ask(handle, target(width), question.format(1))
+    factor = _factor(handle)
+    assert factor is not None
+    with pytest.raises((dpsql.BudgetError, dpsql.AccessError)):
+        _ask(handle, target(width * factor * 0.985), question.format(2))
+    # counts are rounded to whole numbers, at every level alike, which adds to the small half widths of a high level
+    _ask(handle, target(width * factor * (1.0 if factor > 1.0 else 1.01)), question.format(2))
+
+
+def test_without_budget_and_at_a_ceiling_no_factor_is_told(clinic: dpsql.Session) -> None:
+    left = clinic.sql("FROM dp_budget()").df()["rho_left"][0]
+    clinic.sql("SELECT count(*) FROM visits", rho=0.01, rho_ceiling=0.02)
+    assert _factor(clinic) is None
+    clinic.sql("SELECT count(*) FROM visits WHERE cost < 3", rho=round(left - 0.02, 9))
+    assert _factor(clinic) is None
+
+
+def _factor(handle: Handle) -> float | None:
+    (factor,) = handle.sql("FROM dp_budget()").arrow()["half_width_factor"].to_pylist()
+    return None if factor is None else float(factor)
