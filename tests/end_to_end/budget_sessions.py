@@ -93,6 +93,8 @@ WINDOWS = (
     f"{WITH} (rho_window = [LOW, HIGH]) shop, {UNITS} {OF_COSTS}",
     f"{WITH} (rho_window = [LOW, HIGH], top_k = 8, mechanism = CSH) shop, {UNITS} {OF_COSTS}",
 )
+SLOW = ("AUTO", "KEYS_FIRST", "GSHM", "CSH")
+"""Words of questions that take two to ten times as long as others."""
 DISCRETE = (f"{WITH} (mechanism = DISCRETE_CORRELATED_GAUSSIAN) day, {UNITS} {BY_DAY}",)
 
 
@@ -100,6 +102,28 @@ def questions_of(budget: Budget) -> tuple[str, ...]:
     """Return the questions that a unit with a budget may answer."""
     public = PUBLIC + (DISCRETE if budget.composition == "zcdp" else ())
     return public + PRIVATE + WINDOWS if budget.thresholds else public
+
+
+@dataclass(frozen=True)
+class Course:
+    """The course of sessions.
+
+    Attributes:
+        questions: numbers of questions that a session may ask.
+        parts: levels that a session may begin with, as parts of the budget: 2 stands for half of it.
+        later_parts: levels of which an answer chooses the next.
+        slow: chance that a slow question which was chosen is asked.
+
+    """
+
+    questions: tuple[int, ...]
+    parts: tuple[int, ...]
+    later_parts: tuple[int, int, int, int]
+    slow: float
+
+
+WIDE = Course((4, 12, 12), (2, 4, 8), (2, 3, 4, 8), 1.0)
+SHORT = Course((3, 3, 4), (2, 2, 3), (2, 2, 2, 3), 0.1)
 
 
 def rho_budget(session: dpsql.Session) -> float:
@@ -177,13 +201,14 @@ def declared(prepared: dpsql.Session, budget: Budget, known: Mapping[str, Measur
         yield Declared(budget, session, PlanCache(), UnchangedTables(session.connection), known)
 
 
-def run_session(place: Declared, seed: int) -> Ended:
-    """Ask up to twelve questions; end earlier where the budget refuses once or twice."""
+def run_session(place: Declared, seed: int, course: Course = WIDE, first: str | None = None) -> Ended:
+    """Ask questions, of which the first may be given; end earlier where the budget refuses once or twice."""
     with with_own_state(place.session) as session:
         session._runner._plans, session._runner.engine = place.plans, place.engine
         session._runner.noise_source = seeded_noise(seed)
-        asking = _Asking(session, place.budget, random.Random(seed), seed)
-        for _ in range(asking.choose.choice((4, 12, 12))):
+        asking = _Asking(session, place.budget, random.Random(seed), course)
+        asking.text = first or asking.text
+        for _ in range(asking.choose.choice(course.questions)):
             if asking.refusals < asking.most_refusals:
                 asking.ask()
         spent = session._access.read().ledger.spent("visitor")
@@ -195,15 +220,15 @@ def run_session(place: Declared, seed: int) -> Ended:
 class _Asking:
     """Analysts who choose each question by what they were shown."""
 
-    def __init__(self, session: dpsql.Session, budget: Budget, choose: random.Random, first: int) -> None:
-        self.session, self.choose = session, choose
+    def __init__(self, session: dpsql.Session, budget: Budget, choose: random.Random, course: Course) -> None:
+        self.session, self.choose, self.course = session, choose, course
         self.rho, self.delta = rho_budget(session), budget.delta
-        self.part = choose.choice((2, 4, 8))
+        self.part = choose.choice(course.parts)
         self.delta_part = choose.choice((2.5, 6.0, 40.0))
         every = questions_of(budget)
-        self.text = every[first % len(every)]
         # without thresholds private keys are refused, whatever is left
         self.questions = choose.choice((every, PUBLIC, PRIVATE)) if budget.thresholds else every + PRIVATE[:1]
+        self.text = self._other()
         self.answers: list[str] = []
         self.refusals, self.most_refusals = 0, choose.choice((1, 2, 2))
 
@@ -220,7 +245,7 @@ class _Asking:
             self.part = max(20, 4 * self.part)
             return
         except (AccessError, CalibrationError, UnsupportedQueryError):
-            self.text = self.choose.choice(self.questions)
+            self.text = self._other()
             return
         self.answers.append(self.text)
         self._adapt(answer)
@@ -234,5 +259,12 @@ class _Asking:
         if number % 2 and 1 < self.part < 20:
             self.part //= 2
         else:
-            self.text = self.choose.choice(self.questions)
-            self.part = self.part if self.refusals else (2, 3, 4, 8)[number // 2 % 4]
+            self.text = self._other()
+            self.part = self.part if self.refusals else self.course.later_parts[number // 2 % 4]
+
+    def _other(self) -> str:
+        """Choose a question."""
+        while True:
+            text = self.choose.choice(self.questions)
+            if self.choose.random() < self.course.slow or not any(word in text for word in SLOW):
+                return text

@@ -7,8 +7,10 @@ thresholds that any history reaches (docs/proofs/ledger.md, Theorem 2).
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -16,7 +18,18 @@ import dpsql
 from dpsql.accounting.composition import CONVERSIONS, gaussian_rho
 from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Spent, delta_units_down, ledger
 from tests.end_to_end.budget_accountant import Account, Measured, composed_delta, gaussian_delta, measured, zcdp_delta
-from tests.end_to_end.budget_sessions import BUDGETS, TABLES, Budget, Ended, declared, questions_of, run_session
+from tests.end_to_end.budget_sessions import (
+    BUDGETS,
+    SHORT,
+    TABLES,
+    WIDE,
+    Budget,
+    Course,
+    Ended,
+    declared,
+    questions_of,
+    run_session,
+)
 
 ROUNDING = 1e-4
 """Relative excess that the grid of Renyi orders may cause. Each planted fault exceeds its budget by more than 0.3."""
@@ -25,23 +38,25 @@ _DISCRETIZATION = 1e-3
 declared_amounts = ledger._budget
 
 
+@dataclass(frozen=True)
+class Sessions:
+    """Runs sessions of any budget on the same tables."""
+
+    prepared: dpsql.Session
+    known: Mapping[str, Measured]
+
+    def __call__(self, budget: Budget, seeds: range, course: Course = WIDE) -> list[Ended]:
+        """Run one session for each seed. Each question of the budget begins one of them, as far as they go."""
+        with declared(self.prepared, budget, self.known) as place:
+            firsts = itertools.chain(questions_of(budget), itertools.repeat(None))
+            return [run_session(place, seed, course, first) for seed, first in zip(seeds, firsts, strict=False)]
+
+
 @pytest.fixture(scope="module")
-def prepared() -> Iterator[dpsql.Session]:
-    with dpsql.connect(threads=1) as session:
+def sessions() -> Iterator[Sessions]:
+    with dpsql.connect(threads=1) as session, measured() as points:
         session.connection.execute(TABLES)
-        yield session
-
-
-@pytest.fixture(scope="module")
-def known() -> Iterator[Mapping[str, Measured]]:
-    with measured() as points:
-        yield points
-
-
-def sessions(prepared: dpsql.Session, known: Mapping[str, Measured], budget: Budget, seeds: range) -> list[Ended]:
-    """Run one session for each seed."""
-    with declared(prepared, budget, known) as place:
-        return [run_session(place, seed) for seed in seeds]
+        yield Sessions(session, points)
 
 
 def part_of_budget(budget: Budget, account: Account) -> float:
@@ -75,29 +90,23 @@ def check(ended: Sequence[Ended]) -> None:
     assert 2 * sum(one.refused for one in ended) >= len(ended)
 
 
-# A few sessions of every declaration by default: 200 would take some 40 CPU seconds.
 @pytest.mark.parametrize("place", range(len(BUDGETS)))
-def test_no_history_costs_more_than_its_budget(
-    prepared: dpsql.Session, known: Mapping[str, Measured], place: int
-) -> None:
-    # each declaration begins with other questions
-    check(sessions(prepared, known, BUDGETS[place], range(4 * place, 4 * place + 4)))
+def test_no_history_of_two_hundred_costs_more_than_its_budget(sessions: Sessions, place: int) -> None:
+    ended = sessions(BUDGETS[place], range(25 * place, 25 * place + 200 // len(BUDGETS)), SHORT)
+    check(ended)
+    assert {text for one in ended for text in one.answers} == set(questions_of(BUDGETS[place]))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_no_history_of_a_thousand_costs_more(
-    prepared: dpsql.Session, known: Mapping[str, Measured], budget: Budget
-) -> None:
-    ended = sessions(prepared, known, budget, range(100, 100 + 1000 // len(BUDGETS)))
-    check(ended)
-    assert {text for one in ended for text in one.answers} == set(questions_of(budget))
+def test_no_history_of_a_thousand_costs_more(sessions: Sessions, budget: Budget) -> None:
+    check(sessions(budget, range(200, 200 + 1000 // len(BUDGETS))))
 
 
-def test_releases_composed_one_by_one_cost_the_same(prepared: dpsql.Session, known: Mapping[str, Measured]) -> None:
+def test_releases_composed_one_by_one_cost_the_same(sessions: Sessions) -> None:
     """Gaussian releases add up to one of their whole distance; numerical composition does not use this fact."""
     budget = BUDGETS[4]
-    (ended,) = sessions(prepared, known, budget, range(1))
+    (ended,) = sessions(budget, range(1))
     assert len(ended.account.distances) > 1
     delta = composed_delta(budget.epsilon, ended.account.distances, _DISCRETIZATION)
     assert delta == pytest.approx(gaussian_delta(budget.epsilon, ended.account.distance), rel=0.01)
@@ -148,11 +157,10 @@ def declared_budget(connection: sqlite3.Connection, unit: str) -> tuple[float, f
     ],
 )
 def test_budgets_by_history_are_caught(
-    prepared: dpsql.Session,
-    known: Mapping[str, Measured],
+    sessions: Sessions,
     monkeypatch: pytest.MonkeyPatch,
     fault: Callable[[sqlite3.Connection, str], Spent],
     budget: Budget,
 ) -> None:
     monkeypatch.setattr(ledger, "_budget", fault)
-    assert largest_part(sessions(prepared, known, budget, range(6))) > 1.3
+    assert largest_part(sessions(budget, range(6))) > 1.3
