@@ -17,7 +17,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, KeySelection, Lowering, Serving, Step
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.mechanism.calibrate import NO_CUT, Calibration, Cut, Level, cut_at, level_of
-from dpsql.mechanism.window import free_level, is_free_level
+from dpsql.mechanism.window import free_level, free_level_above, is_free_level
 from dpsql.model.frame import NANO, PRESENCE
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import FrameQuery
@@ -192,7 +192,7 @@ class _Cascade:
             return pinned.rho_nano
         if asked > self._top_nano:
             return asked
-        floor = free_level(asked, self._window)
+        floor = self._free_nano()
         between = (point for point in self._stored if asked <= point.rho_nano <= self._asked_nano)
         below = (point for point in self._stored if floor <= point.rho_nano < asked)
         lasting = (
@@ -202,6 +202,21 @@ class _Cascade:
             if point.rho_nano == least or self._lasts(point)
         )
         return next(lasting, floor)
+
+    def _free_nano(self) -> int:
+        """Return the level of the grid for what is made of stored points: the highest one below the level asked for.
+
+        A question by half width gets the lowest one above, or a paid point, so that no half width is wider. If the
+        reader may see none of these, it gets the level below as well.
+        """
+        asked = self._level.rho_nano
+        if self._query.request.target is not None:
+            paid = (point.rho_nano for point in self._stored if point.rho_nano >= asked and self._lasts(point))
+            levels = (free_level_above(asked, self._window), *paid)
+            above = [level for level in levels if asked <= level <= self._top_nano and self._reader.may_see(level)]
+            if above:
+                return min(above)
+        return free_level(asked, self._window)
 
     def _first(self) -> Serving:
         """The first point, at the level asked for: of a statistic that has none nobody was shown anything."""
@@ -314,7 +329,7 @@ class _Cascade:
         Or what was stored a little below because the level was taken, as files of earlier formats have it.
         """
         asked = self._level.rho_nano
-        least = asked - min(MOST_RISES, asked // 5)
+        least = asked if self._query.request.target is not None else asked - min(MOST_RISES, asked // 5)
         found = [point for point in points if point.release_rho_nano == 0 and least <= point.rho_nano]
         releases = [point for point in found if point in self._selections]
         between = [point for point in releases if asked <= point.rho_nano <= self._asked_nano]
@@ -327,10 +342,12 @@ class _Cascade:
         return self._serving(self._as_stored(found), (), found.tau, keys_from, found.release, found.release_rho_nano)
 
     def _below_release(self, release_nano: int) -> Serving:
-        """What is made of a stored release, at a level of the grid."""
-        rho_nano = free_level(self._level.rho_nano)
+        """Return what is made of a stored release at a level of the grid, or for a half width the release itself."""
+        is_target = self._query.request.target is not None
+        asked = self._level.rho_nano
+        rho_nano = min(free_level_above(asked), release_nano) if is_target else free_level(asked)
         for point in self._stored:
-            if (point.rho_nano, point.release_rho_nano) == (rho_nano, release_nano):
+            if (point.rho_nano, point.release) == (rho_nano, release_nano):
                 return self._of_release(point)
         level = self._at(rho_nano)
         above = [point for point in self._stored if point.rho_nano > rho_nano and point.release == release_nano]

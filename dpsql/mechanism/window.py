@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 from dpsql.accounting.window import window_delta, window_threshold
@@ -121,10 +122,30 @@ def free_level(rho_nano: int, window: Window | None = None) -> int:
     >>> free_level(200_000_000), free_level(199_999_999), free_level(1)
     (200000000, 180000000, 1)
     """
-    levels = grid(window) if window else FREE_LEVELS
-    if window and len(levels) > MOST_WINDOW_LEVELS:
-        levels = levels[::_WIDE_STEP]
+    levels = _levels_of(window)
     return levels[bisect.bisect_right(levels, rho_nano) - 1]
+
+
+def free_level_above(rho_nano: int, window: Window | None = None) -> int:
+    """Return the lowest level of the grid that is not below a level, or the highest of all if there is none.
+
+    Args:
+        rho_nano: in a window one of its levels.
+        window: of a count of units with private keys; None for every other statistic.
+
+    >>> free_level_above(200_000_000), free_level_above(180_000_001), free_level_above(1)
+    (200000000, 200000000, 1)
+    """
+    levels = _levels_of(window)
+    return levels[min(bisect.bisect_left(levels, rho_nano), len(levels) - 1)]
+
+
+def _levels_of(window: Window | None) -> Sequence[int]:
+    """Return the levels of the grid, lowest first."""
+    if window is None:
+        return FREE_LEVELS
+    levels = grid(window)
+    return levels[::_WIDE_STEP] if len(levels) > MOST_WINDOW_LEVELS else levels
 
 
 def is_free_level(rho_nano: int, window: Window | None = None) -> bool:

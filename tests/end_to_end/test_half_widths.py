@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,30 @@ def test_it_is_the_ordinary_question_at_that_level(session: dpsql.Session) -> No
     assert widths(by_target)["c"] <= 5000.0
 
 
+PRIVATE = "SELECT cost, count(*) AS n, sum(cost) AS c FROM visits GROUP BY cost"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (TWO, {}),
+        (TWO, {"rho_ceiling": 0.06}),
+        (PRIVATE, {"mechanism": "GSHM"}),
+        (PRIVATE, {"mechanism": "CSH", "top_k": 20}),
+        (PRIVATE, {"rho_window": [0.0001, 1]}),
+    ],
+)
+def test_no_half_width_is_wider_if_more_is_stored(session: dpsql.Session, text: str, options: dict[str, Any]) -> None:
+    session.sql(text, rho=0.09, **options)
+    for most in (53, 117):
+        target = {"n": most, "c": 150 * most}
+        free = receipt_of(session.sql(text, target_half_width=target, **options))
+        assert free.charged_rho == 0
+        assert all(widths(free)[name] <= target[name] for name in target), most
+        again = receipt_of(session.sql(text, target_half_width=target, **options))
+        assert (again.rho, widths(again)) == (free.rho, widths(free))
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -65,7 +90,7 @@ def test_it_is_the_ordinary_question_at_that_level(session: dpsql.Session) -> No
     ],
 )
 def test_a_target_that_cannot_be_met_is_refused_for_nothing(
-    session: dpsql.Session, options: dict[str, object], error: type[dpsql.DpsqlError]
+    session: dpsql.Session, options: dict[str, Any], error: type[dpsql.DpsqlError]
 ) -> None:
     with pytest.raises(error):
         session.sql(COUNTS, **options)
