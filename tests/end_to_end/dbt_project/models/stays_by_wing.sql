@@ -1,4 +1,4 @@
-{{ config(materialized='private_table', rho=0.001, delta=1e-9) }}
+{{ config(materialized='private_table', target_half_width={'stays': 90}, delta=1e-9) }}
 
 select wing, count(*) as stays
 from {{ ref('stays') }} join {{ ref('wards') }} using (ward)
