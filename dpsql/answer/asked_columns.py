@@ -7,6 +7,7 @@ from dpsql.answer.offer import column_receipts
 from dpsql.answer.result import ColumnReceipt
 from dpsql.mechanism.calibrate import levels_of
 from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.too_little import delta_for_threshold, fits_window
 from dpsql.model.frame import Statistic
 from dpsql.model.private_query import FrameQuery
 
@@ -32,3 +33,20 @@ def asked_columns(query: FrameQuery) -> tuple[ColumnReceipt, ...]:
     histogram = histogram_of(query.frame)
     noise = {one: noise_sigma(one, sigma, histogram) for one, sigma in asked_sigmas(query).items()}
     return column_receipts(query, histogram, noise)
+
+
+def may_have_threshold(query: FrameQuery) -> bool:
+    """Return whether a query by rho needs no threshold at the level asked for, or its delta covers one.
+
+    Raises:
+        CalibrationError: as `asked_sigmas`.
+
+    """
+    histogram, window = histogram_of(query.frame), query.frame.window
+    if not histogram.hides:
+        return True
+    levels, _ = levels_of(query, histogram, query.request.rho or 0.0)
+    imprecisions = [level.noise_delta for level in levels]
+    if window:
+        return fits_window(imprecisions, window)
+    return delta_for_threshold(imprecisions, query.request.delta) > 0.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
 from dpsql.answer import words
+from dpsql.answer.asked_columns import may_have_threshold
 from dpsql.answer.estimates import Z_95
 from dpsql.errors import CalibrationError
 from dpsql.features.kinds import fixed_noise_kind_of
@@ -72,9 +73,22 @@ class TargetQuery:
             CalibrationError: there is none.
 
         """
-        if self.excess(_MOST_NANO) > 1.0:
-            raise CalibrationError(self._too_narrow())
-        return smallest_level(lambda nano: self.excess(nano) <= 1.0, self._guess())
+        is_possible = self.excess(_MOST_NANO) <= 1.0
+        found = smallest_level(lambda nano: self.excess(nano) <= 1.0, self._guess()) if is_possible else _MOST_NANO
+        if self._may_have_thresholds(found):
+            if is_possible:
+                return found
+            raise CalibrationError(self._too_narrow(found))
+        most = smallest_level(lambda nano: nano >= found or not self._may_have_thresholds(nano), found // 2) - 1
+        raise CalibrationError(self._too_narrow(most))
+
+    def _may_have_thresholds(self, rho_nano: int) -> bool:
+        """Return whether delta covers the thresholds of private keys at a level, or there are none."""
+        try:
+            return all(map(may_have_threshold, self.at(rho_nano).parts))
+        except CalibrationError:
+            # the level is too small
+            return True
 
     def _guess(self) -> int:
         """Return about the level: the square of a half width is a / rho + c, found from two levels."""
@@ -85,21 +99,35 @@ class TargetQuery:
         guess = (near - constant) * _FIRST_NANO / (1.0 - constant)
         return min(max(1, round(guess)), _MOST_NANO)
 
-    def _too_narrow(self) -> str:
-        """Return the sentence about a half width below what the noise's grid gives."""
-        name, width, most = max(self.widths(_MOST_NANO), key=lambda one: one[1] / one[2])
+    def _too_narrow(self, most_nano: int) -> str:
+        """Return the sentence about a half width below what the noise's grid gives, or what delta allows.
+
+        Args:
+            most_nano: the largest level that the query may have.
+
+        """
+        name, width, most = max(self.widths(most_nano), key=lambda one: one[1] / one[2])
         return (
             f"target_half_width = {most:.9g} is too small for column {name}: the smallest half width for this column "
             f"is {up(width):.9g}"
         )
 
     def epsilon(self, rho_nano: int) -> float:
-        """Return the epsilon that the question guarantees at a level; infinite if no threshold has its delta."""
+        """Return the epsilon that the question guarantees at a level.
+
+        Raises:
+            CalibrationError: the noise of this level cannot be drawn, or no threshold has its delta.
+
+        """
         query = self.at(rho_nano)
+        return fixed_noise_kind_of(query).guarantee(query)[0]
+
+    def _exceeds(self, rho_nano: int, epsilon: float) -> bool:
+        """Check whether a level has more than an epsilon; a level whose noise cannot be drawn has too little."""
         try:
-            return fixed_noise_kind_of(query).guarantee(query)[0]
+            return self.epsilon(rho_nano) > epsilon
         except CalibrationError:
-            return math.inf
+            return False
 
     def nano_within(self, epsilon: float, above: int) -> int:
         """Return the largest level whose epsilon is at most a number; 0 if there is none.
@@ -109,7 +137,7 @@ class TargetQuery:
             above: a level that has more.
 
         """
-        return smallest_level(lambda nano: nano >= above or self.epsilon(nano) > epsilon, above // 2) - 1
+        return smallest_level(lambda nano: nano >= above or self._exceeds(nano, epsilon), above // 2) - 1
 
     def too_much(self, name: str, level: float, most: str, within: int) -> CalibrationError:
         """Return the refusal of half widths that take more than the question allows.

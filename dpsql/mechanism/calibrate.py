@@ -16,8 +16,8 @@ from dpsql.accounting import zcdp
 from dpsql.accounting.composition import CONVERSIONS, Conversion, gaussian_rho
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram, Moved, Shares, unit_l2
-from dpsql.mechanism.too_little import no_room_for_imprecision, too_little
-from dpsql.mechanism.window import THRESHOLD_SHARE, charged_delta, grid, snapped, window_taus
+from dpsql.mechanism.too_little import delta_for_threshold, fits_window, no_room_for_imprecision, too_little
+from dpsql.mechanism.window import charged_delta, grid, snapped, window_taus
 from dpsql.model.frame import COVERAGE_KINDS, NANO, PRESENCE, Statistic, Window
 from dpsql.model.private_query import FrameQuery, Request
 from dpsql.noise.kept_delta import delta_of_conversion
@@ -310,7 +310,7 @@ def levels_of(query: FrameQuery, histogram: Histogram, rho: float) -> tuple[tupl
 
 def _threshold(histogram: Histogram, levels: tuple[Level, ...], rho: float, delta: float) -> float:
     """Return the threshold of a query by rho. With the imprecision of the draws it costs at most its share of delta."""
-    target = delta - 1.01 * math.fsum(level.noise_delta for level in levels)
+    target = delta_for_threshold((level.noise_delta for level in levels), delta)
     if target <= 0.0:
         least = slack_delta_zcdp(draws_of(histogram, (level.statistic for level in levels)), 0.0)
         raise no_room_for_imprecision("rho", rho, delta, too_large=delta > 1.01 * least)
@@ -326,7 +326,7 @@ def _window_tau(histogram: Histogram, window: Window, level: Level) -> float:
 
 def _in_window(histogram: Histogram, levels: tuple[Level, ...], window: Window, auto_nano: int) -> Calibration:
     """Threshold and price are the window's, whatever else a query asks for."""
-    if math.fsum(level.noise_delta for level in levels) > (1.0 - THRESHOLD_SHARE) * window.delta:
+    if not fits_window((level.noise_delta for level in levels), window):
         raise CalibrationError(
             f"delta = {window.delta:.3g} of the window is below what the finite precision of the noise costs at "
             f"rho = {levels[0].rho_nano / NANO:.3g}; ask for more delta or less rho"

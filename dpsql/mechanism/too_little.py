@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from dpsql.errors import CalibrationError
+from dpsql.mechanism.window import THRESHOLD_SHARE
+from dpsql.model.frame import Window
 from dpsql.model.private_query import Request
 
 
@@ -16,6 +21,16 @@ def too_little(request: Request, rho: float, count: int) -> CalibrationError:
         f"{asked} is too small for {count} statistic{'s' * (count > 1)}: each takes rho = 1e-9 at least.{together} "
         f"Ask for more {more}."
     )
+
+
+def delta_for_threshold(imprecisions: Iterable[float], delta: float) -> float:
+    """Return the delta that a threshold may cost beside the imprecision of the draws; 0 or less if there is none."""
+    return delta - 1.01 * math.fsum(imprecisions)
+
+
+def fits_window(imprecisions: Iterable[float], window: Window) -> bool:
+    """Return whether the imprecision of the draws costs no more than a window leaves beside its thresholds."""
+    return math.fsum(imprecisions) <= (1.0 - THRESHOLD_SHARE) * window.delta
 
 
 def no_room_for_imprecision(name: str, value: float, delta: float, *, too_large: bool) -> CalibrationError:

@@ -59,6 +59,20 @@ def test_what_a_refusal_says_to_write_is_allowed_and_hardly_wider(
     assert explained(session, text, f"target_half_width = {target}, {larger}")
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [(PUBLIC, ""), (PRIVATE, ""), (PRIVATE, ", rho_window = [0.01, 1]"), (SETS, ", delta = 1e-12")],
+    ids=["public", "private", "window", "sets"],
+)
+def test_the_smallest_half_width_that_is_told_is_granted(session: dpsql.Session, text: str, options: str) -> None:
+    with pytest.raises(dpsql.CalibrationError, match="too small for column") as raised:
+        explained(session, text, f"target_half_width = 0.01{options}")
+    smallest = float(str(raised.value).rpartition(" is ")[2])
+    assert explained(session, text, f"target_half_width = {smallest}{options}")
+    with pytest.raises(dpsql.CalibrationError, match=f"is {smallest:g}$"):
+        explained(session, text, f"target_half_width = {0.98 * smallest}{options}")
+
+
 def test_a_level_that_gives_no_half_width_is_not_said_to_give_one(session: dpsql.Session) -> None:
     with pytest.raises(dpsql.CalibrationError, match=r"Write max_rho = 0\.\d+$"):
         session.sql(PUBLIC, target_half_width=5000, max_rho=1e-9)
