@@ -123,13 +123,12 @@ class Question:
         """Return the half width asked for of a column."""
         return self.target.get(name) if isinstance(self.target, dict) else self.target
 
-    def is_too_wide(self, half_widths_95: dict[str, float]) -> bool:
+    def is_too_wide(self, columns: tuple[dpsql.ColumnReceipt, ...]) -> bool:
         """Check whether a column is wider than asked."""
-        scale = NORMAL[self.confidence] / NORMAL[0.95]
         return any(
-            width * scale > most * ROUNDING
-            for name, width in half_widths_95.items()
-            if (most := self.most(name)) is not None
+            NORMAL[self.confidence] * one.sigma > most
+            for one in columns
+            if one.sigma is not None and (most := self.most(one.name)) is not None
         )
 
     def planned(self, session: dpsql.Session, level: Mapping[str, object] | None = None) -> PrivateQuery:
@@ -137,11 +136,6 @@ class Question:
         options = level or {"target_half_width": self.target, "confidence": self.confidence}
         statement = cast("SelectStatement", read_statement(self.text))
         return session._runner.plan(statement, options, CURATOR)[0]
-
-
-def half_widths(columns: tuple[dpsql.ColumnReceipt, ...]) -> dict[str, float]:
-    """Return the half widths of noise at 95 %, by column."""
-    return {one.name: one.half_width_95 for one in columns if one.half_width_95 is not None}
 
 
 def level_of(query: PrivateQuery) -> int:
@@ -152,11 +146,11 @@ def level_of(query: PrivateQuery) -> int:
 def has_smallest_level(question: Question, query: PrivateQuery) -> bool:
     """Check that the level is enough, and that one nano-rho less is not."""
     kind, nano = fixed_noise_kind_of(query), level_of(query)
-    if question.is_too_wide(half_widths(kind.columns(query))):
+    if question.is_too_wide(kind.columns(query)):
         return False
     try:
         below = kind.at(query, (nano - 1) / NANO)
-        return question.is_too_wide(half_widths(fixed_noise_kind_of(below).columns(below)))
+        return question.is_too_wide(fixed_noise_kind_of(below).columns(below))
     except CalibrationError:
         # noise of that size cannot be drawn
         return True
@@ -195,10 +189,13 @@ def test_receipts_have_the_half_widths_of_the_search(session: dpsql.Session, for
         found = receipt_of(asked)
     nano = level_of(question.planned(session))
     assert round(found.charged_rho * NANO) <= nano
-    assert not question.is_too_wide(half_widths(found.columns))
+    assert not question.is_too_wide(found.columns)
+    for one in found.columns:
+        if one.half_width_95 is not None and (most := question.most(one.name)) is not None:
+            assert one.half_width_95 * NORMAL[question.confidence] / NORMAL[0.95] <= most * ROUNDING
     # the same text by rho, planned without any search
     below = question.planned(session, {"rho": (nano - 1) / NANO})
-    assert question.is_too_wide(half_widths(fixed_noise_kind_of(below).columns(below)))
+    assert question.is_too_wide(fixed_noise_kind_of(below).columns(below))
 
 
 smallest_level = half_width.smallest_level
