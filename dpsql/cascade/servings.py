@@ -69,6 +69,7 @@ class _Cascade:
         self._window = frame.window if self._hides else None
         self._alone = self._hides and self._histogram.correlation > 0 and self._window is None
         self._own_threshold = self._query.request.own_threshold
+        self._by_width = self._query.request.target is not None
         self._stored = self._state.side_table.levels(self._hash)
         if frame.ceiling is not None:
             self._begin_at(frame.ceiling)
@@ -140,10 +141,11 @@ class _Cascade:
 
     @cached_property
     def _asked_before(self) -> tuple[Pin, ...]:
-        """What the reader was shown when they asked the same, if they did."""
-        return tuple(
-            pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked
-        )
+        """What the reader was shown when they asked the same, by rho or by half width; else the other, if it fits."""
+        alike = [pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked]
+        same = [pin for pin in alike if pin.by_half_width == self._by_width]
+        least = self._level.rho_nano if self._by_width else 0
+        return tuple(same or (pin for pin in alike if pin.rho_nano >= least))
 
     @cached_property
     def _lattice_of(self) -> tuple[StoredLevel, ...]:
@@ -175,7 +177,8 @@ class _Cascade:
         place_nano: int = 0,
     ) -> Serving:
         """A serving, and that this reader is served it from now on."""
-        pin = Pin(self._reader.name, self._hash, *self._asked, level.rho_nano, place_nano, tau is not None)
+        asked = (*self._asked, self._by_width)
+        pin = Pin(self._reader.name, self._hash, *asked, level.rho_nano, place_nano, tau is not None)
         single = release_nano > 0 or all(point.rho_nano == level.rho_nano for point in self._stored)
         beyond = (Level(level.statistic, one.rho_nano, one.sigma, 0.0) for one in keys_from[:1] or self._lattice_of)
         disclosed = max((level, *beyond), key=lambda one: one.rho_nano)
@@ -210,7 +213,7 @@ class _Cascade:
         reader may see none of these, it gets the level below as well.
         """
         asked = self._level.rho_nano
-        if self._query.request.target is not None:
+        if self._by_width:
             paid = (point.rho_nano for point in self._stored if point.rho_nano >= asked and self._lasts(point))
             levels = (free_level_above(asked, self._window), *paid)
             above = [level for level in levels if asked <= level <= self._top_nano and self._reader.may_see(level)]
@@ -329,7 +332,7 @@ class _Cascade:
         Or what was stored a little below because the level was taken, as files of earlier formats have it.
         """
         asked = self._level.rho_nano
-        least = asked if self._query.request.target is not None else asked - min(MOST_RISES, asked // 5)
+        least = asked if self._by_width else asked - min(MOST_RISES, asked // 5)
         found = [point for point in points if point.release_rho_nano == 0 and least <= point.rho_nano]
         releases = [point for point in found if point in self._selections]
         between = [point for point in releases if asked <= point.rho_nano <= self._asked_nano]
@@ -343,9 +346,8 @@ class _Cascade:
 
     def _below_release(self, release_nano: int) -> Serving:
         """Return what is made of a stored release at a level of the grid, or for a half width the release itself."""
-        is_target = self._query.request.target is not None
         asked = self._level.rho_nano
-        rho_nano = min(free_level_above(asked), release_nano) if is_target else free_level(asked)
+        rho_nano = min(free_level_above(asked), release_nano) if self._by_width else free_level(asked)
         for point in self._stored:
             if (point.rho_nano, point.release) == (rho_nano, release_nano):
                 return self._of_release(point)

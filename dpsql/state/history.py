@@ -70,7 +70,7 @@ def record_release(connection: sqlite3.Connection, additions: Additions) -> None
     # what a reader was shown before for the same question stays
     connection.executemany(
         "INSERT INTO pin (analyst, statistic_hash, asked_rho, query_rho, own_release, served_rho, release_rho, "
-        "has_threshold) VALUES (lower(?), ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "has_threshold) VALUES (lower(?), ?, ?, ?, ? + 2 * ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         map(astuple, additions.pins),
     )
 
@@ -141,8 +141,9 @@ class ReleaseHistory:
         Letters A to Z in names are the same in either case.
         """
         rows = self._database.rows(
-            "SELECT analyst, statistic_hash, asked_rho AS asked_rho_nano, query_rho AS query_rho_nano, own_release, "
-            "served_rho AS rho_nano, release_rho AS release_rho_nano, has_threshold FROM pin "
+            "SELECT analyst, statistic_hash, asked_rho AS asked_rho_nano, query_rho AS query_rho_nano, "
+            "own_release % 2 AS own_release, own_release >= 2 AS by_half_width, served_rho AS rho_nano, "
+            "release_rho AS release_rho_nano, has_threshold FROM pin "
             "WHERE statistic_hash = ? AND analyst = lower(?)",
             statistic_hash,
             analyst,

@@ -129,6 +129,7 @@ class Pin:
         asked_rho_nano: level that the statistic was asked for at.
         query_rho_nano: level of all that was asked for at once.
         own_release: whether a release with a threshold of its own was asked for, where releases are independent.
+        by_half_width: whether the level followed from half widths.
         rho_nano, release_rho_nano: of the point.
         has_threshold: whether the point's own threshold was part of the answer.
 
@@ -139,6 +140,7 @@ class Pin:
     asked_rho_nano: int
     query_rho_nano: int
     own_release: bool
+    by_half_width: bool
     rho_nano: int
     release_rho_nano: int
     has_threshold: bool

@@ -53,6 +53,7 @@ def test_it_is_the_ordinary_question_at_that_level(session: dpsql.Session) -> No
     assert widths(by_target)["c"] <= 5000.0
 
 
+PATIENTS = "SELECT cost, count(DISTINCT patient_id) AS n FROM visits GROUP BY cost"
 PRIVATE = "SELECT cost, count(*) AS n, sum(cost) AS c FROM visits GROUP BY cost"
 
 
@@ -75,6 +76,26 @@ def test_no_half_width_is_wider_if_more_is_stored(session: dpsql.Session, text: 
         assert all(widths(free)[name] <= target[name] for name in target), most
         again = receipt_of(session.sql(text, target_half_width=target, **options))
         assert (again.rho, widths(again)) == (free.rho, widths(free))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [(COUNTS, {}), (PATIENTS, {"mechanism": "GSHM"}), (PATIENTS, {"mechanism": "CSH", "top_k": 20})],
+)
+def test_it_is_no_wider_after_the_same_level_was_asked_for_by_rho(
+    session: dpsql.Session, text: str, options: dict[str, Any]
+) -> None:
+    """A level that was asked for is served from the grid below; it stays so, and so does the answer by half width."""
+    named = "".join(f", {name} := {value!r}" for name, value in options.items())
+    plan = session.sql(f"FROM dp_explain($$ {text} $$, target_half_width := {{'n': 117}}{named})").fetchall()
+    (level,) = (float(value) for section, name, value in plan if (section, name) == ("target", "rho"))
+    session.sql(text, rho=0.06, **options)
+    by_rho = session.sql(text, rho=level, **options)
+    by_width = session.sql(text, target_half_width={"n": 117}, **options)
+    assert widths(receipt_of(by_rho))["n"] > 117
+    assert widths(receipt_of(by_width))["n"] <= 117
+    assert session.sql(text, rho=level, **options).fetchall() == by_rho.fetchall()
+    assert session.sql(text, target_half_width={"n": 117}, **options).fetchall() == by_width.fetchall()
 
 
 @pytest.mark.parametrize(
