@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dpsql
@@ -40,6 +41,14 @@ def test_the_smallest_level_with_a_half_width_is_asked_for(session: dpsql.Sessio
     assert 29.999 < widths(answer)["n"] <= 30.0
     below = receipt_of(session.sql(COUNTS.replace("visits G", "visits WHERE cost < 99 G"), rho=answer.rho - 1e-9))
     assert widths(below)["n"] > 30.0
+
+
+def test_a_float_of_numpy_is_a_number(session: dpsql.Session) -> None:
+    width = np.float64(30)
+    assert (
+        receipt_of(session.sql(COUNTS, target_half_width=width)).rho
+        == receipt_of(session.sql(COUNTS, target_half_width=30)).rho
+    )
 
 
 def test_it_is_the_ordinary_question_at_that_level(session: dpsql.Session) -> None:
@@ -106,6 +115,7 @@ def test_it_is_no_wider_after_the_same_level_was_asked_for_by_rho(
         ({"target_half_width": 5, "rho": 0.001}, dpsql.UnsupportedQueryError),
         ({"target_half_width": -5}, dpsql.UnsupportedQueryError),
         ({"target_half_width": float("nan")}, dpsql.UnsupportedQueryError),
+        ({"target_half_width": dict.fromkeys(map(str, range(30_000)), 5)}, dpsql.UnsupportedQueryError),
         ({"target_half_width": 5, "confidence": 0.8}, dpsql.UnsupportedQueryError),
         ({"rho": 0.1, "max_rho": 0.2}, dpsql.UnsupportedQueryError),
     ],

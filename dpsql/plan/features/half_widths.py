@@ -7,6 +7,7 @@ the data, or on other numbers of the answer, so no level is found for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from sqlglot import exp
 
@@ -31,6 +32,8 @@ _BOUNDS = {
 """Arguments that say what AUTO would find, by the kind of the statistic that AUTO asks for."""
 _DEPENDS = "the error of this column depends on the data, and a half width is for a count or a sum."
 _COMPUTED = "a half width is for a count or a sum by itself, and this column is computed of numbers."
+_MOST_REFUSED = 5
+"""Names of a target that are refused one by one."""
 _WITHOUT_NOISE = "a half width is for a count or a sum, and this column has no noise."
 
 
@@ -44,7 +47,7 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
 
     """
     target, select = text.options.target_half_width, text.select
-    if target == ():
+    if isinstance(target, tuple) and not target:
         # its value was refused
         return
     known = text.options.given - _LEVELS | that_hold({"keys alone": select.keys and not select.calls})
@@ -100,18 +103,19 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_named(text: SelectText, names: Sequence[str], faults: Sequence[str]) -> None:
-    """Note a refusal for each name of a half width that is no count or sum of the answer."""
+    """Note a refusal for each name of a half width that is no count or sum of the answer: for the first few."""
     of_name: dict[str, list[str]] = {}
     for item, fault in zip(text.select.items, faults, strict=True):
         of_name.setdefault(item.name.lower(), []).append(fault)
     fit = list(dict.fromkeys(item.name for item in text.select.items if not any(of_name[item.name.lower()])))
     listed = f"Counts and sums of the answer: {', '.join(fit)}." if fit else "The answer has no count and no sum."
     fields = {node.name.lower(): node for node in (text.hint or exp.Null()).find_all(exp.PropertyEQ)}
-    for name in names:
+    wrong = (name for name in names if name.lower() not in of_name or any(of_name[name.lower()]))
+    for name in islice(wrong, _MOST_REFUSED):
         node, found = fields.get(name.lower(), _place(text)), of_name.get(name.lower())
         if found is None:
             hint = f"{did_you_mean(name, fit)} {listed}".lstrip()
             text.refusals.add("option", node, f"the answer has no column {name}.", hint)
-        elif any(found):
+        else:
             message = f"target_half_width names {name}: {next(filter(None, found))}"
             text.refusals.add("option", node, message, f"Leave {name} out of target_half_width. {listed}")
