@@ -192,13 +192,15 @@ class DuckDBEngine(Catalog):
     @contextlib.contextmanager
     def _reading(self, timeout_seconds: float | None) -> Iterator[tuple[Cursor, threading.Event]]:
         """A cursor whose progress can be asked for, and whether its time ran out."""
-        with self._connection.pinned() as cursor, interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+        with self._connection.pinned() as cursor:
+            # before the clock runs: DuckDB's own error would pass here
             cursor.count_progress()
-            self._reading_cursors.append(cursor)
-            try:
-                yield cursor, expired
-            finally:
-                self._reading_cursors.remove(cursor)
+            with interrupt_after(timeout_seconds, cursor.interrupt) as expired:
+                self._reading_cursors.append(cursor)
+                try:
+                    yield cursor, expired
+                finally:
+                    self._reading_cursors.remove(cursor)
 
     def _run(self, read: Callable[[Cursor], _T], listed_keys: pa.Table | None, timeout_seconds: float | None) -> _T:
         failed = False
