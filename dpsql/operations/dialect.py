@@ -251,7 +251,8 @@ def parse_statement(text: str) -> exp.Expr:
         raise _parse_error(error, text) from None
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
-    except ValueError:
+    except (ValueError, AttributeError):
+        # sqlglot stumbles over its own tree, as at {: 5}
         raise ParseError("not valid SQL") from None
     if len(statements) != 1:
         raise ParseError(f"expected one SQL statement, found {len(statements)}")

@@ -139,6 +139,12 @@ def test_long_is_not_deep(kind: str, clinic: Clinic) -> None:
     clinic.plan(Record("", 0, "plan", DEEP[kind](100), None, {}, ()))
 
 
+def test_a_struct_without_names_is_no_sql() -> None:
+    """sqlglot fails on it with an error of Python."""
+    with pytest.raises(ParseError):
+        read_statement("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (target_half_width = {: 5}) count(*) AS n FROM t")
+
+
 def test_half_characters_are_refused() -> None:
     for text, values in (
         ("SELECT '\ud800' FROM t", []),
