@@ -67,7 +67,8 @@ def record_release(connection: sqlite3.Connection, additions: Additions) -> None
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     (*place, listed.digest, datetime.now(UTC).isoformat(), listed.blob),
                 )
-    # what a reader was shown before for the same question stays
+    # what a reader was shown before for the same question stays; own_release holds two flags: 1 for a release with a
+    # threshold of its own, 2 for a level that followed from half widths
     connection.executemany(
         "INSERT INTO pin (analyst, statistic_hash, asked_rho, query_rho, own_release, served_rho, release_rho, "
         "has_threshold) VALUES (lower(?), ?, ?, ?, ? + 2 * ?, ?, ?, ?) ON CONFLICT DO NOTHING",

@@ -53,7 +53,8 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
     known = text.options.given - _LEVELS | that_hold({"keys alone": select.keys and not select.calls})
     if not select.keys:
         known -= {"max_groups_contributed = AUTO"}
-    refuse_combinations({"target_half_width"}, known, _place(text), text.refusals)
+    known |= that_hold({"a ceiling": text.options.rho_ceiling or text.owner.rules.levels.ceiling})
+    refuse_combinations({"target_half_width", "a ceiling"}, known, _place(text), text.refusals)
     for statistic, name in asked.items():
         call = next((node for node in select.calls if unquoted(node) == name), select.calls[0])
         things = {"target_half_width", "AUTO bounds"}
