@@ -1,4 +1,4 @@
-"""How all releases of a unit together turn into (epsilon, delta): one pair of functions for each composition.
+"""Conversions between the rho of all releases of a unit and epsilon: one pair of functions for each composition.
 
 A unit has one composition, which its policy fixes before the first charge. Both are proved in `docs/proofs/ledger.md`,
 for histories whose levels add up to at most rho, however each level was chosen by earlier answers.

@@ -27,7 +27,7 @@ Asked_contra = TypeVar("Asked_contra", bound=PrivateQuery, contravariant=True)
 
 
 class QueryKind(Protocol[Asked_contra]):
-    """How queries of one kind are priced, released and explained."""
+    """A kind of query: its prices, releases and explanations."""
 
     def offers(self, query: Asked_contra, state: State, reader: Reader, /) -> tuple[Offer, ...]:
         """Return how the frames are served; their items are the most that an answer charges now.

@@ -81,7 +81,7 @@ class GroupingSets(PrivateQuery):
         return self.all_keys
 
     def places(self, part: FrameQuery) -> tuple[int, ...]:
-        """Of each key of a part, its place among the keys of all sets."""
+        """Return the place of each key of a part among the keys of all sets."""
         return tuple(self.all_keys.index(key) for key in part.frame.keys)
 
     def mapped(self, change: ChangeFrame) -> Self:

@@ -10,7 +10,7 @@ from dpsql.operations.dialect import text_literal
 
 @dataclass(frozen=True, slots=True)
 class LevelRules:
-    """What the policy says about the levels of a table's releases, as one reader may see them.
+    """Rules of the policy about the levels of a table's releases, as one reader may see them.
 
     Attributes:
         default_rho, default_epsilon, default_delta: how private an answer is where a query does not say.

@@ -32,7 +32,7 @@ _DIGITS_UP = Context(prec=3, rounding=ROUND_UP)
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What one reader can still spend of a unit.
+    """The rest of a unit's budget that one reader can still spend.
 
     Attributes:
         unit: the privacy unit.
