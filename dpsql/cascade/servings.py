@@ -141,7 +141,7 @@ class _Cascade:
 
     @cached_property
     def _asked_before(self) -> tuple[Pin, ...]:
-        """Return what the reader was shown for this question, by rho or by half width; else the other one, if it fits."""
+        """Return what the reader was shown for this question, by rho or by half width; else the other, if it fits."""
         alike = [pin for pin in self._pins if (pin.asked_rho_nano, pin.query_rho_nano, pin.own_release) == self._asked]
         same = [pin for pin in alike if pin.by_half_width == self._by_width]
         least = self._level.rho_nano if self._by_width else 0
