@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 
 from dpsql.answer import words
@@ -161,10 +161,7 @@ class TargetQuery:
 
     def _wider(self, factor: float) -> HalfWidths:
         """Return the half widths multiplied by a factor, each rounded up to three digits."""
-        widths = self.target.widths
-        if isinstance(widths, tuple):
-            return replace(self.target, widths=tuple((name, up(width * factor)) for name, width in widths))
-        return replace(self.target, widths=up(widths * factor))
+        return self.target.mapped(lambda width: up(width * factor))
 
 
 def smallest_level(is_enough: Callable[[int], bool], guess: int) -> int:

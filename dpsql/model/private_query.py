@@ -156,6 +156,12 @@ class HalfWidths:
             return next((width for name, width in self.widths if name.lower() == column.lower()), None)
         return self.widths
 
+    def mapped(self, change: Callable[[float], float]) -> HalfWidths:
+        """Return the same with a change of each half width."""
+        if isinstance(self.widths, tuple):
+            return replace(self, widths=tuple((name, change(width)) for name, width in self.widths))
+        return replace(self, widths=change(self.widths))
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpsql.answer import half_width_words, words
 from dpsql.errors import DpsqlError
@@ -93,9 +93,7 @@ class AskedHalfWidths(AskedLevel):
         factor = self.value / value
         if value == self.value:
             return self.target
-        if isinstance(self.target.widths, tuple):
-            return replace(self.target, widths=tuple((name, _up(factor * width)) for name, width in self.target.widths))
-        return replace(self.target, widths=_up(factor * self.target.widths))
+        return self.target.mapped(lambda width: _up(factor * width))
 
 
 def _first(target: HalfWidths) -> float:

@@ -222,7 +222,7 @@ def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    """What has to hold all together for a condition to hold."""
+    """Return the parts of a condition that have to hold all together."""
     node = node.unnest()
     return [*conjuncts(node.left), *conjuncts(node.right)] if isinstance(node, exp.And) else [node]
 

@@ -96,7 +96,7 @@ _VALUES: dict[str, _Values] = {
     "privacy_unit_column": (_is_text, "the column that the policy names"),
     **{name: _one_of(words) for name, words in _WORDS.items()},
 }
-"""Of every option but the mechanism, whose words are those of the environment."""
+"""Values of every option but the mechanism, whose words are those of the environment."""
 _WORDED = {*_WORDS, "mechanism", "max_groups_contributed"}
 """Options of which a word may be written in small letters."""
 
@@ -104,7 +104,7 @@ _WORDED = {*_WORDS, "mechanism", "max_groups_contributed"}
 def read_options(
     hint: exp.Expr | None, keywords: Mapping[str, object], mechanisms: Sequence[str], refusals: Refusals
 ) -> QueryOptions:
-    """What is asked for beside the SELECT; every value that an option cannot take becomes a refusal.
+    """Read the options of a query, and note a refusal for every value that an option cannot take.
 
     Args:
         hint: the options as they stand in the text.
@@ -170,7 +170,7 @@ def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -
 def _check_option(
     name: str, value: object, mechanisms: Sequence[str], node: exp.Expr | None, refusals: Refusals
 ) -> bool:
-    """Whether an option can take a value; else a refusal is noted."""
+    """Check that an option can take a value, and note a refusal if it cannot."""
     if name not in OPTION_NAMES:
         similar = did_you_mean(name, OPTION_NAMES)
         hint = f"{similar} Options are {', '.join(OPTION_NAMES)}.".lstrip()

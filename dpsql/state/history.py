@@ -173,7 +173,7 @@ class ReleaseHistory:
         return tuple(part for part, value in mark.parts if kept.get(part, value) != value)
 
     def is_last_list(self, table: str, column: str, key_type: str, digest: str) -> bool:
-        """Whether this is the public list of keys that was kept last of a column."""
+        """Check that this is the public list of keys that was kept last of a column."""
         return self._database.rows(_LAST_LIST, table, column, key_type) == [{"digest": digest}]
 
     def list_at(self, table: str, column: str, key_type: str, moment: datetime) -> bytes | None:

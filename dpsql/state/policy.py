@@ -79,7 +79,7 @@ def folded_name(name: str) -> str:
 
 
 Composition = Literal["gaussian", "zcdp"]
-"""How releases of a unit add up: as Gaussian noise, exactly, or as any noise of which zCDP is known."""
+"""A way in which releases of a unit add up: exactly, as Gaussian noise, or as any noise of which zCDP is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import duckdb
@@ -29,6 +29,16 @@ def with_own_state(prepared: dpsql.Session) -> Iterator[dpsql.Session]:
         yield session
     finally:
         session._access.close()
+
+
+@contextmanager
+def with_declarations(tables: str, declarations: Iterable[str]) -> Iterator[dpsql.Session]:
+    """Open a session on a new database with tables that SQL makes, and with what statements declare."""
+    with dpsql.connect(threads=1) as session:
+        session.connection.execute(tables)
+        for statement in declarations:
+            session.sql(statement)
+        yield session
 
 
 @contextmanager

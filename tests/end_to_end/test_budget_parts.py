@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import BudgetError, PolicyError
-from tests.end_to_end.prepared import with_own_state
+from tests.end_to_end.prepared import with_declarations, with_own_state
 
 TABLES = """
 CREATE TABLE visits AS SELECT i AS patient, ['Lund', 'Oslo', 'Umeå'][1 + i % 3] AS city, i % 100 AS cost
@@ -34,10 +34,7 @@ OPTIONS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
 
 @pytest.fixture(scope="module")
 def declared() -> Iterator[dpsql.Session]:
-    with dpsql.connect(threads=1) as session:
-        session.connection.execute(TABLES)
-        for statement in DECLARED:
-            session.sql(statement)
+    with with_declarations(TABLES, DECLARED) as session:
         yield session
 
 

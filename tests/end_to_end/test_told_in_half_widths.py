@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from tests.end_to_end.prepared import with_own_state
+from tests.end_to_end.prepared import with_declarations, with_own_state
 from tests.end_to_end.receipts import receipt_of
 
 TABLE = "CREATE TABLE visits AS SELECT i AS patient, 1 + i % 3 AS city, i % 100 AS cost FROM range(300) t(i)"
@@ -27,10 +27,7 @@ TWO = "count(*) AS n, sum(cost) AS c FROM visits WHERE cost <> {}"
 
 @pytest.fixture(scope="module")
 def declared() -> Iterator[dpsql.Session]:
-    with dpsql.connect(threads=1) as session:
-        session.connection.execute(TABLE)
-        for statement in DECLARED:
-            session.sql(statement)
+    with with_declarations(TABLE, DECLARED) as session:
         yield session
 
 

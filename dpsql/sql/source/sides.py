@@ -19,7 +19,7 @@ from dpsql.sql.source.row_cut import early_filters
 from dpsql.sql.source.row_growth import growth
 
 Conditions = Sequence[exp.Expr]
-"""What has to hold all together."""
+"""Conditions that have to hold all together."""
 
 
 def joined_sides(
