@@ -67,6 +67,7 @@ class NoisyFrame:
         groups: which values make one group.
         roundings: how many roundings are in a value that is shown as a whole number.
         lost: how much more a count of units may be than its value says.
+        quantile: half width of an interval of a count, a sum or an average over its standard deviation.
 
     """
 
@@ -75,6 +76,7 @@ class NoisyFrame:
     groups: EachKey | Buckets
     roundings: int = 1
     lost: float = 0.0
+    quantile: float = Z_95
 
     @property
     def noise(self) -> dict[Statistic, float]:
@@ -143,7 +145,8 @@ def sum_column(estimate: Estimate, value: LinearValue, frame: NoisyFrame) -> Est
     """A count, a sum or a running total, with the interval of the normal law."""
     sums = added_up(value, frame.groups, linear_value(value.linear, frame.values))
     norms = norms_of(value, frame.groups, frame.histogram)
-    half_width = Z_95 * shown_sigma(estimate, linear_noise(value.linear, frame.noise) * norms, frame.roundings)
+    sigma = shown_sigma(estimate, linear_noise(value.linear, frame.noise) * norms, frame.roundings)
+    half_width = frame.quantile * sigma
     return EstimatedColumn(sums, sums - half_width, sums + half_width + frame.lost * value.linear.centre)
 
 
@@ -162,7 +165,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
     positive = bottom > 0.0
     safe = np.where(positive, bottom, 1.0)
     quotient = top / safe
-    doubt = (Z_95 * bottom_sigma / safe) ** 2
+    doubt = (frame.quantile * bottom_sigma / safe) ** 2
     clear = positive & (doubt < 1.0)
     remaining = np.where(clear, 1.0 - doubt, 1.0)
     slope = covariance / np.where(bottom_sigma > 0.0, bottom_sigma, 1.0) ** 2
@@ -172,7 +175,7 @@ def ratio_column(_: Estimate, ratio: Ratio, frame: NoisyFrame) -> EstimatedColum
         + (quotient * bottom_sigma) ** 2
         - doubt * (top_sigma**2 - slope * covariance)
     )
-    half_width = Z_95 / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
+    half_width = frame.quantile / safe * np.sqrt(np.maximum(spread, 0.0)) / remaining
     centre = (quotient - doubt * slope) / remaining
     return EstimatedColumn(
         value=np.where(positive, np.clip(quotient, low, high), np.nan) + ratio.offset,

@@ -10,6 +10,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
+from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.offer import Offer, offers_of, shown_threshold
 from dpsql.answer.result import Receipt
 from dpsql.answer.words import (
@@ -25,6 +28,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
 from dpsql.mechanism.calibrate import auto_share
 from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import COVERAGE_KINDS
 from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
 from dpsql.state import State
 
@@ -75,6 +79,25 @@ def threshold_reason(
                 )
                 return f"{passed}; {told}"
     return f"{passed}; {OTHER_KEYS}"
+
+
+def with_remarks(offer: Offer, receipt: Receipt, table: pa.Table, state: State, reader: Reader) -> Receipt:
+    """Return a receipt with what bounds keep where that is asked for, and why no group is shown where none is.
+
+    Args:
+        offer: how the only frame was served.
+        receipt: with its price.
+        table: the groups.
+        state: the state file.
+        reader: who asks.
+
+    """
+    is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in offer.query.statistics)
+    if is_covered or offer.query.request.coverage is not None:
+        receipt = with_coverage(receipt, offer, state.side_table)
+    if not table.num_rows:
+        receipt = replace(receipt, nothing_shown=(frame_reason(offer, state, reader),))
+    return receipt
 
 
 def frame_reason(offer: Offer, state: State, reader: Reader) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpsql.answer.coverage import Kept, kept_of
-from dpsql.answer.estimates import COLUMNS, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
+from dpsql.answer.estimates import COLUMNS, Z_95, NoisyFrame, NoisyValues, added_up, noise_sigma, read_values
 from dpsql.answer.exact import Exact
 from dpsql.answer.offer import Offer
 from dpsql.answer.ratio_estimate import unbounded_of
@@ -27,12 +27,12 @@ from dpsql.errors import StateError
 from dpsql.mechanism.histogram import Histogram, NoisyHistogram, Sequences
 from dpsql.model.estimates import UNITS
 from dpsql.model.frame import COVERAGE_KINDS, NOISE_GRID_EXPONENT, PRESENCE, Frame, Statistic
-from dpsql.model.identity import frame_hash, statistic_hash
+from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import Buckets
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian
 from dpsql.noise.running_totals import FractionalSum
-from dpsql.state import Level, Point, SideTable, Threshold, delta_units_up, to_arrow
+from dpsql.state import Point, SideTable, Threshold, delta_units_up, to_arrow
 
 
 @dataclass(frozen=True)
@@ -229,19 +229,32 @@ class Agreed:
     roundings: int
 
 
-def noisy_table(
-    offer: Offer, side_table: SideTable, agreed: Agreed | None = None, selected: npt.NDArray[np.intp] | None = None
-) -> pa.Table:
-    """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
+@dataclass(frozen=True)
+class ShownFrame:
+    """What the columns of an answer are computed from.
 
-    Args:
-        offer: how the query of one frame is served; all of it is stored.
-        side_table: where points and keys are stored.
-        agreed: values of all keys, in place of those that are read from the points; public keys only.
-        selected: ids of the keys that another release has selected, in the order in which they are shown; None where
-            the points of this one say which are.
+    Attributes:
+        values: of every statistic: of public keys all, of private ones those that are shown.
+        whole: of estimates that are rounded together with others, by their number.
+        shown: ids of the groups that are shown.
+        among: which of the values belong to them.
 
     """
+
+    values: NoisyFrame
+    whole: Mapping[int, npt.NDArray[np.float64]]
+    shown: npt.NDArray[np.intp]
+    among: slice | npt.NDArray[np.intp]
+
+
+def shown_frame(
+    offer: Offer,
+    side_table: SideTable,
+    agreed: Agreed | None = None,
+    selected: npt.NDArray[np.intp] | None = None,
+    quantile: float = Z_95,
+) -> ShownFrame:
+    """Return noisy values and shown groups of an answer; arguments as those of `noisy_table`."""
     query, histogram = offer.query, offer.histogram
     points = {serving.level.statistic: served_point(serving, side_table) for serving in offer.servings}
     if selected is None:
@@ -261,17 +274,40 @@ def noisy_table(
             noisy = noisy + added if statistic == PRESENCE else noisy
             read[statistic] = read_values(statistic, noisy, noise_sigma(statistic, point.sigma, histogram), histogram)
         agreed = Agreed(read, {}, 1)
+    values = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost, quantile)
+    return ShownFrame(values, agreed.whole, shown, then)
+
+
+def noisy_table(
+    offer: Offer,
+    side_table: SideTable,
+    agreed: Agreed | None = None,
+    selected: npt.NDArray[np.intp] | None = None,
+    quantile: float = Z_95,
+) -> pa.Table:
+    """The table that the finish reads: columns key_i, agg_i, agg_i_low and agg_i_high, one row a shown group.
+
+    Args:
+        offer: how the query of one frame is served; all of it is stored.
+        side_table: where points and keys are stored.
+        agreed: values of all keys, in place of those that are read from the points; public keys only.
+        selected: ids of the keys that another release has selected, in the order in which they are shown; None where
+            the points of this one say which are.
+        quantile: half width of an interval of a count, a sum or an average over its standard deviation.
+
+    """
+    query, found = offer.query, shown_frame(offer, side_table, agreed, selected, quantile)
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     if query.frame.keys:
         keys = stored_keys(query.frame, side_table)
         if isinstance(query.groups, Buckets):
             keys = _bucket_keys(query.groups, keys)
-        taken = keys.take(to_arrow(shown))
+        taken = keys.take(to_arrow(found.shown))
         columns = {name: taken.column(name) for name in taken.column_names}
-    frame = NoisyFrame(agreed.values, histogram, query.groups, agreed.roundings, lost)
+    then = found.among
     for i, estimate in enumerate(query.estimates):
-        column = COLUMNS[type(estimate.value)](estimate, estimate.value, frame)
-        value = agreed.whole.get(i, column.value)[then]
+        column = COLUMNS[type(estimate.value)](estimate, estimate.value, found.values)
+        value = found.whole.get(i, column.value)[then]
         columns[f"agg_{i}"] = to_arrow(np.rint(value) if estimate.type == "BIGINT" else value, nan_as_null=True)
         columns[f"agg_{i}_low"] = to_arrow(column.low[then], nan_as_null=True)
         columns[f"agg_{i}_high"] = to_arrow(column.high[then], nan_as_null=True)
@@ -285,7 +321,7 @@ def noisy_table(
             names = (f"agg_{i}_unbounded{end}" for end in ("", "_low", "_high"))
             columns |= {name: to_arrow(one, nan_as_null=True) for name, one in zip(names, ends, strict=True)}
     if not columns:
-        columns["nothing"] = to_arrow(np.zeros(len(shown)))
+        columns["nothing"] = to_arrow(np.zeros(len(found.shown)))
     return pa.table(list(columns.values()), list(columns))
 
 
@@ -293,26 +329,6 @@ def shown_key_table(offer: Offer, side_table: SideTable) -> pa.Table:
     """Keys of the groups that are shown, in the order in which the frame holds them."""
     shown = _shown(offer, served_point(offer.presence, side_table), side_table)
     return stored_keys(offer.query.frame, side_table).take(to_arrow(shown))
-
-
-def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
-    """Keys of a frame that pass the threshold of one stored point, which is its own."""
-    _, places = _selected(frame, stored, side_table)
-    return stored_keys(frame, side_table).take(to_arrow(places))
-
-
-def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float]:
-    """The noisy sum of weights of these keys, and its standard deviation."""
-    point, places = _selected(frame, stored, side_table)
-    return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places))
-
-
-def _selected(frame: Frame, stored: Level, side_table: SideTable) -> tuple[Point, npt.NDArray[np.intp]]:
-    """A stored point of a round of key selection, and the places of the keys that pass its own threshold."""
-    point = side_table.point(statistic_hash(PRESENCE, frame), stored.rho_nano, stored.release_rho_nano)
-    if not point or stored.tau is None:
-        raise StateError("a round of key selection is stored without its threshold; declare a new version of the table")
-    return point, shown_keys(point.noisy_values, stored.tau, 1)
 
 
 def served_point(serving: Serving, side_table: SideTable, keys: KeySelection | None = None) -> Point:

@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import Any
 
 from dpsql.features import one_set
-from dpsql.features.query_kind import FixedNoiseKind, OpenQueryKind, QueryKind
+from dpsql.features.query_kind import CappedKind, FixedNoiseKind, OpenQueryKind, QueryKind
 from dpsql.model.private_query import PrivateQuery
-from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithOtherGroup
+from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
 
 KINDS: dict[type[PrivateQuery], QueryKind[Any] | str] = {
     OneSet: one_set.KIND,
+    WithinTarget: "dpsql.features.target",
     KeysAlone: "dpsql.features.keys_alone",
     KeysFirst: "dpsql.features.keys_first",
     GroupingSets: "dpsql.features.grouping_sets",
@@ -30,6 +31,12 @@ def kind_of(query: PrivateQuery) -> QueryKind[Any]:
         return row
     kind: QueryKind[Any] = import_module(row).KIND
     return kind
+
+
+def with_cap(query: PrivateQuery) -> PrivateQuery:
+    """Return a query whose level has a cap with what follows from it, and any other query as it is."""
+    kind = kind_of(query)
+    return kind.capped(query) if isinstance(kind, CappedKind) else query
 
 
 def open_kind_of(query: PrivateQuery) -> OpenQueryKind[Any]:

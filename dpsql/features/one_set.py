@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dpsql.answer.asked_columns import asked_columns
-from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime
-from dpsql.answer.nothing_shown import frame_reason
+from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
@@ -21,7 +20,6 @@ from dpsql.features.auto_price import answer_delta_units, asked_nano
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.frame import COVERAGE_KINDS
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import OneSet
 from dpsql.state import State
@@ -57,15 +55,9 @@ class OneSetKind:
         """Release the frame, and return its groups with their receipt."""
         stage = prepare_stage(query.parts, runtime, inquiry.reader)
         charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
-        (offer,), side_table = stage.offers, runtime.state.side_table
-        receipt = with_price(stage.receipts[0], charged)
-        is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in offer.query.statistics)
-        if is_covered or offer.query.request.coverage is not None:
-            receipt = with_coverage(receipt, offer, side_table)
-        table = noisy_table(offer, side_table)
-        if not table.num_rows:
-            receipt = replace(receipt, nothing_shown=(frame_reason(offer, runtime.state, inquiry.reader),))
-        return table, receipt
+        (offer,), state = stage.offers, runtime.state
+        table = noisy_table(offer, state.side_table)
+        return table, with_remarks(offer, with_price(stage.receipts[0], charged), table, state, inquiry.reader)
 
     def rows(self, query: OneSet, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the frame, and its price."""

@@ -127,6 +127,19 @@ class OpenQueryKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
 
 
 @runtime_checkable
+class CappedKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
+    """A kind whose level rises up to a cap, which its text says by rho or by epsilon."""
+
+    def capped(self, query: Asked_contra, /) -> PrivateQuery:
+        """Return a query as it was planned with its cap in rho, and with what follows from that.
+
+        Raises:
+            CalibrationError: no level has so small an epsilon.
+
+        """
+
+
+@runtime_checkable
 class FixedNoiseKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
     """A kind whose counts and sums have a noise that text, policy and level fix, whatever the data are."""
 

@@ -47,6 +47,8 @@ class QueryOptions:
     confidence: float | None = None
     max_rho: float | None = None
     max_epsilon: float | None = None
+    target_relative_error: float | None = None
+    at_least: float | None = None
 
     @property
     def given(self) -> frozenset[str]:
@@ -112,6 +114,7 @@ class Finish:
 
     ``windows`` are computed of the rows that pass ``having``, as columns window_0…; ``qualify`` filters after them.
     ``unbounded`` are the estimates of which the noisy table has agg_0_unbounded, …_low and …_high, too.
+    ``within`` are those of which it has agg_0_within: whether a number is within the relative error that is asked for.
     ``lost_orders`` are columns, each with its table, whose ENUM type has another list than the one that was declared.
     """
 
@@ -124,6 +127,7 @@ class Finish:
     offset: int | None = None
     unbounded: tuple[int, ...] = ()
     lost_orders: tuple[tuple[str, str], ...] = ()
+    within: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,32 @@ class OneSet(PrivateQuery):
 
 
 @dataclass(frozen=True, slots=True)
+class RelativeError:
+    """The relative error that a query asks for in place of a level.
+
+    Attributes:
+        error: the largest half width of a number, over its size.
+        at_least: the share of the groups whose numbers meet it, of each column.
+        confidence: the probability with which a number lies within its half width: 0.9, 0.95 or 0.99.
+
+    """
+
+    error: float
+    at_least: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class WithinTarget(PrivateQuery):
+    """A query by one set of keys whose level rises in steps until its numbers are within a relative error.
+
+    Its only part is the query at the highest level, by rho or by epsilon.
+    """
+
+    target: RelativeError
+
+
+@dataclass(frozen=True, slots=True)
 class KeysAlone(PrivateQuery):
     """A query for the keys of its groups and no number, of units with several keys: they are selected in rounds.
 

@@ -19,7 +19,7 @@ from dpsql.operations.dialect import quote, to_sql, written
 from dpsql.operations.row_sql import as_condition, guarded
 from dpsql.operations.trees import map_tree
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.sql.clauses import is_aggregate_call, is_interval_call, is_over_result
+from dpsql.sql.clauses import WITHIN_TARGET, is_aggregate_call, is_interval_call, is_over_result
 from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.row_rules import check_row_expression
@@ -91,6 +91,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         noisy.append(Column(f"agg_{i}", aggregate.estimate.type, True))
         own = aggregate.estimate.type if aggregate.estimate.type in _MOMENTS else "DOUBLE"
         noisy += [Column(f"agg_{i}_{end}", own, True) for end in (*_ENDS, *_UNBOUNDED_ENDS)]
+        noisy.append(Column(f"agg_{i}_within", "BOOLEAN", True))
     estimates = [aggregate.estimate for aggregate in aggregates.values()]
     table = _NoisyTable(text, len(keys), noisy, {sql: f"agg_{i}" for sql, i in numbers.items()} | shown_keys, estimates)
     shown = [(item.expression, table.sql(item.expression)) for item in select.items]
@@ -125,6 +126,7 @@ def read_finish(text: SelectText, keys: Sequence[Key], aggregates: Mapping[str, 
         text.clauses.offset,
         tuple(sorted(table.unbounded)),
         tuple(sorted(table.lost_orders)),
+        tuple(sorted(table.within)),
     )
 
 
@@ -141,6 +143,7 @@ class _NoisyTable:
         windows: by their SQL; grows while expressions are rewritten.
         unbounded: aggregates whose number without bounds is asked for; likewise.
         lost_orders: columns, each with its table, whose ENUM type has another list than was declared; likewise.
+        within: aggregates of which is asked whether they are within the relative error; likewise.
 
     """
 
@@ -152,6 +155,7 @@ class _NoisyTable:
     windows: dict[str, exp.Expr] = field(default_factory=dict)
     unbounded: set[int] = field(default_factory=set)
     lost_orders: set[tuple[str, str]] = field(default_factory=set)
+    within: set[int] = field(default_factory=set)
 
     def sql(self, root: exp.Expr) -> str:
         """Return an expression over the table as SQL."""
@@ -191,7 +195,9 @@ class _NoisyTable:
             if target is None:
                 raise AssertionError("check_outputs refused this call before")
             aggregate, end = self.names[to_sql(target)], node.name.lower().removeprefix("dp_")
-            name = f"{aggregate}_{end.removeprefix('interval_')}"
+            name = f"{aggregate}_{end.removeprefix('interval_').removesuffix('_target')}"
+            if node.name.lower() == WITHIN_TARGET:
+                self._add_within(node, int(aggregate.removeprefix("agg_")))
             if end in _UNBOUNDED_ENDS:
                 self._add_unbounded(node, int(aggregate.removeprefix("agg_")))
         return exp.column(exp.to_identifier(name, quoted=True)) if name else node
@@ -213,6 +219,17 @@ class _NoisyTable:
                 "Leave coverage = FALSE out.",
             )
         self.unbounded.add(number)
+
+    def _add_within(self, node: exp.Expr, number: int) -> None:
+        """Note that it is asked of an aggregate whether it is within the target; refuse it without one."""
+        if self.text.options.target_relative_error is None:
+            self.text.refusals.refuse(
+                "option",
+                node,
+                f"{written(node)} goes with target_relative_error.",
+                "Write OPTIONS (target_relative_error = 0.1, max_rho = 0.5), or leave it out.",
+            )
+        self.within.add(number)
 
     def _window_column(self, node: exp.Window) -> exp.Expr:
         for term in order_terms(node):
@@ -292,6 +309,7 @@ def finish_sql(query: PrivateQuery) -> str:
         else:
             typed.append(f"TRY_CAST(agg_{i} AS {estimate.type}) AS agg_{i}, {low}, {high}")
         typed += [f"agg_{i}_{end}" for end in _UNBOUNDED_ENDS if i in finish.unbounded]
+        typed += [f"CAST(agg_{i}_within AS BOOLEAN) AS agg_{i}_within"] * (i in finish.within)
     source = f"(SELECT {', '.join(typed) or '*'} FROM {NOISY})"
     shown = []
     for column in finish.columns:

@@ -107,6 +107,11 @@ def read_levels(text: SelectText) -> GroupedSource:
     if target is not None:
         rho = STAND_IN_RHO
         half_widths = HalfWidths(target, options.confidence or 0.95, options.max_rho, options.max_epsilon)
+    if options.target_relative_error is not None:
+        rho, epsilon = options.max_rho, options.max_epsilon
+        if rho is None and epsilon is None:
+            # that both are missing is refused
+            rho = STAND_IN_RHO
     if rho is None and epsilon is None:
         rho, epsilon = levels.default_rho, levels.default_epsilon if levels.default_rho is None else None
     if rho is None and epsilon is None:

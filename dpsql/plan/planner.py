@@ -16,7 +16,7 @@ from dpsql.errors import ParseError, SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, things_without
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.private_query import AutoBounds, AutoQuestion, Finish, FoundBounds, FrameQuery, PrivateQuery
-from dpsql.model.query_kinds import KeysAlone, KeysFirst, OneSet, WithOtherGroup
+from dpsql.model.query_kinds import KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import TOO_DEEP, to_sql
@@ -27,6 +27,7 @@ from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.defaults import MISSING, plan_with_auto
 from dpsql.plan.features.half_widths import check_half_widths
 from dpsql.plan.features.other_group import outside_frame, over_groups
+from dpsql.plan.features.relative_errors import check_relative_error, relative_error
 from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
     GroupedSource,
@@ -152,6 +153,8 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
     aggregates = read_aggregates(select, rows, keys.keys, keys.public)
     if options.target_half_width is not None:
         check_half_widths(text, aggregates, rows.asked)
+    if options.target_relative_error is not None:
+        check_relative_error(text, aggregates)
     if (keys.keys and not select.calls) or options.mechanism == "KEYS_FIRST":
         _check_selection(source, keys, asked | measured_things(aggregates))
     if options.bounding == "L2":
@@ -271,6 +274,8 @@ def _private_query(
         return sets_of(query, by_set, text.select, shown_keys, options)
     if options.mechanism == "KEYS_FIRST":
         return KeysFirst((query, _selection(query, selection_frames(source, keys))))
+    if options.target_relative_error is not None:
+        return WithinTarget((query,), relative_error(options, options.target_relative_error))
     in_rounds = not aggregates and query.frame.bounding.counted_groups
     return KeysAlone((query,)) if in_rounds else OneSet((query,))
 

@@ -25,10 +25,10 @@ from dpsql.engine import Engine, Sandbox, warn_if_untested
 from dpsql.errors import AccessError, DpsqlError, EngineError, ParseError, PolicyError, ReleaseError, Span, StateError
 from dpsql.features.auto import PlanAgain, bound, draw, prepare_histograms
 from dpsql.features.auto_outcomes import price_of_outcomes
-from dpsql.features.kinds import kind_of, open_kind_of
-from dpsql.model.environment import folded
+from dpsql.features.kinds import kind_of, open_kind_of, with_cap
+from dpsql.model.environment import Environment, folded
 from dpsql.model.identity import base_hash, query_hash
-from dpsql.model.private_query import After, PrivateQuery
+from dpsql.model.private_query import After, FoundBounds, PrivateQuery
 from dpsql.noise.entropy import NoiseSource, SystemEntropy
 from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
@@ -89,9 +89,9 @@ class StatementRunner:
         policy = state.policy()
         cleared = Reader.of(reader, policy)
         outside = environment(policy, self.engine, self.sandbox, cleared, state.history)
-        query = (plans or self._plans).plan(statement, options, outside, reader)
+        query = with_cap((plans or self._plans).plan(statement, options, outside, reader))
         if query.first.auto:
-            query = bound(query, partial(plan_query, statement, outside, options), state, cleared)
+            query = bound(query, _planner(statement, outside, options), state, cleared)
         if query.whole_request.target is not None:
             from dpsql.features.half_width import at_target  # noqa: PLC0415 — few queries need it
 
@@ -103,7 +103,7 @@ class StatementRunner:
     ) -> PlanAgain:
         """Return the function that plans a SELECT by bounds that AUTO finds."""
         outside = environment(state.policy(), self.engine, self.sandbox, cleared, state.history)
-        return partial(plan_query, statement, outside, options)
+        return _planner(statement, outside, options)
 
     def answerable(
         self, statement: SelectStatement, options: Mapping[str, object], reader: str
@@ -252,6 +252,15 @@ class StatementRunner:
         if isinstance(analysts, tuple) and {folded(name) for name in coalition} != {folded(reader)}:
             raise AccessError("what others hold is for the curator; leave analysts out")
         return budget_table(self.access.read(), wanted, (reader,))
+
+
+def _planner(statement: SelectStatement, outside: Environment, options: Mapping[str, object]) -> PlanAgain:
+    """Return the function that plans a SELECT by bounds that AUTO finds."""
+
+    def planned(found: FoundBounds) -> PrivateQuery:
+        return with_cap(plan_query(statement, outside, options, found))
+
+    return planned
 
 
 def _asked(call: FunctionCall) -> tuple[SelectStatement, Mapping[str, object]]:

@@ -17,7 +17,8 @@ AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
 """Names of the aggregates that have a private form, each in one spelling (`plan.aggregates.registry`)."""
 _ANONYMOUS = frozenset((*AGGREGATE_NAMES, *PRIVATE_AGGREGATES))
 UNBOUNDED_FUNCTIONS = ("dp_unbounded", "dp_unbounded_low", "dp_unbounded_high")
-INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTIONS)
+WITHIN_TARGET = "dp_within_target"
+INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTIONS, WITHIN_TARGET)
 
 OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
@@ -40,7 +41,7 @@ def is_over_result(node: exp.Expr) -> TypeGuard[exp.Window]:
 
 
 def is_interval_call(node: exp.Expr) -> bool:
-    """Whether a node asks for an end of an aggregate's interval, or for its number without bounds."""
+    """Whether a node asks for an end of an aggregate's interval, its number without bounds, or its target."""
     return isinstance(node, exp.Anonymous) and node.name.lower() in INTERVAL_FUNCTIONS
 
 

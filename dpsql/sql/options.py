@@ -21,6 +21,8 @@ MAX_GROUPS_LIMIT = 100_000
 _LARGEST_LEVEL = 1e6
 _LARGEST_WIDTH = 1e300
 CONFIDENCES = (0.9, 0.95, 0.99)
+LARGEST_ERROR = 0.5
+"""The largest relative error: quantiles of larger ones are not known (docs/proofs/target.md)."""
 _SMALLEST_WINDOW = 1e-6
 
 
@@ -89,6 +91,11 @@ _VALUES: dict[str, _Values] = {
     "confidence": (lambda value: _is_number(value) and value in CONFIDENCES, "0.9, 0.95 or 0.99"),
     "max_rho": _LEVEL,
     "max_epsilon": _LEVEL,
+    "target_relative_error": (
+        lambda value: _is_number(value) and 0 < value <= LARGEST_ERROR,
+        f"a number above 0 and at most {LARGEST_ERROR}, as in 0.1 for 10 %",
+    ),
+    "at_least": (lambda value: _is_number(value) and 0 < value <= 1, "a number above 0 and at most 1"),
     "coverage": _FLAG,
     "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
     "buckets": (_is_text, "the name of a column with a public list of keys"),
@@ -138,6 +145,7 @@ def read_options(
     # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
     known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
     known |= dict.fromkeys(wrong & {"target_half_width"}, ())
+    known |= dict.fromkeys(wrong & {"target_relative_error"}, LARGEST_ERROR)
     known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
     if "rho_window" in known:
         known["rho_window"] = tuple(known["rho_window"])
@@ -162,8 +170,15 @@ def _value_of(option: exp.EQ, name: str, mechanisms: Sequence[str], refusals: Re
 
 def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -> None:
     """Note refusals of levels and targets that do not go together."""
-    known = given | that_hold({"no target_half_width": "target_half_width" not in given})
-    things = {"rho", "target_half_width", "confidence", "max_rho", "max_epsilon"}
+    targets = given & {"target_half_width", "target_relative_error"}
+    known = given | that_hold(
+        {
+            "no target": not targets,
+            "no target_relative_error": "target_relative_error" not in given,
+            "no max_rho": not given & {"max_rho", "max_epsilon"},
+        }
+    )
+    things = {"rho", "confidence", "max_rho", "max_epsilon", "at_least", *targets}
     refuse_combinations(things, known, hint, refusals)
 
 

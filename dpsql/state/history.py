@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from dpsql.errors import ReleaseError
 from dpsql.state.database import Database, insert_row
 from dpsql.state.last_question import PaidQuestion, last_paid_question
-from dpsql.state.records import Additions, Pin, Release, TableMark
+from dpsql.state.records import Additions, Pin, Release, Stop, TableMark
 
 # One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
 _SHOWN = """
@@ -150,6 +150,23 @@ class ReleaseHistory:
             analyst,
         )
         return tuple(Pin(**row) for row in rows)
+
+    def stop(self, question: str, analyst: str) -> Stop | None:
+        """Return where a question by relative error stopped for an analyst; None if it never did."""
+        rows = self._database.rows(
+            "SELECT rho_nano, steps, ending FROM stop WHERE question = ? AND analyst = lower(?)", question, analyst
+        )
+        return next((Stop(**row) for row in rows), None)
+
+    def keep_stop(self, question: str, analyst: str, stop: Stop) -> Stop:
+        """Store where a question stopped, and return it; if another process was faster, what that one stored."""
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO stop (question, analyst, rho_nano, steps, ending) VALUES (?, lower(?), ?, ?, ?) "
+                "ON CONFLICT DO NOTHING",
+                (question, analyst, *astuple(stop)),
+            )
+        return self.stop(question, analyst) or stop
 
     def auto_level(self, statistic_hash: str, analyst: str, share_nano: int, rho_limit: int | None) -> int | None:
         """Return the level of the histogram that AUTO chose by when it answered this reader at this level first.

@@ -120,6 +120,23 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """Where the steps of a question by relative error ended for a reader.
+
+    Attributes:
+        rho_nano: level of the last step.
+        steps: number of steps.
+        ending: why it was the last: ``met``, ``most`` for the highest level that the question allows, ``budget`` or
+            ``rises`` if no further step could be paid, or drawn.
+
+    """
+
+    rho_nano: int
+    steps: int
+    ending: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """Which point a reader is shown of a statistic wherever they ask the same again.
 

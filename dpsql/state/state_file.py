@@ -26,6 +26,7 @@ from dpsql.state.table_definitions import (
     FORMAT_9,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
+    STOPS,
     TABLES,
 )
 
@@ -57,6 +58,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=FORMAT_7, append_only=()),
     partial(_change_tables, statements=FORMAT_8, append_only=()),
     partial(_change_tables, statements=FORMAT_9, append_only=()),
+    partial(_change_tables, statements=STOPS, append_only=("stop",)),
 )
 
 

@@ -132,6 +132,14 @@ ALTER TABLE unit ADD COLUMN thresholds INTEGER NOT NULL DEFAULT 1;
 DROP INDEX charge_of_unit;
 CREATE INDEX charge_of_unit ON charge (unit, analyst, rho_nano, delta_units)
 """
+
+# Levels at which questions by relative error stopped.
+STOPS = """
+CREATE TABLE stop (
+    question TEXT NOT NULL, analyst TEXT NOT NULL, rho_nano INTEGER NOT NULL CHECK (rho_nano > 0),
+    steps INTEGER NOT NULL, ending TEXT NOT NULL, PRIMARY KEY (question, analyst)
+) STRICT
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 
@@ -210,6 +218,8 @@ CREATE TABLE release (
     + _LASTING_ANSWERS
     + LATER_KEYS
     + _BUDGET_PARTS
+    + ";"
+    + STOPS
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.
@@ -223,5 +233,6 @@ APPEND_ONLY = (
     "release",
     "snapshot",
     "point_tail",
+    "stop",
     *LASTING_APPEND_ONLY,
 )

@@ -19,7 +19,7 @@ import pytest
 import dpsql
 from dpsql.accounting import gaussian
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.answer import points, stage
+from dpsql.answer import points, round_keys, stage
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.cascade.cascade import lowered
@@ -284,7 +284,7 @@ def test_rounds_that_follow_from_all_keys_that_are_shown_would_be_paid_again(
     session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin leaves out what any threshold has shown: one that is paid later makes another next round."""
-    selected = points.selected_keys
+    selected = round_keys.selected_keys
 
     def shown_by_any(frame: Frame, level: Level, side_table: SideTable) -> pa.Table:
         levels = side_table.levels(statistic_hash(PRESENCE, frame))
@@ -507,7 +507,7 @@ def test_keys_of_every_spelling_are_left_out(session: dpsql.Session) -> None:
         "delta_threshold := 1e-2, "
         f"delta_conversion := 1e-6, default_rho := 5, default_delta := {DELTA})"
     )
-    found = points.selected_keys
+    found = round_keys.selected_keys
     for name in ("f", "l", "span", "h", "t", "n", "d", "b", "m"):
         expected = session.connection.execute(f"SELECT count(*) FROM (SELECT DISTINCT {name} FROM odd)").fetchone()
         selected: list[int] = []

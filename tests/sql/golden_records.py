@@ -36,6 +36,7 @@ import pyarrow as pa
 import dpsql
 from dpsql.answer import exact as exact_module
 from dpsql.answer import points as shown_module
+from dpsql.answer import round_keys
 from dpsql.answer.exact import Reading, Runtime
 from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import Formulation, chooses_groups
@@ -300,6 +301,7 @@ class Clinic:
         with (
             mock.patch.object(exact_module, "_fastest", formulation_of),
             mock.patch.object(shown_module, "shown_keys", keys_of_units),
+            mock.patch.object(round_keys, "shown_keys", keys_of_units),
             mock.patch.object(shown_module, "_floors", return_value=(0.0, 0.0)),
             # units are bounded by one salt, whatever is kept of them
             mock.patch("dpsql.state.side_table.os.urandom", bytes),

@@ -117,7 +117,9 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
     rules, options = text.owner.rules, text.options
     named = options.max_groups_contributed or rules.max_groups
     has_one = named == 1 and not options.max_groups_contributed
-    first = options.mechanism or (None if has_one or GROUPS in found else "KEYS_FIRST")
+    # private keys of a question by relative error have one threshold, of a window
+    in_one = has_one or GROUPS in found or options.target_relative_error is not None
+    first = options.mechanism or (None if in_one else "KEYS_FIRST")
     forms = (None, "NORM") if rules.max_rows_per_group else ("NORM", None)
     for form in (options.bounding,) if options.bounding else forms:
         wanted = replace(options, bounding=form)

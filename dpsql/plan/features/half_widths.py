@@ -11,7 +11,7 @@ from itertools import islice
 
 from sqlglot import exp
 
-from dpsql.model.estimates import RunningSum, Sum
+from dpsql.model.estimates import RunningSum, Sum, Value
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.similar_names import did_you_mean
@@ -34,7 +34,7 @@ _DEPENDS = "the error of this column depends on the data, and a half width is fo
 _COMPUTED = "a half width is for a count or a sum by itself, and this column is computed of numbers."
 _MOST_REFUSED = 5
 """Names of a target that are refused one by one."""
-_WITHOUT_NOISE = "a half width is for a count or a sum, and this column has no noise."
+WITHOUT_NOISE = "a half width is for a count or a sum, and this column has no noise."
 
 
 def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], asked: Mapping[Statistic, str]) -> None:
@@ -54,40 +54,51 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
     if not select.keys:
         known -= {"max_groups_contributed = AUTO"}
     known |= that_hold({"a ceiling": text.options.rho_ceiling or text.owner.rules.levels.ceiling})
-    refuse_combinations({"target_half_width", "a ceiling"}, known, _place(text), text.refusals)
+    refuse_combinations({"target_half_width", "a ceiling"}, known, place_of_options(text), text.refusals)
     for statistic, name in asked.items():
         call = next((node for node in select.calls if unquoted(node) == name), select.calls[0])
         things = {"target_half_width", "AUTO bounds"}
         refuse_combinations(things, things, call, text.refusals, bounds=_BOUNDS[statistic.kind])
     if not select.calls:
         return
-    faults = [_fault(item, aggregates) for item in select.items]
+    faults = [fault_of(item, aggregates, (Sum, RunningSum), _DEPENDS, _COMPUTED) for item in select.items]
     fit = [item.name for item, fault in zip(select.items, faults, strict=True) if not fault]
     if isinstance(target, tuple):
         _check_named(text, [name for name, _ in target], faults)
         return
     hint = _hint(text, fit)
     for item, fault in zip(select.items, faults, strict=True):
-        if fault and fault != _WITHOUT_NOISE:
+        if fault and fault != WITHOUT_NOISE:
             text.refusals.add("option", item.expression, fault, hint)
-    if set(faults) == {_WITHOUT_NOISE}:
-        text.refusals.add("option", _place(text), "no column of the answer is a count or a sum.", hint)
+    if set(faults) == {WITHOUT_NOISE}:
+        text.refusals.add("option", place_of_options(text), "no column of the answer is a count or a sum.", hint)
 
 
-def _place(text: SelectText) -> exp.Expr:
+def place_of_options(text: SelectText) -> exp.Expr:
     """Return where refusals of the options point to."""
     return text.hint or text.clauses.select[0]
 
 
-def _fault(item: SelectItem, aggregates: Mapping[str, Aggregate]) -> str:
-    """Return why a column of the answer has no half width that a level fixes; an empty text if it has one."""
+def fault_of(
+    item: SelectItem, aggregates: Mapping[str, Aggregate], kinds: tuple[type[Value], ...], other: str, computed: str
+) -> str:
+    """Return why a column of the answer has no target; an empty text if it has one.
+
+    Args:
+        item: the column.
+        aggregates: by their texts; those that were refused are missing.
+        kinds: values of aggregates that have a target.
+        other: the reason for any other aggregate.
+        computed: the reason for what is computed of aggregates.
+
+    """
     node = item.expression
     if is_aggregate_call(node):
         aggregate = aggregates.get(to_sql(node))
         # why an aggregate is missing was noted before
-        return "" if aggregate is None or isinstance(aggregate.estimate.value, Sum | RunningSum) else _DEPENDS
+        return "" if aggregate is None or isinstance(aggregate.estimate.value, kinds) else other
     parts = node.walk(prune=is_aggregate_call)
-    return _COMPUTED if any(is_aggregate_call(part) or is_interval_call(part) for part in parts) else _WITHOUT_NOISE
+    return computed if any(is_aggregate_call(part) or is_interval_call(part) for part in parts) else WITHOUT_NOISE
 
 
 def _hint(text: SelectText, fit: Iterable[str]) -> str:
@@ -113,7 +124,7 @@ def _check_named(text: SelectText, names: Sequence[str], faults: Sequence[str]) 
     fields = {node.name.lower(): node for node in (text.hint or exp.Null()).find_all(exp.PropertyEQ)}
     wrong = (name for name in names if name.lower() not in of_name or any(of_name[name.lower()]))
     for name in islice(wrong, _MOST_REFUSED):
-        node, found = fields.get(name.lower(), _place(text)), of_name.get(name.lower())
+        node, found = fields.get(name.lower(), place_of_options(text)), of_name.get(name.lower())
         if found is None:
             hint = f"{did_you_mean(name, fit)} {listed}".lstrip()
             text.refusals.add("option", node, f"the answer has no column {name}.", hint)

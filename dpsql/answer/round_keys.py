@@ -1,0 +1,35 @@
+"""What a round of key selection says: the keys that pass its threshold, and their weight."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpsql.answer.points import shown_keys, stored_keys
+from dpsql.errors import StateError
+from dpsql.model.frame import PRESENCE, Frame
+from dpsql.model.identity import statistic_hash
+from dpsql.state import Level, Point, SideTable, to_arrow
+
+
+def selected_keys(frame: Frame, stored: Level, side_table: SideTable) -> pa.Table:
+    """Keys of a frame that pass the threshold of one stored point, which is its own."""
+    _, places = _selected(frame, stored, side_table)
+    return stored_keys(frame, side_table).take(to_arrow(places))
+
+
+def selected_weight(frame: Frame, stored: Level, side_table: SideTable) -> tuple[float, float]:
+    """The noisy sum of weights of these keys, and its standard deviation."""
+    point, places = _selected(frame, stored, side_table)
+    return float(point.noisy_values[places].sum()), point.sigma * math.sqrt(len(places))
+
+
+def _selected(frame: Frame, stored: Level, side_table: SideTable) -> tuple[Point, npt.NDArray[np.intp]]:
+    """A stored point of a round of key selection, and the places of the keys that pass its own threshold."""
+    point = side_table.point(statistic_hash(PRESENCE, frame), stored.rho_nano, stored.release_rho_nano)
+    if not point or stored.tau is None:
+        raise StateError("a round of key selection is stored without its threshold; declare a new version of the table")
+    return point, shown_keys(point.noisy_values, stored.tau, 1)

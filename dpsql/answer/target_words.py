@@ -1,0 +1,91 @@
+"""Sentences of plans and receipts about questions by relative error; `words.py` has all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.model.query_kinds import RelativeError
+
+
+def relative_error(target: RelativeError) -> str:
+    """Say which relative error a question asks for.
+
+    >>> relative_error(RelativeError(0.1, 0.9, 0.95))
+    'at most 10 % for each count, sum and average, in at least 90 % of the groups (95 %)'
+    """
+    return (
+        f"at most {100.0 * target.error:.6g} % for each count, sum and average, in at least "
+        f"{100.0 * target.at_least:.6g} % of the groups ({100.0 * target.confidence:.0f} %)"
+    )
+
+
+def asked(target: RelativeError) -> str:
+    """Say in a receipt which relative error its question asked for.
+
+    >>> asked(RelativeError(0.1, 1.0, 0.95))
+    'asked for a relative error of at most 10 % for each count, sum and average, in at least 100 % of the groups (95 %)'
+    """
+    return f"asked for a relative error of {relative_error(target)}"
+
+
+ENDINGS: Mapping[str, str] = {
+    "met": "",
+    "most": "; this is the highest level that the question allows, and the target is not reached",
+    "budget": "; no further step could be paid, and the target is not reached",
+    "rises": "; no higher level can be drawn, and the target is not reached",
+}
+"""Why the last step was the last, by the names of `Stop`."""
+
+
+def _counted(steps: int) -> str:
+    return "1 step" if steps == 1 else f"{steps} steps"
+
+
+def outcome(share: float, steps: int, rho: float, ending: str) -> str:
+    """Say in a receipt what the steps of a question led to.
+
+    >>> outcome(0.934, 7, 0.0123, "met")
+    '93 % of the groups are within it after 7 steps, at rho = 0.0123'
+    """
+    after = f"after {_counted(steps)}, at rho = {rho:.9g}{ENDINGS[ending]}"
+    return f"{100.0 * share:.0f} % of the groups are within it {after}"
+
+
+def enough(rho: float) -> str:
+    """Say in a receipt which level would have been enough, had it been known.
+
+    >>> enough(0.011)
+    'by a forecast from these numbers, a question at rho = 0.011 would be within it'
+    """
+    return f"by a forecast from these numbers, a question at rho = {rho:.3g} would be within it"
+
+
+def stopped(rho: float, steps: int) -> str:
+    """Say in a plan where a question stopped that was asked before.
+
+    >>> stopped(0.0123, 7)
+    'at rho = 0.0123, after 7 steps; asked again, it is answered there for nothing'
+    """
+    return f"at rho = {rho:.9g}, after {_counted(steps)}; asked again, it is answered there for nothing"
+
+
+def window(low: float, high: float, delta: float) -> str:
+    """Say in a plan which window the private keys of a question have.
+
+    >>> window(2.0**-16, 1.0, 9.9e-7)
+    'rho from 1.52587891e-05 to 1; its thresholds cost delta = 9.9e-07 once'
+    """
+    return f"rho from {low:.9g} to {high:.9g}; its thresholds cost delta = {delta:.6g} once"
+
+
+def not_affordable(rho: float, delta: float) -> str:
+    """Say in a plan that the most that all steps cost cannot be paid.
+
+    >>> not_affordable(0.1, 1e-7)
+    'no: rho = 0.1 and delta = 1e-07 are left'
+    """
+    return f"no: rho = {rho:.6g} and delta = {delta:.6g} are left"
+
+
+SHOWN_BY_OTHERS = "the share counts all groups that this reader is shown, those of others' releases included"
+"""A note of questions by private keys."""

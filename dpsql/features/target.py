@@ -1,0 +1,236 @@
+"""Questions by relative error: the level rises in steps until the released numbers are within it.
+
+Each step is an ordinary release: an offer, a charge and points with their pins. A rise costs the difference of two
+levels, so all steps together cost the last level. Which level comes next, and where the steps end, follow from released
+numbers of shown groups. The ledger's theorem covers histories that choose and stop by what was shown
+(docs/proofs/ledger.md, Theorem 2), and the cap is fixed beforehand, so no reservation is needed.
+Rows are read once, after the first charge. Where a question stopped is stored for its reader, so that the same question
+is answered alike again. docs/proofs/target.md has the rule and its intervals.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.answer import target_words
+from dpsql.answer.asked_columns import asked_sigmas
+from dpsql.answer.estimates import noise_sigma
+from dpsql.answer.exact import Reading, Runtime, prepare_reading
+from dpsql.answer.nothing_shown import with_remarks
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.plan_rows import Row, offer_rows, price_rows
+from dpsql.answer.points import noisy_table, shown_frame
+from dpsql.answer.result import Receipt
+from dpsql.answer.stage import NO_VALUES, FrameValues, Inquiry, charge_offers, read_frame, reading_of, release_frame
+from dpsql.cascade.reader import Reader
+from dpsql.errors import BudgetError, CalibrationError
+from dpsql.features.kinds import open_kind_of
+from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.features.target_levels import at_step, cap_nano, capped, steps_up
+from dpsql.features.target_rows import target_rows
+from dpsql.features.target_rule import Step, best_level, is_met, measured, next_place, quantile_of, share_within
+from dpsql.mechanism.calibrate import Calibration, levels_of
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import NANO, Statistic
+from dpsql.model.identity import query_hash, statistic_hash
+from dpsql.model.private_query import FrameQuery
+from dpsql.model.query_kinds import OneSet, WithinTarget
+from dpsql.state import Charged, State, Stop, to_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class WithinTargetKind:
+    """Queries whose level rises until their numbers are within a relative error."""
+
+    def capped(self, query: WithinTarget) -> WithinTarget:
+        """Return the query with its cap in rho, and with the window of its private keys."""
+        return capped(query)
+
+    def offers(self, query: WithinTarget, state: State, reader: Reader) -> tuple[Offer, ...]:
+        """Return how the last step would be served: at the cap, or where the question stopped for the reader."""
+        stop = state.history.stop(_question(query), reader.name)
+        level = stop.rho_nano if stop else steps_up(query.first)[-1]
+        return offers_of([at_step(query.first, level)], state, reader)
+
+    def require_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
+        """Find out that the frame can be read where it may be drawn."""
+        (offer,) = self.offers(query, runtime.state, reader)
+        reading_of(offer, runtime)
+
+    def release(self, query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+        """Release step after step on one reading, and return the groups of the last one."""
+        question, history, charged = _question(query), runtime.state.history, inquiry.auto_charge
+        stop = history.stop(question, inquiry.reader.name)
+        if stop is None:
+            (last,) = self.offers(query, runtime.state, inquiry.reader)
+            stop, paid = _walk(query, last, runtime, inquiry)
+            charged += paid
+            stop = history.keep_stop(question, inquiry.reader.name, stop)
+        else:
+            (offer,) = self.offers(query, runtime.state, inquiry.reader)
+            paid = charge_offers([offer], runtime, inquiry)
+            release_frame(offer, NO_VALUES, paid, runtime, inquiry)
+            charged += paid
+        return _answer(query, stop, charged, runtime, inquiry.reader)
+
+    def rows(self, query: WithinTarget, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of the target, those of the last step, and the most that all steps cost."""
+        (offer,) = self.offers(query, state, reader)
+        levels, stop = steps_up(query.first), state.history.stop(_question(query), reader.name)
+        first = levels[_first_place(query.first, levels, state)]
+        rows = target_rows(query, offer, first, stop, state, reader)
+        return [*rows, *offer_rows(offer), *price_rows(query, [offer], ", or less" if offer.items else "")]
+
+    def require_open_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
+        """Do nothing: the frames that AUTO may choose are tried with its histograms."""
+
+    def open_terms(self, query: WithinTarget, first: Calibration, state: State, reader: Reader) -> OpenTerms:
+        """Return the terms of the last step."""
+        return open_kind_of(OneSet(query.parts)).open_terms(OneSet(query.parts), first, state, reader)
+
+    def open_prices(
+        self, query: WithinTarget, options: Sequence[FrameQuery], state: State, reader: Reader
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the price of the last step of each option."""
+        return open_kind_of(OneSet(query.parts)).open_prices(OneSet(query.parts), options, state, reader)
+
+    def noised(self, query: WithinTarget, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
+        """Return the only part, at the highest level."""
+        return query.parts
+
+
+KIND: OpenQueryKind[WithinTarget] = WithinTargetKind()
+MOST_STEPS = 40
+"""After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
+
+
+def _question(query: WithinTarget) -> str:
+    """Return what the end of the steps is stored under: all that the rule and the grid depend on."""
+    part, target = query.first, query.target
+    content = [
+        query_hash(query),
+        cap_nano(part),
+        [target.error, target.at_least, target.confidence],
+        sorted(part.estimates[one].name for one in measured(part)),
+        [key.sql for key in part.keys],
+        part.request.min_units,
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _walk(query: WithinTarget, last: Offer, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop, Charged]:
+    """Release one step after the other, and return where they ended and what they cost together.
+
+    Args:
+        query: on the current generation of its frame.
+        last: how the last step would be served.
+        runtime: state, engine and source of noise.
+        inquiry: who asks.
+
+    Raises:
+        BudgetError: the cap cannot be paid; nothing was charged.
+
+    """
+    part, target, state, reader = query.first, query.target, runtime.state, inquiry.reader
+    levels, total, stop = steps_up(part), Charged(), None
+    place = _first_place(part, levels, state)
+    reading: Reading | None = None
+    values: FrameValues | None = None
+    for taken in range(1, MOST_STEPS + 1):
+        try:
+            (offer,) = offers_of([at_step(part, levels[place])], state, reader)
+        except CalibrationError:
+            if stop is None:
+                raise
+            return replace(stop, ending="rises"), total
+        if offer.items and reading is None:
+            # what is charged step by step is refused as a whole
+            state.ledger.require(part.frame.rows.unit, last.items, reader.name)
+            reading = prepare_reading(part.frame, part.statistics, runtime)
+        try:
+            charged = charge_offers([offer], runtime, inquiry)
+        except BudgetError:
+            if stop is None:
+                raise
+            # others took the budget meanwhile
+            return replace(stop, ending="budget"), total
+        if offer.drawn and reading and values is None:
+            values = read_frame(reading, charged, runtime, inquiry.timeout_seconds)
+        after = release_frame(offer, values if offer.drawn and values else NO_VALUES, charged, runtime, inquiry)
+        values = after if offer.drawn else values
+        # what AUTO charged is recorded with the first step
+        inquiry, total = replace(inquiry, auto_charge=Charged()), total + charged
+        step = _step(part, offer, levels[place], state)
+        stop = Stop(levels[place], taken, "most")
+        if is_met(step, target):
+            return replace(stop, ending="met"), total
+        if place == len(levels) - 1:
+            return stop, total
+        place = next_place(step, levels, place, taken, target) if taken < MOST_STEPS - 1 else len(levels) - 1
+    raise AssertionError("the last step is at the highest level")
+
+
+def _first_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
+    """Return the place of the highest level at which all statistics are held, which costs nothing; else the first."""
+    histogram = histogram_of(part.frame)
+    tops: dict[Statistic, int] = {}
+    for statistic in part.statistics:
+        stored = state.side_table.levels(statistic_hash(statistic, part.frame))
+        tops[statistic] = stored[0].rho_nano if stored else 0
+
+    def is_beyond(level_nano: int) -> bool:
+        asked = at_step(part, level_nano)
+        found, _ = levels_of(asked, histogram, asked.request.rho or 0.0)
+        return any(one.rho_nano > tops[one.statistic] for one in found)
+
+    return max(0, bisect.bisect_left(levels, True, key=is_beyond) - 1)
+
+
+def _step(part: FrameQuery, offer: Offer, level_nano: int, state: State) -> Step:
+    """Return what was released at a level, all of it stored."""
+    sigmas = asked_sigmas(at_step(part, level_nano))
+    return Step(
+        level_nano,
+        tuple(part.estimates[one] for one in measured(part)),
+        shown_frame(offer, state.side_table),
+        {statistic: noise_sigma(statistic, sigma, offer.histogram) for statistic, sigma in sigmas.items()},
+    )
+
+
+def _answer(
+    query: WithinTarget, stop: Stop, charged: Charged, runtime: Runtime, reader: Reader
+) -> tuple[pa.Table, Receipt]:
+    """Return the groups of the last step with their receipt; all of it is stored."""
+    part, target, state = query.first, query.target, runtime.state
+    (offer,) = offers_of([at_step(part, stop.rho_nano)], state, reader)
+    step, quantile = _step(part, offer, stop.rho_nano, state), quantile_of(target, 0.95)
+    table = noisy_table(offer, state.side_table, quantile=quantile)
+    by_number = dict(zip(measured(part), step.columns(quantile_of(target)), strict=True))
+    for number in part.finish.within:
+        column = by_number.get(number)
+        within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
+        table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
+    receipt = with_remarks(offer, with_price(make_receipt(offer), charged), table, runtime.state, reader)
+    columns = tuple(
+        one if one.sigma is None else replace(one, half_width_95=quantile * one.sigma) for one in receipt.columns
+    )
+    return table, replace(receipt, columns=columns, notes=(*_notes(step, stop, query, offer), *receipt.notes))
+
+
+def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterator[str]:
+    """Yield what was asked, what the steps led to, and which level would have been enough."""
+    target, part = query.target, query.first
+    yield target_words.asked(target)
+    yield target_words.outcome(share_within(step, target), stop.steps, offer.rho_nano / NANO, stop.ending)
+    best = best_level(step, steps_up(part), target)
+    if best is not None:
+        yield target_words.enough(best / NANO)
+    if part.frame.has_private_keys:
+        yield target_words.SHOWN_BY_OTHERS

@@ -1,0 +1,197 @@
+"""The rule of a question by relative error: which released numbers are within it, and which level comes next.
+
+The rule and the forecast read released numbers of shown groups alone, so they are post-processing. The intervals allow
+for stopping by what was released: docs/proofs/target.md has their quantiles.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.answer.estimates import COLUMNS, Z_95, Floats, NoisyValues
+from dpsql.answer.points import ShownFrame
+from dpsql.model.estimates import BoundedValue, Estimate, NoValue
+from dpsql.model.frame import Statistic
+from dpsql.model.private_query import FrameQuery
+from dpsql.model.query_kinds import RelativeError
+
+QUANTILES: Mapping[float, tuple[tuple[float, float], ...]] = {
+    0.9: ((0.3, 1.72), (0.5, 1.85)),
+    0.95: ((0.3, 2.03), (0.5, 2.16)),
+    0.99: ((0.3, 2.64), (0.5, 2.75)),
+}
+"""Of each confidence, the half width of an interval over its standard deviation, for relative errors up to a number."""
+_FIXED = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
+"""The same for a level that was fixed beforehand."""
+_AHEAD = 2.0
+"""A number is taken to be larger than it seems by so many standard deviations, so that a step seldom goes too far."""
+
+
+def quantile_of(target: RelativeError, confidence: float | None = None) -> float:
+    """Return the half width of an interval over its standard deviation, at the target's confidence or another one."""
+    table = QUANTILES[confidence or target.confidence]
+    return next(quantile for largest, quantile in table if target.error <= largest)
+
+
+@dataclass(frozen=True)
+class Column:
+    """Numbers of one column on the shown groups.
+
+    Attributes:
+        values: as they are shown: rounded, and 0 in place of a number below 0 that cannot be.
+        half_widths: those of their intervals.
+        known: whether an interval says anything of a number, which that of an average need not.
+
+    """
+
+    values: Floats
+    half_widths: Floats
+    known: npt.NDArray[np.bool_]
+
+    def within(self, error: float) -> npt.NDArray[np.bool_]:
+        """Return which numbers are within a relative error."""
+        return self.half_widths <= error * np.abs(self.values)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was released at one step, and the noise that was asked for.
+
+    Attributes:
+        level_nano: level of the statistics together.
+        estimates: the columns that the target is for.
+        found: values and shown groups.
+        sigmas: standard deviation of what was noised of each statistic, as the level gives it.
+
+    """
+
+    level_nano: int
+    estimates: tuple[Estimate, ...]
+    found: ShownFrame
+    sigmas: Mapping[Statistic, float]
+
+    @property
+    def groups(self) -> int:
+        """Number of shown groups."""
+        return len(self.found.shown)
+
+    def columns(self, quantile: float, level_nano: int | None = None, *, held: bool = True) -> tuple[Column, ...]:
+        """Return the columns as they are, or with the noise of another level.
+
+        Args:
+            quantile: half width of an interval over its standard deviation.
+            level_nano: the other level; the numbers stay what they are.
+            held: whether noise that is less already stays so.
+
+        """
+        frame = self.found.values
+        if level_nano is not None:
+            scale = math.sqrt(self.level_nano / level_nano)
+            values = {
+                one: NoisyValues(noisy.value, self._noise(one, noisy.noise, scale, held=held))
+                for one, noisy in frame.values.items()
+            }
+            frame = replace(frame, values=values)
+        frame = replace(frame, quantile=quantile)
+        found = []
+        for estimate in self.estimates:
+            column, among = COLUMNS[type(estimate.value)](estimate, estimate.value, frame), self.found.among
+            shown = np.rint(column.value[among]) if estimate.type == "BIGINT" else column.value[among]
+            shown = np.maximum(shown, 0.0) if estimate.is_never_negative else shown
+            half_widths = (column.high[among] - column.low[among]) / 2.0
+            domain = estimate.value.bounds if isinstance(estimate.value, BoundedValue) else (-math.inf, math.inf)
+            known = np.isfinite(shown) & (half_widths < _WHOLE * (domain[1] - domain[0]) / 2.0)
+            found.append(Column(shown, half_widths, known))
+        return tuple(found)
+
+    def _noise(self, statistic: Statistic, noise: float, scale: float, *, held: bool) -> float:
+        asked = self.sigmas[statistic] * scale
+        return min(noise, asked) if held else asked
+
+
+def measured(query: FrameQuery) -> tuple[int, ...]:
+    """Return the numbers of the estimates that the target is for: those that are columns, and have a value."""
+    shown = (column.estimate for column in query.finish.columns if column.estimate is not None)
+    return tuple(dict.fromkeys(one for one in shown if not isinstance(query.estimates[one].value, NoValue)))
+
+
+def share_within(step: Step, target: RelativeError) -> float:
+    """Return the least share of groups within the target, of any column; 0 if no group is shown."""
+    if not step.groups:
+        return 0.0
+    columns = step.columns(quantile_of(target))
+    return min((float(np.mean(column.within(target.error))) for column in columns), default=1.0)
+
+
+def is_met(step: Step, target: RelativeError) -> bool:
+    """Return whether enough groups of each column are within the target, of those that are shown."""
+    columns = step.columns(quantile_of(target))
+    return step.groups > 0 and all(_holds(one.within(target.error), target) for one in columns)
+
+
+def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target: RelativeError) -> int:
+    """Return the place of the next level on a grid, at most the last one.
+
+    Args:
+        step: the last step, at which the rule does not hold.
+        levels: the grid in nano-rho, lowest first.
+        place: of the last step.
+        taken: how many steps there were.
+        target: the rule.
+
+    """
+    least = place + 1 if taken < _FREE_STEPS else bisect.bisect_left(levels, 2 * levels[place])
+    doubled = min(max(least, bisect.bisect_left(levels, 2 * levels[place])), len(levels) - 1)
+    if not step.groups:
+        return doubled
+    quantile = quantile_of(target)
+    now = step.columns(quantile)
+    if any(np.count_nonzero(one.known) < _needed(step.groups, target) for one in now):
+        return doubled
+    # what a number may be
+    ahead = [np.abs(one.values) + _AHEAD / quantile * one.half_widths for one in now]
+
+    def holds(level_nano: int) -> bool:
+        then = step.columns(quantile, level_nano)
+        return all(
+            _holds(one.half_widths <= target.error * most, target) for one, most in zip(then, ahead, strict=True)
+        )
+
+    found = bisect.bisect_left(range(place + 1, len(levels)), True, key=lambda one: holds(levels[one])) + place + 1
+    return min(max(least, found - 1), len(levels) - 1)
+
+
+def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int | None:
+    """Return the lowest level at which the rule would hold, by a forecast: with these numbers, at a level fixed before.
+
+    None if the last one is too low.
+    """
+    quantile = _FIXED[target.confidence]
+
+    def holds(level_nano: int) -> bool:
+        columns = step.columns(quantile, level_nano, held=False)
+        return all(_holds(one.within(target.error), target) for one in columns)
+
+    found = bisect.bisect_left(range(len(levels)), True, key=lambda one: holds(levels[one]))
+    return levels[found] if step.groups and found < len(levels) else None
+
+
+_WHOLE = 1.0 - 1e-9
+"""An interval that covers so much of all possible averages says nothing."""
+_FREE_STEPS = 10
+"""After so many steps the level doubles at least."""
+
+
+def _needed(groups: int, target: RelativeError) -> int:
+    """Return the number of groups that have to be within the target."""
+    return math.ceil(round(target.at_least * groups, 9))
+
+
+def _holds(within: npt.NDArray[np.bool_], target: RelativeError) -> bool:
+    return int(np.count_nonzero(within)) >= _needed(len(within), target)

@@ -1,0 +1,64 @@
+"""Checks of a relative error that a query asks for in place of a level: which columns and options it goes with.
+
+A relative error is for counts, sums and averages by themselves. Their intervals shrink as the level rises, and the
+released numbers tell when they are narrow enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.model.estimates import Ratio, RunningSum, Sum
+from dpsql.model.private_query import QueryOptions
+from dpsql.model.query_kinds import RelativeError
+from dpsql.model.refusals import refuse_combinations, that_hold
+from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.plan.features.half_widths import WITHOUT_NOISE, fault_of, place_of_options
+from dpsql.sql.clauses import is_interval_call
+from dpsql.sql.source.sources import SelectText
+
+MEASURED = (Sum, RunningSum, Ratio)
+"""Values that have a relative error."""
+_OTHER = "a relative error is for a count, a sum or an average."
+_COMPUTED = "a relative error is for a count, a sum or an average by itself, and this column is computed of numbers."
+_HINT = "Leave it out, or write OPTIONS (rho = 0.1) in place of target_relative_error."
+_USUAL_SHARE = 0.9
+"""The share of groups that are within the target, if the query names none."""
+
+
+def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) -> None:
+    """Note a refusal for everything in a text by a relative error that does not go with it.
+
+    Args:
+        text: the query.
+        aggregates: by their texts; those that were refused are missing.
+
+    """
+    select, options, place = text.select, text.options, place_of_options(text)
+    window, most = options.rho_window, options.max_rho
+    known = options.given | that_hold(
+        {
+            "keys alone": select.keys and not select.calls,
+            "GROUPING SETS": text.has_sets,
+            "a ceiling": options.rho_ceiling or text.owner.rules.levels.ceiling,
+            "a window without max_rho": window and most and not window[0] <= most <= window[1],
+        }
+    )
+    low, high = (min(window[0], most), max(window[1], most)) if window and most else (0.0, 0.0)
+    refuse_combinations({"target_relative_error"}, known, place, text.refusals, low=low, high=high)
+    if not select.calls:
+        return
+    # what an interval, or dp_within_target, tells of a number is no number of its own
+    items = [item for item in select.items if not is_interval_call(item.expression)]
+    faults = [fault_of(item, aggregates, MEASURED, _OTHER, _COMPUTED) for item in items]
+    for item, fault in zip(items, faults, strict=True):
+        if fault and fault != WITHOUT_NOISE:
+            text.refusals.add("option", item.expression, fault, _HINT)
+    if set(faults) == {WITHOUT_NOISE}:
+        message = "no column of the answer is a count, a sum or an average."
+        text.refusals.add("option", place, message, "Write OPTIONS (rho = 0.1) in place of target_relative_error.")
+
+
+def relative_error(options: QueryOptions, error: float) -> RelativeError:
+    """Return the relative error that options ask for."""
+    return RelativeError(error, options.at_least or _USUAL_SHARE, options.confidence or 0.95)
