@@ -228,9 +228,12 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     """Yield what was asked, what the steps led to, and which level would have been enough."""
     target, part = query.target, query.first
     yield target_words.asked(target)
-    yield target_words.outcome(share_within(step, target), stop.steps, offer.rho_nano / NANO, stop.ending)
+    # levels are those of the answer, with what AUTO chose by
+    beside = sum(level.rho_nano for level in part.auto_levels)
+    rho = (offer.rho_nano + beside) / NANO
+    yield target_words.outcome(share_within(step, target), stop.steps, rho, stop.ending)
     best = best_level(step, steps_up(part), target)
     if best is not None:
-        yield target_words.enough(best / NANO)
+        yield target_words.enough((best + beside) / NANO)
     if part.frame.has_private_keys:
         yield target_words.SHOWN_BY_OTHERS
