@@ -278,8 +278,9 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
     """
     match error:
         case BudgetError():
+            costs = "may cost" if asked.startswith("max_") else "costs"
             return (
-                f"{error.limit} does not cover this query at {asked} (it costs "
+                f"{error.limit} does not cover this query at {asked} (it {costs} "
                 f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
                 f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
                 "FROM dp_releases() lists what is answered again for nothing."

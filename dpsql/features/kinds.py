@@ -39,6 +39,12 @@ def with_cap(query: PrivateQuery) -> PrivateQuery:
     return kind.capped(query) if isinstance(kind, CappedKind) else query
 
 
+def asked_cap(query: PrivateQuery) -> tuple[str, float] | None:
+    """Return the option that says the cap of a query's level, and its value. Return None if there is no cap."""
+    kind = kind_of(query)
+    return kind.asked_cap(query) if isinstance(kind, CappedKind) else None
+
+
 def open_kind_of(query: PrivateQuery) -> OpenQueryKind[Any]:
     """Return the kind of a query that leaves something to AUTO."""
     kind = kind_of(query)

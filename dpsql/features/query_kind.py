@@ -138,6 +138,9 @@ class CappedKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
 
         """
 
+    def asked_cap(self, query: Asked_contra, /) -> tuple[str, float]:
+        """Return the option that says the cap, and its value."""
+
 
 @runtime_checkable
 class FixedNoiseKind(QueryKind[Asked_contra], Protocol[Asked_contra]):

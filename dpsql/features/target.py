@@ -53,6 +53,10 @@ class WithinTargetKind:
         """Return the query with its cap in rho, and with the window of its private keys."""
         return capped(query)
 
+    def asked_cap(self, query: WithinTarget) -> tuple[str, float]:
+        """Return the option that says the cap, and its value."""
+        return query.cap
+
     def offers(self, query: WithinTarget, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how the last step would be served: at the cap, or where the question stopped for the reader."""
         stop = state.history.stop(_question(query), reader.name)

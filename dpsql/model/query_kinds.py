@@ -39,9 +39,15 @@ class WithinTarget(PrivateQuery):
     """A query by one set of keys whose level rises in steps until its numbers are within a relative error.
 
     Its only part is the query at the highest level, by rho or by epsilon.
+
+    Attributes:
+        target: the relative error.
+        cap: the option that says the highest level, ``max_rho`` or ``max_epsilon``, and its value.
+
     """
 
     target: RelativeError
+    cap: tuple[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.defaults import MISSING, plan_with_auto
 from dpsql.plan.features.half_widths import check_half_widths
 from dpsql.plan.features.other_group import outside_frame, over_groups
-from dpsql.plan.features.relative_errors import check_relative_error, relative_error
+from dpsql.plan.features.relative_errors import cap_of, check_relative_error, relative_error
 from dpsql.plan.finish import check_outputs, read_finish
 from dpsql.plan.frames import (
     GroupedSource,
@@ -275,7 +275,7 @@ def _private_query(
     if options.mechanism == "KEYS_FIRST":
         return KeysFirst((query, _selection(query, selection_frames(source, keys))))
     if options.target_relative_error is not None:
-        return WithinTarget((query,), relative_error(options, options.target_relative_error))
+        return WithinTarget((query,), relative_error(options, options.target_relative_error), cap_of(options))
     in_rounds = not aggregates and query.frame.bounding.counted_groups
     return KeysAlone((query,)) if in_rounds else OneSet((query,))
 

@@ -1,7 +1,8 @@
 """Refusals of a level that is too high, in the words of the question: what was asked, and the most that is granted.
 
 The ledger and clearances count in rho. Who asks by epsilon is told the epsilon that the same text may still ask for, at
-its delta. Who asks by half widths is told half widths (`asked_half_widths.py`). Both are found by trying: the text is
+its delta. Who asks by half widths is told half widths (`asked_half_widths.py`), and who asks by a cap is told a cap.
+All of them are found by trying: the text is
 planned and priced at a few lower levels, and the highest one that was granted is told. So the answer is true by
 construction, for every kind of query. It depends on policy, text and past releases.
 """
@@ -18,7 +19,7 @@ from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
 from dpsql.features.auto import PlanAgain
 from dpsql.features.auto_outcomes import price_of_outcomes
 from dpsql.features.auto_price import open_price
-from dpsql.features.kinds import kind_of
+from dpsql.features.kinds import asked_cap, kind_of
 from dpsql.model.private_query import PrivateQuery
 from dpsql.session.told_level import MANTISSAS, TWO_DIGITS, AskedLevel, TwoDigits
 from dpsql.sql.levels import with_levels
@@ -62,6 +63,9 @@ def _level_of(query: PrivateQuery) -> AskedLevel:
         from dpsql.session.asked_half_widths import AskedHalfWidths  # noqa: PLC0415 — few queries need it
 
         return AskedHalfWidths.of(request.target)
+    cap = asked_cap(query)
+    if cap is not None:
+        return AskedLevel(*cap, TWO_DIGITS)
     if request.rho is None:
         return AskedLevel("epsilon", request.asked_epsilon, TWO_DIGITS)
     return AskedLevel("rho", request.rho, TWO_DIGITS)

@@ -45,7 +45,7 @@ class AskedLevel:
     """The level of a query in the words of its text or its policy.
 
     Attributes:
-        name: the option: epsilon or rho.
+        name: the option: epsilon, rho, max_epsilon or max_rho.
         value: the level; a higher one costs more.
         numbers: the levels that are told.
 
@@ -54,6 +54,10 @@ class AskedLevel:
     name: str
     value: float
     numbers: TwoDigits
+
+    @property
+    def _is_epsilon(self) -> bool:
+        return self.name in {"epsilon", "max_epsilon"}
 
     def option(self, value: float) -> Level:
         """Return a value of the level as an option takes it."""
@@ -77,7 +81,7 @@ class AskedLevel:
         """
         if not 0.0 < left < requested:
             return 0.0 if left <= 0.0 < requested else value
-        if self.name == "rho":
+        if not self._is_epsilon:
             return value * left / requested
         c = max(value - requested, 0.0) ** 2 / (4.0 * requested) + wider
         return min(value, left + 2.0 * math.sqrt(left * c))
@@ -93,6 +97,6 @@ class AskedLevel:
         """
         cure = words.NO_LOWER_LEVEL if most is None else words.ask_with(self.shown(most), *beside)
         refused = error.at_level(words.level_refused(error, self.shown(self.value), cure))
-        if self.name == "epsilon":
+        if self._is_epsilon:
             refused.requested_epsilon, refused.remaining_epsilon = self.value, most or 0.0
         return refused

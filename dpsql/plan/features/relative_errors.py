@@ -62,3 +62,15 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
 def relative_error(options: QueryOptions, error: float) -> RelativeError:
     """Return the relative error that options ask for."""
     return RelativeError(error, options.at_least or _USUAL_SHARE, options.confidence or 0.95)
+
+
+def cap_of(options: QueryOptions) -> tuple[str, float]:
+    """Return the option that says the highest level of a relative error, and its value.
+
+    >>> cap_of(QueryOptions(max_epsilon=2.0))
+    ('max_epsilon', 2.0)
+    """
+    if options.max_rho is None and options.max_epsilon is not None:
+        return "max_epsilon", options.max_epsilon
+    # a text with neither is refused
+    return "max_rho", options.max_rho or 0.0
