@@ -31,7 +31,7 @@ from dpsql.answer.result import Receipt
 from dpsql.answer.stage import NO_VALUES, FrameValues, Inquiry, charge_offers, read_frame, reading_of, release_frame
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
-from dpsql.features.kinds import open_kind_of
+from dpsql.features import one_set
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import at_step, cap_nano, capped, steps_up
 from dpsql.features.target_rows import target_rows
@@ -97,13 +97,13 @@ class WithinTargetKind:
 
     def open_terms(self, query: WithinTarget, first: Calibration, state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the last step."""
-        return open_kind_of(OneSet(query.parts)).open_terms(OneSet(query.parts), first, state, reader)
+        return one_set.KIND.open_terms(OneSet(query.parts), first, state, reader)
 
     def open_prices(
         self, query: WithinTarget, options: Sequence[FrameQuery], state: State, reader: Reader
     ) -> Iterator[tuple[int, int]]:
         """Yield the price of the last step of each option."""
-        return open_kind_of(OneSet(query.parts)).open_prices(OneSet(query.parts), options, state, reader)
+        return one_set.KIND.open_prices(OneSet(query.parts), options, state, reader)
 
     def noised(self, query: WithinTarget, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
         """Return the only part, at the highest level."""
