@@ -60,8 +60,9 @@ class WithinTargetKind:
     def offers(self, query: WithinTarget, state: State, reader: Reader) -> tuple[Offer, ...]:
         """Return how the last step would be served: at the cap, or where the question stopped for the reader."""
         stop = state.history.stop(_question(query), reader.name)
-        level = stop.rho_nano if stop else steps_up(query.first)[-1]
-        return offers_of([at_step(query.first, level)], state, reader)
+        if stop:
+            return offers_of([at_step(query.first, stop.rho_nano)], state, reader)
+        return (_last_offer(query.first, steps_up(query.first), state, reader),)
 
     def require_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
         """Find out that the frame can be read where it may be drawn."""
@@ -73,8 +74,7 @@ class WithinTargetKind:
         question, history, charged = _question(query), runtime.state.history, inquiry.auto_charge
         stop = history.stop(question, inquiry.reader.name)
         if stop is None:
-            (last,) = self.offers(query, runtime.state, inquiry.reader)
-            stop, paid = _walk(query, last, runtime, inquiry)
+            stop, paid = _walk(query, runtime, inquiry)
             charged += paid
             stop = history.keep_stop(question, inquiry.reader.name, stop)
         else:
@@ -88,7 +88,7 @@ class WithinTargetKind:
         """Return the rows of the target, those of the last step, and the most that all steps cost."""
         (offer,) = self.offers(query, state, reader)
         levels, stop = steps_up(query.first), state.history.stop(_question(query), reader.name)
-        first = levels[_first_place(query.first, levels, state)]
+        first = levels[max(0, _free_place(query.first, levels, state))]
         rows = target_rows(query, offer, first, stop, state, reader)
         return [*rows, *offer_rows(offer), *price_rows(query, [offer], ", or less" if offer.items else "")]
 
@@ -129,22 +129,22 @@ def _question(query: WithinTarget) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _walk(query: WithinTarget, last: Offer, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop, Charged]:
+def _walk(query: WithinTarget, runtime: Runtime, inquiry: Inquiry) -> tuple[Stop, Charged]:
     """Release one step after the other, and return where they ended and what they cost together.
 
     Args:
         query: on the current generation of its frame.
-        last: how the last step would be served.
         runtime: state, engine and source of noise.
         inquiry: who asks.
 
     Raises:
-        BudgetError: the cap cannot be paid; nothing was charged.
+        AccessError, BudgetError, CalibrationError: the cap is refused; nothing was charged.
 
     """
     part, target, state, reader = query.first, query.target, runtime.state, inquiry.reader
     levels, total, stop = steps_up(part), Charged(), None
-    place = _first_place(part, levels, state)
+    last, free = _last_offer(part, levels, state, reader), _free_place(part, levels, state)
+    place, is_granted = max(0, free), False
     reading: Reading | None = None
     values: FrameValues | None = None
     for taken in range(1, MOST_STEPS + 1):
@@ -154,9 +154,11 @@ def _walk(query: WithinTarget, last: Offer, runtime: Runtime, inquiry: Inquiry) 
             if stop is None:
                 raise
             return replace(stop, ending="rises"), total
-        if offer.items and reading is None:
-            # what is charged step by step is refused as a whole
+        if place > free and not is_granted:
+            # what is charged step by step is refused as a whole; a first step may have used an open charge
+            last, is_granted = _last_offer(part, levels, state, reader) if stop else last, True
             state.ledger.require(part.frame.rows.unit, last.items, reader.name)
+        if offer.items and reading is None:
             reading = prepare_reading(part.frame, part.statistics, runtime)
         try:
             charged = charge_offers([offer], runtime, inquiry)
@@ -181,20 +183,42 @@ def _walk(query: WithinTarget, last: Offer, runtime: Runtime, inquiry: Inquiry) 
     raise AssertionError("the last step is at the highest level")
 
 
-def _first_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
-    """Return the place of the highest level at which all statistics are held, which costs nothing; else the first."""
-    histogram = histogram_of(part.frame)
+def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: Reader) -> Offer:
+    """Return how the last step would be served: at the highest level, or at one that is free if none can be drawn.
+
+    Raises:
+        AccessError, CalibrationError: the reader, or the number of points that are stored, allows neither.
+
+    """
+    try:
+        (offer,) = offers_of([at_step(part, levels[-1])], state, reader)
+    except CalibrationError:
+        # no rise is left
+        free = _free_place(part, levels, state)
+        if free < 0:
+            raise
+        (offer,) = offers_of([at_step(part, levels[free])], state, reader)
+    return offer
+
+
+def _free_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
+    """Return the place of the highest level at which no statistic costs anything; -1 if none is free.
+
+    A statistic is free up to its highest stored point, and what a killed process was charged for it without a point.
+    """
+    histogram, unit = histogram_of(part.frame), part.frame.rows.unit
     tops: dict[Statistic, int] = {}
     for statistic in part.statistics:
-        stored = state.side_table.levels(statistic_hash(statistic, part.frame))
-        tops[statistic] = stored[0].rho_nano if stored else 0
+        name = statistic_hash(statistic, part.frame)
+        stored = state.side_table.levels(name)
+        tops[statistic] = (stored[0].rho_nano if stored else 0) + state.ledger.unused(unit, name).rho_nano
 
     def is_beyond(level_nano: int) -> bool:
         asked = at_step(part, level_nano)
         found, _ = levels_of(asked, histogram, asked.request.rho or 0.0)
         return any(one.rho_nano > tops[one.statistic] for one in found)
 
-    return max(0, bisect.bisect_left(levels, True, key=is_beyond) - 1)
+    return bisect.bisect_left(levels, True, key=is_beyond) - 1
 
 
 def _step(part: FrameQuery, offer: Offer, level_nano: int, state: State) -> Step:

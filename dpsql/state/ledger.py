@@ -249,6 +249,11 @@ class Ledger:
             part = None if analyst is None else _left_of_part(connection, unit, analyst)
             return _tighter(_left_of_unit(connection, unit), part)
 
+    def unused(self, unit: str, statistic_hash: str) -> Spent:
+        """Return what ``unit`` was charged for a statistic of which nothing was stored with that charge."""
+        with self._database.read() as connection:
+            return _open_charges(connection, unit, statistic_hash)[0]
+
     def require(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> None:
         """Refuse what ``analyst`` could not be charged for now; charges nothing.
 

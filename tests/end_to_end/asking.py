@@ -62,7 +62,7 @@ for line in sys.stdin:
         if order["moment"]:
             MOMENTS[order["moment"]]()
         with dpsql.connect(order["database"], read_only=True) as session:
-            session.sql(order["query"], rho=order["rho"])
+            session.sql(order["query"], **order["options"])
         os._exit(0)
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
@@ -79,11 +79,14 @@ class Asker:
             [sys.executable, "-c", ASKER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def ask(self, query: str, *, moment: str | None = None, kill_after_seconds: float | None = None) -> int:
+    def ask(
+        self, query: str, *, rho: float | None = RHO, moment: str | None = None, kill_after_seconds: float | None = None
+    ) -> int:
         """Status of the process that asked: 0, or the signal that ended it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        order = {"database": str(self.database), "query": query, "rho": RHO, "moment": moment}
+        options = {} if rho is None else {"rho": rho}
+        order = {"database": str(self.database), "query": query, "options": options, "moment": moment}
         print(json.dumps(order), file=self._process.stdin, flush=True)
         child = int(self._process.stdout.readline())
         if kill_after_seconds is not None:

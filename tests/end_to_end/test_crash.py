@@ -126,6 +126,26 @@ def test_a_crash_while_auto_is_asked_is_paid_for_once(asker: Asker) -> None:
     assert_paid(asker.database)
 
 
+def test_a_crash_between_steps_of_a_target_is_paid_for_once(asker: Asker) -> None:
+    """Killed at its first charge, then after it has stored its first and its second step: in all its last level."""
+    text = (
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (target_relative_error = 0.2, max_rho = 1) count(*), avg(cost) "
+        "FROM visits WHERE cost <> -2"
+    )
+    before = ledger(asker.database)
+    for moment, unpaid in (("charged", 1), ("stored", 0), ("stored", 0)):
+        assert asker.ask(text, rho=None, moment=moment) == signal.SIGKILL
+        assert (ledger(asker.database)[2] > before[2]) is bool(unpaid)
+        assert_paid(asker.database)
+    with dpsql.connect(asker.database, read_only=True) as session:
+        answer, again = session.sql(text), session.sql(text)
+    assert again.fetchall() == answer.fetchall()
+    assert answer.receipt is not None
+    charged = ledger(asker.database)[0] - before[0]
+    assert charged == pytest.approx(answer.receipt.rho * 1e9, abs=4)
+    assert_paid(asker.database)
+
+
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
 def test_killed_at_random_moments_a_query_is_paid_for_once(asker: Asker, price: tuple[int, int], kills: int) -> None:
     started = time.perf_counter()

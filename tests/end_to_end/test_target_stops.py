@@ -1,0 +1,108 @@
+"""Where a question by relative error stops: killed at any moment and asked again, it costs its last level once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import dpsql
+from dpsql.state.database import Database
+from tests.end_to_end.prepared import with_declarations, with_own_state
+from tests.end_to_end.receipts import receipt_of
+from tests.noise_sources import seeded_noise
+
+TABLES = """
+CREATE TABLE visits AS SELECT i AS patient, i % 3 AS ward, i % 2 AS doctor, 2 + i % 7 AS cost FROM range(60) t(i);
+"""
+DECLARED = (
+    "CALL dp_protect('visits', privacy_unit_column := 'patient', max_groups_contributed := 1, max_rows_per_group := 1, "
+    "coverage := FALSE, rho_budget := 100, delta_threshold := 1e-3, delta_conversion := 1e-6)",
+    "CALL dp_domain('visits', 'ward', keys := [0, 1, 2])",
+    "CALL dp_domain('visits', 'cost', bounds := [0, 10])",
+)
+UNIT = "visits"
+COUNTS = "max_rho = 20) ward, count(*) AS n FROM visits GROUP BY ward"
+
+
+class KilledError(BaseException):
+    """The end of a process: nothing that runs later handles it."""
+
+
+@pytest.fixture(scope="module")
+def declared() -> Iterator[dpsql.Session]:
+    with with_declarations(TABLES, DECLARED) as session:
+        yield session
+
+
+@pytest.fixture
+def clinic(declared: dpsql.Session) -> Iterator[dpsql.Session]:
+    with with_own_state(declared) as session:
+        session._runner.noise_source = seeded_noise(3)
+        yield session
+
+
+def asked(question: str, error: float = 0.1) -> str:
+    return f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (target_relative_error = {error}, {question}"
+
+
+def spent(session: dpsql.Session) -> float:
+    return session._access.read().ledger.spent(UNIT).rho_nano / 1e9
+
+
+@contextmanager
+def killed_after(writes: int) -> Iterator[list[int]]:
+    """End the process after some durable writes, and count them."""
+    whole, done = Database.write, [0]
+
+    @contextmanager
+    def counted(self: Database) -> Iterator[object]:
+        with whole(self) as connection:
+            yield connection
+        done[0] += 1
+        if done[0] == writes:
+            raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "write", counted)
+        yield done
+
+
+def assert_ends_as_paid(session: dpsql.Session, text: str) -> None:
+    """Ask again after a kill: nothing is paid twice, and the answer stays as it is."""
+    answer = session.sql(text)
+    again = session.sql(text)
+    assert again.fetchall() == answer.fetchall()
+    assert receipt_of(again).charged_rho == 0.0
+    assert receipt_of(again).notes == receipt_of(answer).notes
+    assert spent(session) == pytest.approx(receipt_of(answer).rho, abs=2e-9)
+
+
+def test_a_question_killed_after_any_write_costs_its_last_level(declared: dpsql.Session) -> None:
+    text, killed = asked(COUNTS), True
+    kills = 0
+    while killed:
+        kills += 1
+        with with_own_state(declared) as session:
+            session._runner.noise_source = seeded_noise(5)
+            try:
+                with killed_after(kills):
+                    session.sql(text)
+                killed = False
+            except KilledError:
+                assert_ends_as_paid(session, text)
+    assert kills > 6
+
+
+def test_what_a_killed_process_was_charged_is_used_up_first(clinic: dpsql.Session) -> None:
+    """A first step below the charge of a killed process would close it, and the next one would be charged again."""
+    paid = 2**29 / 1e9
+    with pytest.raises(KilledError), killed_after(2):
+        clinic.sql("SELECT ward, count(*) AS n FROM visits GROUP BY ward", rho=paid)
+    assert spent(clinic) == paid
+    text = asked(COUNTS, 0.3)
+    assert f"rho = {paid:.9g}" in dict(clinic.sql(f"FROM dp_explain($${text}$$)").df()[["name", "value"]].values).values()
+    receipt = receipt_of(clinic.sql(text))
+    assert (receipt.rho, receipt.charged_rho, receipt.reused) == (paid, 0.0, False)
+    assert_ends_as_paid(clinic, text)
