@@ -63,7 +63,10 @@ def cap_nano(part: FrameQuery) -> int:
         return whole_nano(request.rho)
     # what AUTO chooses by is converted by zCDP, as docs/proofs/auto.md has it
     conversion = CONVERSIONS["zcdp" if part.auto and not part.frame.has_private_keys else "gaussian"]
-    return math.floor(Fraction(conversion.rho(request.asked_epsilon, request.delta)) * NANO / Fraction(FLOAT_SLACK))
+    found = math.floor(Fraction(conversion.rho(request.asked_epsilon, request.delta)) * NANO / Fraction(FLOAT_SLACK))
+    if not found:
+        raise CalibrationError(f"max_epsilon = {request.epsilon:g} is less than the smallest rho takes")
+    return found
 
 
 def window_of(own: Window | None, most_nano: int, delta: float) -> Window:
@@ -74,13 +77,16 @@ def window_of(own: Window | None, most_nano: int, delta: float) -> Window:
 
     >>> window_of(None, 500_000_000, 1e-6), window_of(None, 62_500_001, 1e-6).high
     (Window(low=15259, high=1000000000, delta=1e-06), 1000000000)
+    >>> window_of(None, 1, 1e-6)
+    Window(low=1, high=1, delta=1e-06)
     """
     if own is not None and own.low <= most_nano <= own.high:
         return own
     exponent = 0
     while _top(exponent) < most_nano:
         exponent += 1
-    while _top(exponent - 1) >= most_nano:
+    # no level is below one nano-rho
+    while _top(exponent) > 1 and _top(exponent - 1) >= most_nano:
         exponent -= 1
     top = _top(exponent)
     return Window(max(1, -(-top // 2**_WINDOW_DEPTH)), top, delta)
