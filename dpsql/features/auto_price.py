@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from dpsql.cascade.reader import Reader
 from dpsql.features.auto_histograms import questions
-from dpsql.mechanism.calibrate import Calibration, unasked_nano
-from dpsql.mechanism.registry import choose_frame
+from dpsql.features.query_kind import OpenTerms
+from dpsql.mechanism.calibrate import Calibration, calibrate, unasked_nano
+from dpsql.mechanism.registry import choose_frame, histogram_of
 from dpsql.model.private_query import AutoGroups, FrameQuery
 from dpsql.plan.features.auto import with_max_groups
 from dpsql.state import ChargeItem, delta_units_up
@@ -39,3 +43,28 @@ def answer_delta_units(calibration: Calibration) -> int:
     return sum(delta_units_up(level.noise_delta) for level in calibration.levels) + delta_units_up(
         calibration.cut.delta
     )
+
+
+def open_terms_of(query: FrameQuery, first: Calibration, reader: Reader) -> OpenTerms:
+    """Return the terms of a query by one set of keys: those of its least number of groups, which hold for all.
+
+    Raises:
+        AccessError: the query asks for more than the reader may be shown.
+
+    """
+    reader.require(asked_nano(query, first))
+    total_nano = first.rho_nano + first.auto_nano
+    return OpenTerms(first.epsilon, first.delta, total_nano, first.rho_nano, answer_delta_units(first))
+
+
+def open_prices_of(options: Sequence[FrameQuery], reader: Reader) -> Iterator[tuple[int, int]]:
+    """Yield the price of each option of a query by one set of keys, in nano-rho and delta units.
+
+    Raises:
+        AccessError, CalibrationError: some option could not be answered for the reader.
+
+    """
+    for option in options:
+        calibration = calibrate(option, histogram_of(option.frame))
+        reader.require(asked_nano(option, calibration))
+        yield calibration.rho_nano, answer_delta_units(calibration)

@@ -16,7 +16,7 @@ from dpsql.answer.points import noisy_table
 from dpsql.answer.result import ColumnReceipt, Receipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
-from dpsql.features.auto_price import answer_delta_units, asked_nano
+from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.mechanism.calibrate import Calibration, calibrate
 from dpsql.mechanism.registry import histogram_of
@@ -69,18 +69,13 @@ class OneSetKind:
 
     def open_terms(self, query: OneSet, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the least number of groups, which are those of all."""
-        reader.require(asked_nano(query.first, first))
-        total_nano = first.rho_nano + first.auto_nano
-        return OpenTerms(first.epsilon, first.delta, total_nano, first.rho_nano, answer_delta_units(first))
+        return open_terms_of(query.first, first, reader)
 
     def open_prices(
         self, _query: OneSet, options: Sequence[FrameQuery], _state: State, reader: Reader
     ) -> Iterator[tuple[int, int]]:
         """Yield the price of each option."""
-        for option in options:
-            calibration = calibrate(option, histogram_of(option.frame))
-            reader.require(asked_nano(option, calibration))
-            yield calibration.rho_nano, answer_delta_units(calibration)
+        yield from open_prices_of(options, reader)
 
     def noised(self, query: OneSet, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
         """Return the only part."""

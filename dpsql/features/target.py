@@ -31,7 +31,7 @@ from dpsql.answer.result import Receipt
 from dpsql.answer.stage import NO_VALUES, FrameValues, Inquiry, charge_offers, read_frame, reading_of, release_frame
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
-from dpsql.features import one_set
+from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import at_step, cap_nano, capped, steps_up
 from dpsql.features.target_rows import target_rows
@@ -41,7 +41,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, Statistic
 from dpsql.model.identity import query_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
-from dpsql.model.query_kinds import OneSet, WithinTarget
+from dpsql.model.query_kinds import WithinTarget
 from dpsql.state import Charged, State, Stop, to_arrow
 
 
@@ -95,15 +95,15 @@ class WithinTargetKind:
     def require_open_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
         """Do nothing: the frames that AUTO may choose are tried with its histograms."""
 
-    def open_terms(self, query: WithinTarget, first: Calibration, state: State, reader: Reader) -> OpenTerms:
+    def open_terms(self, query: WithinTarget, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
         """Return the terms of the last step."""
-        return one_set.KIND.open_terms(OneSet(query.parts), first, state, reader)
+        return open_terms_of(query.first, first, reader)
 
     def open_prices(
-        self, query: WithinTarget, options: Sequence[FrameQuery], state: State, reader: Reader
+        self, _query: WithinTarget, options: Sequence[FrameQuery], _state: State, reader: Reader
     ) -> Iterator[tuple[int, int]]:
         """Yield the price of the last step of each option."""
-        return one_set.KIND.open_prices(OneSet(query.parts), options, state, reader)
+        yield from open_prices_of(options, reader)
 
     def noised(self, query: WithinTarget, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
         """Return the only part, at the highest level."""

@@ -98,7 +98,17 @@ def _add_privacy(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="half width of counts and sums in place of a level: 50, or by column visits=50,cost=5000",
     )
+    level.add_argument(
+        "--target-relative-error",
+        type=float,
+        metavar="A",
+        help="relative error of counts, sums and averages in place of a level: 0.1; needs --max-rho or --max-epsilon",
+    )
     parser.add_argument("--delta", type=float, metavar="D", help="delta of the query")
+    parser.add_argument("--at-least", type=float, metavar="S", help="share of the groups within the relative error")
+    parser.add_argument("--confidence", type=float, metavar="C", help="confidence of a target: 0.9, 0.95 or 0.99")
+    parser.add_argument("--max-rho", type=float, metavar="R", help="the highest rho that a target may take")
+    parser.add_argument("--max-epsilon", type=float, metavar="E", help="the highest epsilon that a target may take")
 
 
 _DATABASE = (

@@ -81,6 +81,7 @@ class PandasFrame:
             ordered: keys whose categories are public: they come in the order of their dtype, not of their letters.
             options: further options of ``Session.sql``. ``target_half_width=50`` asks for a half width in place of rho
                 and epsilon, and ``target_half_width={"visits": 50}`` by the columns of the answer.
+                ``target_relative_error=0.1, max_rho=0.5, at_least=0.9`` asks for a relative error in place of them.
 
         Raises:
             DpsqlError: see ``dpsql.errors``; before anything is charged.

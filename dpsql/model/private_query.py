@@ -58,6 +58,11 @@ class QueryOptions:
 
 
 OPTION_NAMES = tuple(option.name for option in fields(QueryOptions))
+OPTIONS_OF_TARGETS: Mapping[str, frozenset[str]] = {
+    "target_half_width": frozenset(("confidence", "max_rho", "max_epsilon")),
+    "target_relative_error": frozenset(("confidence", "max_rho", "max_epsilon", "at_least")),
+}
+"""The options that go with a target alone, by the targets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dpsql.answer.result import ColumnReceipt, CoverageReceipt, Receipt, Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
-from dpsql.model.private_query import OPTION_NAMES
+from dpsql.model.private_query import OPTION_NAMES, OPTIONS_OF_TARGETS
 from dpsql.operations.dialect import quote, shown_call, text_literal
 from dpsql.session.declare import TABLE_RULES, StateAccess, split_name, unit_as_named
 from dpsql.session.frame_session import (
@@ -39,6 +39,7 @@ from dpsql.state import Unit, require
 __all__ = [
     "CURATOR",
     "DECLARATIONS",
+    "OPTIONS_OF_TARGETS",
     "OPTION_NAMES",
     "PINNED",
     "SHELL_STORAGE_VERSION",

@@ -1,4 +1,4 @@
-"""A text at another level: the same statement with other values of epsilon, rho, delta or target_half_width."""
+"""A text at another level: the same statement with another value of the option that says its level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dpsql.sql.statements import SelectStatement
 
 Level = float | Mapping[str, float]
 """The value of a level: a number, or half widths by the names of columns."""
-_OF_TARGETS = frozenset(("target_half_width", "confidence", "max_rho", "max_epsilon"))
 
 
 def with_levels(
@@ -20,26 +19,22 @@ def with_levels(
 ) -> tuple[SelectStatement, Mapping[str, object]]:
     """Return a statement and its options with other levels.
 
-    A level that the text names is replaced there. Any other one is an option beside the text. A target gives way to a
-    level.
+    A level that the text names is replaced there. Any other one is an option beside the text.
 
     Args:
-        levels: values by name: epsilon, rho, delta or target_half_width.
+        levels: values by name: delta, and the option that says the level (rho, epsilon, a half width or a cap).
         statement: the text.
         options: those beside the text.
 
     """
     tree, named = statement.tree.copy(), set()
-    gone = _OF_TARGETS if levels.keys() & {"rho", "epsilon"} else frozenset()
     for hint in tree.find_all(DifferentialPrivacy):
-        for option in list(hint.expressions):
+        for option in hint.expressions:
             name = option.this.name.lower() if isinstance(option, exp.EQ) else ""
             if name in levels:
                 option.set("expression", _literal(levels[name]))
                 named.add(name)
-            elif name in gone:
-                option.pop()
-    given = {name: value for name, value in options.items() if name not in levels and name not in gone}
+    given = {name: value for name, value in options.items() if name not in levels}
     return replace(statement, tree=tree), given | {name: levels[name] for name in levels.keys() - named}
 
 

@@ -517,7 +517,7 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
     "form": (dpsql.PolicyError, "x=", lambda df: grouped(df, "city").agg(x="size")),
     "nothing": (dpsql.PolicyError, "named columns", lambda df: grouped(df, "city").agg()),
     "low bounds": (dpsql.PolicyError, "lower first", lambda df: grouped(df, "city").mean("paid", bounds=(5, 0))),
-    "level of at": (dpsql.PolicyError, "rho, an epsilon or a half width", lambda df: grouped(df, "city").at()),
+    "level of at": (dpsql.PolicyError, "a half width or a relative error", lambda df: grouped(df, "city").at()),
     "dtype": (
         dpsql.SchemaError, "'month' have a dtype without",
         lambda df: grouped(df.assign(month=pd.Period("2026-11")), "month").size(),

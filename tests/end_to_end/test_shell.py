@@ -90,6 +90,9 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: p
             by_width = f"FROM dp_explain($${query}$$, target_half_width := {width})"
             ((error,),) = connection.execute(f"SELECT value {by_width} WHERE name = 'n'").fetchall()
             assert "95 % half width = 39.9999" in error
+        in_steps = f"FROM dp_explain($${query}$$, target_relative_error := 0.05, max_rho := 0.2, at_least := 0.8)"
+        ((asked,),) = connection.execute(f"SELECT value {in_steps} WHERE name = 'relative error'").fetchall()
+        assert asked.startswith("at most 5 % for each count, sum and average, in at least 80 % of the groups")
         relation = connection.sql(f"FROM dp_query($${query}$$, epsilon := 4, delta := 1e-6)")
         assert [str(kind) for kind in relation.types] == ["DATE", "DECIMAL(5,1)", "BOOLEAN", "TIME", "BIGINT"]
         plain = connection.execute(query).fetchall()

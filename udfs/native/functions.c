@@ -11,7 +11,7 @@
 
 #include "native.h"
 
-enum { MOST_NAMED = 24 };
+enum { MOST_NAMED = 32 };
 
 static const char NO_TABLE[] = "dpsql's helper sent what is no table";
 
@@ -27,7 +27,7 @@ typedef struct {
 	"rho", "epsilon", "delta", "max_groups_contributed", "group_selection_strategy", "min_privacy_units_per_group",     \
 	    "privacy_unit_column", "mechanism", "top_k", "sketch_size", "rho_window", "rho_ceiling", "own_threshold",       \
 	    "as_of", "refresh", "buckets", "bounding", "other_group", "coverage", "target_half_width", "confidence",            \
-	    "max_rho", "max_epsilon"
+	    "max_rho", "max_epsilon", "target_relative_error", "at_least"
 #define TABLE_RULES                                                                                                    \
 	"max_groups_contributed", "max_rows_per_group", "max_rows_norm", "max_rows_per_unit", "default_rho",                \
 	    "default_epsilon", "default_delta", "min_privacy_units_per_group", "rho_window", "rho_ceiling", "coverage",           \

@@ -10,6 +10,19 @@ from dpsql.frontends.commands.database_files import open_books, open_session, wr
 from dpsql.frontends.outputs import progress, records, sections, short_hashes, show
 from dpsql.session import Analyst, Session, text_literal
 
+_PRIVACY = (
+    "rho",
+    "epsilon",
+    "delta",
+    "target_half_width",
+    "target_relative_error",
+    "at_least",
+    "confidence",
+    "max_rho",
+    "max_epsilon",
+)
+"""Options of a query that the command line has, too."""
+
 
 def query(arguments: argparse.Namespace) -> None:
     """Run one statement, and show its answer."""
@@ -56,8 +69,7 @@ def policy(arguments: argparse.Namespace) -> None:
 
 def _privacy(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options that say how private or how exact the answer shall be."""
-    names = ("rho", "epsilon", "delta", "target_half_width")
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    return {name: value for name in _PRIVACY if (value := getattr(arguments, name)) is not None}
 
 
 def _written(name: str, value: float | Mapping[str, float], parameters: dict[str, Any]) -> str:

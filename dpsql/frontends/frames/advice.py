@@ -30,6 +30,7 @@ _HINTS = {
 
 _REFUSED = (
     (r"\(thresholds := false\)", "(thresholds=False)"),
+    (r"dp_within_target\(.*\) goes", ".with_within_target() goes"),
     (
         r"or declare CALL dp_unit\((.*), composition := 'zcdp'\) before .* is charged",
         r"or ask in a new unit, as dpsql.unit(…, composition='zcdp')",

@@ -27,15 +27,15 @@ from dpsql.frontends.frames.shape import (
     typed_keys,
     typed_values,
 )
-from dpsql.session import Result
+from dpsql.session import OPTIONS_OF_TARGETS, Result
 
 if TYPE_CHECKING:
     import polars as pl
 
 AnswerT = TypeVar("AnswerT")
 
-_OF_TARGETS = {"confidence", "max_rho", "max_epsilon"}
-"""Options that go with a half width alone."""
+_OF_TARGETS = frozenset().union(*OPTIONS_OF_TARGETS.values())
+"""Options that go with a target alone."""
 
 
 class FrameGroupBy(ABC, Generic[AnswerT]):
@@ -74,25 +74,37 @@ class FrameGroupBy(ABC, Generic[AnswerT]):
         *,
         epsilon: float | None = None,
         target_half_width: float | Mapping[str, float] | None = None,
+        target_relative_error: float | None = None,
     ) -> FrameGroupBy[AnswerT]:
         """Return the question at another level of its cascade: a higher one costs the rise, a lower one nothing.
 
-        A half width keeps the question's ``confidence``, ``max_rho`` and ``max_epsilon``; rho and epsilon drop them.
+        A target keeps the question's ``confidence``, ``max_rho`` and ``max_epsilon``; rho and epsilon drop them. A
+        relative error keeps ``at_least``, too. It needs ``max_rho`` or ``max_epsilon`` of ``groupby``.
         """
-        levels = {"rho": rho, "epsilon": epsilon, "target_half_width": target_half_width}
+        levels = {
+            "rho": rho,
+            "epsilon": epsilon,
+            "target_half_width": target_half_width,
+            "target_relative_error": target_relative_error,
+        }
         level = {name: value for name, value in levels.items() if value is not None}
         if len(level) != 1:
             raise PolicyError(
-                "a level is a rho, an epsilon or a half width, as in .at(0.01), .at(epsilon=1) or "
-                ".at(target_half_width=50)"
+                "a level is a rho, an epsilon, a half width or a relative error, as in .at(0.01), .at(epsilon=1), "
+                ".at(target_half_width=50) or .at(target_relative_error=0.1)"
             )
-        replaced = levels.keys() if target_half_width is not None else levels.keys() | _OF_TARGETS
+        (name,) = level
+        replaced = levels.keys() | (_OF_TARGETS - OPTIONS_OF_TARGETS.get(name, frozenset()))
         kept = {name: value for name, value in self._question.options.items() if name not in replaced}
         return self._with(options={**kept, **level})
 
     def with_intervals(self) -> FrameGroupBy[AnswerT]:
         """Return the question with both ends of the 95 % interval beside each number, for nothing more."""
         return self._with(form=dataclasses.replace(self._question.form, intervals=True))
+
+    def with_within_target(self) -> FrameGroupBy[AnswerT]:
+        """Return the question with a truth value beside each number: whether ``target_relative_error`` holds for it."""
+        return self._with(form=dataclasses.replace(self._question.form, within_target=True))
 
     def groups(self) -> AnswerT:
         """Return the keys of the groups alone, as columns: without numbers more of them are found."""
@@ -193,7 +205,7 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
 
     def _single(self, measure: Measure) -> pd.Series[Any] | pd.DataFrame:
         answer = self._answer([measure])
-        if isinstance(answer, pd.Series) or self._question.form.intervals or not self._question.form.as_index:
+        if isinstance(answer, pd.Series) or self._question.form.beside or not self._question.form.as_index:
             return answer
         series = answer.iloc[:, 0]
         if measure.function != "size":

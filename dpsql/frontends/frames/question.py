@@ -56,10 +56,10 @@ class Question:
     form: AnswerForm = field(default_factory=AnswerForm)
 
     def ask(self, measures: Sequence[Measure], *, explain: bool = False) -> tuple[Result, tuple[Measure, ...]]:
-        """The private answer: keys, then each measure, with the ends of its interval where these are wanted.
+        """Return the private answer and its measures. With ``explain``, return the plan, which spends nothing.
 
-        Beside it stand the measures, with the unit column where distinct units are counted. With ``explain`` mechanism,
-        noise and price of the same, which spends nothing.
+        The answer has the keys, then each measure with the columns beside it. The measures have the unit column where
+        distinct units are counted.
         """
         name = source_of(self.frame, self.unit)
         with self.unit.access() as access, contextlib.closing(open_database()) as connection:
@@ -86,8 +86,8 @@ class Question:
             return result, measures
 
     def columns(self, measures: Sequence[Measure]) -> list[tuple[str, Measure | None]]:
-        """The columns beside the keys: each name with its measure, None for the end of an interval."""
-        ends = ("_low", "_high") if self.form.intervals else ()
+        """Return the columns after the keys: each name with its measure, or None for a column beside a number."""
+        ends = self.form.beside
         return [pair for one in measures for pair in ((one.name, one), *((one.name + end, None) for end in ends))]
 
     def _require_names(self, measures: Sequence[Measure]) -> None:
@@ -158,8 +158,7 @@ class Question:
         columns = []
         for call, alias in calls:
             columns.append(f"{call} AS {quote(alias)}")
-            if self.form.intervals:
-                columns += [f"dp_interval_{end}({quote(alias)})" for end in ("low", "high")]
+            columns += [f"{function}({quote(alias)})" for function in self.form.beside.values()]
         relation = ".".join(map(quote, source_place(source)))
         return f"SELECT {', '.join([*keys, *columns])} FROM {relation} GROUP BY {', '.join(keys)}"
 

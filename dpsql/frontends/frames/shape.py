@@ -227,6 +227,7 @@ class AnswerForm:
         dropna: whether rows with a missing key are left out.
         as_index: whether keys become the index, where there is one.
         intervals: whether both ends of the 95 % interval stand beside each number.
+        within_target: whether each number has a truth value beside it, as of ``dp_within_target``.
         ordered: keys whose categories are public, so that the answer is in their order.
 
     """
@@ -235,7 +236,14 @@ class AnswerForm:
     dropna: bool = True
     as_index: bool = True
     intervals: bool = False
+    within_target: bool = False
     ordered: tuple[str, ...] = ()
+
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """Return the columns beside each number: the function of SQL by the ending of the column's name."""
+        ends = {"_low": "dp_interval_low", "_high": "dp_interval_high"} if self.intervals else {}
+        return ends | ({"_within": "dp_within_target"} if self.within_target else {})
 
 
 class ReceiptRecord(dict[str, Any]):
@@ -361,7 +369,7 @@ def table_of(answer: pa.Table, frame: pa.Schema, keys: Sequence[str], measures: 
         answer: keys, then a column for each measure.
         frame: the columns of the frame.
         keys: their names.
-        measures: of each column beside the keys; None for the end of an interval.
+        measures: of each column beside the keys; None for a column beside a number.
 
     """
     kinds = [frame.field(key).type for key in keys]

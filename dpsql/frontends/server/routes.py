@@ -53,7 +53,7 @@ _BODY: dict[str, Any] = {
         "params": {"type": ["array", "object", "null"], "description": "values for ? or for $name"},
         "options": {
             "type": "object",
-            "description": 'as in OPTIONS (…): {"rho": 0.05}, or {"target_half_width": {"visits": 50}}',
+            "description": 'as in OPTIONS (…): {"rho": 0.05}, or {"target_relative_error": 0.1, "max_rho": 0.5}',
         },
         "timeout_seconds": {"type": "number", "description": "deadline of the answer, rounded up to a moment"},
     },

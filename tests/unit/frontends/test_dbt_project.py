@@ -58,8 +58,13 @@ def test_a_misspelled_option_is_told_and_other_words_pass() -> None:
         "target_half_width": {"visits": 50, "cost": 5000.0},
         "confidence": 0.9,
     }
+    in_steps = {"target_relative_error": "1e-1", "max_rho": 0.5, "at_least": "0.9"}
+    assert model_options("m", in_steps, ()) == {"target_relative_error": 0.1, "max_rho": 0.5, "at_least": 0.9}
     for word, option in (
         ("target_halfwidth", "target_half_width"),
+        ("target_relativ_error", "target_relative_error"),
+        ("atleast", "at_least"),
+        ("maxrho", "max_rho"),
         ("epsilo", "epsilon"),
         ("Delta", "delta"),
         ("roh", "rho"),
