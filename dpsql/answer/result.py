@@ -181,13 +181,14 @@ class Receipt:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Sentences on why there are no groups, and why columns are NULL: they stand beside the numbers everywhere."""
+        """Sentences on missing groups, columns that are NULL, and a missed target: they stand beside the numbers."""
         notes = dict.fromkeys([*self.notes, *(note for one in self.sets for note in one.receipt.notes)])
-        return (*self.nothing_shown, *filter(words.says_null, notes))
+        return (*self.nothing_shown, *filter(words.says_missed, notes), *filter(words.says_null, notes))
 
     def __str__(self) -> str:
         level = words.served_at(self.rho, self.asked_rho)
         lines = [f"nothing  {sentence}" for sentence in self.nothing_shown]
+        lines += [f"missed   {note}" for note in self.notes if words.says_missed(note)]
         # what bounds leave out stands nearest to the numbers
         lines += [f"kept     {sentence}" for sentence in self.kept]
         lines += [
@@ -208,7 +209,7 @@ class Receipt:
         for column in self.columns:
             width = "differs by row" if column.half_width_95 is None else f"± {short(column.half_width_95)} (95 %)"
             lines.append(f"error    {column.name}: {width}")
-        return "\n".join(lines + [f"note     {note}" for note in self.notes])
+        return "\n".join(lines + [f"note     {note}" for note in self.notes if not words.says_missed(note)])
 
 
 class Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpsql.answer.words import NOT_REACHED
 from dpsql.model.query_kinds import RelativeError
 
 
@@ -29,12 +30,11 @@ def asked(target: RelativeError) -> str:
 
 
 ENDINGS: Mapping[str, str] = {
-    "met": "",
-    "most": "; this is the highest level that the question allows, and the target is not reached",
-    "budget": "; no further step could be paid, and the target is not reached",
-    "rises": "; no higher level can be drawn, and the target is not reached",
+    "most": "the question allows no higher level",
+    "budget": "others used the budget meanwhile, so that no further step could be paid",
+    "rises": "no higher level can be drawn of these numbers",
 }
-"""Why the last step was the last, by the names of `Stop`."""
+"""Why the last step was the last although the target is not reached, by the names of `Stop`."""
 
 
 def _counted(steps: int) -> str:
@@ -46,9 +46,12 @@ def outcome(share: float, steps: int, rho: float, ending: str) -> str:
 
     >>> outcome(0.934, 7, 0.0123, "met")
     '93 % of the groups are within it after 7 steps, at rho = 0.0123'
+    >>> outcome(0.5, 2, 0.01, "most")
+    'the target is not reached: 50 % of the groups are within it after 2 steps, at rho = 0.01; the question allows no \
+higher level'
     """
-    after = f"after {_counted(steps)}, at rho = {rho:.9g}{ENDINGS[ending]}"
-    return f"{100.0 * share:.0f} % of the groups are within it {after}"
+    shown = f"{100.0 * share:.0f} % of the groups are within it after {_counted(steps)}, at rho = {rho:.9g}"
+    return shown if ending == "met" else f"{NOT_REACHED}: {shown}; {ENDINGS[ending]}"
 
 
 def enough(rho: float) -> str:

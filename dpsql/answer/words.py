@@ -205,6 +205,14 @@ def says_null(note: str) -> bool:
     return _IS_NULL in note
 
 
+NOT_REACHED = "the target is not reached"
+
+
+def says_missed(note: str) -> bool:
+    """Check that a note says that an answer is not within its relative error."""
+    return note.startswith(NOT_REACHED)
+
+
 def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
     """Say that a column is NULL because AUTO found no bounds, and what to write."""
     why = _NOT_FOUND[reason].format(unit=unit)

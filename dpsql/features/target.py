@@ -33,7 +33,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
-from dpsql.features.target_levels import at_step, cap_nano, capped, steps_up
+from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, steps_up
 from dpsql.features.target_rows import target_rows
 from dpsql.features.target_rule import Step, best_level, is_met, measured, next_place, quantile_of, share_within
 from dpsql.mechanism.calibrate import Calibration, levels_of
@@ -113,6 +113,10 @@ class WithinTargetKind:
 KIND: OpenQueryKind[WithinTarget] = WithinTargetKind()
 MOST_STEPS = 40
 """After ten steps each one doubles the level at least, so that this is enough for 30 doublings."""
+
+
+_TIMES_CAP = 1_000
+"""A forecast looks for a level up to so many times the highest one that the question allows."""
 
 
 def _question(query: WithinTarget) -> str:
@@ -260,7 +264,9 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     beside = sum(level.rho_nano for level in part.auto_levels)
     rho = (offer.rho_nano + beside) / NANO
     yield target_words.outcome(share_within(step, target), stop.steps, rho, stop.ending)
-    best = best_level(step, steps_up(part), target)
+    levels = steps_up(part)
+    higher = absolute_grid(_TIMES_CAP * levels[-1])
+    best = best_level(step, (*levels, *higher[bisect.bisect(higher, levels[-1]) :]), target)
     if best is not None:
         yield target_words.enough((best + beside) / NANO)
     if part.frame.has_private_keys:

@@ -23,6 +23,7 @@ DECLARED = (
     "CALL dp_analyst('bea', budget_part := 0.25)",
 )
 CURE = re.compile(r"Ask with (\w+ = [^,\s]+(?:, \w+ = [^,\s]+)*)\.(?: |$)")
+FORECAST = re.compile(r"by a forecast from these numbers, a question at rho = (\S+) would be within it")
 BY_WARD, BY_DOCTOR = (f"{key}, count(*) AS n FROM visits GROUP BY {key}" for key in ("ward", "doctor"))
 
 
@@ -81,3 +82,14 @@ def test_what_is_held_answers_although_the_cap_cannot_be_paid(clinic: dpsql.Sess
         with pytest.raises(dpsql.BudgetError, match=r"max_rho = 0\.9 "):
             _ask(clinic, "max_rho = 0.9", BY_WARD, 0.001)
     assert clinic.sql("FROM dp_releases()").df().charged_rho.sum() == pytest.approx(0.2)
+
+
+def test_a_cap_that_was_too_low_is_told_with_a_level_that_would_do(clinic: dpsql.Session) -> None:
+    receipt = receipt_of(_ask(clinic, "max_rho = 0.004", BY_WARD, 0.02))
+    assert receipt.rho == 0.004
+    assert receipt.missing
+    (forecast,) = (found for note in receipt.notes if (found := FORECAST.search(note)))
+    assert 0.004 < float(forecast[1]) < 0.1
+    enough = receipt_of(_ask(clinic, f"max_rho = {2 * float(forecast[1])}", BY_WARD, 0.02))
+    assert not enough.missing
+    assert enough.charged_rho == pytest.approx(enough.rho - 0.004, abs=2e-9)

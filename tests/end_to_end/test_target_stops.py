@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 import dpsql
+from dpsql.cascade import servings
+from dpsql.state import Charged, ChargeItem, Ledger
 from dpsql.state.database import Database
 from tests.end_to_end.prepared import with_declarations, with_own_state
 from tests.end_to_end.receipts import receipt_of
@@ -49,6 +51,12 @@ def asked(question: str, error: float = 0.1) -> str:
 
 def spent(session: dpsql.Session) -> float:
     return session._access.read().ledger.spent(UNIT).rho_nano / 1e9
+
+
+def plan(session: dpsql.Session, text: str) -> dict[str, str]:
+    """Return the rows of a plan about its target, by name, and the most that it costs."""
+    rows = session.sql(f"FROM dp_explain($$ {text} $$)").fetchall()
+    return {name: value for section, name, value in rows if section == "target" or (section, name) == ("price", "rho")}
 
 
 @contextmanager
@@ -102,7 +110,67 @@ def test_what_a_killed_process_was_charged_is_used_up_first(clinic: dpsql.Sessio
         clinic.sql("SELECT ward, count(*) AS n FROM visits GROUP BY ward", rho=paid)
     assert spent(clinic) == paid
     text = asked(COUNTS, 0.3)
-    assert f"rho = {paid:.9g}" in dict(clinic.sql(f"FROM dp_explain($${text}$$)").df()[["name", "value"]].values).values()
+    assert plan(clinic, text)["first level"] == f"rho = {paid:.9g}"
     receipt = receipt_of(clinic.sql(text))
     assert (receipt.rho, receipt.charged_rho, receipt.reused) == (paid, 0.0, False)
     assert_ends_as_paid(clinic, text)
+
+
+def take_all_after(monkeypatch: pytest.MonkeyPatch, charges: int) -> None:
+    """Let others use the whole budget after some charges."""
+    whole, done = Ledger.charge, [0]
+
+    def charge(self: Ledger, unit: str, items: Sequence[ChargeItem], analyst: str) -> Charged:
+        charged = whole(self, unit, items, analyst)
+        done[0] += 1
+        if done[0] == charges:
+            whole(self, unit, [ChargeItem("others", self.left(unit, None).rho_nano, 0)], "others")
+        return charged
+
+    monkeypatch.setattr(Ledger, "charge", charge)
+
+
+@pytest.mark.parametrize(
+    ("ending", "question", "steps"),
+    [
+        ("the question allows no higher level", "max_rho = 1e-4) ward, count(*) AS n FROM visits GROUP BY ward", ""),
+        ("others used the budget meanwhile, so that no further step could be paid", COUNTS, "2 steps"),
+        ("no higher level can be drawn of these numbers", COUNTS, "3 steps"),
+    ],
+)
+def test_a_missed_target_is_told_first_and_stays(
+    clinic: dpsql.Session, ending: str, question: str, steps: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if steps == "2 steps":
+        take_all_after(monkeypatch, 2)
+    if steps == "3 steps":
+        monkeypatch.setattr(servings, "MOST_RISES", 3)
+    text = asked(question)
+    answer = clinic.sql(text)
+    receipt = receipt_of(answer)
+    (missed,) = receipt.missing
+    assert missed.startswith("the target is not reached: ")
+    assert missed.endswith(f"; {ending}")
+    assert steps in missed
+    assert str(receipt).splitlines()[0] == f"missed   {missed}"
+    assert str(receipt).count("not reached") == 1
+    assert missed in answer._repr_html_()
+    again = clinic.sql(text)
+    assert again.fetchall() == answer.fetchall()
+    assert receipt_of(again).notes == receipt.notes
+    assert (receipt_of(again).charged_rho, receipt_of(again).reused) == (0.0, True)
+    assert plan(clinic, text)["stopped"].startswith(f"at rho = {receipt.rho:.9g}, after ")
+    assert plan(clinic, text)["rho"] == "0"
+
+
+def test_numbers_that_cannot_rise_answer_as_they_are_held(
+    clinic: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clinic.sql("SELECT ward, count(*) AS n FROM visits GROUP BY ward", rho=0.1)
+    monkeypatch.setattr(servings, "MOST_RISES", 1)
+    text = asked(COUNTS)
+    assert plan(clinic, text)["affordable"] == "yes"
+    receipt = receipt_of(clinic.sql(text))
+    assert "after 1 step, at rho = 0.0" in receipt.missing[0]
+    assert receipt.missing[0].endswith("; no higher level can be drawn of these numbers")
+    assert (receipt.charged_rho, receipt.reused) == (0.0, True)
