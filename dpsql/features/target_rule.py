@@ -14,10 +14,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.answer.estimates import COLUMNS, Z_95, Floats, NoisyValues
+from dpsql.answer.estimates import (
+    COLUMNS,
+    Z_95,
+    Floats,
+    NoisyFrame,
+    NoisyValues,
+    added_up,
+    linear_noise,
+    linear_value,
+    norms_of,
+)
 from dpsql.answer.points import ShownFrame
-from dpsql.model.estimates import BoundedValue, Estimate, NoValue
-from dpsql.model.frame import Statistic
+from dpsql.model.estimates import BoundedValue, Estimate, NoValue, Ratio
+from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 
@@ -29,8 +39,8 @@ QUANTILES: Mapping[float, tuple[tuple[float, float], ...]] = {
 """Of each confidence, the half width of an interval over its standard deviation, for relative errors up to a number."""
 _FIXED = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
 """The same for a level that was fixed beforehand."""
-_AHEAD = 2.0
-"""A number is taken to be larger than it seems by so many standard deviations, so that a step seldom goes too far."""
+AHEAD = 2.0
+"""A number is taken to grow by so many standard deviations of its change, so that a step seldom goes too far."""
 
 
 def quantile_of(target: RelativeError, confidence: float | None = None) -> float:
@@ -57,6 +67,22 @@ class Column:
     def within(self, error: float) -> npt.NDArray[np.bool_]:
         """Return which numbers are within a relative error."""
         return self.half_widths <= error * np.abs(self.values)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Numbers of rows that averages are taken of, on the shown groups.
+
+    Attributes:
+        counted: noisy numbers of rows.
+        sigmas: their standard deviations.
+        least: standard deviations of the noisy sums, given the numbers of rows.
+
+    """
+
+    counted: Floats
+    sigmas: Floats
+    least: Floats
 
 
 @dataclass(frozen=True)
@@ -90,16 +116,7 @@ class Step:
             held: whether noise that is less already stays so.
 
         """
-        frame = self.found.values
-        if level_nano is not None:
-            scale = math.sqrt(self.level_nano / level_nano)
-            values = {
-                one: NoisyValues(noisy.value, self._noise(one, noisy.noise, scale, held=held))
-                for one, noisy in frame.values.items()
-            }
-            frame = replace(frame, values=values)
-        frame = replace(frame, quantile=quantile)
-        found = []
+        frame, found = replace(self._frame(level_nano, held=held), quantile=quantile), []
         for estimate in self.estimates:
             column, among = COLUMNS[type(estimate.value)](estimate, estimate.value, frame), self.found.among
             shown = np.rint(column.value[among]) if estimate.type == "BIGINT" else column.value[among]
@@ -109,6 +126,27 @@ class Step:
             known = np.isfinite(shown) & (half_widths < _WHOLE * (domain[1] - domain[0]) / 2.0)
             found.append(Column(shown, half_widths, known))
         return tuple(found)
+
+    def rows(self, average: Ratio, level_nano: int | None = None) -> Rows:
+        """Return the numbers of rows of an average, as they are or with the noise of another level."""
+        frame, among = self._frame(level_nano, held=True), self.found.among
+        counted = added_up(average, frame.groups, linear_value(average.denominator, frame.values))
+        norms = np.broadcast_to(norms_of(average, frame.groups, frame.histogram), counted.shape)[among]
+        of_sum, of_rows = (linear_noise(linear, frame.noise) * norms for linear in average.linears)
+        common = average.numerator.centre * average.denominator.centre * (frame.noise[PRESENCE] * norms) ** 2
+        least = np.sqrt(np.maximum(of_sum**2 - (common / of_rows) ** 2, 0.0))
+        return Rows(counted[among], of_rows, least)
+
+    def _frame(self, level_nano: int | None, *, held: bool) -> NoisyFrame:
+        frame = self.found.values
+        if level_nano is None:
+            return frame
+        scale = math.sqrt(self.level_nano / level_nano)
+        values = {
+            one: NoisyValues(noisy.value, self._noise(one, noisy.noise, scale, held=held))
+            for one, noisy in frame.values.items()
+        }
+        return replace(frame, values=values)
 
     def _noise(self, statistic: Statistic, noise: float, scale: float, *, held: bool) -> float:
         asked = self.sigmas[statistic] * scale
@@ -146,25 +184,50 @@ def next_place(step: Step, levels: Sequence[int], place: int, taken: int, target
         target: the rule.
 
     """
-    least = place + 1 if taken < _FREE_STEPS else bisect.bisect_left(levels, 2 * levels[place])
+    least = place + 1 if taken < FREE_STEPS else bisect.bisect_left(levels, 2 * levels[place])
     doubled = min(max(least, bisect.bisect_left(levels, 2 * levels[place])), len(levels) - 1)
     if not step.groups:
         return doubled
     quantile = quantile_of(target)
     now = step.columns(quantile)
-    if any(np.count_nonzero(one.known) < _needed(step.groups, target) for one in now):
-        return doubled
-    # what a number may be
-    ahead = [np.abs(one.values) + _AHEAD / quantile * one.half_widths for one in now]
+    says = [np.count_nonzero(one.known) >= _needed(step.groups, target) for one in now]
+    if not all(says):
+        least = doubled
 
     def holds(level_nano: int) -> bool:
         then = step.columns(quantile, level_nano)
         return all(
-            _holds(one.half_widths <= target.error * most, target) for one, most in zip(then, ahead, strict=True)
+            _holds(
+                later.half_widths <= target.error * _at_most(one, later, quantile)
+                if is_known
+                else _may_be_within(step, estimate, level_nano, target),
+                target,
+            )
+            for estimate, one, later, is_known in zip(step.estimates, now, then, says, strict=True)
         )
 
     found = bisect.bisect_left(range(place + 1, len(levels)), True, key=lambda one: holds(levels[one])) + place + 1
     return min(max(least, found - 1), len(levels) - 1)
+
+
+def _at_most(now: Column, later: Column, quantile: float) -> Floats:
+    """Return how large numbers may be at a higher level."""
+    return np.abs(now.values) + _growth(now.half_widths / quantile, later.half_widths / quantile)
+
+
+def _may_be_within(step: Step, estimate: Estimate, level_nano: int, target: RelativeError) -> npt.NDArray[np.bool_]:
+    """Return which averages may be within the target at a higher level, if they were as large as their bounds allow."""
+    average = estimate.value
+    if not isinstance(average, Ratio):
+        raise AssertionError("numbers that are not averages always say something")
+    now, later = step.rows(average), step.rows(average, level_nano)
+    most = now.counted + _growth(now.sigmas, later.sigmas)
+    return quantile_of(target) * later.least <= target.error * max(map(abs, average.bounds)) * most
+
+
+def _growth(sigmas: Floats, later: Floats) -> Floats:
+    """Return how much numbers may grow up to a level with less noise: their change has the difference of variances."""
+    return AHEAD * np.sqrt(np.maximum(sigmas**2 - later**2, 0.0))
 
 
 def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int | None:
@@ -184,7 +247,7 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
 
 _WHOLE = 1.0 - 1e-9
 """An interval that covers so much of all possible averages says nothing."""
-_FREE_STEPS = 10
+FREE_STEPS = 10
 """After so many steps the level doubles at least."""
 
 
