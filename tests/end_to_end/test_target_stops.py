@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -174,3 +177,56 @@ def test_numbers_that_cannot_rise_answer_as_they_are_held(
     assert "after 1 step, at rho = 0.0" in receipt.missing[0]
     assert receipt.missing[0].endswith("; no higher level can be drawn of these numbers")
     assert (receipt.charged_rho, receipt.reused) == (0.0, True)
+
+
+def test_a_stop_is_of_reader_version_and_rule(clinic: dpsql.Session) -> None:
+    """The order and the names of columns, and what is done with the answer, change neither numbers nor price."""
+    for name in ("ana", "bea"):
+        clinic.sql(f"CALL dp_analyst('{name}')")
+    ana, bea = clinic.as_analyst("ana"), clinic.as_analyst("bea")
+    head = "ward, count(*) AS n, sum(cost) AS total FROM visits GROUP BY ward"
+    text = asked(f"max_rho = 20) {head}", 0.3)
+    first = ana.sql(text)
+    level = receipt_of(first).rho
+    # what others buy and are answered changes nothing for ana
+    clinic.sql(f"SELECT {head}", rho=19)
+    above = receipt_of(bea.sql(text))
+    assert (above.rho, above.charged_rho) == (19, 0.0)
+    tail = " HAVING count(*) <> -1 ORDER BY 3 LIMIT 3"
+    other = asked(f"max_rho = 20.0) count(*), sum(cost) AS s, ward AS w FROM visits GROUP BY ward{tail}", 0.3)
+    for reader, asking in ((ana, text), (clinic.as_analyst("ANA"), text), (ana, other)):
+        again = reader.sql(asking)
+        assert (receipt_of(again).charged_rho, receipt_of(again).rho) == (0.0, level)
+        assert sorted(again.df().sum()) == sorted(first.df().sum())
+    for options in ("max_rho = 20, at_least = 0.5", "max_rho = 19.5", "max_rho = 20, confidence = 0.99"):
+        changed = receipt_of(ana.sql(asked(f"{options}) {head}", 0.3)))
+        assert (changed.charged_rho, changed.rho) == (0.0, 19)
+    # rows that are drawn anew have steps of their own
+    renewed = receipt_of(ana.sql(asked(f"max_rho = 20, refresh = TRUE) {head}", 0.3)))
+    clinic.sql("CALL dp_new_version('visits')")
+    version = receipt_of(ana.sql(text))
+    for receipt in (renewed, version):
+        assert receipt.charged_rho == pytest.approx(receipt.rho, abs=2e-9)
+        assert 0 < receipt.rho < 19
+
+
+def test_sessions_that_ask_at_once_see_one_answer_and_pay_once(tmp_path: Path) -> None:
+    with dpsql.connect(tmp_path / "shop.duckdb") as first, dpsql.connect(tmp_path / "shop.duckdb") as second:
+        first.connection.execute(TABLES)
+        for statement in DECLARED:
+            first.sql(statement)
+        for seed, session in enumerate((first, second)):
+            session._runner.noise_source = seeded_noise(seed)
+        text, start = asked(COUNTS), threading.Barrier(4)
+
+        def ask(session: dpsql.Session) -> dpsql.Result:
+            start.wait()
+            return session.sql(text)
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(ask, (first, second, first, second)))
+        receipts = [receipt_of(answer) for answer in answers]
+        assert all(answer.fetchall() == answers[0].fetchall() for answer in answers)
+        assert len({(receipt.rho, receipt.notes) for receipt in receipts}) == 1
+        assert sorted(receipt.charged_rho > 0 for receipt in receipts) == [False, False, False, True]
+        assert spent(first) == pytest.approx(receipts[0].rho, abs=2e-9)

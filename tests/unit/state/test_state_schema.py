@@ -282,6 +282,8 @@ def test_a_migrated_file_has_the_schema_of_a_new_one(tmp_path: Path, number: int
         "DROP TABLE point_tail",
         "DROP TRIGGER point_tail_no_delete",
         "DROP TABLE analyst",
+        "DROP TABLE stop",
+        "DROP TRIGGER stop_no_update",
         "ALTER TABLE unit DROP COLUMN composition",
         "ALTER TABLE unit DROP COLUMN thresholds",
         "ALTER TABLE analyst DROP COLUMN budget_part",
