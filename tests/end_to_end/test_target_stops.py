@@ -29,6 +29,8 @@ DECLARED = (
 )
 UNIT = "visits"
 COUNTS = "max_rho = 20) ward, count(*) AS n FROM visits GROUP BY ward"
+BY_DOCTOR = "max_rho = 20) doctor, count(*) AS n FROM visits GROUP BY doctor"
+WITH_AUTO = "max_rho = 5) sum(cost, contribution_bounds_per_row => AUTO) AS total FROM visits"
 
 
 class KilledError(BaseException):
@@ -90,11 +92,14 @@ def assert_ends_as_paid(session: dpsql.Session, text: str) -> None:
     assert spent(session) == pytest.approx(receipt_of(answer).rho, abs=2e-9)
 
 
-def test_a_question_killed_after_any_write_costs_its_last_level(declared: dpsql.Session) -> None:
-    text, killed = asked(COUNTS), True
-    kills = 0
+@pytest.mark.parametrize(("question", "every"), [(COUNTS, 1), (BY_DOCTOR, 3), (WITH_AUTO, 5)])
+def test_a_question_killed_after_any_write_costs_its_last_level(
+    declared: dpsql.Session, question: str, every: int
+) -> None:
+    text, killed = asked(question), True
+    kills = 1 - every
     while killed:
-        kills += 1
+        kills += every
         with with_own_state(declared) as session:
             session._runner.noise_source = seeded_noise(5)
             try:
