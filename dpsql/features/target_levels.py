@@ -65,7 +65,7 @@ def cap_nano(part: FrameQuery) -> int:
     conversion = CONVERSIONS["zcdp" if part.auto and not part.frame.has_private_keys else "gaussian"]
     found = math.floor(Fraction(conversion.rho(request.asked_epsilon, request.delta)) * NANO / Fraction(FLOAT_SLACK))
     if not found:
-        raise CalibrationError(f"max_epsilon = {request.epsilon:g} is less than the smallest rho takes")
+        raise CalibrationError(f"max_epsilon = {request.epsilon:g} allows no rho; ask for more max_epsilon")
     return found
 
 
@@ -110,11 +110,16 @@ def steps_up(part: FrameQuery) -> tuple[int, ...]:
 
     """
     beside = sum(level.share_nano for level in part.auto_levels)
-    levels = _grid(part, cap_nano(part) - beside)
+    levels = _grid(part, most_nano(part))
     levels_of(at_step(part, levels[-1]), histogram_of(part.frame), (levels[-1] + beside) / NANO)
     # the noise of low levels may be wider than can be drawn
     lowest = bisect.bisect_left(range(len(levels) - 1), True, key=lambda place: _can_be_drawn(part, levels[place]))
     return levels[lowest:]
+
+
+def most_nano(part: FrameQuery) -> int:
+    """Return the highest level that the statistics of a question may have together, in nano-rho."""
+    return cap_nano(part) - sum(level.share_nano for level in part.auto_levels)
 
 
 def at_step(part: FrameQuery, level_nano: int) -> FrameQuery:

@@ -125,7 +125,9 @@ def read_levels(text: SelectText) -> GroupedSource:
         )
     level, most = options.rho_ceiling or levels.ceiling, levels.ceiling or levels.limit
     is_above = level and most is not None and round(level * NANO) > round(most * NANO)
-    known = that_hold({"epsilon": epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
+    # a window beside max_epsilon is refused with the target
+    by_epsilon = epsilon is not None and options.target_relative_error is None
+    known = that_hold({"epsilon": by_epsilon, "a lower ceiling of the policy, or limit of the reader": is_above})
     refuse_combinations({"rho_window", "rho_ceiling"}, options.given | known, text.hint, refusals, limit=most)
     delta = options.delta if options.delta is not None else levels.default_delta
     min_units = max(options.min_privacy_units_per_group or 1, rules.min_units)

@@ -95,7 +95,10 @@ _VALUES: dict[str, _Values] = {
         lambda value: _is_number(value) and 0 < value <= LARGEST_ERROR,
         f"a number above 0 and at most {LARGEST_ERROR}, as in 0.1 for 10 %",
     ),
-    "at_least": (lambda value: _is_number(value) and 0 < value <= 1, "a number above 0 and at most 1"),
+    "at_least": (
+        lambda value: _is_number(value) and 0 < value <= 1,
+        "a number above 0 and at most 1, as in 0.9 for 90 %",
+    ),
     "coverage": _FLAG,
     "as_of": (_is_text, "a version's name, a date or time, or what dp_releases shows under versions, in quotes"),
     "buckets": (_is_text, "the name of a column with a public list of keys"),
@@ -171,14 +174,14 @@ def _value_of(option: exp.EQ, name: str, mechanisms: Sequence[str], refusals: Re
 def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -> None:
     """Note refusals of levels and targets that do not go together."""
     targets = given & {"target_half_width", "target_relative_error"}
-    known = given | that_hold(
+    things = {"rho", "confidence", "max_rho", "max_epsilon", "at_least", *targets}
+    known = given & {*things, "epsilon"} | that_hold(
         {
             "no target": not targets,
             "no target_relative_error": "target_relative_error" not in given,
             "no max_rho": not given & {"max_rho", "max_epsilon"},
         }
     )
-    things = {"rho", "confidence", "max_rho", "max_epsilon", "at_least", *targets}
     refuse_combinations(things, known, hint, refusals)
 
 

@@ -133,6 +133,7 @@ _FILLED = {
     "by_threshold": "; for the keys with enough units, write OPTIONS (group_selection_strategy = GAUSSIAN_THRESHOLD)",
     "cure": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']), or leave the key out",
     "unit": "'unit'",
+    "given": "target_relative_error and its options",
     "declaration": "CALL dp_protect('table', max_groups_contributed := 4)",
     "largest": "; for the largest groups alone, write OPTIONS (top_k = 200)",
 }

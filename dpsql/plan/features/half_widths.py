@@ -11,18 +11,17 @@ from itertools import islice
 
 from sqlglot import exp
 
-from dpsql.model.estimates import RunningSum, Sum, Value
+from dpsql.model.estimates import RunningSum, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations.dialect import text_literal, to_sql, unquoted
+from dpsql.operations.dialect import text_literal, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.sql.clauses import is_aggregate_call, is_interval_call
-from dpsql.sql.names import SelectItem
+from dpsql.plan.features.relative_errors import MEASURED, goes_with_relative_error
+from dpsql.plan.features.target_columns import WITHOUT_NOISE, fault_of, options_of_target, place_of_options
 from dpsql.sql.source.sources import SelectText
 
 _LEVELS = frozenset(("rho", "epsilon"))
-_OF_TARGET = ("target_half_width", "confidence", "max_rho", "max_epsilon")
 _BOUNDS = {
     "group_extremes": "contribution_bounds_per_group => (0, 500)",
     "row_extremes": "contribution_bounds_per_row => (0, 500)",
@@ -34,7 +33,6 @@ _DEPENDS = "the error of this column depends on the data, and a half width is fo
 _COMPUTED = "a half width is for a count or a sum by itself, and this column is computed of numbers."
 _MOST_REFUSED = 5
 """Names of a target that are refused one by one."""
-WITHOUT_NOISE = "a half width is for a count or a sum, and this column has no noise."
 
 
 def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], asked: Mapping[Statistic, str]) -> None:
@@ -64,9 +62,9 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
     faults = [fault_of(item, aggregates, (Sum, RunningSum), _DEPENDS, _COMPUTED) for item in select.items]
     fit = [item.name for item, fault in zip(select.items, faults, strict=True) if not fault]
     if isinstance(target, tuple):
-        _check_named(text, [name for name, _ in target], faults)
+        _check_named(text, [name for name, _ in target], faults, _in_place(text, aggregates))
         return
-    hint = _hint(text, fit)
+    hint = _hint(text, fit, _in_place(text, aggregates))
     for item, fault in zip(select.items, faults, strict=True):
         if fault and fault != WITHOUT_NOISE:
             text.refusals.add("option", item.expression, fault, hint)
@@ -74,47 +72,27 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
         text.refusals.add("option", place_of_options(text), "no column of the answer is a count or a sum.", hint)
 
 
-def place_of_options(text: SelectText) -> exp.Expr:
-    """Return where refusals of the options point to."""
-    return text.hint or text.clauses.select[0]
+def _in_place(text: SelectText, aggregates: Mapping[str, Aggregate]) -> str:
+    """Return the options of a relative error to write in place of half widths; an empty text if it does not fit."""
+    faults = {fault_of(item, aggregates, MEASURED, _DEPENDS, _COMPUTED) for item in text.select.items}
+    if faults - {WITHOUT_NOISE} != {""} or not goes_with_relative_error(text):
+        return ""
+    cap = "" if text.options.given & {"max_rho", "max_epsilon"} else ", max_rho = 0.5"
+    return f"OPTIONS (target_relative_error = 0.1{cap}) in place of target_half_width"
 
 
-def fault_of(
-    item: SelectItem, aggregates: Mapping[str, Aggregate], kinds: tuple[type[Value], ...], other: str, computed: str
-) -> str:
-    """Return why a column of the answer has no target; an empty text if it has one.
-
-    Args:
-        item: the column.
-        aggregates: by their texts; those that were refused are missing.
-        kinds: values of aggregates that have a target.
-        other: the reason for any other aggregate.
-        computed: the reason for what is computed of aggregates.
-
-    """
-    node = item.expression
-    if is_aggregate_call(node):
-        aggregate = aggregates.get(to_sql(node))
-        # why an aggregate is missing was noted before
-        return "" if aggregate is None or isinstance(aggregate.estimate.value, kinds) else other
-    parts = node.walk(prune=is_aggregate_call)
-    return computed if any(is_aggregate_call(part) or is_interval_call(part) for part in parts) else WITHOUT_NOISE
-
-
-def _hint(text: SelectText, fit: Iterable[str]) -> str:
+def _hint(text: SelectText, fit: Iterable[str], in_place: str) -> str:
     """Return the options to write in place of one half width for all columns."""
-    named = _listed([name for name in _OF_TARGET if name in text.options.given])
-    listed = ", ".join(f"{text_literal(name)}: {text.options.target_half_width:.9g}" for name in dict.fromkeys(fit))
-    others = f", or OPTIONS (target_half_width = {{{listed}}})" if listed else ""
-    return f"Write OPTIONS (rho = 0.1) in place of {named}{others}."
+    cures = [in_place] if in_place else []
+    cures.append(f"OPTIONS (rho = 0.1) in place of {options_of_target(text)}")
+    if listed := ", ".join(
+        f"{text_literal(name)}: {text.options.target_half_width:.9g}" for name in dict.fromkeys(fit)
+    ):
+        cures.append(f"OPTIONS (target_half_width = {{{listed}}})")
+    return f"Write {', or '.join(cures)}."
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return names with commas and ``and`` between them."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def _check_named(text: SelectText, names: Sequence[str], faults: Sequence[str]) -> None:
+def _check_named(text: SelectText, names: Sequence[str], faults: Sequence[str], in_place: str) -> None:
     """Note a refusal for each name of a half width that is no count or sum of the answer: for the first few."""
     of_name: dict[str, list[str]] = {}
     for item, fault in zip(text.select.items, faults, strict=True):
@@ -130,4 +108,5 @@ def _check_named(text: SelectText, names: Sequence[str], faults: Sequence[str]) 
             text.refusals.add("option", node, f"the answer has no column {name}.", hint)
         else:
             message = f"target_half_width names {name}: {next(filter(None, found))}"
-            text.refusals.add("option", node, message, f"Leave {name} out of target_half_width. {listed}")
+            others = f"{listed} For all columns write {in_place}." if in_place else listed
+            text.refusals.add("option", node, message, f"Leave {name} out of target_half_width. {others}")

@@ -7,13 +7,15 @@ released numbers tell when they are narrow enough.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
+from dpsql.model.environment import things_without
 from dpsql.model.estimates import Ratio, RunningSum, Sum
 from dpsql.model.private_query import QueryOptions
 from dpsql.model.query_kinds import RelativeError
-from dpsql.model.refusals import refuse_combinations, that_hold
+from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.plan.features.half_widths import WITHOUT_NOISE, fault_of, place_of_options
+from dpsql.plan.features.target_columns import WITHOUT_NOISE, fault_of, options_of_target, place_of_options
 from dpsql.sql.clauses import is_interval_call
 from dpsql.sql.source.sources import SelectText
 
@@ -21,7 +23,6 @@ MEASURED = (Sum, RunningSum, Ratio)
 """Values that have a relative error."""
 _OTHER = "a relative error is for a count, a sum or an average."
 _COMPUTED = "a relative error is for a count, a sum or an average by itself, and this column is computed of numbers."
-_HINT = "Leave it out, or write OPTIONS (rho = 0.1) in place of target_relative_error."
 _USUAL_SHARE = 0.9
 """The share of groups that are within the target, if the query names none."""
 
@@ -34,18 +35,9 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
         aggregates: by their texts; those that were refused are missing.
 
     """
-    select, options, place = text.select, text.options, place_of_options(text)
-    window, most = options.rho_window, options.max_rho
-    known = options.given | that_hold(
-        {
-            "keys alone": select.keys and not select.calls,
-            "GROUPING SETS": text.has_sets,
-            "a ceiling": options.rho_ceiling or text.owner.rules.levels.ceiling,
-            "a window without max_rho": window and most and not window[0] <= most <= window[1],
-        }
-    )
-    low, high = (min(window[0], most), max(window[1], most)) if window and most else (0.0, 0.0)
-    refuse_combinations({"target_relative_error"}, known, place, text.refusals, low=low, high=high)
+    select, place = text.select, place_of_options(text)
+    cure = f"write OPTIONS (rho = 0.1) in place of {options_of_target(text)}."
+    _refuse_beside(text, _known(text), text.refusals)
     if not select.calls:
         return
     # what an interval, or dp_within_target, tells of a number is no number of its own
@@ -53,10 +45,42 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
     faults = [fault_of(item, aggregates, MEASURED, _OTHER, _COMPUTED) for item in items]
     for item, fault in zip(items, faults, strict=True):
         if fault and fault != WITHOUT_NOISE:
-            text.refusals.add("option", item.expression, fault, _HINT)
+            text.refusals.add("option", item.expression, fault, f"Leave it out, or {cure}")
     if set(faults) == {WITHOUT_NOISE}:
         message = "no column of the answer is a count, a sum or an average."
-        text.refusals.add("option", place, message, "Write OPTIONS (rho = 0.1) in place of target_relative_error.")
+        text.refusals.add("option", place, message, f"W{cure[1:]}")
+
+
+def goes_with_relative_error(text: SelectText) -> bool:
+    """Check that a text by half widths may ask by a relative error in place of them."""
+    known = (_known(text) - {"target_half_width"}) | {"target_relative_error"}
+    return not _refuse_beside(text, known, Refusals(""))
+
+
+def _known(text: SelectText) -> frozenset[str]:
+    """Return what a text has that a relative error may not go with."""
+    select, options = text.select, text.options
+    window, most = options.rho_window, options.max_rho
+    asked = options.given | things_without(options.mechanism, text.environment.mechanisms)
+    return asked | that_hold(
+        {
+            "keys alone": select.keys and not select.calls,
+            "GROUPING SETS": text.has_sets,
+            "a ceiling": options.rho_ceiling or text.owner.rules.levels.ceiling,
+            "a window without max_rho": window
+            and (options.max_epsilon or (most and not window[0] <= most <= window[1])),
+        }
+    )
+
+
+def _refuse_beside(text: SelectText, known: AbstractSet[str], refusals: Refusals) -> bool:
+    """Note a refusal for each thing that a relative error does not go with; return whether there is one."""
+    window, given = text.options.rho_window or (0.0, 0.0), options_of_target(text)
+    most = text.options.max_rho or window[1]
+    low, high, place = min(window[0], most), max(window[1], most), place_of_options(text)
+    return refuse_combinations(
+        {"target_relative_error"}, known, place, refusals, given=given, low=low, high=high, most=most
+    )
 
 
 def relative_error(options: QueryOptions, error: float) -> RelativeError:
