@@ -93,6 +93,11 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: p
         in_steps = f"FROM dp_explain($${query}$$, target_relative_error := 0.05, max_rho := 0.2, at_least := 0.8)"
         ((asked,),) = connection.execute(f"SELECT value {in_steps} WHERE name = 'relative error'").fetchall()
         assert asked.startswith("at most 5 % for each count, sum and average, in at least 80 % of the groups")
+        marked = "SELECT paid, count(DISTINCT guest) AS n, dp_within_target(n) FROM stays GROUP BY paid"
+        in_steps = f"FROM dp_query($${marked}$$, target_relative_error := 0.1, max_rho := 0.2, at_least := 1)"
+        assert [row[2] for row in connection.execute(in_steps).fetchall()] == [True, True]
+        ((taken,),) = connection.execute("SELECT rho_spent FROM dp_budget()").fetchall()
+        assert 0.0 < taken < 0.2
         relation = connection.sql(f"FROM dp_query($${query}$$, epsilon := 4, delta := 1e-6)")
         assert [str(kind) for kind in relation.types] == ["DATE", "DECIMAL(5,1)", "BOOLEAN", "TIME", "BIGINT"]
         plain = connection.execute(query).fetchall()
@@ -102,7 +107,7 @@ def test_the_wheel_loads_the_same_file(monkeypatch: pytest.MonkeyPatch, capfd: p
             noisy = relation.fetchall()
             assert [row[:-1] for row in noisy] == [row[:-1] for row in plain]
             spent.append(connection.execute("SELECT rho_spent FROM dp_budget()").fetchall())
-        assert spent[0] == spent[1] != [(0.0,)]
+        assert spent[0] == spent[1] != [(taken,)]
         hidden = "FROM dp_query($$SELECT price, count(*) FROM stays GROUP BY price$$, epsilon := 0.01, delta := 1e-9)"
         assert connection.execute(hidden).fetchall() == []
         assert "no noisy count passed the threshold of" in capfd.readouterr().err
