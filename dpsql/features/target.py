@@ -24,10 +24,10 @@ from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
 from dpsql.answer.nothing_shown import with_remarks
-from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
-from dpsql.answer.plan_rows import Row, offer_rows, price_rows
+from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
+from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
-from dpsql.answer.result import Receipt
+from dpsql.answer.result import ColumnReceipt, Receipt
 from dpsql.answer.stage import NO_VALUES, FrameValues, Inquiry, charge_offers, read_frame, reading_of, release_frame
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
@@ -41,7 +41,7 @@ from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, Statistic
 from dpsql.model.identity import query_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
-from dpsql.model.query_kinds import WithinTarget
+from dpsql.model.query_kinds import RelativeError, WithinTarget
 from dpsql.state import Charged, State, Stop, to_arrow
 
 
@@ -90,7 +90,9 @@ class WithinTargetKind:
         levels, stop = steps_up(query.first), state.history.stop(_question(query), reader.name)
         first = levels[max(0, _free_place(query.first, levels, state))]
         rows = target_rows(query, offer, first, stop, state, reader)
-        return [*rows, *offer_rows(offer), *price_rows(query, [offer], ", or less" if offer.items else "")]
+        columns = _after_steps(column_receipts(offer.query, offer.histogram, offer.noise), query.target)
+        price = price_rows(query, [offer], ", or less" if offer.items else "")
+        return [*rows, *frame_plan_rows(offer, columns), *price]
 
     def require_open_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
         """Do nothing: the frames that AUTO may choose are tried with its histograms."""
@@ -250,10 +252,14 @@ def _answer(
         within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
         table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
     receipt = with_remarks(offer, with_price(make_receipt(offer), charged), table, runtime.state, reader)
-    columns = tuple(
-        one if one.sigma is None else replace(one, half_width_95=quantile * one.sigma) for one in receipt.columns
-    )
+    columns = _after_steps(receipt.columns, target)
     return table, replace(receipt, columns=columns, notes=(*_notes(step, stop, query, offer), *receipt.notes))
+
+
+def _after_steps(columns: Sequence[ColumnReceipt], target: RelativeError) -> tuple[ColumnReceipt, ...]:
+    """Return the errors of columns with the half widths of numbers at which steps ended."""
+    quantile = quantile_of(target, 0.95)
+    return tuple(one if one.sigma is None else replace(one, half_width_95=quantile * one.sigma) for one in columns)
 
 
 def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterator[str]:

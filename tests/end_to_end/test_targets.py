@@ -73,3 +73,7 @@ def test_all_steps_cost_the_last_level_and_rows_are_read_once(
     assert again.fetchall() == answer.fetchall()
     assert receipt_of(again).charged_rho == 0.0
     assert receipt_of(again).reused
+    # its plan has the wider intervals of numbers at which steps ended, as the receipt has
+    plan = session.sql(f"FROM dp_explain($$ {QUESTIONS[keys]} $$)").fetchall()
+    (error,) = (value for section, name, value in plan if (section, name) == ("expected error", "n"))
+    assert error.endswith(f"95 % half width = {receipt.columns[0].half_width_95:.9g}")
