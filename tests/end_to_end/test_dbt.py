@@ -130,6 +130,8 @@ def a_build_runs_models_and_tests_and_charges_once(built: Ran) -> None:
     assert "PASS=12 WARN=0 ERROR=0 SKIP=0" in built.printed(FIRST)
     printed = built.printed(FIRST).partition("Finished running")[0]
     assert "bounds keep at least" in printed
+    assert "odd_stays: gshm, charged rho 0.00049" in printed
+    assert "the target is not reached: 0 % of the groups" in " ".join(printed.split())
     assert [line for line in printed.splitlines() if len(line) > 120] == []
     assert built.spent(FIRST) == pytest.approx(0.02 + 0.00439 + STAYS, abs=1e-5)
     # a seed has INTEGER where a table made of a CSV file has BIGINT
@@ -272,6 +274,7 @@ def test_whatever_dbt_does_it_pays_once(tmp_path: Path) -> None:
     assert ran.spent(at["docs"]) == ran.spent(retried)
     manifest = json.loads((ran.folder / "target" / "manifest.json").read_text(encoding="utf-8"))
     assert "price" in manifest["nodes"]["model.clinic.diagnoses"]["description"]
+    assert "- target, stopped: at rho = 0.000493374" in manifest["nodes"]["model.clinic.odd_stays"]["description"]
 
     # the other schema has no visits, so those of the first are read, and their answer is stored
     assert ran.spent(at["deferred"]) == ran.spent(retried)

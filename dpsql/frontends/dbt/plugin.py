@@ -52,6 +52,7 @@ _LOG_WIDTH = 95
 """Letters of a logged line, so that it has at most 120 with the time and the name of the adapter before it."""
 
 _IN_BRIEF = {
+    "target": "target",
     "mechanism": "mechanism",
     "expected error": "expected error",
     "all sets": "all sets",
@@ -59,7 +60,7 @@ _IN_BRIEF = {
     "with other group": "with other group",
     "price": "price of the next run",
 }
-"""Sections of a plan that say how it is noised, how well, and at which price, with what they are called."""
+"""Sections of a plan that say its target, its noise, its errors and its price, each with its title."""
 
 logger = AdapterLogger("dpsql")
 
