@@ -30,7 +30,7 @@ from dpsql.mechanism.calibrate import auto_share
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import COVERAGE_KINDS
 from dpsql.model.private_query import FrameQuery, PrivateQuery, Request
-from dpsql.state import State
+from dpsql.state import SideTable, State
 
 OffersAt = Callable[[Request], Sequence[Offer]]
 """Build the offers of a query at another request than the one asked; raise DpsqlError if it cannot be asked."""
@@ -81,23 +81,23 @@ def threshold_reason(
     return f"{passed}; {OTHER_KEYS}"
 
 
-def with_remarks(offer: Offer, receipt: Receipt, table: pa.Table, state: State, reader: Reader) -> Receipt:
+def with_remarks(
+    offer: Offer, receipt: Receipt, table: pa.Table, side_table: SideTable, reason: Callable[[], str]
+) -> Receipt:
     """Return a receipt with what bounds keep where that is asked for, and why no group is shown where none is.
 
     Args:
         offer: how the only frame was served.
         receipt: with its price.
         table: the groups.
-        state: the state file.
-        reader: who asks.
+        side_table: where points are stored.
+        reason: says why no group is shown.
 
     """
     is_covered = any(statistic.kind in COVERAGE_KINDS for statistic in offer.query.statistics)
     if is_covered or offer.query.request.coverage is not None:
-        receipt = with_coverage(receipt, offer, state.side_table)
-    if not table.num_rows:
-        receipt = replace(receipt, nothing_shown=(frame_reason(offer, state, reader),))
-    return receipt
+        receipt = with_coverage(receipt, offer, side_table)
+    return receipt if table.num_rows else replace(receipt, nothing_shown=(reason(),))
 
 
 def frame_reason(offer: Offer, state: State, reader: Reader) -> str:

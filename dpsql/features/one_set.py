@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from dpsql.answer.asked_columns import asked_columns
 from dpsql.answer.exact import Runtime
-from dpsql.answer.nothing_shown import with_remarks
+from dpsql.answer.nothing_shown import frame_reason, with_remarks
 from dpsql.answer.offer import Offer, offers_of, with_price
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table
@@ -57,7 +58,8 @@ class OneSetKind:
         charged = inquiry.auto_charge + release_stage(stage, runtime, inquiry)
         (offer,), state = stage.offers, runtime.state
         table = noisy_table(offer, state.side_table)
-        return table, with_remarks(offer, with_price(stage.receipts[0], charged), table, state, inquiry.reader)
+        receipt, reason = with_price(stage.receipts[0], charged), partial(frame_reason, offer, state, inquiry.reader)
+        return table, with_remarks(offer, receipt, table, state.side_table, reason)
 
     def rows(self, query: OneSet, state: State, reader: Reader) -> list[Row]:
         """Return the rows of the frame, and its price."""

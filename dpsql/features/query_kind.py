@@ -141,6 +141,17 @@ class CappedKind(QueryKind[Asked_contra], Protocol[Asked_contra]):
     def asked_cap(self, query: Asked_contra, /) -> tuple[str, float]:
         """Return the option that says the cap, and its value."""
 
+    def open_rows(self, query: Asked_contra, least: FrameQuery, state: State, reader: Reader, /) -> list[Row]:
+        """Return the rows of the cap in a plan before AUTO has chosen.
+
+        Args:
+            query: the plan.
+            least: its first part with the least number of groups that AUTO may choose.
+            state: the state file.
+            reader: who asks.
+
+        """
+
 
 @runtime_checkable
 class FixedNoiseKind(QueryKind[Asked_contra], Protocol[Asked_contra]):

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +34,9 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
-from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, steps_up
-from dpsql.features.target_rows import target_rows
+from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, most_nano, steps_up
+from dpsql.features.target_nothing import reason_of_target
+from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import Step, best_level, is_met, measured, next_place, quantile_of, share_within
 from dpsql.mechanism.calibrate import Calibration, levels_of
 from dpsql.mechanism.registry import histogram_of
@@ -94,18 +96,23 @@ class WithinTargetKind:
         price = price_rows(query, [offer], ", or less" if offer.items else "")
         return [*rows, *frame_plan_rows(offer, columns), *price]
 
+    def open_rows(self, query: WithinTarget, least: FrameQuery, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of the target before AUTO has chosen."""
+        return open_target_rows(query, least, state, reader)
+
     def require_open_runs(self, query: WithinTarget, runtime: Runtime, reader: Reader) -> None:
         """Do nothing: the frames that AUTO may choose are tried with its histograms."""
 
     def open_terms(self, query: WithinTarget, first: Calibration, _state: State, reader: Reader) -> OpenTerms:
-        """Return the terms of the last step."""
-        return open_terms_of(query.first, first, reader)
+        """Return the terms of the last step, whose price is that of the cap."""
+        return replace(open_terms_of(query.first, first, reader), rho_nano=most_nano(query.first))
 
     def open_prices(
-        self, _query: WithinTarget, options: Sequence[FrameQuery], _state: State, reader: Reader
+        self, query: WithinTarget, options: Sequence[FrameQuery], _state: State, reader: Reader
     ) -> Iterator[tuple[int, int]]:
-        """Yield the price of the last step of each option."""
-        yield from open_prices_of(options, reader)
+        """Yield the price of the last step of each option, which in a window may have any level up to the cap."""
+        reader.require(cap_nano(query.first))
+        yield from ((most_nano(query.first), delta_units) for _, delta_units in open_prices_of(options, reader))
 
     def noised(self, query: WithinTarget, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
         """Return the only part, at the highest level."""
@@ -196,6 +203,8 @@ def _last_offer(part: FrameQuery, levels: Sequence[int], state: State, reader: R
         AccessError, CalibrationError: the reader, or the number of points that are stored, allows neither.
 
     """
+    # a cap between two levels of a window is no lower than it says
+    reader.require(cap_nano(part))
     try:
         (offer,) = offers_of([at_step(part, levels[-1])], state, reader)
     except CalibrationError:
@@ -251,7 +260,8 @@ def _answer(
         column = by_number.get(number)
         within = np.zeros(step.groups, dtype=np.bool_) if column is None else column.within(target.error)
         table = table.append_column(f"agg_{number}_within", to_arrow(within.astype(np.int64)))
-    receipt = with_remarks(offer, with_price(make_receipt(offer), charged), table, runtime.state, reader)
+    receipt, reason = with_price(make_receipt(offer), charged), partial(reason_of_target, part, offer, state, reader)
+    receipt = with_remarks(offer, receipt, table, state.side_table, reason)
     columns = _after_steps(receipt.columns, target)
     return table, replace(receipt, columns=columns, notes=(*_notes(step, stop, query, offer), *receipt.notes))
 
@@ -275,5 +285,5 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     best = best_level(step, (*levels, *higher[bisect.bisect(higher, levels[-1]) :]), target)
     if best is not None:
         yield target_words.enough((best + beside) / NANO)
-    if part.frame.has_private_keys:
+    if part.frame.has_private_keys and step.groups:
         yield target_words.SHOWN_BY_OTHERS

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.answer import target_words
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError
-from dpsql.features.target_levels import cap_nano
+from dpsql.features.auto_price import answer_delta_units, open_price
+from dpsql.features.target_levels import cap_nano, most_nano
+from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import charged_delta
-from dpsql.model.frame import NANO
+from dpsql.model.frame import NANO, Frame
+from dpsql.model.identity import query_hash
+from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import WithinTarget
-from dpsql.state import State, Stop
+from dpsql.state import ChargeItem, State, Stop
 
 
 def target_rows(
@@ -29,26 +35,49 @@ def target_rows(
         reader: who asks.
 
     """
-    part, window = query.first, query.first.frame.window
-    rows = [
-        ("target", "relative error", target_words.relative_error(query.target)),
-        ("target", "max_rho", f"{cap_nano(part) / NANO:.9g}"),
-        ("target", "affordable", _affordable(last, state, reader)),
-    ]
+    rows = _asked_rows(query, last.items, state, reader)
     if stop is None:
         rows.append(("target", "first level", f"rho = {first_nano / NANO:.9g}"))
     else:
         rows.append(("target", "stopped", target_words.stopped(stop.rho_nano / NANO, stop.steps)))
-    if part.frame.has_private_keys and window:
-        delta = charged_delta(histogram_of(part.frame), window)
-        rows.append(("target", "window", target_words.window(window.low / NANO, window.high / NANO, delta)))
-    return rows
+    return [*rows, *_window_rows(query.first.frame)]
 
 
-def _affordable(last: Offer, state: State, reader: Reader) -> str:
-    """Say whether the most that all steps cost can be paid."""
+def open_target_rows(query: WithinTarget, least: FrameQuery, state: State, reader: Reader) -> list[Row]:
+    """Return the rows of the target before AUTO has chosen; they read and spend nothing.
+
+    Args:
+        query: the plan, with something left open.
+        least: its part with the least number of groups that AUTO may choose.
+        state: the state file.
+        reader: who asks.
+
+    """
+    delta_units = answer_delta_units(calibrate(least, histogram_of(least.frame)))
+    last = ChargeItem(query_hash(query), most_nano(query.first), delta_units)
+    return [
+        *_asked_rows(query, (*open_price(query.first), last), state, reader),
+        *_window_rows(least.frame),
+    ]
+
+
+def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, reader: Reader) -> list[Row]:
+    """Return the rows of the target itself, and whether the most that all steps cost can be paid."""
     try:
-        state.ledger.require(last.query.frame.rows.unit, last.items, reader.name)
+        state.ledger.require(query.first.frame.rows.unit, items, reader.name)
+        affordable = "yes"
     except BudgetError as error:
-        return target_words.not_affordable(error.remaining_rho or 0.0, error.remaining_delta or 0.0)
-    return "yes"
+        affordable = target_words.not_affordable(error.remaining_rho or 0.0, error.remaining_delta or 0.0)
+    return [
+        ("target", "relative error", target_words.relative_error(query.target)),
+        ("target", "max_rho", f"{cap_nano(query.first) / NANO:.9g}"),
+        ("target", "affordable", affordable),
+    ]
+
+
+def _window_rows(frame: Frame) -> list[Row]:
+    if not frame.has_private_keys or frame.window is None:
+        return []
+    delta = charged_delta(histogram_of(frame), frame.window)
+    window = target_words.window(frame.window.low / NANO, frame.window.high / NANO, delta)
+    return [("target", "window", window)]

@@ -13,6 +13,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.features.auto import origin_sentence
 from dpsql.features.auto_price import may_come, open_price
 from dpsql.features.kinds import kind_of, open_kind_of
+from dpsql.features.query_kind import CappedKind
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
@@ -64,7 +65,10 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
         for one, level in asked
         if isinstance(one, AutoBounds)
     ]
+    kind = kind_of(asked_query)
+    of_cap = kind.open_rows(asked_query, options[0], state, reader) if isinstance(kind, CappedKind) else []
     rows = [
+        *of_cap,
         *frame_rows(query.frame),
         *(numbers or [("frame", "max_groups", groups_sentence(query.frame))]),
         *bounds,
