@@ -4,6 +4,8 @@ Left out, because it follows noise or the clock:
 
 - of an answer with AUTO everything but its plan and the first thing that it draws, and all later answers of its
   session: the noise of a histogram chooses the frame, and the next answers share statistics with it or do not;
+- of an answer by relative error everything but its plan, and all later answers of its session: the noise of a step
+  chooses the level of the next one;
 - of a text that asks for the clock, every hash: today's date is one of its constants.
 
 Refusals, declarations and what is looked up have no entry: they have neither hash nor price.
@@ -23,6 +25,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.engine import Engine
 from dpsql.features import auto
 from dpsql.model.private_query import PrivateQuery
+from dpsql.model.query_kinds import WithinTarget
 from dpsql.session import explain, runner
 from dpsql.session.runner import StatementRunner
 from dpsql.sql.statements import SelectStatement
@@ -78,6 +81,10 @@ class _Watch:
 
     def answered(self, query: PrivateQuery, runtime: Runtime, **keywords: Any) -> dpsql.Result:
         """Note what an answer was and cost."""
+        if isinstance(query, WithinTarget) and not self._has_chosen:
+            with suppress(dpsql.DpsqlError):
+                self._see(of_plan(*self._plan))
+            self._chosen.append(self._asked[1])
         result = self._answer(query, runtime, **keywords)
         if any(part.auto for part in query.parts):
             self._chosen.append(self._asked[1])
