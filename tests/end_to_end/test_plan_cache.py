@@ -97,6 +97,14 @@ def test_a_text_is_planned_once(session: dpsql.Session, text: str) -> None:
     assert plan_afresh(session, text) == first
 
 
+def test_a_relative_error_is_planned_once_and_another_cap_anew(session: dpsql.Session) -> None:
+    first = plan(session, COUNT, target_relative_error=0.1, max_rho=0.5)
+    with mock.patch.object(plan_cache, "plan_query", side_effect=AssertionError("planned again")):
+        assert plan(session, COUNT, target_relative_error=0.1, max_rho=0.5) == first
+    assert plan(session, COUNT, target_relative_error=0.1, max_rho=1.0) != first
+    assert len(kept(session)) == 2
+
+
 CHANGES = {
     "a column's type": (SUM, "ALTER TABLE visits ALTER cost TYPE DOUBLE"),
     "a table's place": (COUNT, "DROP TABLE visits CASCADE; CREATE VIEW visits AS SELECT 1 AS patient"),
