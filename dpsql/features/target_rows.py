@@ -68,8 +68,10 @@ def _asked_rows(query: WithinTarget, items: Sequence[ChargeItem], state: State, 
         affordable = "yes"
     except BudgetError as error:
         affordable = target_words.not_affordable(error.remaining_rho or 0.0, error.remaining_delta or 0.0)
+    name, value = query.cap
     return [
         ("target", "relative error", target_words.relative_error(query.target)),
+        *([("target", name, f"{value:.9g}")] if name == "max_epsilon" else []),
         ("target", "max_rho", f"{cap_nano(query.first) / NANO:.9g}"),
         ("target", "affordable", affordable),
     ]

@@ -23,6 +23,7 @@ DECLARED = (
     "CALL dp_analyst('bea', budget_part := 0.25)",
 )
 CURE = re.compile(r"Ask with (\w+ = [^,\s]+(?:, \w+ = [^,\s]+)*)\.(?: |$)")
+WITH_AUTO = "doctor, sum(ward, contribution_bounds_per_group => AUTO) AS n FROM visits GROUP BY doctor"
 FORECAST = re.compile(r"by a forecast from these numbers, a question at rho = (\S+) would be within it")
 BY_WARD, BY_DOCTOR = (f"{key}, count(*) AS n FROM visits GROUP BY {key}" for key in ("ward", "doctor"))
 
@@ -52,6 +53,8 @@ def _ask(handle: dpsql.Session | dpsql.Analyst, options: str, question: str, err
         ("curator", BY_WARD, "max_rho = 0.5", "max_rho = 0.3"),
         ("curator", BY_WARD, "max_epsilon = 9", "max_epsilon = 4"),
         ("ana", BY_WARD, "max_rho = 0.5", "max_rho = 0.05"),
+        ("ana", BY_DOCTOR, "max_rho = 0.055", "max_rho = 0.05"),
+        ("ana", WITH_AUTO, "max_rho = 0.055", "max_rho = 0.05"),
         ("bea", BY_WARD, "max_rho = 0.5", "max_rho = 0.075"),
         ("curator", BY_DOCTOR, "max_rho = 0.25, delta = 1e-4", "max_rho = 0.25, delta = 1e-05"),
     ],
@@ -67,8 +70,12 @@ def test_a_refusal_names_a_cap_that_is_granted(
     found = CURE.search(message)
     assert found
     assert found[1] == cure
+    granted = f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (target_relative_error = 0.1, {cure}) {question}"
+    plan = handle.sql(f"FROM dp_explain($$ {granted} $$)").df()
+    assert list(plan[plan.name == "affordable"].value) == ["yes"]
+    assert cure.startswith("max_rho") or list(plan[plan.name == "max_epsilon"].value) == ["4"]
     assert len(clinic.sql("FROM dp_releases()")) == 0
-    assert receipt_of(_ask(handle, cure, question)).charged_rho > 0
+    assert receipt_of(handle.sql(granted)).charged_rho > 0
     if raised.type is dpsql.BudgetError:
         assert "may cost rho" in message
 
@@ -93,3 +100,7 @@ def test_a_cap_that_was_too_low_is_told_with_a_level_that_would_do(clinic: dpsql
     enough = receipt_of(_ask(clinic, f"max_rho = {2 * float(forecast[1])}", BY_WARD, 0.02))
     assert not enough.missing
     assert enough.charged_rho == pytest.approx(enough.rho - 0.004, abs=2e-9)
+    # a question that cost its last level is counted by it
+    (budget,) = clinic.sql("FROM dp_budget('visits')").arrow().to_pylist()
+    assert budget["rho_spent"] == pytest.approx(enough.rho, abs=2e-9)
+    assert budget["questions_left"] == int((0.3 - enough.rho) / enough.rho)
