@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import dpsql
+from dpsql.answer.points import ShownFrame, shown_frame
 from dpsql.cascade.reader import CURATOR
+from dpsql.features import target
+from dpsql.mechanism import calibrate
+from dpsql.mechanism.histogram import Histogram
 from dpsql.mechanism.window import grid
 from dpsql.model.frame import NANO, PRESENCE, Frame, Window
 from dpsql.model.identity import statistic_hash
 from dpsql.sql.statements import SelectStatement, read_statement
-from tests.end_to_end.prepared import with_own_state
+from tests.end_to_end.prepared import with_declarations, with_own_state
 from tests.end_to_end.receipts import receipt_of
 from tests.noise_sources import seeded_noise
 
@@ -154,7 +159,7 @@ def test_nothing_named_has_one_threshold_and_auto_is_paid_once(session: dpsql.Se
 def test_a_budget_for_auto_alone_is_refused_before_its_charge(session: dpsql.Session) -> None:
     """A window may have no level at the cap, but which one is the highest below it is for AUTO to decide."""
     session.sql("CALL dp_unit('visits', rho_budget := 0.49, delta_threshold := 0.1, replace := TRUE)")
-    text = TEXT.format(options=TARGET, columns="doctor, count(*) AS n").replace("visits", "bare")
+    text = UNITS.replace("delta", "max_groups_contributed = AUTO, delta")
     with pytest.raises(dpsql.BudgetError, match=r"rho = 0\.5 "):
         session.sql(text)
     assert plan_of(session, text)["target", "affordable"].startswith("no: rho = 0.49 ")
@@ -174,3 +179,39 @@ def test_caps_too_small_for_any_key_are_walked_to_their_end(session: dpsql.Sessi
     assert found
     higher = receipt_of(session.sql(UNITS.replace("max_rho = 0.5", found[1])))
     assert higher.threshold == pytest.approx(float(found[2].replace(",", "")), rel=1e-3)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_units_alone_are_shown_no_more_often_than_the_delta_says(
+    monkeypatch: pytest.MonkeyPatch, *, is_broken: bool
+) -> None:
+    """Each of 2,000 units is alone in a group, and all steps up to the cap are taken.
+
+    40 are shown in the mean if the window's delta is all used, and more than 68 once in 30,000 seeds.
+    """
+
+    def taus_of_each_level(histogram: Histogram, window: Window) -> tuple[float, ...]:
+        taus = (histogram.threshold(window.delta, histogram.sigma(level / NANO)) for level in grid(window))
+        return tuple(tau for tau in taus if tau is not None)
+
+    seen: set[int] = set()
+
+    def noted(*given: Any, **named: Any) -> ShownFrame:
+        found = shown_frame(*given, **named)
+        seen.update(found.shown.tolist())
+        return found
+
+    monkeypatch.setattr(target, "shown_frame", noted)
+    if is_broken:
+        monkeypatch.setattr(calibrate, "window_taus", taus_of_each_level)
+    table = "CREATE TABLE visits AS SELECT i AS patient, i AS doctor FROM range(2_000) t(i)"
+    declared = (
+        "CALL dp_protect('visits', privacy_unit_column := 'patient', coverage := FALSE, max_rows_per_group := 1, "
+        "max_groups_contributed := 1, rho_budget := 4, delta_threshold := 0.1, delta_conversion := 1e-6)"
+    )
+    with with_declarations(table, [declared]) as session:
+        session._runner.noise_source = seeded_noise(2)
+        receipt = receipt_of(session.sql(UNITS.replace("1e-6", "0.02")))
+    assert any("the target is not reached" in note for note in receipt.notes)
+    assert receipt.charged_delta <= 0.02
+    assert (len(seen) > 136) if is_broken else (len(seen) <= 68)
