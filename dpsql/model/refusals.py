@@ -27,8 +27,7 @@ CODES: dict[str, str] = {
     "buckets": "buckets that the query cannot be added up from",
     "clause": "a clause that has no private form",
     "group_by_form": "a form of GROUP BY that has no private form",
-    "interval_argument": "dp_interval_low/high, dp_unbounded or dp_within_target of something that is not the alias of "
-    "one aggregate",
+    "interval_argument": "dp_interval_low, dp_unbounded or dp_within_target of what is not the alias of one aggregate",
     "key_type": "a group key whose type cannot be released",
     "limit_form": "a LIMIT or OFFSET that is not a whole number",
     "literal": "a literal that cannot be cast to the type of what it is compared or computed with",
