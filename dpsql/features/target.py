@@ -34,7 +34,7 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
-from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, most_nano, steps_up
+from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, level_of_text, most_nano, steps_up
 from dpsql.features.target_nothing import reason_of_target
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import Step, best_level, is_met, measured, next_place, quantile_of, share_within
@@ -284,6 +284,6 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     higher = absolute_grid(_TIMES_CAP * levels[-1])
     best = best_level(step, (*levels, *higher[bisect.bisect(higher, levels[-1]) :]), target)
     if best is not None:
-        yield target_words.enough((best + beside) / NANO)
+        yield target_words.enough(level_of_text(part, best) / NANO)
     if part.frame.has_private_keys and step.groups:
         yield target_words.SHOWN_BY_OTHERS

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import levels_of, whole_nano
+from dpsql.mechanism.calibrate import AUTO_PARTS, levels_of, whole_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import grid
@@ -120,6 +120,14 @@ def steps_up(part: FrameQuery) -> tuple[int, ...]:
 def most_nano(part: FrameQuery) -> int:
     """Return the highest level that the statistics of a question may have together, in nano-rho."""
     return cap_nano(part) - sum(level.share_nano for level in part.auto_levels)
+
+
+def level_of_text(part: FrameQuery, level_nano: int) -> int:
+    """Return the level that a question by rho names if its statistics shall have a level together.
+
+    It leaves its own part for AUTO, whose choice is stored.
+    """
+    return -(-level_nano * AUTO_PARTS // (AUTO_PARTS - 1)) if part.auto else level_nano
 
 
 def at_step(part: FrameQuery, level_nano: int) -> FrameQuery:

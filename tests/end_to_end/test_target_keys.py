@@ -152,6 +152,9 @@ def test_nothing_named_has_one_threshold_and_auto_is_paid_once(session: dpsql.Se
     assert releases.charged_rho[0] > 0.5 / 32 > releases.charged_rho[1:].max()
     assert round(releases.charged_rho.sum() * NANO) == round(receipt.rho * NANO)
     assert (releases.charged_delta > 1e-9).sum() == is_private
+    # a question at the level that would have been enough has AUTO's choice for nothing
+    found = next(found for note in receipt.notes if (found := re.search(r"a question at rho = (\S+) would", note)))
+    assert float(found[1]) <= 1.01 * (receipt.rho - 0.5 / 32) * 32 / 31
     again = session.sql(text)
     assert (again.fetchall(), receipt_of(again).charged_rho) == (answer.fetchall(), 0.0)
 
