@@ -223,13 +223,13 @@ class _NoisyTable:
     def _add_within(self, node: exp.Expr, number: int) -> None:
         """Note that it is asked of an aggregate whether it is within the target; refuse it without one."""
         if self.text.options.target_relative_error is None:
-            level = " and ".join(name for name in ("rho", "epsilon") if name in self.text.options.given)
+            levels = [one for one in ("rho", "epsilon", "target_half_width") if one in self.text.options.given]
+            in_place = f" in place of {' and '.join(levels)}" if levels else ""
             self.text.refusals.refuse(
                 "option",
                 node,
                 f"{written(node)} goes with target_relative_error.",
-                "Write OPTIONS (target_relative_error = 0.1, max_rho = 0.5)"
-                f"{f' in place of {level}' if level else ''}, or leave it out.",
+                f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.5){in_place}, or leave it out.",
             )
         self.within.add(number)
 

@@ -22,7 +22,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import written
-from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
+from dpsql.sql.clauses import AGGREGATE_NAMES, INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES, is_interval_call
 
 FUNCTION_EXAMPLES: tuple[str, ...] = (
     "abs(x)", "ceil(x)", "floor(x)", "round(x, 1)", "sign(x)", "sqrt(x)", "ln(x)", "log10(x)", "log2(x)",
@@ -91,6 +91,10 @@ def function_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*of_rows, *AGGREGATE_NAMES, *PRIVATE_AGGREGATES, *INTERVAL_FUNCTIONS)))
 
 
+_OF_GROUPS = (
+    "It is for the select list, HAVING and ORDER BY of the private query that names the aggregate, "
+    "as in count(*) AS n, dp_interval_low(n) AS low."
+)
 _ALLOWED = "Allowed are total functions with a cost that does not depend on the row; see docs/sql.md."
 
 
@@ -162,7 +166,7 @@ def check_node(node: exp.Expr, refusals: Refusals) -> None:
         if not is_allowed:
             # only a name that sqlglot does not know can be a slip
             similar = did_you_mean(node.name, function_names()) if isinstance(node, exp.Anonymous) else ""
-            hint = f"{similar} {_ALLOWED}".lstrip()
+            hint = _OF_GROUPS if is_interval_call(node) else f"{similar} {_ALLOWED}".lstrip()
             refusals.add("row_function", node, f"{written(node)} is not allowed inside a private query.", hint)
         elif isinstance(node, exp.Anonymous) and node.name.lower() == ZONE_CALL:
             from dpsql.sql.time_zones import check_zone  # noqa: PLC0415 — few queries name a zone

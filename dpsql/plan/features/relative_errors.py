@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+from sqlglot import exp
+
 from dpsql.model.environment import things_without
 from dpsql.model.estimates import Ratio, RunningSum, Sum
 from dpsql.model.private_query import QueryOptions
@@ -16,7 +18,7 @@ from dpsql.model.query_kinds import RelativeError
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.target_columns import WITHOUT_NOISE, fault_of, options_of_target, place_of_options
-from dpsql.sql.clauses import is_interval_call
+from dpsql.sql.clauses import is_aggregate_call, is_interval_call
 from dpsql.sql.source.sources import SelectText
 
 MEASURED = (Sum, RunningSum, Ratio)
@@ -40,8 +42,7 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
     _refuse_beside(text, _known(text), text.refusals)
     if not select.calls:
         return
-    # what an interval, or dp_within_target, tells of a number is no number of its own
-    items = [item for item in select.items if not is_interval_call(item.expression)]
+    items = [item for item in select.items if not _is_about_numbers(item.expression)]
     faults = [fault_of(item, aggregates, MEASURED, _OTHER, _COMPUTED) for item in items]
     for item, fault in zip(items, faults, strict=True):
         if fault and fault != WITHOUT_NOISE:
@@ -49,6 +50,12 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
     if set(faults) == {WITHOUT_NOISE}:
         message = "no column of the answer is a count, a sum or an average."
         text.refusals.add("option", place, message, f"W{cure[1:]}")
+
+
+def _is_about_numbers(node: exp.Expr) -> bool:
+    """Check that a column tells of other columns alone: their intervals, or whether they are within the target."""
+    parts = list(node.walk(prune=lambda part: is_aggregate_call(part) or is_interval_call(part)))
+    return any(map(is_interval_call, parts)) and not any(map(is_aggregate_call, parts))
 
 
 def goes_with_relative_error(text: SelectText) -> bool:
