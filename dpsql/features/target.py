@@ -29,7 +29,17 @@ from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, 
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
 from dpsql.answer.result import ColumnReceipt, Receipt
-from dpsql.answer.stage import NO_VALUES, FrameValues, Inquiry, charge_offers, read_frame, reading_of, release_frame
+from dpsql.answer.stage import (
+    NO_VALUES,
+    FrameValues,
+    Inquiry,
+    charge_offers,
+    prepare_stage,
+    read_frame,
+    reading_of,
+    release_frame,
+    release_stage,
+)
 from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
@@ -40,7 +50,7 @@ from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import Step, best_level, is_met, measured, next_place, quantile_of, share_within
 from dpsql.mechanism.calibrate import Calibration, levels_of
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.frame import NANO, Statistic
+from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import query_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError, WithinTarget
@@ -80,10 +90,8 @@ class WithinTargetKind:
             charged += paid
             stop = history.keep_stop(question, inquiry.reader.name, stop)
         else:
-            (offer,) = self.offers(query, runtime.state, inquiry.reader)
-            paid = charge_offers([offer], runtime, inquiry)
-            release_frame(offer, NO_VALUES, paid, runtime, inquiry)
-            charged += paid
+            stage = prepare_stage([at_step(query.first, stop.rho_nano)], runtime, inquiry.reader)
+            charged += release_stage(stage, runtime, inquiry)
         return _answer(query, stop, charged, runtime, inquiry.reader)
 
     def rows(self, query: WithinTarget, state: State, reader: Reader) -> list[Row]:
@@ -129,13 +137,17 @@ _TIMES_CAP = 1_000
 
 
 def _question(query: WithinTarget) -> str:
-    """Return what the end of the steps is stored under: all that the rule and the grid depend on."""
+    """Return what the end of the steps is stored under: all that the rule and the levels depend on."""
     part, target = query.first, query.target
+    hashes = {one: statistic_hash(one, part.frame) for one in part.statistics}
+    columns = [part.estimates[one] for one in measured(part)]
     content = [
         query_hash(query),
         cap_nano(part),
         [target.error, target.at_least, target.confidence],
-        sorted(part.estimates[one].name for one in measured(part)),
+        # one name may stand for columns of other tables, and weights may be those of HAVING
+        sorted([one.name, *(hashes[linear.statistic or PRESENCE] for linear in one.value.linears)] for one in columns),
+        sorted([hashes[one], round(weight * NANO)] for one, weight in zip(part.statistics, part.weights, strict=True)),
         [key.sql for key in part.keys],
         part.request.min_units,
     ]

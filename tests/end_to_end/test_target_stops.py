@@ -31,7 +31,7 @@ UNIT = "visits"
 COUNTS = "max_rho = 20) ward, count(*) AS n FROM visits GROUP BY ward"
 BY_DOCTOR = "max_rho = 20) doctor, count(*) AS n FROM visits GROUP BY doctor"
 WITH_AUTO = "max_rho = 5) sum(cost, contribution_bounds_per_row => AUTO) AS total FROM visits"
-QUESTION = "c5db24340274ca7b0c9ef911a0aa9ca522a5f599aa272c502c7c5b4731ab04c3"
+QUESTION = "e3fa5f4ae808989c9803ed55d539f004f9cb3d267b930cf231b44d8c66d8bc7f"
 """What the state file calls the question of `test_a_stop_is_of_reader_version_and_rule`."""
 
 
@@ -239,3 +239,13 @@ def test_sessions_that_ask_at_once_see_one_answer_and_pay_once(tmp_path: Path) -
         assert len({(receipt.rho, receipt.notes) for receipt in receipts}) == 1
         assert sorted(receipt.charged_rho > 0 for receipt in receipts) == [False, False, False, True]
         assert spent(first) == pytest.approx(receipts[0].rho, abs=2e-9)
+
+
+def test_weights_of_conditions_are_part_of_a_question(clinic: dpsql.Session) -> None:
+    """A stop of other weights would answer at levels that nobody has drawn."""
+    text = asked(f"{COUNTS} HAVING sum(cost, weight => WEIGHT) > -1e9 ORDER BY ward", 0.3)
+    for weight in ("1", "100"):
+        before = spent(clinic)
+        answer = clinic.sql(text.replace("WEIGHT", weight))
+        assert 0 < spent(clinic) - before == pytest.approx(receipt_of(answer).charged_rho, abs=1e-9)
+        assert len(answer.fetchall()) == 3
