@@ -32,11 +32,14 @@ from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 
 QUANTILES: Mapping[float, tuple[tuple[float, float], ...]] = {
-    0.9: ((0.3, 1.72), (0.5, 1.85)),
-    0.95: ((0.3, 2.03), (0.5, 2.16)),
-    0.99: ((0.3, 2.64), (0.5, 2.75)),
+    0.9: ((0.2, 1.73), (0.3, 1.77), (0.5, 1.87)),
+    0.95: ((0.2, 2.04), (0.3, 2.06), (0.5, 2.17)),
+    0.99: ((0.2, 2.64), (0.3, 2.66), (0.5, 2.74)),
 }
-"""Of each confidence, the half width of an interval over its standard deviation, for relative errors up to a number."""
+"""Half widths of intervals over their standard deviation, by confidence, for relative errors up to a number.
+
+`python -m benchmarks.target_intervals` computes them.
+"""
 _FIXED = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
 """The same for a level that was fixed beforehand."""
 AHEAD = 2.0
@@ -55,7 +58,7 @@ class Column:
 
     Attributes:
         values: as they are shown: rounded, and 0 in place of a number below 0 that cannot be.
-        half_widths: those of their intervals.
+        half_widths: the distance of each from the further end of its interval, which may be cut at bounds.
         known: whether an interval says anything of a number, which that of an average need not.
 
     """
@@ -121,9 +124,10 @@ class Step:
             column, among = COLUMNS[type(estimate.value)](estimate, estimate.value, frame), self.found.among
             shown = np.rint(column.value[among]) if estimate.type == "BIGINT" else column.value[among]
             shown = np.maximum(shown, 0.0) if estimate.is_never_negative else shown
-            half_widths = (column.high[among] - column.low[among]) / 2.0
+            value, low, high = column.value[among], column.low[among], column.high[among]
+            half_widths = np.maximum(high - value, value - low)
             domain = estimate.value.bounds if isinstance(estimate.value, BoundedValue) else (-math.inf, math.inf)
-            known = np.isfinite(shown) & (half_widths < _WHOLE * (domain[1] - domain[0]) / 2.0)
+            known = np.isfinite(shown) & (high - low < _WHOLE * (domain[1] - domain[0]))
             found.append(Column(shown, half_widths, known))
         return tuple(found)
 

@@ -22,7 +22,7 @@ from dpsql.mechanism.independent_gaussian import IndependentHistogram
 from dpsql.model.frame import NANO, Window
 from dpsql.noise.correlated_gaussian import effective_tau, threshold_to_compare
 
-_LEVELS_PER_DOUBLING = 4
+LEVELS_PER_DOUBLING = 4
 MOST_LEVELS = 256
 THRESHOLD_SHARE = 0.99
 """Part of a window's delta that thresholds may cost; the rest is room for the draws' imprecision at its levels.
@@ -39,7 +39,7 @@ def grid(window: Window) -> tuple[int, ...]:
     (100000000, 118920711, 141421356, 168179283, 200000000)
     """
     low, high = window.low, window.high
-    steps = min(MOST_LEVELS - 1, max(1, math.ceil(_LEVELS_PER_DOUBLING * math.log2(high / low) - 1e-9)))
+    steps = min(MOST_LEVELS - 1, max(1, math.ceil(LEVELS_PER_DOUBLING * math.log2(high / low) - 1e-9)))
     inner = {math.floor(low * (high / low) ** (step / steps)) for step in range(1, steps)}
     return tuple(sorted({low, high} | inner))
 

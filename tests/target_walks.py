@@ -1,0 +1,96 @@
+"""Walks of a question by relative error without SQL: its rule and next levels, on numbers whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsql.answer.estimates import Floats, NoisyFrame, NoisyValues
+from dpsql.answer.points import ShownFrame
+from dpsql.features.target import MOST_STEPS
+from dpsql.features.target_rule import Column, Step, is_met, next_place, quantile_of
+from dpsql.model.estimates import UNITS, Estimate, Linear, Ratio, Sum
+from dpsql.model.frame import NANO, PRESENCE, Statistic
+from dpsql.model.private_query import EachKey
+from dpsql.model.query_kinds import RelativeError
+from dpsql.noise.entropy import NoiseSource
+from dpsql.noise.rounded_gaussian import RoundedGaussian
+from tests.histograms import independent
+
+COSTS = Statistic("sum", -100 * 2**10, 100 * 2**10, -10)
+"""A statistic of sums."""
+COUNT = Estimate("count", UNITS, "BIGINT")
+TOTAL = Estimate("total", Sum(Linear(COSTS, 0.0)), "DOUBLE")
+MEAN = Estimate("mean", Ratio((0.0, 100.0), Linear(COSTS, 0.0), Linear(None, 1.0)), "DOUBLE")
+_STEPS_OF_NOISE = 2**20
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups whose exact values are known, as a question asks for them.
+
+    Attributes:
+        estimates: the columns.
+        exact: values of each statistic, one for each group.
+        noise: standard deviation of each statistic at rho = 1.
+
+    """
+
+    estimates: tuple[Estimate, ...]
+    exact: Mapping[Statistic, Floats]
+    noise: Mapping[Statistic, float]
+
+    def step(self, level_nano: int, released: Mapping[Statistic, Floats]) -> Step:
+        """Return the step at a level at which values were released."""
+        noise = {one: sigma * (NANO / level_nano) ** 0.5 for one, sigma in self.noise.items()}
+        values = {one: NoisyValues(value, noise[one]) for one, value in released.items()}
+        groups = len(self.exact[PRESENCE])
+        frame = NoisyFrame(values, independent(1), EachKey())
+        return Step(level_nano, self.estimates, ShownFrame(frame, {}, np.arange(groups), slice(None)), noise)
+
+    def exact_step(self, level_nano: int) -> Step:
+        """Return the step at a level whose noise happened to be 0."""
+        return self.step(level_nano, self.exact)
+
+
+def counts(*units: float) -> Groups:
+    """Return groups of which the number of units is asked, whose noise is 1 at rho = 1."""
+    return Groups((COUNT,), {PRESENCE: np.array(units, dtype=np.float64)}, {PRESENCE: 1.0})
+
+
+def walk(
+    groups: Groups, levels: Sequence[int], place: int, target: RelativeError, source: NoiseSource
+) -> list[tuple[int, Step]]:
+    """Return the places and steps from one place on, as a question takes them on fresh rises.
+
+    Args:
+        groups: what is asked for.
+        levels: the grid in nano-rho.
+        place: where the first step is.
+        target: the rule.
+        source: where noise comes from.
+
+    """
+    released = {one: np.zeros_like(exact) for one, exact in groups.exact.items()}
+    found: list[tuple[int, Step]] = []
+    before = 0
+    while True:
+        level = levels[place]
+        for one, exact in groups.exact.items():
+            # a rise averages what was released with a fresh release at the difference of the levels
+            sigma = groups.noise[one] * (NANO / (level - before)) ** 0.5
+            drawn = source.draw(RoundedGaussian(sigma * _STEPS_OF_NOISE), len(exact)) / _STEPS_OF_NOISE
+            released[one] = (before * released[one] + (level - before) * (exact + drawn)) / level
+        step, before = groups.step(level, released), level
+        found.append((place, step))
+        if is_met(step, target) or place == len(levels) - 1:
+            return found
+        last_but_one = len(found) == MOST_STEPS - 1
+        place = len(levels) - 1 if last_but_one else next_place(step, levels, place, len(found), target)
+
+
+def shown(step: Step, target: RelativeError) -> tuple[Column, ...]:
+    """Return the columns of a step, with the half widths that the target's confidence has."""
+    return step.columns(quantile_of(target))
