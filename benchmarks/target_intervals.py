@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpsql.features.target_levels import STEPS_PER_DOUBLING
-from dpsql.features.target_rule import AHEAD, FREE_STEPS, QUANTILES
+from dpsql.features.target_rule import AHEAD, FREE_STEPS, INTERVALS, QUANTILES, Table
 from dpsql.mechanism.window import LEVELS_PER_DOUBLING
 
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
@@ -40,7 +40,8 @@ class Walk:
 
     Attributes:
         error: the relative error that is asked for.
-        quantile: half width of an interval over its standard deviation, in the rule and in what is stated.
+        rule: half width over standard deviation in the rule.
+        stated: half width over standard deviation of the interval that is stated.
         shift: where the truth is between two levels, from 0 to 1.
         cap: steps of the grid from the level at which the truth is barely within the error to the last one, which
             need not be on the grid; None if the last one is never needed.
@@ -50,7 +51,8 @@ class Walk:
     """
 
     error: float
-    quantile: float
+    rule: float
+    stated: float
     shift: float
     cap: float | None = None
     per_doubling: int = STEPS_PER_DOUBLING
@@ -59,11 +61,11 @@ class Walk:
     @property
     def needed(self) -> float:
         """Return the number of standard deviations at which the rule holds."""
-        return self.quantile / self.error
+        return self.rule / self.error
 
     def truths(self) -> Floats:
         """Return the true value at each level, in standard deviations, lowest level first."""
-        far = 2.0 * math.log2((self.needed + self.quantile + _REACH) / self.needed)
+        far = 2.0 * math.log2((self.needed + self.stated + _REACH) / self.needed)
         last = math.ceil(self.per_doubling * far) + 1.0 if self.cap is None else self.cap
         steps = np.append(np.arange(-self.below * self.per_doubling, math.ceil(last)), last) + self.shift
         return np.asarray(self.needed * 2.0 ** (steps / (2.0 * self.per_doubling)))
@@ -81,16 +83,16 @@ class Walk:
 
     def stopped_outside(self, mean: Floats, sd: float, truth: float) -> Floats:
         """Return the probability that a value is one that the rule stops at and its interval misses the truth."""
-        above = special.ndtr((mean - max(self.needed, truth + self.quantile)) / sd)
-        below = special.ndtr((min(-self.needed, truth - self.quantile) - mean) / sd)
+        above = special.ndtr((mean - max(self.needed, truth + self.stated)) / sd)
+        below = special.ndtr((min(-self.needed, truth - self.stated) - mean) / sd)
         short = np.zeros_like(mean)
-        if truth - self.quantile > self.needed:
-            short = special.ndtr((truth - self.quantile - mean) / sd) - special.ndtr((self.needed - mean) / sd)
+        if truth - self.stated > self.needed:
+            short = special.ndtr((truth - self.stated - mean) / sd) - special.ndtr((self.needed - mean) / sd)
         return np.asarray(above + below + short)
 
     def outside(self, mean: Floats, sd: float, truth: float) -> Floats:
         """Return the probability that the interval of a value misses the truth."""
-        above, below = (mean - truth - self.quantile) / sd, (truth - self.quantile - mean) / sd
+        above, below = (mean - truth - self.stated) / sd, (truth - self.stated - mean) / sd
         return np.asarray(special.ndtr(above) + special.ndtr(below))
 
 
@@ -173,44 +175,65 @@ def _quadrature(edges: Sequence[float], truth: float) -> tuple[Floats, Floats]:
     return np.concatenate(nodes), np.concatenate(weights)
 
 
-def walks(error: float, quantile: float) -> Iterator[Walk]:
+def walks(error: float, rule: float, stated: float) -> Iterator[Walk]:
     """Yield walks on both grids, for some places of the truth between two levels, without a cap and with caps near."""
     for per_doubling in (STEPS_PER_DOUBLING, LEVELS_PER_DOUBLING):
         for number in range(ALIGNMENTS):
-            yield Walk(error, quantile, number / ALIGNMENTS, per_doubling=per_doubling)
+            yield Walk(error, rule, stated, number / ALIGNMENTS, per_doubling=per_doubling)
         for cap in np.arange(-1.0, 1.01, 1.0 / STEPS_PER_DOUBLING) * per_doubling:
-            yield Walk(error, quantile, 0.0, float(cap), per_doubling)
-            yield Walk(error, quantile, 0.5, float(cap), per_doubling)
+            yield Walk(error, rule, stated, 0.0, float(cap), per_doubling)
+            yield Walk(error, rule, stated, 0.5, float(cap), per_doubling)
 
 
-def worst(error: float, quantile: float) -> tuple[float, Walk]:
+def worst(error: float, rule: float, stated: float) -> tuple[float, Walk]:
     """Return the largest probability of a miss, of all starts, and the walk that has it."""
-    return max(((float(misses(one).max()), one) for one in walks(error, quantile)), key=lambda found: found[0])
+    return max(((float(misses(one).max()), one) for one in walks(error, rule, stated)), key=lambda found: found[0])
 
 
-def least_quantile(error: float, confidence: float, start: float) -> float:
-    """Return the least quantile, in hundredths, whose intervals miss seldom enough, searched from a first guess."""
+def least_quantile(error: float, confidence: float, rule: float | None, start: float) -> float:
+    """Return the least quantile, in hundredths, whose intervals miss seldom enough.
+
+    Args:
+        error: the relative error that is asked for.
+        confidence: that of the intervals.
+        rule: the quantile of the rule; None if it is the one that is looked for.
+        start: a first guess.
+
+    """
+
+    def is_enough(hundredths: int) -> bool:
+        stated = hundredths / 100.0
+        return worst(error, rule or stated, stated)[0] <= 1.0 - confidence
+
     hundredths = round(100.0 * start)
-    while worst(error, hundredths / 100.0)[0] > 1.0 - confidence:
+    while not is_enough(hundredths):
         hundredths += 1
-    while worst(error, (hundredths - 1) / 100.0)[0] <= 1.0 - confidence:
+    while is_enough(hundredths - 1):
         hundredths -= 1
     return hundredths / 100.0
 
 
+def show(title: str, rules: Table, table: Table, confidence: float) -> None:
+    """Print the quantiles beside those of a table, and how often intervals miss with the latter."""
+    above = 0.0
+    for (upper, rule), (_, stated) in zip(rules, table, strict=True):
+        found = least_quantile(upper, confidence, None if table is rules else rule, stated)
+        print(f"{title}, errors up to {upper:.0%}: {found}, in the table {stated}", flush=True)
+        for error in ERRORS:
+            if above < error <= upper:
+                missed, walk = worst(error, rule, stated)
+                print(f"  {error:.0%}: {missed:.5f} of the intervals miss, {walk}", flush=True)
+        above = upper
+
+
 def main() -> None:
-    """Print the quantiles beside those of the table, and how often intervals miss with the latter."""
+    """Print both tables."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
-    for confidence, table in QUANTILES.items():
-        above = 0.0
-        for upper, stated in table:
-            found = least_quantile(upper, confidence, stated)
-            print(f"{confidence:.0%}, errors up to {upper:.0%}: {found}, in the table {stated}")
-            for error in ERRORS:
-                if above < error <= upper:
-                    missed, walk = worst(error, stated)
-                    print(f"  {error:.0%}: {missed:.5f} of the intervals miss, {walk}")
-            above = upper
+    for confidence, rules in QUANTILES.items():
+        show(f"{confidence:.0%}", rules, rules, confidence)
+    for confidence, rules in QUANTILES.items():
+        if INTERVALS[confidence] is not QUANTILES[0.95]:
+            show(f"95 % intervals beside the rule of {confidence:.0%}", rules, INTERVALS[confidence], 0.95)
 
 
 if __name__ == "__main__":

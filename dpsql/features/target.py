@@ -47,7 +47,16 @@ from dpsql.features.query_kind import OpenQueryKind, OpenTerms
 from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, level_of_text, most_nano, steps_up
 from dpsql.features.target_nothing import reason_of_target
 from dpsql.features.target_rows import open_target_rows, target_rows
-from dpsql.features.target_rule import Step, best_level, is_met, measured, next_place, quantile_of, share_within
+from dpsql.features.target_rule import (
+    Step,
+    best_level,
+    interval_quantile,
+    is_met,
+    measured,
+    next_place,
+    quantile_of,
+    share_within,
+)
 from dpsql.mechanism.calibrate import Calibration, levels_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.model.frame import NANO, PRESENCE, Statistic
@@ -265,7 +274,7 @@ def _answer(
     """Return the groups of the last step with their receipt; all of it is stored."""
     part, target, state = query.first, query.target, runtime.state
     (offer,) = offers_of([at_step(part, stop.rho_nano)], state, reader)
-    step, quantile = _step(part, offer, stop.rho_nano, state), quantile_of(target, 0.95)
+    step, quantile = _step(part, offer, stop.rho_nano, state), interval_quantile(target)
     table = noisy_table(offer, state.side_table, quantile=quantile)
     by_number = dict(zip(measured(part), step.columns(quantile_of(target)), strict=True))
     for number in part.finish.within:
@@ -280,7 +289,7 @@ def _answer(
 
 def _after_steps(columns: Sequence[ColumnReceipt], target: RelativeError) -> tuple[ColumnReceipt, ...]:
     """Return the errors of columns with the half widths of numbers at which steps ended."""
-    quantile = quantile_of(target, 0.95)
+    quantile = interval_quantile(target)
     return tuple(one if one.sigma is None else replace(one, half_width_95=quantile * one.sigma) for one in columns)
 
 

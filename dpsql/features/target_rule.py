@@ -31,25 +31,38 @@ from dpsql.model.frame import PRESENCE, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.model.query_kinds import RelativeError
 
-QUANTILES: Mapping[float, tuple[tuple[float, float], ...]] = {
+Table = tuple[tuple[float, float], ...]
+"""Half widths of intervals over their standard deviation, each for relative errors up to a number."""
+QUANTILES: Mapping[float, Table] = {
     0.9: ((0.2, 1.73), (0.3, 1.77), (0.5, 1.87)),
     0.95: ((0.2, 2.04), (0.3, 2.06), (0.5, 2.17)),
     0.99: ((0.2, 2.64), (0.3, 2.66), (0.5, 2.74)),
 }
-"""Half widths of intervals over their standard deviation, by confidence, for relative errors up to a number.
-
-`python -m benchmarks.target_intervals` computes them.
-"""
+"""Quantiles of the rule, by its confidence. `python -m benchmarks.target_intervals` computes them."""
+INTERVALS: Mapping[float, Table] = {
+    0.9: ((0.2, 2.04), (0.3, 2.09), (0.5, 2.21)),
+    0.95: QUANTILES[0.95],
+    0.99: QUANTILES[0.95],
+}
+"""Quantiles of the 95 % intervals that are shown, by the confidence of the rule that ended the steps."""
 _FIXED = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
 """The same for a level that was fixed beforehand."""
 AHEAD = 2.0
 """A number is taken to grow by so many standard deviations of its change, so that a step seldom goes too far."""
 
 
-def quantile_of(target: RelativeError, confidence: float | None = None) -> float:
-    """Return the half width of an interval over its standard deviation, at the target's confidence or another one."""
-    table = QUANTILES[confidence or target.confidence]
-    return next(quantile for largest, quantile in table if target.error <= largest)
+def quantile_of(target: RelativeError) -> float:
+    """Return the half width of an interval over its standard deviation, at the target's confidence."""
+    return _entry(QUANTILES[target.confidence], target.error)
+
+
+def interval_quantile(target: RelativeError) -> float:
+    """Return the half width of a 95 % interval over its standard deviation, after the target's rule ended the steps."""
+    return _entry(INTERVALS[target.confidence], target.error)
+
+
+def _entry(table: Table, error: float) -> float:
+    return next(quantile for largest, quantile in table if error <= largest)
 
 
 @dataclass(frozen=True)
