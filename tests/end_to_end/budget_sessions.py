@@ -93,7 +93,12 @@ WINDOWS = (
     f"{WITH} (rho_window = [LOW, HIGH]) shop, {UNITS} {OF_COSTS}",
     f"{WITH} (rho_window = [LOW, HIGH], top_k = 8, mechanism = CSH) shop, {UNITS} {OF_COSTS}",
 )
-SLOW = ("AUTO", "KEYS_FIRST", "GSHM", "CSH")
+BY_TARGET = "target_relative_error"
+TARGETS = (
+    f"{WITH} ({BY_TARGET} = 0.3) day, count(*) AS n, avg(cost) AS a {BY_DAY}",
+    f"{WITH} ({BY_TARGET} = 0.5, at_least = 0.5) shop, {UNITS}, sum(cost) AS s {BY_SHOP}",
+)
+SLOW = ("AUTO", "KEYS_FIRST", "GSHM", "CSH", BY_TARGET)
 """Words of questions that take two to ten times as long as others."""
 DISCRETE = (f"{WITH} (mechanism = DISCRETE_CORRELATED_GAUSSIAN) day, {UNITS} {BY_DAY}",)
 
@@ -101,7 +106,7 @@ DISCRETE = (f"{WITH} (mechanism = DISCRETE_CORRELATED_GAUSSIAN) day, {UNITS} {BY
 def questions_of(budget: Budget) -> tuple[str, ...]:
     """Return the questions that a unit with a budget may answer."""
     public = PUBLIC + (DISCRETE if budget.composition == "zcdp" else ())
-    return public + PRIVATE + WINDOWS if budget.thresholds else public
+    return public + PRIVATE + WINDOWS + TARGETS if budget.thresholds else public + TARGETS[:1]
 
 
 @dataclass(frozen=True)
@@ -238,8 +243,9 @@ class _Asking:
         level, delta = self.rho / self.part, self.delta / self.delta_part
         names = ("ana", "bob") if self.part > 4 else ("ana",)
         ask = self.choose.choice([self.session.sql, *(self.session.as_analyst(name).sql for name in names)])
+        options: dict[str, Any] = {"max_rho" if BY_TARGET in text else "rho": level, "delta": delta}
         try:
-            answer = ask(text, rho=level, delta=delta).fetchall()
+            answer = ask(text, **options).fetchall()
         except BudgetError:
             self.refusals += 1
             self.part = max(20, 4 * self.part)

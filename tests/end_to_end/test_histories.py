@@ -46,6 +46,7 @@ LEVELS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 0.4, 0.5, 1.0)
 WITH = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS"
 BY_SHOP = "shop, count(DISTINCT visitor) AS n FROM visits GROUP BY shop"
 BY_DAY = "day, count(DISTINCT visitor) AS n FROM visits GROUP BY day"
+SUM_BY_DAY = "day, count(*) AS n, sum(cost) AS s FROM visits GROUP BY day"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Kind:
     window: bool = False
     ceiling: bool = False
     modelled: bool = True
+    by_target: bool = False
 
 
 KINDS = {
@@ -71,7 +73,7 @@ KINDS = {
     "window top-k": Kind(f"{WITH} (rho_window = [0.002, 1], top_k = 30) {BY_SHOP}", window=True),
     "ceiling": Kind("SELECT shop, count(DISTINCT visitor) AS n FROM tills GROUP BY shop", ceiling=True),
     "public": Kind(f"SELECT {BY_DAY}", hides=False),
-    "public sum": Kind("SELECT day, count(*) AS n, sum(cost) AS s FROM visits GROUP BY day", hides=False),
+    "public sum": Kind(f"SELECT {SUM_BY_DAY}", hides=False),
     # of rows of their own, as what AUTO chooses is a frame like any other
     "auto": Kind(
         f"{WITH} (max_groups_contributed = AUTO) {BY_DAY.replace('GROUP', 'WHERE cost > 1 GROUP')}",
@@ -81,7 +83,17 @@ KINDS = {
         "SELECT day, sum(cost, contribution_bounds_per_group => AUTO) AS s FROM visits WHERE cost > 2 GROUP BY day",
         hides=False, modelled=False,
     ),
+    "target": Kind(
+        f"{WITH} (target_relative_error = 0.05) {SUM_BY_DAY.replace('GROUP', 'WHERE cost > 3 GROUP')}",
+        hides=False, modelled=False, by_target=True,
+    ),
+    "target shops": Kind(
+        f"{WITH} (target_relative_error = 0.3, at_least = 0.8) {BY_SHOP.replace('GROUP', 'WHERE cost > 4 GROUP')}",
+        modelled=False, by_target=True,
+    ),
 }  # fmt: skip
+OF_HELD_NUMBERS = Kind(f"{WITH} (target_relative_error = 0.05) {SUM_BY_DAY}", by_target=True)
+"""A target on the numbers of "public sum"."""
 
 
 @contextlib.contextmanager
@@ -137,6 +149,8 @@ def shares_of_all() -> dict[str, tuple[Share, ...]]:
     found = {}
     with open_session() as session:
         for name, kind in KINDS.items():
+            if kind.by_target:
+                continue
             with contextlib.closing(session._access.copied()) as copied, pytest.MonkeyPatch.context() as patch:
                 patch.setattr(session._runner, "access", copied)
                 session.sql(kind.text, rho=CEILING)
@@ -329,6 +343,7 @@ class Request:
     name: str
     rho_nano: int
     own: bool = False
+    of_held_numbers: bool = False
 
 
 Rows = dict[Any, tuple[Any, ...]]
@@ -344,11 +359,12 @@ class History:
 
     def ask(self, request: Request, number: int) -> dpsql.Receipt:
         """Ask, and hold the answer to what was shown before for the same question."""
-        kind = KINDS[request.name]
+        kind = OF_HELD_NUMBERS if request.of_held_numbers else KINDS[request.name]
         # noise of a request that does not hang on earlier ones
         self.session._runner.noise_source = seeded_noise(self._seed * 100_000 + number)
         options: dict[str, Any] = {"own_threshold": True} if request.own else {}
-        answer = self.session.as_analyst(request.reader).sql(kind.text, rho=request.rho_nano / NANO, **options)
+        options["max_rho" if kind.by_target else "rho"] = request.rho_nano / NANO
+        answer = self.session.as_analyst(request.reader).sql(kind.text, **options)
         assert answer.receipt is not None
         rows = {row[0]: row[1:] for row in answer.fetchall()}
         before = self.shown.get(request, {})
@@ -373,7 +389,7 @@ def some_request(source: random.Random, names: Sequence[str]) -> Request:
         rho_nano = limit if source.random() < 0.5 else limit // source.choice([2, 3, 10]) + 10**6
     if KINDS[name].window:
         rho_nano = max(rho_nano, round(WINDOW[0] * NANO))
-    own = KINDS[name].hides and not KINDS[name].window and source.random() < 0.1
+    own = KINDS[name].hides and not KINDS[name].window and not KINDS[name].by_target and source.random() < 0.1
     return Request(reader, name, rho_nano, own)
 
 
@@ -462,7 +478,9 @@ def told(history: History, request: Request, number: int) -> tuple[Told | str, R
     return (receipt.rho, receipt.charged_rho, receipt.charged_delta), history.shown[request]
 
 
-def answers_of_others(name: str, requests: int, *, free: bool) -> Iterator[tuple[Told | str, Rows]]:
+def answers_of_others(
+    name: str, requests: int, *, free: bool, by_target: bool = False
+) -> Iterator[tuple[Told | str, Rows]]:
     """A top is paid for; then the lowest reader asks odd levels for nothing, or does not, and others ask after that."""
     source = random.Random(7)
     with open_session() as session:
@@ -476,17 +494,20 @@ def answers_of_others(name: str, requests: int, *, free: bool) -> Iterator[tuple
                 request = Request(reader, name, round(10 ** source.uniform(-2.5, -0.6) * NANO))
                 yield told(history, request, number)
                 continue
-            request = Request("low", name, round(10 ** source.uniform(-2.69, -1.7) * NANO))
+            rho_nano = round(10 ** source.uniform(-2.69, -1.7) * NANO)
+            request = Request("low", name, rho_nano, of_held_numbers=by_target)
             if free:
                 before = spent(session)
                 history.ask(request, number)
                 assert spent(session) == before
 
 
-def require_that_free_requests_change_nothing(name: str, requests: int = 100) -> None:
+def require_that_free_requests_change_nothing(name: str, requests: int = 100, *, by_target: bool = False) -> None:
     by_number = "least" in name
     for (with_free, more), (without, rows) in zip(
-        answers_of_others(name, requests, free=True), answers_of_others(name, requests, free=False), strict=True
+        answers_of_others(name, requests, free=True, by_target=by_target),
+        answers_of_others(name, requests, free=False),
+        strict=True,
     ):
         assert with_free == without
         # a reader's own rule is about numbers, which are other random ones; in a window more rows may join
@@ -503,6 +524,10 @@ SHORT_AND_LONG = [
 def test_what_the_lowest_reader_asks_for_nothing_changes_nothing_for_others(name: str, requests: int) -> None:
     """Levels, prices, rows, refusals; in a window, rows may join that its paid thresholds have shown to anyone."""
     require_that_free_requests_change_nothing(name, requests)
+
+
+def test_what_the_lowest_reader_asks_by_target_changes_nothing_for_others() -> None:
+    require_that_free_requests_change_nothing("public sum", 30, by_target=True)
 
 
 def ignore_pins(patch: pytest.MonkeyPatch) -> None:
