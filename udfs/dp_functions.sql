@@ -31,3 +31,6 @@ CREATE OR REPLACE MACRO dp_unbounded_low(alias) AS
 
 CREATE OR REPLACE MACRO dp_unbounded_high(alias) AS
     error('dp_unbounded_high() takes the alias of an aggregate inside a private query: SELECT count(*) AS n, dp_unbounded_high(n) ...')::DOUBLE;
+
+CREATE OR REPLACE MACRO dp_within_target(alias) AS
+    error('dp_within_target() takes the alias of an aggregate inside a private query: SELECT count(*) AS n, dp_within_target(n) ...')::BOOLEAN;
