@@ -141,6 +141,26 @@ def test_refusals_are_the_same(sessions: list[dpsql.Session]) -> None:
         require_equal(refusals, text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT kind, count(*) AS n FROM listed GROUP BY kind",
+        "SELECT city, avg(fee) AS f FROM visits GROUP BY city",
+        "SELECT sum(whole) AS w, count(*) AS n FROM visits",
+    ],
+)
+def test_plans_and_refusals_of_targets_are_the_same(sessions: list[dpsql.Session], text: str) -> None:
+    """Where steps end follows from released numbers; what is said before the first one does not."""
+    target = {"target_relative_error": 0.2, "max_rho": 0.3}
+    require_equal([explained(session, text, target) for session in sessions])
+    refusals = []
+    for session in sessions:
+        with pytest.raises(DpsqlError) as refused:
+            session.as_analyst("ana").sql(text, None, **target | {"max_rho": 1e5})
+        refusals.append((type(refused.value), str(refused.value)))
+    require_equal(refusals)
+
+
 def test_a_plan_that_depends_on_data_is_seen(sessions: list[dpsql.Session]) -> None:
     """The planted fault: the number of rows in a query's bounds, as a planner would put it that reads statistics."""
     plans = []
