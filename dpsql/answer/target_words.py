@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from dpsql.answer.words import NOT_REACHED
@@ -41,16 +42,28 @@ def _counted(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
 
 
-def outcome(share: float, steps: int, rho: float, ending: str) -> str:
+def outcome(share: float, column: str, steps: int, rho: float, ending: str) -> str:
     """Say in a receipt what the steps of a question led to.
 
-    >>> outcome(0.934, 7, 0.0123, "met")
-    '93 % of the groups are within it after 7 steps, at rho = 0.0123'
-    >>> outcome(0.5, 2, 0.01, "most")
+    Args:
+        share: of the groups that are within the target, rounded down where it is said.
+        column: which one has this share; an empty text if all have.
+        steps: how many there were.
+        rho: level of the answer.
+        ending: why the last step was the last.
+
+    >>> outcome(0.9349, "", 7, 0.0123, "met")
+    '93.4 % of the groups are within it after 7 steps, at rho = 0.0123'
+    >>> outcome(0.9, "cost", 7, 0.0123, "met")
+    '90 % of the groups are within it for cost after 7 steps, at rho = 0.0123'
+    >>> outcome(0.5, "", 2, 0.01, "most")
     'the target is not reached: 50 % of the groups are within it after 2 steps, at rho = 0.01; the question allows no \
 higher level'
     """
-    shown = f"{100.0 * share:.0f} % of the groups are within it after {_counted(steps)}, at rho = {rho:.9g}"
+    # 89.96 % must not be said as the 90 % that were asked for
+    percent = math.floor(round(1000.0 * share, 6)) / 10.0
+    of_column = f" for {column}" if column else ""
+    shown = f"{percent:g} % of the groups are within it{of_column} after {_counted(steps)}, at rho = {rho:.9g}"
     return shown if ending == "met" else f"{NOT_REACHED}: {shown}; {ENDINGS[ending]}"
 
 

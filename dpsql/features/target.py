@@ -55,7 +55,7 @@ from dpsql.features.target_rule import (
     measured,
     next_place,
     quantile_of,
-    share_within,
+    shares_within,
 )
 from dpsql.mechanism.calibrate import Calibration, levels_of
 from dpsql.mechanism.registry import histogram_of
@@ -293,6 +293,11 @@ def _after_steps(columns: Sequence[ColumnReceipt], target: RelativeError) -> tup
     return tuple(one if one.sigma is None else replace(one, half_width_95=quantile * one.sigma) for one in columns)
 
 
+def _alias(part: FrameQuery, number: int) -> str:
+    """Return the first column of the answer that shows an estimate, by the number of the estimate."""
+    return next(column.name for column in part.finish.columns if column.estimate == number)
+
+
 def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterator[str]:
     """Yield what was asked, what the steps led to, and which level would have been enough."""
     target, part = query.target, query.first
@@ -300,7 +305,10 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     # levels are those of the answer, with what AUTO chose by
     beside = sum(level.rho_nano for level in part.auto_levels)
     rho = (offer.rho_nano + beside) / NANO
-    yield target_words.outcome(share_within(step, target), stop.steps, rho, stop.ending)
+    shares = shares_within(step, target)
+    names = [_alias(part, number) for number in measured(part)] if len(set(shares)) > 1 else [""] * len(shares)
+    share, name = min(zip(shares, names, strict=True), default=(float(step.groups > 0), ""))
+    yield target_words.outcome(share, name, stop.steps, rho, stop.ending)
     levels = steps_up(part)
     higher = absolute_grid(_TIMES_CAP * levels[-1])
     best = best_level(step, (*levels, *higher[bisect.bisect(higher, levels[-1]) :]), target)

@@ -81,8 +81,8 @@ class Column:
     known: npt.NDArray[np.bool_]
 
     def within(self, error: float) -> npt.NDArray[np.bool_]:
-        """Return which numbers are within a relative error."""
-        return self.half_widths <= error * np.abs(self.values)
+        """Return which numbers are within a relative error; one of which an interval says nothing is not."""
+        return self.known & (self.half_widths <= error * np.abs(self.values))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ class Step:
             value, low, high = column.value[among], column.low[among], column.high[among]
             half_widths = np.maximum(high - value, value - low)
             domain = estimate.value.bounds if isinstance(estimate.value, BoundedValue) else (-math.inf, math.inf)
-            known = np.isfinite(shown) & (high - low < _WHOLE * (domain[1] - domain[0]))
+            width = domain[1] - domain[0]
+            # bounds without a width say all of a number
+            known = np.isfinite(shown) & ((high - low < _WHOLE * width) | (width == 0.0))
             found.append(Column(shown, half_widths, known))
         return tuple(found)
 
@@ -176,12 +178,10 @@ def measured(query: FrameQuery) -> tuple[int, ...]:
     return tuple(dict.fromkeys(one for one in shown if not isinstance(query.estimates[one].value, NoValue)))
 
 
-def share_within(step: Step, target: RelativeError) -> float:
-    """Return the least share of groups within the target, of any column; 0 if no group is shown."""
-    if not step.groups:
-        return 0.0
+def shares_within(step: Step, target: RelativeError) -> tuple[float, ...]:
+    """Return the share of groups within the target of each column; 0 if no group is shown."""
     columns = step.columns(quantile_of(target))
-    return min((float(np.mean(column.within(target.error))) for column in columns), default=1.0)
+    return tuple(float(np.mean(column.within(target.error))) if step.groups else 0.0 for column in columns)
 
 
 def is_met(step: Step, target: RelativeError) -> bool:

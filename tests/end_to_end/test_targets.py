@@ -77,3 +77,17 @@ def test_all_steps_cost_the_last_level_and_rows_are_read_once(
     plan = session.sql(f"FROM dp_explain($$ {QUESTIONS[keys]} $$)").fetchall()
     (error,) = (value for section, name, value in plan if (section, name) == ("expected error", "n"))
     assert error.endswith(f"95 % half width = {receipt.columns[0].half_width_95:.9g}")
+
+
+def test_an_average_is_within_the_target_only_if_it_is_shown(session: dpsql.Session) -> None:
+    """Any number from 90 to 100 is within 10 % of any other, and yet NULL is shown if noise hides which one it is."""
+    options = "OPTIONS (target_relative_error = 0.1, max_rho = 0.5)"
+    narrow = "ward, dp_avg(90 + cost % 10, 90, 100) AS mean, dp_within_target(mean) AS close"
+    answer = session.sql(f"SELECT WITH DIFFERENTIAL_PRIVACY {options} {narrow} FROM visits GROUP BY ward")
+    assert answer.df()["close"].all()
+    assert "NULL" not in str(answer).split("\n\n")[0]
+    # a receipt names the column that misses the target most
+    around_zero = "ward, count(*) AS n, dp_avg(2 * (cost % 2) - 1, -1, 1) AS drift"
+    options = "OPTIONS (target_relative_error = 0.1, max_rho = 0.01)"
+    missed = session.sql(f"SELECT WITH DIFFERENTIAL_PRIVACY {options} {around_zero} FROM visits GROUP BY ward")
+    assert "missed   the target is not reached: 0 % of the groups are within it for drift after " in str(missed)
