@@ -229,7 +229,7 @@ class _NoisyTable:
                 "option",
                 node,
                 f"{written(node)} goes with target_relative_error.",
-                f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.5){in_place}, or leave it out.",
+                f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.1){in_place}, or leave it out.",
             )
         self.within.add(number)
 

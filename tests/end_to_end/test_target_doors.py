@@ -175,7 +175,10 @@ def test_refusals_of_frames_are_in_words_of_pandas(frame: pd.DataFrame) -> None:
     asked = dpsql.from_frame(frame).groupby("origin", unit=unit, rho=0.1, max_groups=3)
     with pytest.raises(dpsql.UnsupportedQueryError, match=r"groupby\(…, target_half_width=50, confidence=0.99\)"):
         dpsql.from_frame(frame).groupby("origin", unit=unit, rho=0.1, confidence=0.9).nunique_units()
-    with pytest.raises(dpsql.UnsupportedQueryError, match=r"groupby\(…, .*max_rho=0.5\)"):
+    with pytest.raises(dpsql.UnsupportedQueryError) as refused:
+        dpsql.from_frame(frame).groupby("origin", unit=unit, rho=0.1, target_relative_error=0.1, max_rho=0.1).size()
+    assert len(refused.value.refusals) == 1
+    with pytest.raises(dpsql.UnsupportedQueryError, match=r"groupby\(…, .*max_rho=0.1\)"):
         asked.at(target_relative_error=0.1).nunique_units()
     with pytest.raises(
         dpsql.UnsupportedQueryError, match=r"\.with_within_target\(\) goes with .*groupby\(…, target_rel"

@@ -77,7 +77,7 @@ def _in_place(text: SelectText, aggregates: Mapping[str, Aggregate]) -> str:
     faults = {fault_of(item, aggregates, MEASURED, _DEPENDS, _COMPUTED) for item in text.select.items}
     if faults - {WITHOUT_NOISE} != {""} or not goes_with_relative_error(text):
         return ""
-    cap = "" if text.options.given & {"max_rho", "max_epsilon"} else ", max_rho = 0.5"
+    cap = "" if text.options.given & {"max_rho", "max_epsilon"} else ", max_rho = 0.1"
     return f"OPTIONS (target_relative_error = 0.1{cap}) in place of target_half_width"
 
 

@@ -39,7 +39,8 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
     """
     select, place = text.select, place_of_options(text)
     cure = f"write OPTIONS (rho = 0.1) in place of {options_of_target(text)}."
-    _refuse_beside(text, _known(text), text.refusals)
+    # options that do not go together were refused before, without a place if they stand beside the text
+    _refuse_beside(text, _known(text) - {"rho", "epsilon", "target_half_width"}, text.refusals)
     if not select.calls:
         return
     items = [item for item in select.items if not _is_about_numbers(item.expression)]
