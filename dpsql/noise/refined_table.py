@@ -35,6 +35,8 @@ _MOST_OUTCOMES = 1 << 21
 Borders = Callable[[int], tuple[list[int], list[int]]]
 # Numerator and denominator of P(n) / P(n - 1), for n >= 1, falling in n and reaching 1/2.
 Ratio = Callable[[int], tuple[int, int]]
+# From i and a number of digits to integers (below, above) around 2**digits ratio**(2**i).
+Powers = Callable[[int, int], tuple[int, int]]
 
 
 class RefinedTable:
@@ -165,22 +167,19 @@ def _require_narrow(outcome: int) -> None:
         raise CalibrationError("the law is too wide for a table of exact probabilities")
 
 
-class GeometricLaw:
+class GeometricByDigits:
     """The geometric law P(x) = (1 - ratio) ratio^x on 0, 1, 2, …; exact, also where the ratio is close to 1.
 
-    *Source*: the binary digits of a geometric variate are independent, digit i set with chance
-    r / (1 + r), r = ratio^(2^i), and what is above the last digit is geometric again (docs/proofs/cascade.md, Lemma 3).
-    *Args*: `ratio`, a Fraction in [0, 1 - 2**-50].
-    *Raises*: CalibrationError for any other.
+    *Source*: the binary digits of a geometric variate are independent. Digit i is set with chance r / (1 + r),
+    r = ratio^(2^i). The rest above the last digit is geometric again (docs/proofs/cascade.md, Lemma 3).
+    *Args*: `powers` of the ratio, see `Powers`; the ratio is at most 1 - 2**-50 and need not be rational.
     """
 
-    def __init__(self, ratio: Fraction) -> None:
-        if not 0 <= ratio <= 1 - Fraction(1, 1 << 50):
-            raise CalibrationError("the ratio of a geometric law must be at least 0 and at most 1 - 2**-50")
+    def __init__(self, powers: Powers) -> None:
         self._digits: list[RefinedTable] = []
-        while _power(ratio, len(self._digits), _WORD_BITS)[1] > 1 << (_WORD_BITS - 1):
-            self._digits.append(RefinedTable(partial(_digit_borders, ratio, len(self._digits))))
-        self._next = RefinedTable(partial(_power_borders, ratio, len(self._digits)))
+        while powers(len(self._digits), _WORD_BITS)[1] > 1 << (_WORD_BITS - 1):
+            self._digits.append(RefinedTable(partial(_digit_borders, powers, len(self._digits))))
+        self._next = power_coin(powers, len(self._digits))
 
     def draw(self, count: int, entropy: Entropy) -> Integers:
         """Return `count` independent draws. *Randomness*: about log2(1 / (1 - ratio)) + 2 words each."""
@@ -194,8 +193,26 @@ class GeometricLaw:
         return drawn
 
 
+class GeometricLaw(GeometricByDigits):
+    """The geometric law of a rational ratio; exact.
+
+    *Args*: `ratio`, a Fraction in [0, 1 - 2**-50].
+    *Raises*: CalibrationError for any other.
+    """
+
+    def __init__(self, ratio: Fraction) -> None:
+        if not 0 <= ratio <= 1 - Fraction(1, 1 << 50):
+            raise CalibrationError("the ratio of a geometric law must be at least 0 and at most 1 - 2**-50")
+        super().__init__(partial(_power, ratio))
+
+
 # The law with its tables made once.
 geometric_law = lru_cache(maxsize=256)(GeometricLaw)
+
+
+def power_coin(powers: Powers, doublings: int) -> RefinedTable:
+    """Return the law of 1 with chance ratio**(2**doublings), 0 otherwise; exact."""
+    return RefinedTable(partial(_power_borders, powers, doublings))
 
 
 def _power(ratio: Fraction, doublings: int, digits: int) -> tuple[int, int]:
@@ -208,17 +225,17 @@ def _power(ratio: Fraction, doublings: int, digits: int) -> tuple[int, int]:
     return below >> working - digits, -(-above >> working - digits)
 
 
-def _digit_borders(ratio: Fraction, place: int, digits: int) -> tuple[list[int], list[int]]:
+def _digit_borders(powers: Powers, place: int, digits: int) -> tuple[list[int], list[int]]:
     """Borders of binary digit `place` of a geometric variate: it is 0 with chance 1 / (1 + r)."""
     guarded = digits + _GUARD_BITS
-    below, above = _power(ratio, place, guarded)
+    below, above = powers(place, guarded)
     one, whole = 1 << guarded, 1 << digits
     return [(one << digits) // (one + above), whole], [-((-one << digits) // (one + below)), whole]
 
 
-def _power_borders(ratio: Fraction, doublings: int, digits: int) -> tuple[list[int], list[int]]:
+def _power_borders(powers: Powers, doublings: int, digits: int) -> tuple[list[int], list[int]]:
     """Borders of the law of 1 with chance ratio**(2**doublings), 0 otherwise."""
-    below, above = _power(ratio, doublings, digits)
+    below, above = powers(doublings, digits)
     whole = 1 << digits
     return [whole - above, whole], [whole - below, whole]
 
