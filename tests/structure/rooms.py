@@ -65,6 +65,12 @@ ROOMS = (
         ("numpy", "scipy"),
     ),
     Room(
+        "noise.divisible",
+        "noise that many parties draw in shares: laws, exact samplers, choice",
+        ("errors", "accounting", "noise"),
+        ("numpy", "scipy"),
+    ),
+    Room(
         "sql", "text to statements, clauses, names; what a row expression may be, and its bounds", NOUNS, ("sqlglot",)
     ),
     Room("sql.source", "what FROM and WITH read, as one relation with a unit", (*NOUNS, "sql"), ("sqlglot",)),

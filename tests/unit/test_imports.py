@@ -25,7 +25,13 @@ from tests.structure.source_figures import PACKAGE, module_sources
 
 FENCED = {package for room in ROOMS for package in room.packages}
 COMMAND_LINE = (PACKAGE, f"{PACKAGE}.__main__", f"{PACKAGE}.frontends.cli")
-ENTRY_POINTS = (*COMMAND_LINE, f"{PACKAGE}.frontends.dbt.plugin", f"{PACKAGE}.engine.check")
+ENTRY_POINTS = (
+    *COMMAND_LINE,
+    f"{PACKAGE}.frontends.dbt.plugin",
+    f"{PACKAGE}.engine.check",
+    f"{PACKAGE}.noise.divisible",
+)
+"""Modules that people or programs start with. Who shares noise imports `dpsql.noise.divisible` by name."""
 IMPORTED_LATER = sorted({*dpsql._MODULES.values(), *(command.module for command in COMMANDS)})
 """Modules that the entry points import when a name or a command is first used."""
 

@@ -1,0 +1,193 @@
+"""Sums of discrete Laplace numbers, each multiplied by a step: probabilities, losses and draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import CalibrationError
+from dpsql.noise.divisible.law import Logs, decay_of, laplace_variance
+from dpsql.noise.divisible.many_negative_binomials import draw_many
+from dpsql.noise.divisible.negative_binomial import draw_negative_binomials
+from dpsql.noise.entropy import Entropy, Integers
+
+Tilted = NDArray[np.float64]
+
+_NEGLIGIBLE = 25.0
+_CONVERGED = 30.0
+_MOST_WORK = 3 * 10**9
+_MOST_WORK_OF_LOSS = 10**8
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Independent discrete Laplace numbers of one gamma, one for each of `steps`, multiplied by their steps."""
+
+    steps: tuple[int, ...]
+    gamma: Fraction
+
+    @property
+    def tilt(self) -> float:
+        """Return the slowest decay of the term's tail for one whole number."""
+        return decay_of(self.gamma) / max(self.steps)
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of the sum."""
+        return sum(step * step for step in self.steps) * laplace_variance(self.gamma)
+
+
+def draw_terms(terms: Sequence[Term], shape: Fraction, count: int, entropy: Entropy) -> Integers:
+    """Return `count` independent sums of the terms, or shares of them if `shape` is 1 / parties; exact.
+
+    *Randomness*: two draws of Algorithm 3 for each term; its time grows with the numbers that are not 0, not with
+    the number of steps.
+    """
+    drawn = np.zeros(count, dtype=np.int64)
+    for term in terms:
+        steps = np.array(term.steps, dtype=np.int64)
+        for sign in (1, -1):
+            if steps.size == 1:
+                drawn += sign * steps[0] * draw_negative_binomials(shape, term.gamma, count, entropy)
+            else:
+                owner, kind, number = draw_many(shape, term.gamma, steps.size, count, entropy)
+                np.add.at(drawn, owner, sign * number * steps[kind])
+    return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledShare:
+    """The noise that one of several parties adds: each discrete Laplace number is replaced by one of its shares.
+
+    *Source*: Harrison and Manurangsi 2025, Section 5: shares are differences of NB(1 / parties, p).
+    """
+
+    terms: tuple[Term, ...]
+    parties: int
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of the whole noise over the number of parties."""
+        return sum(term.variance for term in self.terms) / self.parties
+
+    def draw(self, count: int, entropy: Entropy) -> Integers:
+        """Return the shares of one party for `count` numbers; exact."""
+        return draw_terms(self.terms, Fraction(1, self.parties), count, entropy)
+
+
+def log_pmf(terms: Sequence[Term], x: Integers) -> Logs:
+    """Return the logarithms of the probabilities of whole numbers.
+
+    *Raises*: CalibrationError if the steps and the width of the noise ask for too many operations.
+    """
+    sizes = np.abs(np.asarray(x, dtype=np.int64))
+    divisor = math.gcd(*(step for term in terms for step in term.steps))
+    reduced = tuple(Term(tuple(step // divisor for step in term.steps), term.gamma) for term in terms)
+    possible = sizes % divisor == 0
+    places = np.where(possible, sizes // divisor, 0)
+    most = int(places.max(initial=0))
+    if _work(reduced, most) > _MOST_WORK:
+        raise CalibrationError(
+            "these probabilities ask for too many operations: take a larger epsilon, smaller numbers or fewer values"
+        )
+    tilt = min(term.tilt for term in reduced)
+    with np.errstate(divide="ignore"):
+        logs: Logs = np.log(_tilted(reduced, most)[places]) - tilt * places
+    return np.where(possible, logs, -np.inf)
+
+
+def _grid_size(terms: Sequence[Term], most: int) -> int:
+    """Return the size of a grid from 0 on whose cut tail is negligible up to `most`."""
+    return most + 1 + math.ceil(_NEGLIGIBLE / min(term.tilt for term in terms))
+
+
+def _work(terms: Sequence[Term], most: int) -> float:
+    steps = sum(len(term.steps) for term in terms)
+    return float(steps) * _grid_size(terms, most) * 8
+
+
+def _tilted(terms: Sequence[Term], most: int) -> Tilted:
+    """Return P(x) exp(tilt x) for x from 0 to `most`, where `tilt` is the slowest decay of a tail.
+
+    A discrete Laplace number is the difference of two geometric ones. Each is a recurrence of positive terms, upwards
+    or downwards, so all digits of small probabilities are right. Sums start at 0 and go up, then all come down.
+    """
+    tilt = min(term.tilt for term in terms)
+    values = np.zeros(_grid_size(terms, most))
+    values[0] = 1.0
+    for direction in (1, -1):
+        for term in terms:
+            decay, success = decay_of(term.gamma), math.exp(-float(term.gamma))
+            for step in term.steps:
+                ratio = min(math.exp(direction * tilt * step - decay), 1.0)
+                _add_geometric(values if direction > 0 else values[::-1], ratio, step)
+                values *= success
+    return values[: most + 1]
+
+
+def _add_geometric(values: Tilted, ratio: float, step: int) -> None:
+    """Replace v[x] by the sum of ratio^j v[x - j step] over j >= 0: a product of factors 1 + ratio^(2^k) z^(2^k step).
+
+    Multiplication of both sides by doubled powers needs a number of passes that is a logarithm of the size.
+    """
+    while step < values.size and ratio > 1e-300:
+        values[step:] += ratio * values[:-step]
+        ratio, step = ratio * ratio, 2 * step
+
+
+def loss_bound(terms: Sequence[Term], changes: Iterable[int]) -> float:
+    """Return an upper bound of log(P(x) / P(x + change)) over all whole x and all `changes`; infinite if not found.
+
+    Ratios near 0 are computed. Further out P(x) exp(tilt x) only rises along steps of the widest number, towards
+    limits whose sum is known: docs/proofs/divisible-noise.md, 3. Up to rounding, the bound is the smallest epsilon.
+    """
+    divisor = math.gcd(*(step for term in terms for step in term.steps))
+    reduced = tuple(Term(tuple(step // divisor for step in term.steps), term.gamma) for term in terms)
+    moved = [change // divisor for change in sorted(set(changes)) if change % divisor == 0]
+    if len(moved) < len(set(changes)):
+        return math.inf
+    tilt, period, limit, rate = _tail(reduced)
+    if rate <= 0:
+        return math.inf
+    most = math.ceil(_CONVERGED / min(rate, tilt)) + 2 * period
+    if max(_work(reduced, most), most * len(moved)) > _MOST_WORK_OF_LOSS:
+        return math.inf
+    values = _tilted(reduced, most)
+    if not values.all():
+        return math.inf
+    last = values[-period:]
+    missing = max(limit - float(last.sum()), 0.0) + _ROUNDING * limit
+    beyond = last[np.arange(period + moved[-1]) % period]
+    line = tilt * np.arange(values.size + beyond.size)
+    high = np.log(np.concatenate([values, beyond + missing])) - line
+    low = np.log(np.concatenate([values, beyond])) - line
+    return max(_largest_loss(high, low, change) for change in moved) + _ROUNDING
+
+
+def _tail(terms: Sequence[Term]) -> tuple[float, int, float, float]:
+    """Return the tilt, the widest step, the sum of the limits of P(x) exp(tilt x), and the slowest rate to them.
+
+    The rate is 0 if another step has the same tilt; then there is no limit.
+    """
+    numbers = sorted((decay_of(term.gamma) / step, step) for term in terms for step in term.steps)
+    tilt, period = numbers[0]
+    limit, rate = math.tanh(tilt * period / 2), math.inf
+    for own, step in numbers[1:]:
+        rate = min(rate, own - tilt)
+        if rate <= 0:
+            break
+        limit *= math.expm1(-own * step) ** 2 / (math.expm1((tilt - own) * step) * math.expm1(-(tilt + own) * step))
+    return tilt, period, limit, rate
+
+
+def _largest_loss(high: Logs, low: Logs, change: int) -> float:
+    """Return the largest high(|x|) - low(|x + change|) over whole x, inside the arrays."""
+    apart = max(float((high[:-change] - low[change:]).max()), float((high[change:] - low[:-change]).max()))
+    around = float((high[: change + 1] - low[change::-1]).max())
+    return max(apart, around)
