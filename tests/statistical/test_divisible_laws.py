@@ -32,6 +32,7 @@ LAWS: dict[str, DivisibleLaw] = {
     "spaced": MultiScaleLaplace.of(3, 20),
     "nearest": MultiScaleLaplace.of_nearest(3, 20),
     "values": ValueLaplace.of(2, [5, 10, 30]),
+    "dense": ValueLaplace.of(0.4, [2, 5]),
     "lattice": TransformedLaplace.of(9, 1).on_lattice(8),
 }
 

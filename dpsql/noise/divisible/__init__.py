@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dpsql.noise.divisible.baselines import Arete, DiscreteStaircase, continuous_staircase_variance
 from dpsql.noise.divisible.choice import Choice, choose_law
+from dpsql.noise.divisible.continuous import TransformedLaplace
 from dpsql.noise.divisible.discrete_laplace import DiscreteLaplace
 from dpsql.noise.divisible.gdl import GeneralizedDiscreteLaplace
 from dpsql.noise.divisible.law import DivisibleLaw, Share
 from dpsql.noise.divisible.msd_laplace import MultiScaleLaplace, ValueLaplace
-from dpsql.noise.divisible.transformed import TransformedLaplace
 
 __all__ = [
     "Arete",

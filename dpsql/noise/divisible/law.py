@@ -24,6 +24,8 @@ MOST_PARTIES = LARGEST_DENOMINATOR
 
 _SIGNIFICANT_BITS = 40
 _ROUNDED_UP = 1 + 2.0**-44
+WIDENED = 1 + 2.0**-37
+"""Factor of scales of noise. It is worth more epsilon than all that `rounded_up` adds."""
 
 
 class Share(Protocol):
@@ -64,10 +66,10 @@ def gamma_for(decay: float) -> Fraction:
 
     *Symbols*: exp(-gamma) = p = 1 - exp(-decay), the chance of success of the negative binomial law.
     *Args*: `decay`, above 0 and at most 34.
-    *Returns*: gamma of at most 40 significant bits, rounded up by a share of at most 2**-38. A larger gamma is a
+    *Returns*: gamma of at most 40 significant bits, rounded up by a share of at most 2**-36. A larger gamma is a
     smaller p and more noise.
     """
-    gamma = Fraction(_log_of_complement(decay) * _ROUNDED_UP)
+    gamma = Fraction(_log_of_complement(decay) * WIDENED)
     whole_bits = gamma.numerator.bit_length() - gamma.denominator.bit_length()
     unit = Fraction(2) ** (whole_bits - _SIGNIFICANT_BITS + 1)
     return math.ceil(gamma / unit) * unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _CONVERGED = 30.0
 _MOST_WORK = 3 * 10**9
 _MOST_WORK_OF_LOSS = 10**8
 _ROUNDING = 1e-12
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +48,29 @@ class Term:
 def draw_terms(terms: Sequence[Term], shape: Fraction, count: int, entropy: Entropy) -> Integers:
     """Return `count` independent sums of the terms, or shares of them if `shape` is 1 / parties; exact.
 
-    *Randomness*: two draws of Algorithm 3 for each term; its time grows with the numbers that are not 0, not with
-    the number of steps.
+    *Randomness*: two draws of Algorithm 3 for each term. Their time grows with the numbers that are not 0, not with
+    the number of steps. If most numbers are not 0, each is drawn by itself.
     """
     drawn = np.zeros(count, dtype=np.int64)
-    for term in terms:
-        steps = np.array(term.steps, dtype=np.int64)
-        for sign in (1, -1):
-            if steps.size == 1:
-                drawn += sign * steps[0] * draw_negative_binomials(shape, term.gamma, count, entropy)
-            else:
-                owner, kind, number = draw_many(shape, term.gamma, steps.size, count, entropy)
-                np.add.at(drawn, owner, sign * number * steps[kind])
+    for term, sign in itertools.product(terms, (1, -1)):
+        mean = float(shape) * math.expm1(float(term.gamma))
+        if len(term.steps) == 1 or mean > 1:
+            for step in term.steps:
+                drawn += sign * step * draw_negative_binomials(shape, term.gamma, count, entropy)
+        else:
+            block = max(1, int(_BLOCK / max(mean * len(term.steps), 1)))
+            for start in range(0, count, block):
+                part = drawn[start : start + block]
+                part += sign * _sparse_sums(term, shape, part.size, entropy)
     return drawn
+
+
+def _sparse_sums(term: Term, shape: Fraction, count: int, entropy: Entropy) -> Integers:
+    """Return `count` sums of negative binomial numbers times their steps, by Algorithm 3."""
+    owner, kind, number = draw_many(shape, term.gamma, len(term.steps), count, entropy)
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, owner, number * np.array(term.steps, dtype=np.int64)[kind])
+    return sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,15 @@ import numpy as np
 from dpsql.errors import CalibrationError
 from dpsql.noise.divisible.discrete_laplace import DiscreteLaplace
 from dpsql.noise.divisible.gdl import GeneralizedDiscreteLaplace
-from dpsql.noise.divisible.law import MOST_CHANGE, DivisibleLaw, gamma_for, require_epsilon, require_whole, rounded_up
+from dpsql.noise.divisible.law import (
+    MOST_CHANGE,
+    WIDENED,
+    DivisibleLaw,
+    gamma_for,
+    require_epsilon,
+    require_whole,
+    rounded_up,
+)
 from dpsql.noise.divisible.msd_laplace import MultiScaleLaplace
 from dpsql.noise.divisible.split import Numbers, discrete_variance, least_splits, squares_to
 
@@ -54,8 +62,8 @@ class TransformedLaplace:
         best = int(np.argmin(variance(splits)))
         split, spacing = float(splits[best]), change / float(scales[best])
         whole = MultiScaleLaplace(1, int(scales[best]), gamma_for(wanted - split))
-        plain = cls(change, None, change / wanted)
-        return min(plain, cls(spacing, whole, spacing / (2 * split)), key=lambda law: law.variance)
+        plain = cls(change, None, change / wanted * WIDENED)
+        return min(plain, cls(spacing, whole, spacing / (2 * split) * WIDENED), key=lambda law: law.variance)
 
     @classmethod
     def of_theorem_21(cls, epsilon: float, max_change: float, *, generalized: bool = False) -> TransformedLaplace:
@@ -71,8 +79,8 @@ class TransformedLaplace:
         scales = require_whole("e^(epsilon / 3)", math.ceil(math.exp(wanted / 3)), MOST_CHANGE)
         spacing = change / scales
         if generalized:
-            return cls(spacing, GeneralizedDiscreteLaplace.of_theorem_15(wanted - 1, scales), spacing / 2)
-        return cls(spacing, MultiScaleLaplace(1, scales, gamma_for(wanted - 1)), spacing / 2)
+            return cls(spacing, GeneralizedDiscreteLaplace.of_theorem_15(wanted - 1, scales), spacing / 2 * WIDENED)
+        return cls(spacing, MultiScaleLaplace(1, scales, gamma_for(wanted - 1)), spacing / 2 * WIDENED)
 
     @property
     def variance(self) -> float:
