@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpsql.noise.divisible import many_negative_binomials, negative_binomial
+from dpsql.noise.divisible import compound_poisson, many_negative_binomials, negative_binomial
 from dpsql.noise.divisible.compound_poisson import draw_compound_poisson
 from dpsql.noise.divisible.dirichlet_multinomial import draw_dirichlet_multinomials
 from dpsql.noise.divisible.many_negative_binomials import draw_many
@@ -95,6 +95,17 @@ def test_a_missing_rejection_is_caught(shape: Fraction, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(negative_binomial, "_accepted", all_kept)
     assert p_value(draw_negative_binomials(shape, HALF, DRAWS // 10, SeededEntropy(4)), shape, HALF) < CAUGHT
+
+
+@pytest.mark.parametrize("step", ["_start_reached", "_survives"])
+def test_a_missing_rejection_of_a_jump_is_caught(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, gamma = THREE_HALVES, Fraction(3)
+    place, kept = {
+        "_start_reached": (compound_poisson, lambda start, *_: np.ones(start.size, dtype=np.bool_)),
+        "_survives": (compound_poisson.LogarithmicLaw, lambda _, steps, __: np.arange(steps.size)),
+    }[step]
+    monkeypatch.setattr(place, step, kept)
+    assert p_value(draw_compound_poisson(shape, gamma, DRAWS // 10, SeededEntropy(4)), shape, gamma) < CAUGHT
 
 
 def joint_p_value(shape: Fraction, gamma: Fraction, kinds: int, seed: int, owners: int = DRAWS // 10) -> float:
