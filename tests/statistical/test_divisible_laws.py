@@ -27,7 +27,7 @@ pytestmark = pytest.mark.statistical
 ACCEPTED, CAUGHT = 1e-4, 1e-9
 LAWS: dict[str, DivisibleLaw] = {
     "discrete Laplace": DiscreteLaplace.of(2, 3),
-    "generalized": GeneralizedDiscreteLaplace.of(5, 5),
+    "generalized": GeneralizedDiscreteLaplace.of(5, 5, parties=1000),
     "multi-scale": MultiScaleLaplace.of(3, 5),
     "spaced": MultiScaleLaplace.of(3, 20),
     "nearest": MultiScaleLaplace.of_nearest(3, 20),

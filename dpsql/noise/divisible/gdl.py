@@ -25,7 +25,7 @@ from dpsql.noise.divisible.law import (
 from dpsql.noise.divisible.negative_binomial import LARGEST_DENOMINATOR, draw_negative_binomials, require_shape
 from dpsql.noise.entropy import Entropy, Integers
 
-_SHAPES = 25
+_SHAPES = 13
 _ROUNDS = 3
 _LEAST_DECAY = 1e-5
 

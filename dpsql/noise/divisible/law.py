@@ -47,7 +47,10 @@ class DivisibleLaw(Share, Protocol):
     """
 
     def log_pmf(self, x: Integers) -> Logs:
-        """Return the logarithms of the probabilities of whole numbers; minus infinity for impossible ones."""
+        """Return the logarithms of the probabilities of whole numbers; minus infinity for impossible ones.
+
+        A probability that is below e^-700 against its neighbours may be minus infinity, too.
+        """
 
     def epsilon(self, max_change: int) -> float:
         """Return the smallest epsilon for changes of at most `max_change`, rounded up."""

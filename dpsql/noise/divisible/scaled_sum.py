@@ -20,7 +20,7 @@ from dpsql.noise.entropy import Entropy, Integers
 Tilted = NDArray[np.float64]
 
 _NEGLIGIBLE = 25.0
-_CONVERGED = 30.0
+_CONVERGED = 40.0
 _MOST_WORK = 3 * 10**9
 _MOST_WORK_OF_LOSS = 10**8
 _ROUNDING = 1e-12
@@ -156,46 +156,73 @@ def _add_geometric(values: Tilted, ratio: float, step: int) -> None:
 def loss_bound(terms: Sequence[Term], changes: Iterable[int]) -> float:
     """Return an upper bound of log(P(x) / P(x + change)) over all whole x and all `changes`; infinite if not found.
 
-    Ratios near 0 are computed. Further out P(x) exp(tilt x) only rises along steps of the widest number, towards
-    limits whose sum is known: docs/proofs/divisible-noise.md, 3. Up to rounding, the bound is the smallest epsilon.
+    Ratios near 0 are computed. Further out P(x) exp(tilt x) only rises along multiples of the widest step, by no more
+    than a bound: docs/proofs/divisible-noise.md, 3. Up to rounding, the result is the smallest epsilon.
     """
     divisor = math.gcd(*(step for term in terms for step in term.steps))
     reduced = tuple(Term(tuple(step // divisor for step in term.steps), term.gamma) for term in terms)
     moved = [change // divisor for change in sorted(set(changes)) if change % divisor == 0]
     if len(moved) < len(set(changes)):
         return math.inf
-    tilt, period, limit, rate = _tail(reduced)
-    if rate <= 0:
+    tail = _Tail.of(reduced)
+    if tail.rate <= 0:
         return math.inf
-    most = math.ceil(_CONVERGED / min(rate, tilt)) + 2 * period
+    most = math.ceil(tail.length) + 2 * tail.period
     if max(_work(reduced, most), most * len(moved)) > _MOST_WORK_OF_LOSS:
         return math.inf
     values = _tilted(reduced, most)
     if not values.all():
         return math.inf
-    last = values[-period:]
-    missing = max(limit - float(last.sum()), 0.0) + _ROUNDING * limit
-    beyond = last[np.arange(period + moved[-1]) % period]
-    line = tilt * np.arange(values.size + beyond.size)
-    high = np.log(np.concatenate([values, beyond + missing])) - line
+    beyond = values[-tail.period :][np.arange(tail.period + moved[-1]) % tail.period]
+    line = tail.tilt * np.arange(values.size + beyond.size)
+    high = np.log(np.concatenate([values, beyond + tail.rise(most - tail.period)])) - line
     low = np.log(np.concatenate([values, beyond])) - line
     return max(_largest_loss(high, low, change) for change in moved) + _ROUNDING
 
 
-def _tail(terms: Sequence[Term]) -> tuple[float, int, float, float]:
-    """Return the tilt, the widest step, the sum of the limits of P(x) exp(tilt x), and the slowest rate to them.
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The tail of a sum whose slowest part is one discrete Laplace number, times the widest step `period`.
 
-    The rate is 0 if another step has the same tilt; then there is no limit.
+    Attributes:
+        tilt, period: decay of the tail for one whole number, and the step that causes it.
+        others: decay for one whole number, and step, of all other numbers.
+        rate: by how much the slowest of them decays faster; 0 if one decays as slowly.
+
     """
-    numbers = sorted((decay_of(term.gamma) / step, step) for term in terms for step in term.steps)
-    tilt, period = numbers[0]
-    limit, rate = math.tanh(tilt * period / 2), math.inf
-    for own, step in numbers[1:]:
-        rate = min(rate, own - tilt)
-        if rate <= 0:
-            break
-        limit *= math.expm1(-own * step) ** 2 / (math.expm1((tilt - own) * step) * math.expm1(-(tilt + own) * step))
-    return tilt, period, limit, rate
+
+    tilt: float
+    period: int
+    others: tuple[tuple[float, int], ...]
+    rate: float
+
+    @classmethod
+    def of(cls, terms: Sequence[Term]) -> _Tail:
+        numbers = sorted((decay_of(term.gamma) / step, step) for term in terms for step in term.steps)
+        tilt, period = numbers[0]
+        # Alone, the number has its tail from 0 on.
+        rate = numbers[1][0] - tilt if len(numbers) > 1 else 8 * tilt
+        return cls(tilt, period, tuple(numbers[1:]), rate)
+
+    @property
+    def length(self) -> float:
+        """Return a size from which on the rise is negligible against the least of `period` neighbours, as a rule."""
+        return (_CONVERGED + 2 * self.tilt * self.period) / min(self._faster, self.tilt)
+
+    @property
+    def _faster(self) -> float:
+        return 0.875 * self.rate
+
+    def rise(self, x: int) -> float:
+        """Return a bound of how much P(y) exp(tilt y) can still rise along multiples of `period` from any y >= x on."""
+        tilt = self.tilt + self._faster
+        logarithm = math.log(math.tanh(self.tilt * self.period / 2)) - self._faster * x
+        for own, step in self.others:
+            success = 2 * math.log(-math.expm1(-own * step))
+            logarithm += (
+                success - math.log(-math.expm1((tilt - own) * step)) - math.log(-math.expm1(-(tilt + own) * step))
+            )
+        return math.exp(min(logarithm, 700.0))
 
 
 def _largest_loss(high: Logs, low: Logs, change: int) -> float:

@@ -26,7 +26,7 @@ from dpsql.noise.divisible import (
     choose_law,
 )
 from dpsql.noise.divisible.law import decay_of, gamma_for
-from dpsql.noise.divisible.scaled_sum import loss_bound
+from dpsql.noise.divisible.scaled_sum import Term, log_pmf, loss_bound
 
 PRICES = (5, 10, 30, 100)
 CASES = [
@@ -184,6 +184,26 @@ def test_a_price_list_hides_no_replacement_and_no_other_price() -> None:
     assert law.epsilon_of([3]) == math.inf
     replacing = ValueLaplace.of(2, {abs(a - b) for a in (0, *PRICES) for b in (0, *PRICES)} - {0})
     assert replacing.epsilon_of([5, 20, 25, 70, 90, 95, 100]) <= 2
+
+
+@pytest.mark.parametrize("cases", [30, pytest.param(3000, marks=pytest.mark.long)])
+def test_loss_bounds_are_never_below_a_loss_and_seldom_above_it(cases: int) -> None:
+    random = np.random.default_rng(36)
+    close = 0
+    for _ in range(cases):
+        steps = tuple(sorted(random.choice(np.arange(1, 16), random.integers(1, 6), replace=False).tolist()))
+        terms = [Term(steps, gamma_for(float(np.exp(random.uniform(-1, 2.5)))))]
+        terms += [Term((int(random.integers(1, 4)),), gamma_for(float(np.exp(random.uniform(-2, 1.5)))))]
+        changes = random.integers(1, 25, 3).tolist()
+        bound = loss_bound(terms, changes)
+        logs = log_pmf(terms, np.arange(-1500, 1501))
+        finite = np.isfinite(logs)
+        for change in changes:
+            both = finite[change:] & finite[:-change]
+            seen = np.abs(logs[change:][both] - logs[:-change][both]).max(initial=0)
+            assert seen <= bound + 1e-9
+            close += bool(seen >= bound - 1e-3)
+    assert close >= cases / 2
 
 
 def test_losses_without_a_proof_are_infinite() -> None:
