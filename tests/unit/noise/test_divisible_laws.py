@@ -107,6 +107,19 @@ def test_multi_scale_probabilities_are_convolutions(steps: tuple[int, ...], deca
     np.testing.assert_allclose(np.exp(law.log_pmf(x)), total[middle - 30 : middle + 31], rtol=1e-10, atol=1e-25)
 
 
+def test_missing_shares_of_multi_scale_noise_cost_what_one_term_costs() -> None:
+    """Sums of two thirds of all shares: the probabilities are convolutions of generalized laws."""
+    part = GeneralizedDiscreteLaplace(Fraction(2, 3), gamma_for(2))
+    total, reach = np.ones(1), 40
+    for step in (1, 2, 3):
+        one = np.zeros(2 * reach * step + 1)
+        one[::step] = np.exp(part.log_pmf(np.arange(-reach, reach + 1)))
+        total = np.convolve(total, one)
+    logs = np.log(total[total.size // 2 - 30 : total.size // 2 + 31])
+    seen = max(float(np.abs(logs[change:] - logs[:-change]).max()) for change in (1, 2, 3))
+    assert 2 < seen <= part.epsilon(1)
+
+
 def test_small_probabilities_have_all_digits() -> None:
     law = ValueLaplace((1, 5), gamma_for(20))
     with mpmath.workdps(60):
