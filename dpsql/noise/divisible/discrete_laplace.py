@@ -20,7 +20,7 @@ from dpsql.noise.divisible.law import (
     require_parties,
     rounded_up,
 )
-from dpsql.noise.divisible.negative_binomial import draw_negative_binomials
+from dpsql.noise.divisible.negative_binomial import draw_negative_binomials, require_count
 from dpsql.noise.entropy import Entropy, Integers
 
 
@@ -66,7 +66,7 @@ class DiscreteLaplace:
 
     def draw(self, count: int, entropy: Entropy) -> Integers:
         """Return `count` independent draws: differences of two geometric numbers."""
-        drawn = draw_negative_binomials(Fraction(1), self.gamma, 2 * count, entropy)
+        drawn = draw_negative_binomials(Fraction(1), self.gamma, 2 * require_count(count), entropy)
         return drawn[:count] - drawn[count:]
 
     def share(self, parties: int) -> GeneralizedDiscreteLaplace:

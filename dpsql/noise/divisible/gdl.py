@@ -22,7 +22,12 @@ from dpsql.noise.divisible.law import (
     require_parties,
     rounded_up,
 )
-from dpsql.noise.divisible.negative_binomial import LARGEST_DENOMINATOR, draw_negative_binomials, require_shape
+from dpsql.noise.divisible.negative_binomial import (
+    LARGEST_DENOMINATOR,
+    draw_negative_binomials,
+    require_count,
+    require_shape,
+)
 from dpsql.noise.entropy import Entropy, Integers
 
 _SHAPES = 13
@@ -92,12 +97,18 @@ class GeneralizedDiscreteLaplace:
 
     def draw(self, count: int, entropy: Entropy) -> Integers:
         """Return `count` independent draws."""
-        drawn = draw_negative_binomials(self.shape, self.gamma, 2 * count, entropy)
+        drawn = draw_negative_binomials(self.shape, self.gamma, 2 * require_count(count), entropy)
         return drawn[:count] - drawn[count:]
 
     def share(self, parties: int) -> GeneralizedDiscreteLaplace:
         """Return the noise of one party, of the same gamma and shape / parties."""
-        return GeneralizedDiscreteLaplace(self.shape / require_parties(parties), self.gamma)
+        shape = self.shape / require_parties(parties)
+        if shape.denominator > LARGEST_DENOMINATOR:
+            raise CalibrationError(
+                f"a share of shape {self.shape} / {parties:,} has a denominator above 10**6: choose the law with "
+                f"parties={parties}, then it has shares for this number of parties"
+            )
+        return GeneralizedDiscreteLaplace(shape, self.gamma)
 
 
 def _loss(shape: Fraction, decay: float, max_change: int) -> float:

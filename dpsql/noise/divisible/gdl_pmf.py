@@ -8,12 +8,15 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from dpsql.errors import CalibrationError
 from dpsql.noise.divisible.law import Logs
 from dpsql.noise.entropy import Integers
 
 _NODE_DISTANCE = 1 / 24
 _NEGLIGIBLE = 45.0
 _BLOCK = 1 << 11
+_MOST_TERMS = 1 << 22
+_MOST_WORK = 10**9
 
 
 def log_pmf(sizes: Integers, shape: Fraction, decay: float) -> Logs:
@@ -61,6 +64,10 @@ def _by_integral(sizes: Integers, shape: Fraction, decay: float) -> Logs:
 def _by_sum(sizes: Integers, beta: float, decay: float) -> Logs:
     """Return the logarithms of sums over s of P(NB = s) P(NB = s + size)."""
     terms = 64 + math.ceil((_NEGLIGIBLE + 4 * beta + 2 * beta * math.log1p(1 / decay)) / decay)
+    if terms > _MOST_TERMS or terms * sizes.size > _MOST_WORK:
+        raise CalibrationError(
+            "these probabilities ask for too many operations: take a larger decay or a smaller shape"
+        )
     s = np.arange(terms, dtype=np.float64)
     log_p = math.log(-math.expm1(-decay))
     own = gammaln(beta + s) - gammaln(1 + s) - math.lgamma(beta) - 2 * decay * s

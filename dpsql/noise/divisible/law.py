@@ -42,7 +42,8 @@ class Share(Protocol):
 class DivisibleLaw(Share, Protocol):
     """Noise on whole numbers that is symmetric around 0 and can be drawn in shares.
 
-    Each law is calibrated for add-or-remove neighbours: one unit changes an exact number by at most `max_change`.
+    Each law is calibrated for add-or-remove neighbours: one unit changes an exact number by at most `max_change`, or by
+    one of the known values.
     Only the sum of all shares is as private as the law. The sum of fewer shares is less private.
     """
 
@@ -95,7 +96,7 @@ def _log_of_complement(x: float) -> float:
 
 def require_epsilon(epsilon: float) -> float:
     """Return epsilon, or raise CalibrationError unless it is a number from 1e-6 to 34."""
-    number = isinstance(epsilon, int | float | Fraction | np.floating) and not isinstance(epsilon, bool)
+    number = isinstance(epsilon, int | float | Fraction | np.integer | np.floating) and not isinstance(epsilon, bool)
     if not number or not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
         raise CalibrationError(f"epsilon must be a number from {LEAST_EPSILON} to {MOST_EPSILON}, got {epsilon!r}")
     return float(epsilon)

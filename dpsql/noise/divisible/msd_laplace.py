@@ -199,6 +199,8 @@ class ValueLaplace:
 
 def _require_values(values: Iterable[int]) -> tuple[int, ...]:
     """Return the different values in rising order, or raise CalibrationError."""
+    if not isinstance(values, Iterable):
+        raise CalibrationError(f"the values must be a list of whole numbers, got {values!r}")
     known = tuple(values)
     if not 1 <= len(known) <= MOST_VALUES:
         raise CalibrationError(f"there must be 1 to {MOST_VALUES:,} values, got {len(known):,}")

@@ -35,7 +35,7 @@ def draw_negative_binomials(shape: Fraction, gamma: Fraction, count: int, entrop
     *Args*: `shape`, a Fraction above 0 with a denominator of at most 10**6; `gamma`, a Fraction from 2**-50 to 34;
     shape * gamma at most 2**20.
     *Shapes*: (count,).
-    *Raises*: CalibrationError for any other; ReleaseError for a negative count; EntropyError if the entropy fails.
+    *Raises*: CalibrationError for any other; ReleaseError for an impossible count; EntropyError if the entropy fails.
     *Assumes*: words of the entropy are uniform and independent.
     *Randomness*: about (1 + mean) log2(1 / gamma) words each by Algorithm 1, about 2 + 4 shape gamma otherwise.
     *Timing*: depends on the draws.
@@ -46,8 +46,7 @@ def draw_negative_binomials(shape: Fraction, gamma: Fraction, count: int, entrop
     """
     require_shape(shape)
     require_gamma(gamma)
-    if count < 0:
-        raise ReleaseError(f"the number of noise draws cannot be negative, got {count}")
+    require_count(count)
     if shape * gamma > LARGEST_JUMPS:
         raise CalibrationError(f"shape * gamma must be at most 2**20, got {float(shape * gamma):.6g}")
     if gamma > _MOST_GAMMA or float(shape) * math.expm1(gamma) > _MOST_FAILURES:
@@ -55,6 +54,15 @@ def draw_negative_binomials(shape: Fraction, gamma: Fraction, count: int, entrop
     whole, rest = divmod(shape, 1)
     drawn = _whole_shape(whole, gamma, count, entropy)
     return drawn + _fractional_shape(rest, gamma, count, entropy) if rest else drawn
+
+
+def require_count(count: object) -> int:
+    """Return the number of draws, or raise ReleaseError unless it is a whole number of at least 0."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer):
+        raise ReleaseError(f"the number of noise draws must be a whole number, got {count!r}")
+    if count < 0:
+        raise ReleaseError(f"the number of noise draws cannot be negative, got {count}")
+    return int(count)
 
 
 def require_shape(shape: object) -> Fraction:

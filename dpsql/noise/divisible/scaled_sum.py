@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpsql.errors import CalibrationError
 from dpsql.noise.divisible.law import Logs, decay_of, laplace_variance
 from dpsql.noise.divisible.many_negative_binomials import draw_many
-from dpsql.noise.divisible.negative_binomial import draw_negative_binomials
+from dpsql.noise.divisible.negative_binomial import draw_negative_binomials, require_count
 from dpsql.noise.entropy import Entropy, Integers
 
 Tilted = NDArray[np.float64]
@@ -51,7 +51,7 @@ def draw_terms(terms: Sequence[Term], shape: Fraction, count: int, entropy: Entr
     *Randomness*: two draws of Algorithm 3 for each term. Their time grows with the numbers that are not 0, not with
     the number of steps. If most numbers are not 0, each is drawn by itself.
     """
-    drawn = np.zeros(count, dtype=np.int64)
+    drawn = np.zeros(require_count(count), dtype=np.int64)
     for term, sign in itertools.product(terms, (1, -1)):
         mean = float(shape) * math.expm1(float(term.gamma))
         if len(term.steps) == 1 or mean > 1:
@@ -115,11 +115,26 @@ def log_pmf(terms: Sequence[Term], x: Integers) -> Logs:
 
 
 def _grid_size(terms: Sequence[Term], most: int) -> int:
-    """Return the size of a grid from 0 on whose cut tail is negligible up to `most`."""
-    return most + 1 + math.ceil(_NEGLIGIBLE / min(term.tilt for term in terms))
+    """Return the size of a grid from 0 on whose cut tail is negligible up to `most`.
+
+    The noise is U - V. What the grid cuts off at x is P(U > size, U - V = x), at most
+    exp(t x - 2 t size) E[exp(t U)]^2 for each t below the tilt. It is compared with exp(-tilt x) over the width.
+    """
+    tilt = min(term.tilt for term in terms)
+    width = math.sqrt(sum(term.variance for term in terms))
+    slopes = tilt * (1 - np.geomspace(1e-6, 0.5, 40))
+    moments = np.zeros(slopes.size)
+    for term in terms:
+        decay = decay_of(term.gamma)
+        for step in term.steps:
+            # log((1 - exp(-decay)) / (1 - exp(slope step - decay)))
+            moments += math.log(-math.expm1(-decay)) - np.log(-np.expm1(np.minimum(slopes * step - decay, -1e-300)))
+    excess = (tilt - slopes) * most + 2 * moments + 2 * _NEGLIGIBLE + math.log1p(4 * width)
+    return most + 1 + math.ceil(max(_NEGLIGIBLE / tilt, float((excess / (2 * slopes)).min())))
 
 
 def _work(terms: Sequence[Term], most: int) -> float:
+    """Return the number of additions that `_tilted` takes."""
     steps = sum(len(term.steps) for term in terms)
     return float(steps) * _grid_size(terms, most) * 8
 

@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsql.errors import CalibrationError
+from dpsql.errors import CalibrationError, ReleaseError
 from dpsql.noise import divisible
 from dpsql.noise.divisible import (
     DiscreteLaplace,
@@ -21,12 +21,14 @@ from dpsql.noise.divisible import (
     DivisibleLaw,
     GeneralizedDiscreteLaplace,
     MultiScaleLaplace,
+    Share,
     TransformedLaplace,
     ValueLaplace,
     choose_law,
 )
 from dpsql.noise.divisible.law import decay_of, gamma_for
 from dpsql.noise.divisible.scaled_sum import Term, log_pmf, loss_bound
+from dpsql.noise.entropy import SystemEntropy
 
 PRICES = (5, 10, 30, 100)
 CASES = [
@@ -105,6 +107,16 @@ def test_multi_scale_probabilities_are_convolutions(steps: tuple[int, ...], deca
     middle = total.size // 2
     x = np.arange(-30, 31)
     np.testing.assert_allclose(np.exp(law.log_pmf(x)), total[middle - 30 : middle + 31], rtol=1e-10, atol=1e-25)
+
+
+def test_probabilities_of_wide_sums_are_those_of_the_fourier_inverse() -> None:
+    """A hundred steps of slow decay, asked at few places: most of the mass of each half is far above them."""
+    law = ValueLaplace(tuple(range(1, 101)), gamma_for(1))
+    q, size = -math.expm1(-float(law.gamma)), 1 << 17
+    angles = 2 * np.pi * np.arange(size) / size
+    logs = sum(2 * math.log(1 - q) - np.log(1 - 2 * q * np.cos(step * angles) + q * q) for step in law.values)
+    x = np.array([0, 1, 789, 3157])
+    np.testing.assert_allclose(np.exp(law.log_pmf(x)), np.fft.ifft(np.exp(logs)).real[x], rtol=1e-9)
 
 
 def test_missing_shares_of_multi_scale_noise_cost_what_one_term_costs() -> None:
@@ -305,6 +317,20 @@ def test_the_arete_law_has_the_loss_of_its_conjecture() -> None:
     assert np.abs(np.log(density[20:] / density[:-20])).max() == pytest.approx(10.993, abs=5e-4)
 
 
+@pytest.mark.parametrize("count", [-1, 2.5, True, None])
+def test_an_impossible_number_of_draws_is_refused(count: int) -> None:
+    multi_scale, generalized = MultiScaleLaplace.of(8, 20), GeneralizedDiscreteLaplace.of(8, 20)
+    noises: list[Share] = [DiscreteLaplace.of(1, 1), generalized, multi_scale, multi_scale.share(3)]
+    for noise in noises:
+        with pytest.raises(ReleaseError, match="the number of noise draws"):
+            noise.draw(count, SystemEntropy())
+
+
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    epsilon, change, parties = np.array([8, 20, 3])
+    assert choose_law(epsilon, change, parties=parties) == choose_law(8, 20, parties=3)
+
+
 @pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, 35, True, "1"])
 def test_an_impossible_epsilon_is_refused(epsilon: float) -> None:
     with pytest.raises(CalibrationError, match=r"from 1e-06 to 34"):
@@ -322,6 +348,7 @@ def test_an_impossible_change_is_refused(max_change: int) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        (5, "must be a list of whole numbers"),
         ([], "1 to 1,000 values"),
         (range(1, 1002), "1 to 1,000 values"),
         ([0, 5], "from 1 to 10,000"),
@@ -349,8 +376,10 @@ def test_parameters_that_no_law_has_are_refused() -> None:
         GeneralizedDiscreteLaplace.of_theorem_15(4.9, 20)
     with pytest.raises(CalibrationError, match=r"at least 2"):
         TransformedLaplace.of_theorem_21(1.9, 1)
-    with pytest.raises(CalibrationError, match=r"at most 10\*\*6"):
+    with pytest.raises(CalibrationError, match=r"choose the law with parties=1000000,"):
         GeneralizedDiscreteLaplace(Fraction(1, 7), gamma).share(10**6)
+    with pytest.raises(CalibrationError, match="too many operations"):
+        GeneralizedDiscreteLaplace(Fraction(3, 2), gamma_for(1e-6)).log_pmf(np.array([0]))
     with pytest.raises(CalibrationError, match="gamma must be a Fraction"):
         DiscreteLaplace(Fraction(0))
     with pytest.raises(CalibrationError, match="needs a fine gamma"):
