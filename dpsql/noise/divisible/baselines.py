@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, kve
 
-from dpsql.noise.divisible.law import Logs, require_change, require_epsilon
+from dpsql.noise.divisible.law import Logs, require_change, require_epsilon, require_size, require_whole
 from dpsql.noise.divisible.split import Numbers
 from dpsql.noise.entropy import Integers
 
@@ -28,6 +28,10 @@ class DiscreteStaircase:
     loss: float
     max_change: int
     inner: int
+
+    def __post_init__(self) -> None:
+        require_epsilon(self.loss)
+        require_whole("inner", self.inner, require_change(self.max_change))
 
     @classmethod
     def of(cls, epsilon: float, max_change: int) -> DiscreteStaircase:
@@ -74,7 +78,7 @@ def continuous_staircase_variance(epsilon: float, max_change: float) -> float:
     8.47
     """
     b = math.exp(-require_epsilon(epsilon))
-    variance: float = max_change**2 * ((b * (1 + b) / 2) ** (2 / 3) + b) / math.expm1(-epsilon) ** 2
+    variance: float = require_size(max_change) ** 2 * ((b * (1 + b) / 2) ** (2 / 3) + b) / math.expm1(-epsilon) ** 2
     return variance
 
 
@@ -93,8 +97,8 @@ class Arete:
     @classmethod
     def of_conjecture_30(cls, epsilon: float, max_change: float) -> Arete:
         """Return the law of Conjecture 30 with t = 0. That it is epsilon-DP is not proven."""
-        loss = require_epsilon(epsilon)
-        return cls(math.exp(-2 * loss / 3), max_change / math.log(2), max_change * math.exp(-loss / 3))
+        loss, change = require_epsilon(epsilon), require_size(max_change)
+        return cls(math.exp(-2 * loss / 3), change / math.log(2), change * math.exp(-loss / 3))
 
     @property
     def variance(self) -> float:

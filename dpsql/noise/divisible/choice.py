@@ -34,7 +34,7 @@ class Choice:
 def choose_law(epsilon: float, max_change: int, values: Iterable[int] | None = None, *, parties: int = 1) -> Choice:
     """Return the law of least exact variance that costs at most epsilon and that `parties` parties can share.
 
-    Without `values`, it is discrete Laplace noise below an epsilon of 5, or of about 2 + log(max_change) if less.
+    Without `values`, it is discrete Laplace noise below an epsilon of 5, or of 1.2 + log(max_change) if that is less.
     The noise of all parties together has the variance of one curator's noise. The number of parties only limits the
     shapes of generalized discrete Laplace noise.
 

@@ -16,6 +16,7 @@ from dpsql.noise.divisible.law import (
     DivisibleLaw,
     gamma_for,
     require_epsilon,
+    require_size,
     require_whole,
     rounded_up,
 )
@@ -24,7 +25,6 @@ from dpsql.noise.divisible.split import Numbers, discrete_variance, least_splits
 
 _NEGLIGIBLE = 45.0
 _BLOCK = 1 << 10
-_LARGEST_SIZE = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,16 @@ class TransformedLaplace:
     *Guarantee*: an exact real number plus this noise is epsilon(max_change)-DP for changes of at most max_change.
     *Source*: Harrison and Manurangsi 2025, Theorem 21; docs/proofs/divisible-noise.md, 6.
     *Symbols*: `spacing` is r. *Args*: `whole` is the law of X, or None for Laplace noise alone.
+    *Raises*: CalibrationError for a spacing or scale that is not above 0.
     """
 
     spacing: float
     whole: MultiScaleLaplace | GeneralizedDiscreteLaplace | None
     scale: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.spacing < math.inf and 0 < self.scale < math.inf):
+            raise CalibrationError(f"spacing and scale must be above 0, got {self.spacing!r} and {self.scale!r}")
 
     @classmethod
     def of(cls, epsilon: float, max_change: float) -> TransformedLaplace:
@@ -50,7 +55,7 @@ class TransformedLaplace:
         >>> round(TransformedLaplace.of(8, 1).variance, 4)
         0.0117
         """
-        wanted, change = require_epsilon(epsilon), _require_size(max_change)
+        wanted, change = require_epsilon(epsilon), require_size(max_change)
         scales = np.arange(1, min(MOST_CHANGE, 8 * math.ceil(math.exp(wanted / 3))) + 1).astype(np.float64)
         squares = squares_to(scales)
 
@@ -73,7 +78,7 @@ class TransformedLaplace:
 
         *Raises*: CalibrationError for an epsilon below 2, or at most about 4.5 if `generalized`.
         """
-        wanted, change = require_epsilon(epsilon), _require_size(max_change)
+        wanted, change = require_epsilon(epsilon), require_size(max_change)
         if wanted < 2:
             raise CalibrationError(f"Theorem 21 needs an epsilon of at least 2, got {wanted:.4g}")
         scales = require_whole("e^(epsilon / 3)", math.ceil(math.exp(wanted / 3)), MOST_CHANGE)
@@ -105,7 +110,7 @@ class TransformedLaplace:
 
     def epsilon(self, max_change: float) -> float:
         """Return the epsilon that Theorem 21 proves for changes up to `max_change`, rounded up."""
-        change = _require_size(max_change)
+        change = require_size(max_change)
         nearest = 0 if self.whole is None else math.floor(change / self.spacing * (1 - 1e-12) + 0.5)
         if self.whole is None or nearest == 0:
             return rounded_up(change / self.scale)
@@ -127,11 +132,3 @@ class TransformedLaplace:
         if isinstance(self.whole, GeneralizedDiscreteLaplace):
             raise CalibrationError("only multi-scale noise has a lattice form: take TransformedLaplace.of")
         return MultiScaleLaplace(steps, self.whole.scales, self.whole.coarse, fine)
-
-
-def _require_size(max_change: float) -> float:
-    """Return the largest change, or raise CalibrationError unless it is above 0 and at most 10**12."""
-    number = isinstance(max_change, int | float | np.floating) and not isinstance(max_change, bool)
-    if not number or not 1 / _LARGEST_SIZE <= max_change <= _LARGEST_SIZE:
-        raise CalibrationError(f"max_change must be a number from 1e-12 to 1e12, got {max_change!r}")
-    return float(max_change)

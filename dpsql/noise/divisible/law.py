@@ -19,6 +19,7 @@ MOST_CHANGE = 10_000
 LEAST_EPSILON = 1e-6
 MOST_EPSILON = 34
 MOST_VALUES = 1_000
+LARGEST_SIZE = 1e12
 MOST_PARTIES = LARGEST_DENOMINATOR
 """A share of one party has the shape 1 / parties."""
 
@@ -105,6 +106,16 @@ def require_epsilon(epsilon: float) -> float:
 def require_change(max_change: int) -> int:
     """Return `max_change`, or raise CalibrationError unless it is a whole number from 1 to 10,000."""
     return require_whole("max_change", max_change, MOST_CHANGE)
+
+
+def require_size(max_change: float) -> float:
+    """Return the largest change, or raise CalibrationError unless it is above 0 and at most 10**12."""
+    number = isinstance(max_change, int | float | Fraction | np.integer | np.floating) and not isinstance(
+        max_change, bool
+    )
+    if not number or not 1 / LARGEST_SIZE <= max_change <= LARGEST_SIZE:
+        raise CalibrationError(f"max_change must be a number from 1e-12 to 1e12, got {max_change!r}")
+    return float(max_change)
 
 
 def require_parties(parties: int) -> int:

@@ -265,7 +265,7 @@ def test_negative_noise_has_residues_of_its_own() -> None:
     assert law.variance / scale**2 + parties / (4 * scale**2) < 0.1
 
 
-@pytest.mark.parametrize(("max_change", "epsilon"), [(2, 1.9), (20, 5), (1000, 5)])
+@pytest.mark.parametrize(("max_change", "epsilon"), [(2, 1.89), (3, 2.29), (50, 5), (1000, 5)])
 def test_discrete_laplace_is_best_at_small_epsilon(max_change: int, epsilon: float) -> None:
     assert choose_law(epsilon, max_change).name == "discrete Laplace"
     assert choose_law(2 + math.log(max_change) + 0.5, max_change).name.startswith("multi-scale")
@@ -388,6 +388,12 @@ def test_parameters_that_no_law_has_are_refused() -> None:
         ValueLaplace((5, 3), gamma)
     with pytest.raises(CalibrationError, match="a number from 1e-12 to 1e12"):
         TransformedLaplace.of(1, math.nan)
+    with pytest.raises(CalibrationError, match="a number from 1e-12 to 1e12"):
+        divisible.continuous_staircase_variance(5, -1)
+    with pytest.raises(CalibrationError, match="spacing and scale must be above 0"):
+        TransformedLaplace(1, None, math.nan)
+    with pytest.raises(CalibrationError, match="inner must be a whole number from 1 to 3"):
+        DiscreteStaircase(1, 3, 5)
     with pytest.raises(CalibrationError, match="steps must be even"):
         TransformedLaplace.of(1, 1).on_lattice(7)
     with pytest.raises(CalibrationError, match="only multi-scale noise"):
