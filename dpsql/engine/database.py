@@ -6,16 +6,18 @@ The only way from raw rows into this program is ``Engine.aggregate``; its result
 ``Engine.run_empty`` tries a query on empty copies of the tables that it reads: whatever fails there fails whatever the
 rows are. The optimizer computes some constants where no TRY catches what fails. That is a fact of the text, the catalog
 and the settings alone, and is found here before anything is charged. The copies are temporary tables of the cursor
-itself, so that the database that will run the query tries it: its version, its extensions, its settings.
+itself, so that the database that will run the query tries it: its version, its extensions, its settings. An engine
+remembers what ran, and does not try it again while the definitions of the tables stay as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import re
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +37,8 @@ from dpsql.operations.dialect import quote, text_literal
 _T = TypeVar("_T")
 
 _ROWS_OF_A_PIECE = 2**17
+_MOST_TRIALS = 4096
+"""Trials that an engine remembers, the oldest forgotten first."""
 _LARGEST_BOUND = 2.0**53
 _NARROWEST = 2.0**-20
 """Smallest width of bounds, as a part of the larger of them."""
@@ -64,6 +68,8 @@ class DuckDBEngine(Catalog):
         super().__init__(connection)
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
+        self._trials: dict[str, None] = {}
+        self._remembering = threading.Lock()
 
     def session_zone(self) -> str:
         """Return the time zone of the curator's session."""
@@ -126,7 +132,7 @@ class DuckDBEngine(Catalog):
         return (float(low), float(high)) if is_usual or largest == 0.0 else None
 
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
-        """Run bounded queries on empty copies of their tables.
+        """Run bounded queries on empty copies of their tables, unless they ran on copies of the same definitions.
 
         Raises:
             SchemaError: one fails; the message is constant.
@@ -138,7 +144,11 @@ class DuckDBEngine(Catalog):
             try:
                 if listed_keys is not None:
                     cursor.offer(LISTED_KEYS, listed_keys)
-                run_empty(cursor, queries)
+                cursor.rows("BEGIN TRANSACTION")
+                try:
+                    self._try(cursor, queries, listed_keys)
+                finally:
+                    cursor.rows("ROLLBACK")
             except Exception:
                 failed = True
         if expired.is_set():
@@ -146,6 +156,18 @@ class DuckDBEngine(Catalog):
         # raised outside the handler, as in _run: keys of a frame may be listed
         if failed:
             raise SchemaError("the database cannot run this query, whatever the rows are.")
+
+    def _try(self, cursor: Cursor, queries: Sequence[str], listed_keys: pa.Table | None) -> None:
+        """Run queries on empty copies if this engine has not, and remember that they run."""
+        copied = _copied(cursor, queries)
+        trial = _trial(queries, copied, listed_keys)
+        if trial in self._trials:
+            return
+        run_empty(cursor, queries, copied)
+        with self._remembering:
+            self._trials[trial] = None
+            if len(self._trials) > _MOST_TRIALS:
+                del self._trials[next(iter(self._trials))]
 
     def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query and return its exact groups.
@@ -255,54 +277,88 @@ def _failure(expired: threading.Event) -> EngineError:
 _NAME = r'"(?:[^"]|"")*"'
 _PLACE = re.compile(rf"{_NAME}\.{_NAME}\.({_NAME})")
 """Database, schema and table."""
+_ALL_DEFINITIONS = (
+    "SELECT md5(string_agg(sql, ' ' ORDER BY sql)) FROM (SELECT sql, temporary FROM duckdb_tables() "
+    "UNION ALL SELECT sql, temporary FROM duckdb_views() WHERE NOT internal) WHERE NOT temporary"
+)
+"""A digest of the definitions of all tables and views: a view may read any of them."""
 _TOKEN = re.compile(rf"'(?:[^']|'')*'|{_NAME}(?:\.{_NAME})*")
 """A text, or a name of quoted parts: all that can hold a quotation mark in what is rendered."""
 
 
-def run_empty(cursor: Cursor, queries: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A table or view of which an empty copy is made.
+
+    Attributes:
+        definition: the statement that made it; for a view with the definitions of all that it may read.
+        columns: its columns with their types, if some are computed; else empty.
+
+    """
+
+    definition: str
+    columns: str
+
+
+def run_empty(cursor: Cursor, queries: Sequence[str], copied: Mapping[str, _Copied]) -> None:
     """Run queries on empty copies of their tables, one after another; no row of any table is read.
+
+    Args:
+        cursor: a cursor in a transaction, which ends without a commit.
+        queries: the queries.
+        copied: their tables and views, by name.
 
     Raises:
         Exception: what the database says of the first that fails.
 
     """
-    cursor.rows("BEGIN TRANSACTION")
-    try:
-        places = _places(cursor, queries)
-        copies = {place: f"temp.main.dpsql_empty_{i}" for i, place in enumerate(places)}
-        for place, computed in places.items():
-            content = f"AS SELECT * FROM {place} LIMIT 0"
-            if computed:
-                described = cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {place})")
-                content = f"({', '.join(f'{quote(str(name))} {kind}' for name, kind in described)})"
-            cursor.rows(f"CREATE TEMP TABLE {copies[place]} {content}")
-        for sql in queries:
-            if any(places.values()):
-                # without the collations of what is computed; the binder, which knows of no row, has them
-                cursor.rows(f"DESCRIBE {sql}")
-            cursor.rows(_TOKEN.sub(lambda token: copies.get(token[0], token[0]), sql))
-    finally:
-        cursor.rows("ROLLBACK")
+    copies = {place: f"temp.main.dpsql_empty_{i}" for i, place in enumerate(copied)}
+    for place, table in copied.items():
+        content = f"({table.columns})" if table.columns else f"AS SELECT * FROM {place} LIMIT 0"
+        cursor.rows(f"CREATE TEMP TABLE {copies[place]} {content}")
+    for sql in queries:
+        if any(table.columns for table in copied.values()):
+            # without the collations of what is computed; the binder, which knows of no row, has them
+            cursor.rows(f"DESCRIBE {sql}")
+        cursor.rows(_TOKEN.sub(lambda token: copies.get(token[0], token[0]), sql))
 
 
-def _places(cursor: Cursor, queries: Sequence[str]) -> dict[str, bool]:
-    """Names of the tables and views that queries read, by name, and whether columns of them are computed.
+def _copied(cursor: Cursor, queries: Sequence[str]) -> dict[str, _Copied]:
+    """Return the tables and views that queries read, by name.
 
     CREATE TABLE AS takes types and collations of a table over, and its LIMIT leaves nothing to compute. What a view
     computes may be folded by the rows below it before the LIMIT is seen: of that, only names and types are asked.
     """
     found = [place for sql in queries for place in map(_PLACE.fullmatch, _TOKEN.findall(sql)) if place]
     named = {place[0]: place[1][1:-1].replace('""', '"') for place in found}
-    computed: dict[str, bool] = {}
+    copied: dict[str, _Copied] = {}
     # views are listed only where a name is no table's
     for kind in ("table", "view"):
         if named:
             rows = cursor.rows(
-                f"SELECT database_name, schema_name, {kind}_name, sql ILIKE '%generated%' FROM duckdb_{kind}s() "
+                f"SELECT database_name, schema_name, {kind}_name, sql, sql ILIKE '%generated%' FROM duckdb_{kind}s() "
                 f"WHERE {kind}_name IN ({', '.join(map(text_literal, sorted(set(named.values()))))})"
             )
-            for *parts, is_computed in rows:
+            for *parts, sql, is_computed in rows:
                 place = ".".join(map(quote, parts))
-                if named.pop(place, None) is not None:
-                    computed[place] = is_computed or kind == "view"
-    return dict(sorted(computed.items()))
+                if named.pop(place, None) is None:
+                    continue
+                columns, definition = "", sql
+                if is_computed or kind == "view":
+                    described = cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {place})")
+                    columns = ", ".join(f"{quote(str(name))} {of}" for name, of in described)
+                if kind == "view":
+                    ((definition,),) = cursor.rows(_ALL_DEFINITIONS)
+                copied[place] = _Copied(str(definition), columns)
+    return dict(sorted(copied.items()))
+
+
+def _trial(queries: Sequence[str], copied: Mapping[str, _Copied], listed_keys: pa.Table | None) -> str:
+    """Return a digest of all that decides whether queries run on empty copies."""
+    digest = hashlib.sha256(repr((tuple(queries), sorted(copied.items()))).encode())
+    if listed_keys is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, listed_keys.schema) as stream:
+            stream.write_table(listed_keys)
+        digest.update(sink.getvalue())
+    return digest.hexdigest()

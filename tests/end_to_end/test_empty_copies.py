@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,7 +15,7 @@ from dpsql.answer.exact import Reading
 from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import chooses_groups
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import DuckDBEngine, Sandbox
+from dpsql.engine import DuckDBEngine, Sandbox, database
 from dpsql.errors import QueryError, SchemaError, UnsupportedQueryError
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.planner import plan_query
@@ -109,6 +110,40 @@ def test_the_refusal_names_the_expression_and_says_what_to_write(session: dpsql.
         session.sql(f"SELECT count(*) FROM t WHERE n > 0 AND {FAR}")
     assert "5881580-07-10" in str(caught.value)
     assert "casts that DuckDB has" in caught.value.hint
+
+
+def test_a_trial_is_made_once_until_a_column_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New noise for new rows needs no new trial; a column with another collation does, before the charge."""
+    tried: list[str] = []
+    run = database.run_empty
+
+    def counted(cursor: Any, queries: Any, copied: Any) -> None:
+        tried.extend(queries)
+        run(cursor, queries, copied)
+
+    monkeypatch.setattr(database, "run_empty", counted)
+    text = "SELECT w, count(*) FROM t WHERE w = z GROUP BY w"
+    with dpsql.connect() as session:
+        session.connection.execute("CREATE TABLE t AS SELECT 1 AS pid, 'a' AS w, 'a' AS z")
+        session.sql("CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.1, delta_conversion := 1e-6)")
+        session.sql(
+            "CALL dp_protect('t', unit := 'person', privacy_unit_column := 'pid', max_groups_contributed := 1, "
+            "max_rows_per_group := 1)"
+        )
+        session.sql(f"FROM dp_explain($${text}$$, rho := 1, delta := 1e-6)")
+        session.sql(text, rho=1.0, delta=1e-6)
+        session.connection.execute("INSERT INTO t VALUES (2, 'b', 'b')")
+        session.sql("CALL dp_new_version('t')")
+        session.sql(text, rho=1.0, delta=1e-6)
+        # the numbers and their coverage
+        assert len(tried) == 2
+        charged = spent(session)
+        session.connection.execute("ALTER TABLE t ALTER w TYPE VARCHAR COLLATE nocase")
+        session.connection.execute("ALTER TABLE t ALTER z TYPE VARCHAR COLLATE noaccent")
+        session.sql("CALL dp_new_version('t')")
+        with pytest.raises(SchemaError, match="whatever the rows are"):
+            session.sql(text, rho=1.0, delta=1e-6)
+        assert spent(session) == charged
 
 
 DATA: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.engine import DuckDBEngine
+from dpsql.engine import DuckDBEngine, database
 from dpsql.errors import SchemaError
 
 TABLE = (
@@ -114,3 +114,56 @@ def test_nothing_is_left(engine: DuckDBEngine, connection: duckdb.DuckDBPyConnec
     assert temporary() == []
     connection.execute("COMMIT")
     assert connection.execute("SELECT count(*) FROM mine").fetchall() == [(0,)]
+
+
+KEYS = pa.table({"key_0": ["1"]})
+JOINED = f"SELECT w FROM {VIEW} SEMI JOIN temp.main.dpsql_listed_keys ON w = key_0"
+
+
+@pytest.mark.parametrize(
+    ("change", "sql", "keys", "trials"),
+    [
+        ("INSERT INTO plain VALUES (2, 'b', 'b')", JOINED, KEYS, 1),
+        ("SELECT 1", JOINED.replace("w = key_0", "w = key_0 AND w <> 'x'"), KEYS, 2),
+        ("SELECT 1", JOINED, pa.table({"key_0": ["2"]}), 2),
+        ("ALTER TABLE plain ADD COLUMN more INTEGER", JOINED, KEYS, 2),
+        ("ALTER TABLE plain ALTER u TYPE BIGINT", f"SELECT u FROM {PLAIN}", None, 2),
+        ("CREATE OR REPLACE VIEW seen AS SELECT u, w, z, 1 AS n FROM plain WHERE u > 0", JOINED, KEYS, 2),
+    ],
+)
+def test_what_ran_is_tried_again_only_where_text_keys_or_definitions_changed(
+    change: str, sql: str, keys: pa.Table | None, trials: int, engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row more is no reason."""
+    tried: list[str] = []
+    run = database.run_empty
+
+    def counted(cursor: Any, queries: Any, copied: Any) -> None:
+        tried.extend(queries)
+        run(cursor, queries, copied)
+
+    monkeypatch.setattr(database, "run_empty", counted)
+    first = (f"SELECT u FROM {PLAIN}", None) if keys is None else (JOINED, KEYS)
+    assert not fails(engine, *first)
+    with engine._connection.pinned() as cursor:
+        cursor.rows(f"USE memory.main; {change}")
+    assert not fails(engine, sql, keys)
+    assert not fails(engine, sql, keys)
+    assert len(tried) == trials
+
+
+def test_what_failed_is_tried_again(engine: DuckDBEngine, connection: duckdb.DuckDBPyConnection) -> None:
+    """And what a view reads may change so that it fails."""
+    assert not fails(engine, f"SELECT w = 'x' FROM {VIEW}")
+    assert fails(engine, f"SELECT w = z FROM {VIEW}")
+    connection.execute("CREATE OR REPLACE TABLE plain (u INTEGER, w VARCHAR COLLATE nocase, z VARCHAR COLLATE nocase)")
+    assert not fails(engine, f"SELECT w = z FROM {VIEW}")
+    connection.execute("CREATE OR REPLACE TABLE plain (u INTEGER, w VARCHAR COLLATE nocase, z VARCHAR COLLATE nfc)")
+    assert fails(engine, f"SELECT w = z FROM {VIEW}")
+
+
+def test_the_oldest_trial_is_forgotten(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_MOST_TRIALS", 2)
+    for number in range(3):
+        assert not fails(engine, f"SELECT {number} FROM {PLAIN}")
+    assert len(engine._trials) == 2
