@@ -61,7 +61,6 @@ class Exact:
 
 NOTHING_READ = Exact(None, {})
 
-
 _ONE_KEY = pa.table({"": pa.nulls(1)}).select([])
 """The key of a frame without GROUP BY, which has no columns."""
 _FIRST_ROWS = 500_000
@@ -228,8 +227,12 @@ def read_coverage(
     reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> dict[Statistic, npt.NDArray[np.int64]]:
     """Number of units in each place."""
-    sql = coverage_sql(reading.frame, reading.coverage, salt)
-    exact = runtime.engine.aggregate(sql, listed_keys=reading.public, timeout_seconds=timeout_seconds).reveal()
+    exact = runtime.engine.aggregate_units(
+        reading.frame.rows_sql.stored_unit,
+        lambda has_one_row: coverage_sql(reading.frame, reading.coverage, salt, has_one_row=has_one_row),
+        listed_keys=reading.public,
+        timeout_seconds=timeout_seconds,
+    ).reveal()
     measures, places, units = (to_numpy(exact.column(name)) for name in ("measure", "place", "units"))
     counts = np.zeros((len(reading.coverage), PLACES), dtype=np.int64)
     counts[measures - 1, places] = units
@@ -265,8 +268,12 @@ def _on_held_keys(
 
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    sql = reading.sql(salt, _fastest(reading, salt, runtime, deadline))
-    return runtime.engine.aggregate(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline)).reveal()
+    return runtime.engine.aggregate_units(
+        reading.frame.rows_sql.stored_unit,
+        lambda has_one_row: reading.sql(salt, "one_row" if has_one_row else _fastest(reading, salt, runtime, deadline)),
+        listed_keys=reading.listed,
+        timeout_seconds=timeout_seconds,
+    ).reveal()
 
 
 def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | None) -> Formulation:

@@ -3,7 +3,7 @@
     source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
     rows       the same with every key in one spelling and every value on the lattice
     kept       at most max_groups groups per unit, by a salted hash priority: one row per (unit, group), per statistic
-               one integer v inside its public interval; in one of three formulations (`kept`); with weights more groups
+               one integer v inside its public interval; in one of four formulations (`kept`); with weights more groups
     weighted   where units in more groups have weights: kept, with the unit's weight
     scaled     where a norm bounds all that a unit adds: weighted, with what that leaves of v (`norms`)
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
@@ -71,7 +71,8 @@ def bounded_sql(
         salt: 128 secret bits of the frame that bounds units; decides which groups of a unit with too many are kept.
         held_keys: the keys are those that the frame holds already, offered as ``LISTED_KEYS``; nothing is left out
             and nothing subtracted.
-        formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one.
+        formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one for
+            any rows; ``one_row`` is for rows of which no two have the same unit.
 
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred; of
@@ -82,7 +83,6 @@ def bounded_sql(
     """
     if finer := frame.bounding.finer:
         return _added_up_sql(frame, finer, statistics, bounded_sql(finer, statistics, salt, formulation=formulation))
-    keys = frame.key_columns
     others = list(enumerate(statistics))[1:]
     added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
     if formulation == "native" and not state_bytes(frame, others):
@@ -91,35 +91,56 @@ def bounded_sql(
     # rows are read twice in the native formulation, and not to be held for it
     as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
     ctes = [f"source {as_read} ({source_sql(frame, others, salt)})", f"rows {as_read} ({rows_sql(frame, others)})"]
-    if frame.bounding.max_rows:
+    if frame.bounding.max_rows and formulation != "one_row":
         ctes.append(f"read_rows AS ({cut_rows_sql(per_row, frame, others, salt, frame.bounding.max_rows)})")
         per_row = "read_rows"
     ctes.append(kept_ctes(frame, added, salt, per_row, formulation))
+    ctes += grouped_ctes(frame, others, salt, per_row, formulation)
+    named = ",\n".join(ctes)
+    return f"WITH {named}\n{selected_sql(frame, others, held_keys=held_keys)}"
+
+
+def grouped_ctes(
+    frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str, formulation: Formulation
+) -> list[str]:
+    """Return the CTEs that follow ``kept``, up to ``grouped``."""
+    keys, ctes = frame.key_columns, []
+    added = [(i, statistic) for i, statistic in others if statistic.kind not in ("values", "histogram")]
     if frame.bounding.counted_groups:
-        ctes += _weighted_ctes(frame, added)
+        ctes += _weighted_ctes(frame, added, formulation)
     listed = "".join(f"{key}, " for key in keys)
     grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
     aggregates = _aggregates(frame, added)
-    values = [name for i, one in others for name in cell_columns(i, one)]
     if formulation == "native":
         grouped = (
-            f"SELECT {', '.join([*keys, 'units', *values])} FROM (SELECT code, {aggregates} GROUP BY code) AS coded "
-            "JOIN codes ON coded.code = codes.code"
+            f"SELECT {', '.join([*keys, 'units', *_value_columns(others)])} FROM (SELECT code, {aggregates} "
+            "GROUP BY code) AS coded JOIN codes ON coded.code = codes.code"
         )
     elif len(added) < len(others):
-        ctes += [*distinct_ctes(others, keys, per_row, salt), *histogram_ctes(others, keys, per_row)]
+        has_one_row = formulation == "one_row"
+        ctes += distinct_ctes(others, keys, per_row, salt, has_one_row=has_one_row)
+        ctes += histogram_ctes(others, keys, per_row, has_one_row=has_one_row)
         ctes.append(f"summed AS (SELECT {listed}count(*) AS present, {aggregates}{grouping})")
         grouped = _joined(frame, others, keys)
     else:
         grouped = f"SELECT {listed}{aggregates}{grouping}"
-    named = ",\n".join([*ctes, f"grouped AS MATERIALIZED ({grouped})"])
-    return f"WITH {named}\n{_selected(frame, keys, values, held_keys=held_keys)}"
+    return [*ctes, f"grouped AS MATERIALIZED ({grouped})"]
 
 
-def _weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]]) -> list[str]:
-    """What follows ``kept`` where units count with a weight: that, and what norms leave of a unit."""
+def _value_columns(others: Sequence[tuple[int, Statistic]]) -> list[str]:
+    """Return the names of all columns of the statistics beside the presence count."""
+    return [name for i, one in others for name in cell_columns(i, one)]
+
+
+def _weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]], formulation: Formulation) -> list[str]:
+    """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave."""
     normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
-    return [f"weighted AS ({_weighted_sql(frame.unit_groups)})", *([scaled_ctes(normed)] if normed else [])]
+    has_one_row = formulation == "one_row"
+    # a unit in one group has its whole weight
+    weighted = _weighted_sql(frame.unit_groups)
+    if has_one_row:
+        weighted = f"SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight FROM kept"
+    return [f"weighted AS ({weighted})", *([scaled_ctes(normed, has_one_row=has_one_row)] if normed else [])]
 
 
 def _added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...], finer_sql: str) -> str:
@@ -235,8 +256,9 @@ def listed_join(rows: str, columns: Sequence[str], frame: Frame, kind: Literal["
     return f"{kind} JOIN (SELECT {typed} FROM temp.main.{LISTED_KEYS}) AS listed ON {matches}"
 
 
-def _selected(frame: Frame, keys: list[str], values: list[str], *, held_keys: bool) -> str:
-    """The groups that are noised: all of them, or those that are left when something is subtracted."""
+def selected_sql(frame: Frame, others: Sequence[tuple[int, Statistic]], *, held_keys: bool) -> str:
+    """Return a SELECT of the groups that are noised: all of them, or those that are left after a subtraction."""
+    keys, values = frame.key_columns, _value_columns(others)
     minimum, sparsity = frame.bounding.minimum_units, frame.bounding.sparsity
     if held_keys:
         return f"SELECT * FROM grouped {listed_join('grouped', keys, frame, 'SEMI')}"

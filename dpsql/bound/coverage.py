@@ -2,7 +2,8 @@
 
     source, rows   as in `aggregation`; of sums also every row's value before it is clamped
     per_group      one row per (unit, group): per statistic the value that is bounded, and the size of what is there
-    per_unit       one row per unit: per statistic its size, and how much of it is left
+    per_unit       one row per unit: per statistic its size, and how much of it is left. If no unit has two rows, it is
+                   per_group with other columns, and nothing is grouped
     placed         the same as places: a bucket of sizes, and in it one of three corners
     result         one row per statistic and place: the number of units there
 
@@ -22,6 +23,7 @@ from dataclasses import replace
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
 from dpsql.bound.formulations import columns_of_rows
 from dpsql.bound.norms import row_number
+from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
 BUCKETS = 16
@@ -71,13 +73,14 @@ def most_left(covered: Statistic, frame: Frame) -> float:
     return math.inf if covered.centre_steps else covered.radius * math.sqrt(bounding.counted_groups or 1)
 
 
-def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> str:
-    """SQL for the exact histograms of a frame.
+def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes, *, has_one_row: bool = False) -> str:
+    """Return SQL for the exact histograms of a frame.
 
     Args:
         frame: what is grouped, and how units are bounded.
         statistics: those of coverage that are read.
         salt: 128 secret bits of the frame; they cut rows of joins, and say in which place of several a unit stands.
+        has_one_row: no unit has two rows, so that nothing is grouped. The result is the same.
 
     Returns:
         A SELECT with columns measure (number of the statistic), place and units (BIGINT), in no order.
@@ -85,32 +88,64 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes) -> 
     """
     covered = [(i, one.covered) for i, one in enumerate(statistics, start=1) if one.covered]
     measured = [(i, one) for i, one in covered if one.kind != "presence"]
-    # of sums the rows before they are clamped, too, under numbers of their own
-    whole = {i: len(statistics) + i for i, one in measured if one.kind == "sum"}
+    rows, whole = whole_rows(frame, measured, measured)
+    keys = frame.key_columns
+    listed = "".join(f", {key}" for key in keys)
+    value, whole_value = (columns_of_row, whole_of_row) if has_one_row else (columns_of_rows, whole_of_group)
+    values = "".join(value(i, one) + whole_value(i, one, whole.get(i, i)) for i, one in measured)
+    grouping = "" if has_one_row else f" GROUP BY unit{listed}"
+    # groups are held, and rows that are not grouped are read again
+    held = "NOT MATERIALIZED" if has_one_row else "MATERIALIZED"
+    ctes = [
+        f"source AS NOT MATERIALIZED ({source_sql(frame, measured, salt)})",
+        f"rows AS NOT MATERIALIZED ({rows})",
+        f"per_group AS NOT MATERIALIZED (SELECT unit{listed}{values} FROM {listed_sql('rows', frame)} "
+        f"WHERE unit IS NOT NULL{grouping})",
+        f"per_unit AS {held} ({per_unit_sql(frame, covered, has_one_row=has_one_row)})",
+    ]
+    named = ",\n".join(ctes)
+    return f"WITH {named}\n{histograms_sql(frame, [(i, i, one) for i, one in covered], salt)}"
+
+
+def whole_rows(
+    frame: Frame, read: Sequence[tuple[int, Statistic]], measured: Sequence[tuple[int, Statistic]]
+) -> tuple[str, dict[int, int]]:
+    """Return the body of ``rows`` with the values of sums before they are clamped, and the numbers of these columns.
+
+    Args:
+        frame: what is grouped.
+        read: numbered statistics that the rows are read for.
+        measured: those among them of which coverage is measured.
+
+    """
+    last = max((i for i, _ in read), default=0)
+    whole = {i: last + i for i, one in measured if one.kind == "sum"}
     unclamped = [(whole[i], replace(one, row_bounds_steps=None, filter_sql="")) for i, one in measured if i in whole]
-    rows = rows_sql(frame, [*measured, *unclamped])
+    rows = rows_sql(frame, [*read, *unclamped])
     for i, number in whole.items():
         # both are of one column, which is computed once
         rows = rows.replace(f"source.x_{number}", f"source.x_{i}")
-    keys = frame.key_columns
-    listed = "".join(f", {key}" for key in keys)
-    values = "".join(columns_of_rows(i, one) + _whole_of_group(i, one, whole.get(i, i)) for i, one in measured)
-    ctes = [
-        f"source AS ({source_sql(frame, measured, salt)})",
-        f"rows AS ({rows})",
-        f"per_group AS (SELECT unit{listed}{values} FROM {listed_sql('rows', frame)} "
-        f"WHERE unit IS NOT NULL GROUP BY unit{listed})",
-        f"per_unit AS MATERIALIZED ({_per_unit(frame, covered)})",
-    ]
+    return rows, whole
+
+
+def histograms_sql(frame: Frame, covered: Sequence[tuple[int, int, Statistic]], salt: bytes) -> str:
+    """Return a SELECT of the histograms of ``per_unit``.
+
+    Args:
+        frame: what is grouped.
+        covered: of each histogram its number, the number of its columns, and the statistic that it is about.
+        salt: as for ``coverage_sql``.
+
+    """
     placed = [
-        f"SELECT {i} AS measure, place, count(*) AS units FROM ({_placed(i, one, frame, salt)}) GROUP BY place"
-        for i, one in covered
+        f"SELECT {measure} AS measure, place, count(*) AS units FROM ({_placed(measure, i, one, frame, salt)}) "
+        "GROUP BY place"
+        for measure, i, one in covered
     ]
-    named = ",\n".join(ctes)
-    return f"WITH {named}\n{' UNION ALL '.join(placed)}"
+    return " UNION ALL ".join(placed)
 
 
-def _whole_of_group(i: int, covered: Statistic, whole: int) -> str:
+def whole_of_group(i: int, covered: Statistic, whole: int) -> str:
     """What a unit would add to a group were it not bounded, in lattice steps.
 
     Args:
@@ -126,25 +161,26 @@ def _whole_of_group(i: int, covered: Statistic, whole: int) -> str:
     return f", coalesce(sum(x_{whole}){condition}, 0) AS whole_{i}"
 
 
-def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
-    """The sums over a unit's groups, and what is left of them."""
+def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool) -> str:
+    """Return a SELECT of the sums over a unit's groups, and what is left of them."""
     bounding = frame.bounding
-    sums = "count(*) AS n"
+    total = "" if has_one_row else "sum"
+    sums = "1::BIGINT AS n" if has_one_row else "count(*) AS n"
     for i, one in covered:
         if one.kind == "presence":
             continue
         sums += (
-            f", CAST(sum(abs(whole_{i})) AS DOUBLE) AS size_{i}"
-            f", CAST(sum(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
+            f", CAST({total}(abs(whole_{i})) AS DOUBLE) AS size_{i}"
+            f", CAST({total}(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
         )
         if isinstance(one.limit, Norm):
             # up to 2**31 rows, or 2**38 parts of a sum, squared, in any number of groups: they fit a HUGEINT
             v = row_number(i) if one.limit.row_steps else f"v_{i} // {_part(one)}"
-            square, part = f"sum(CAST({v} AS HUGEINT) * ({v}))", 1 if one.limit.row_steps else _part(one)
+            square, part = f"{total}(CAST({v} AS HUGEINT) * ({v}))", 1 if one.limit.row_steps else _part(one)
             sums += (
                 f", CAST({square} AS DOUBLE) * {float(part**2)!r}::DOUBLE AS square_{i}"
-                f", CAST(sum(v_{i}) AS DOUBLE) AS total_{i}"
-                f", CAST(sum(abs(v_{i} - {one.limit.centre_steps})) AS DOUBLE) AS far_{i}"
+                f", CAST({total}(v_{i}) AS DOUBLE) AS total_{i}"
+                f", CAST({total}(abs(v_{i} - {one.limit.centre_steps})) AS DOUBLE) AS far_{i}"
             )
     counted = bounding.counted_groups or bounding.max_groups
     if not frame.keys or counted is None:
@@ -155,7 +191,8 @@ def _per_unit(frame: Frame, covered: Sequence[tuple[int, Statistic]]) -> str:
             f"least(1.0::DOUBLE, {counted}::DOUBLE / n) AS kept, "
             f"{weight if bounding.counted_groups else '1.0::DOUBLE'} AS weight"
         )
-    return f"SELECT *, {shares} FROM (SELECT unit, {sums} FROM per_group GROUP BY unit)"
+    grouping = "" if has_one_row else " GROUP BY unit"
+    return f"SELECT *, {shares} FROM (SELECT unit, {sums} FROM per_group{grouping})"
 
 
 def _part(covered: Statistic) -> int:
@@ -185,7 +222,7 @@ def _left(i: int, covered: Statistic) -> tuple[str, str]:
     return f"size_{i} * {step}", f"greatest({left}, 0.0) * {step} * kept{weight}"
 
 
-def _placed(i: int, covered: Statistic, frame: Frame, salt: bytes) -> str:
+def _placed(measure: int, i: int, covered: Statistic, frame: Frame, salt: bytes) -> str:
     """Units with the place of each; those that have nothing have none.
 
     *Randomness*: a hash of the unit and the salt, which no other unit has a part in.
@@ -194,7 +231,7 @@ def _placed(i: int, covered: Statistic, frame: Frame, salt: bytes) -> str:
     end, most = first_end(covered), most_left(covered, frame)
     first = f"{end!r}::DOUBLE"
     # a number from 0 to 1 that is drawn once for each unit
-    drawn = f"hash(hash(unit, 'coverage {i} {salt.hex()}')) / 18446744073709551616.0::DOUBLE"
+    drawn = f"hash(hash(unit, 'coverage {measure} {salt.hex()}')) / 18446744073709551616.0::DOUBLE"
     bucket = f"CASE WHEN size <= {first} THEN 0 ELSE CAST(least(ceil(log2(size / {first})), {BUCKETS}) AS INTEGER) END"
     left_end = f"least(end_here, {most!r}::DOUBLE)" if math.isfinite(most) else "end_here"
     corner = f"CAST(drawn * end_here < size AS INTEGER) + 2 * CAST(drawn * {left_end} < remaining AS INTEGER)"

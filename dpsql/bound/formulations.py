@@ -1,4 +1,4 @@
-"""Which groups of a unit are kept and what they hold, in three formulations of one result.
+"""Which groups of a unit are kept and what they hold, in four formulations of one result.
 
 Kept are the max_groups groups of a unit with the least priority, a hash of the unit, the key and the frame's salt,
 ties by the key; each with one integer per statistic. Every formulation computes the priority from the real unit and the
@@ -9,8 +9,10 @@ codes of a dictionary would give them one: codes depend on everybody's rows.
     rows_first    a window over the rows; then the rows that are left are grouped
     native        one pass with GROUP BY unit and an aggregate in C (udfs/native/dpsql_native.c), over codes of keys
                   that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
+    one_row       nothing is grouped by unit and nothing chosen (`one_row`), because no unit has two rows
 
-Which one runs is decided by speed. It may depend on the data, as the time of a query does; no bit of a result does.
+The last one runs if a constraint keeps the unit column unique. Which one of the others runs is decided by speed. It may
+depend on the data, as the time of a query does; no bit of a result does.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpsql.bound.norms import MOST_ROWS, most_value, row_number
+from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
-Formulation = Literal["groups_first", "rows_first", "native"]
+Formulation = Literal["groups_first", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
     "SELECT unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
@@ -99,6 +102,8 @@ def kept_ctes(
     keys, most = frame.key_columns, frame.bounding.counted_groups or frame.bounding.max_groups
     if formulation == "native":
         return _native(frame, others, salt, per_row)
+    if formulation == "one_row":
+        return f"kept AS ({kept_rows_sql(keys, others, per_row)})"
     values = "".join(columns_of_rows(i, statistic) for i, statistic in others)
     selected = f"SELECT unit, {''.join(f'{key}, ' for key in keys)}1 AS present{values}"
     group_by = f"GROUP BY {', '.join(['unit', *keys])}"

@@ -39,8 +39,11 @@ def row_number(i: int) -> str:
     return f"n_{i}"
 
 
-def scaled_ctes(normed: Sequence[tuple[int, Statistic]]) -> str:
-    """The expressions from ``weighted`` to ``scaled``, whose v of these statistics is what is left of y."""
+def scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool = False) -> str:
+    """Return the expressions from ``weighted`` to ``scaled``, whose v of these statistics is what is left of y.
+
+    If ``has_one_row``, no unit has two rows, and the square of its row is that of its norm.
+    """
     shifted, measured, scaled = "", "", []
     for i, statistic in normed:
         norm = statistic.limit
@@ -55,7 +58,8 @@ def scaled_ctes(normed: Sequence[tuple[int, Statistic]]) -> str:
         size, most = f"y_{i}", norm.l2_steps << shift
         if norm.row_steps:
             size, most = f"{row_number(i)} * {2**-NOISE_GRID_EXPONENT}::HUGEINT", norm.row_steps << _ROW_BITS
-        measured += f", sum({size} * {size}) OVER (PARTITION BY unit) AS square_{i}"
+        square = f"({size}) * ({size})" if has_one_row else f"sum({size} * {size}) OVER (PARTITION BY unit)"
+        measured += f", {square} AS square_{i}"
         root = f"CAST(ceil(sqrt(CAST(square_{i} AS DOUBLE)) * {_ROOT_UP!r}::DOUBLE) AS HUGEINT)"
         left = f"CASE WHEN square_{i} <= {most**2}::HUGEINT THEN y_{i} ELSE y_{i} * {most} // {root} END"
         scaled.append(f"CAST({left} AS BIGINT) AS v_{i}")

@@ -31,14 +31,17 @@ CELL_LATTICE_EXPONENT = -8
 """Counts of cells live on 1/256 of a row: many rows that are scaled down do not vanish one by one."""
 
 
-def distinct_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: str, salt: bytes) -> list[str]:
-    """The CTEs that number a unit's values and count what is kept of all units.
+def distinct_ctes(
+    others: list[tuple[int, Statistic]], keys: list[str], rows: str, salt: bytes, *, has_one_row: bool = False
+) -> list[str]:
+    """Return the CTEs that number a unit's values and count what is kept of all units.
 
     Args:
         others: the numbered statistics, of which those of kind ``values`` are counted here.
         keys: names of the key columns.
         rows: what ``per_group`` reads.
         salt: the frame's; a value's priority is a hash of it with unit, group and value.
+        has_one_row: no unit has two rows, so that all values are kept.
 
     """
     ctes: list[str] = []
@@ -58,10 +61,13 @@ def distinct_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: st
         most = statistic.high_steps >> -COUNT_LATTICE_EXPONENT
         of_kept = matches(f"values_{i}", "kept", ["unit", *keys])
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+        values = f"SELECT * FROM ({numbered}) WHERE place <= {most}"
+        of_units = f" SEMI JOIN kept ON {of_kept}"
+        if has_one_row:
+            values, of_units = f"SELECT {listed}x_{i} AS x FROM {rows} WHERE unit IS NOT NULL{passing}", ""
         ctes += [
-            f"values_{i} AS (SELECT * FROM ({numbered}) WHERE place <= {most})",
-            f"counted_{i} AS (SELECT {listed}count(DISTINCT x) AS n FROM values_{i} "
-            f"SEMI JOIN kept ON {of_kept}{grouping})",
+            f"values_{i} AS ({values})",
+            f"counted_{i} AS (SELECT {listed}count(DISTINCT x) AS n FROM values_{i}{of_units}{grouping})",
         ]
     return ctes
 
@@ -92,13 +98,16 @@ def _halved(number: str, edges: Sequence[float], first: int, end: int) -> str:
     return f"CASE WHEN {number} < {edges[middle]!r}::DOUBLE THEN {below} ELSE {above} END"
 
 
-def histogram_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: str) -> list[str]:
-    """The CTEs that count a unit's rows in each cell, and add up what the kept units have.
+def histogram_ctes(
+    others: list[tuple[int, Statistic]], keys: list[str], rows: str, *, has_one_row: bool = False
+) -> list[str]:
+    """Return the CTEs that count a unit's rows in each cell, and add up what the kept units have.
 
     Args:
         others: the numbered statistics, of which those of kind ``histogram`` are counted here.
         keys: names of the key columns.
         rows: what ``per_group`` reads.
+        has_one_row: no unit has two rows, so that all rows count in full.
 
     """
     ctes: list[str] = []
@@ -108,21 +117,24 @@ def histogram_ctes(others: list[tuple[int, Statistic]], keys: list[str], rows: s
         if statistic.kind != "histogram":
             continue
         passing = f" AND f_{i}" if statistic.filter_sql else ""
-        counted = (
-            f"SELECT {group}, x_{i} AS cell, CAST(count(*) AS HUGEINT) AS c FROM {rows} "
-            f"WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing} GROUP BY {group}, x_{i}"
-        )
+        read = f"FROM {rows} WHERE unit IS NOT NULL AND x_{i} IS NOT NULL{passing}"
+        counted = f"SELECT {group}, x_{i} AS cell, CAST(count(*) AS HUGEINT) AS c {read} GROUP BY {group}, x_{i}"
         scaled = (
             f"CAST(CASE WHEN n > {statistic.row_cap} THEN c * {statistic.high_steps} // n "
             f"ELSE c * {2**-statistic.lattice_exponent} END AS BIGINT)"
         )
         # of a map, since as many sums with a filter each would look at every row as often
         sums = ", ".join(f"by_cell[{j}] AS n_{j}" for j in range(statistic.cells))
+        cells = (
+            f"SELECT {group}, cell, {scaled} AS v FROM "
+            f"(SELECT *, sum(c) OVER (PARTITION BY {group}) AS n FROM ({counted}))"
+        )
+        of_units = f" SEMI JOIN kept ON {matches(f'cells_{i}', 'kept', ['unit', *keys])}"
+        if has_one_row:
+            cells, of_units = f"SELECT {listed}x_{i} AS cell, {2**-statistic.lattice_exponent}::BIGINT AS v {read}", ""
         ctes += [
-            f"cells_{i} AS (SELECT {group}, cell, {scaled} AS v FROM "
-            f"(SELECT *, sum(c) OVER (PARTITION BY {group}) AS n FROM ({counted})))",
+            f"cells_{i} AS ({cells})",
             f"binned_{i} AS (SELECT {listed}{sums} FROM (SELECT {listed}map_from_entries(list((cell, n))) AS by_cell "
-            f"FROM (SELECT {listed}cell, sum(v) AS n FROM cells_{i} SEMI JOIN kept ON "
-            f"{matches(f'cells_{i}', 'kept', ['unit', *keys])} GROUP BY {listed}cell){grouping}))",
+            f"FROM (SELECT {listed}cell, sum(v) AS n FROM cells_{i}{of_units} GROUP BY {listed}cell){grouping}))",
         ]
     return ctes

@@ -17,6 +17,7 @@ import functools
 import hashlib
 import re
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from dpsql.bound.formulations import NATIVE_PROBE
 from dpsql.engine.catalog import PLACE, Catalog
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
 from dpsql.engine.listing import ListedTable, list_tables
+from dpsql.engine.one_row import table_of_one_row
 from dpsql.errors import EngineError, SchemaError
 from dpsql.model.environment import TableSchema
 from dpsql.operations.dialect import quote, text_literal
@@ -177,6 +179,37 @@ class DuckDBEngine(Catalog):
 
         """
         return ExactTable(self._run(lambda cursor: cursor.table(sql), listed_keys, timeout_seconds))
+
+    def aggregate_units(
+        self,
+        stored_unit: Sequence[str],
+        sql: Callable[[bool], str],
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Run the bounded query that fits the constraints of its table, and return its exact groups.
+
+        The transaction that reads the rows reads the constraint.
+
+        Args:
+            stored_unit: database, schema, table and column that hold the unit, if there is such a column.
+            sql: writes the query; of units with one row each, if its argument is true.
+            listed_keys: as for ``aggregate``.
+            timeout_seconds: as for ``aggregate``.
+
+        Raises:
+            EngineError: as ``aggregate``.
+
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        if stored_unit:
+            found = self._run(lambda cursor: table_of_one_row(cursor, stored_unit, sql), listed_keys, timeout_seconds)
+            if found is not None:
+                return ExactTable(found)
+        text = sql(False)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        return self.aggregate(text, listed_keys=listed_keys, timeout_seconds=left)
 
     def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> tuple[int, ...]:
         """Run a query of one row of approximate sizes.

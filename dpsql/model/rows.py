@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TYPES_IN_CONSTRAINTS = frozenset(
+    {
+        *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
+        *("UHUGEINT", "VARCHAR", "BLOB", "UUID", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"),
+    }
+)
+"""Types whose values a constraint tells apart as GROUP BY does; a value of another type may have several spellings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -80,6 +88,8 @@ class RowsSql:
         called: columns, as quoted SQL, whose name in the rows of a join is not the one that the query gives them;
             each with the latter.
         zones: time zones whose clocks are read of timestamps with a zone, where the query names none.
+        stored_unit: database, schema, table and column that hold the unit, if each row is a row of that table, read
+            once, and a constraint can say that no unit has two; else empty.
 
     """
 
@@ -88,6 +98,7 @@ class RowsSql:
     cuts: tuple[str, ...] = ()
     called: tuple[tuple[str, str], ...] = ()
     zones: tuple[str, ...] = ()
+    stored_unit: tuple[str, ...] = ()
 
     def readable(self, sql: str) -> str:
         """Return SQL over these rows with the names that the query gives their columns."""

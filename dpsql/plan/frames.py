@@ -16,7 +16,7 @@ from dpsql.model.estimates import UNITS, RunningSum
 from dpsql.model.frame import NANO, Bounding, Factorised, Frame, Ordering, PublicKeys, Sparsity, Window
 from dpsql.model.private_query import Buckets, EachKey, HalfWidths, QueryOptions, Request
 from dpsql.model.refusals import refuse_combinations, that_hold
-from dpsql.model.rows import Key, Rows, RowsSql
+from dpsql.model.rows import TYPES_IN_CONSTRAINTS, Key, Rows, RowsSql
 from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
@@ -63,7 +63,10 @@ class GroupedSource:
             reads=() if relation.is_table else relation.reads,
         )
         zones = tuple(sorted(text.zones))
-        rows_sql = RowsSql(relation.schema.relation, relation.schema.types, relation.cuts, _called(text), zones)
+        is_stored = relation.is_table and not rules.links and relation.unit_type in TYPES_IN_CONSTRAINTS
+        stored = (*relation.schema.catalog_name, rules.privacy_unit_column) if is_stored else ()
+        schema = relation.schema
+        rows_sql = RowsSql(schema.relation, schema.types, relation.cuts, _called(text), zones, stored)
         # AUTO has a number when it chose one; without keys a unit has one group
         by_norm = options.bounding == "NORM"
         most = options.max_groups_contributed or rules.max_groups or (rules.max_rows_per_unit if by_norm else None)

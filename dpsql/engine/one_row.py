@@ -1,0 +1,44 @@
+"""Tables of which a constraint says that no unit has two rows: read only where it says so.
+
+The constraint is read in the transaction that reads the rows. So the rows are those that it holds of, whatever becomes
+of the table meanwhile. It is a fact of the catalog, like the columns of a table, and none of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from dpsql.engine.catalog import PLACE
+from dpsql.engine.connection import Cursor
+from dpsql.model.environment import folded
+
+
+def table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[bool], str]) -> pa.Table | None:
+    """Return the rows of a query, or None if no constraint keeps the unit column unique.
+
+    Args:
+        cursor: a cursor in no transaction.
+        stored_unit: database, schema, table and column that hold the unit.
+        sql: writes the query; of units with one row each, if its argument is true.
+
+    """
+    cursor.rows("BEGIN TRANSACTION")
+    try:
+        return cursor.table(sql(True)) if unique_by(cursor, stored_unit) else None
+    finally:
+        cursor.rows("ROLLBACK")
+
+
+def unique_by(cursor: Cursor, stored_unit: Sequence[str]) -> str:
+    """Return the constraint that keeps the unit column unique, as SQL; or nothing if there is none."""
+    *place, column = stored_unit
+    # another database may hold values in types of its own, which a constraint tells apart otherwise
+    found = cursor.rows(
+        "SELECT constraint_column_names, constraint_text FROM duckdb_constraints() "
+        "JOIN duckdb_databases() USING (database_name) "
+        f"WHERE {PLACE} AND type = 'duckdb' AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') ORDER BY constraint_text",
+        place,
+    )
+    return next((str(text) for names, text in found if [folded(name) for name in names] == [folded(column)]), "")

@@ -1,0 +1,151 @@
+"""Nothing is bounded that needs no bound: units of which a constraint says that none has two rows.
+
+What is read is the same to the bit, whatever else is asked, and the constraint is that of the moment of reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import dpsql
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.coverage import coverage_sql
+from dpsql.cascade.reader import CURATOR
+from dpsql.engine import DuckDBEngine, one_row
+from dpsql.engine.connection import Cursor
+from dpsql.model.frame import COVERAGE_KINDS
+from dpsql.sql.statements import SelectStatement, read_statement
+from tests.noise_sources import silence
+
+ROWS = (
+    "SELECT CASE WHEN i % 9 > 0 THEN i END AS person, 'city ' || i % 7 AS city, "
+    "CASE WHEN i % 5 > 0 THEN (hash(i) % 900)::DOUBLE - 50 END AS cost, i % 3 AS stage FROM range(600) r(i)"
+)
+POLICY = (
+    "CALL dp_unit('person', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)",
+    "CALL dp_protect('kept', unit := 'person', privacy_unit_column := 'person', max_groups_contributed := 3, "
+    "max_rows_per_group := 2)",
+    "CALL dp_domain('kept', 'cost', bounds := [0, 500])",
+    "CALL dp_domain('kept', 'stage', keys := [0, 1, 2])",
+)
+QUESTIONS = (
+    "SELECT city, count(*), count(cost), sum(cost) FROM kept GROUP BY city",
+    "SELECT city, count(*) FILTER (WHERE cost > 90), sum(cost) FILTER (WHERE stage > 0), avg(cost) FROM kept "
+    "GROUP BY city",
+    "SELECT city, count(DISTINCT person) FILTER (WHERE stage = 1), count(DISTINCT stage) FROM kept GROUP BY city",
+    "SELECT stage, sum(cost, contribution_bounds_per_group => (5, 60)), stddev(cost) FROM kept GROUP BY stage",
+    "SELECT sum(cost), median(cost) FROM kept WHERE stage < 2",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (bounding = L2) city, count(*), sum(cost) FROM kept GROUP BY city",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (bounding = NORM) stage, count(*), sum(cost), avg(cost) FROM kept "
+    "GROUP BY stage",
+)
+
+
+@pytest.fixture
+def session() -> Iterator[dpsql.Session]:
+    with dpsql.connect(threads=1) as opened:
+        opened.connection.execute(
+            "CREATE TABLE kept (person INTEGER UNIQUE, city VARCHAR, cost DOUBLE, stage INTEGER); "
+            f"INSERT INTO kept {ROWS}"
+        )
+        for declaration in POLICY:
+            opened.sql(declaration)
+        yield opened
+
+
+def test_values_and_coverage_are_the_same_to_the_bit(session: dpsql.Session) -> None:
+    engine, salt = session._runner.engine, bytes(range(16))
+    for text in QUESTIONS:
+        statement = read_statement(text)
+        assert isinstance(statement, SelectStatement)
+        query, _, _ = session._runner.plan(statement, {"rho": 0.1, "delta": 1e-9}, CURATOR)
+        frame, statistics = query.first.frame, query.first.statistics
+        assert frame.rows_sql.stored_unit[1:] == ("main", "kept", "person")
+        numbers = tuple(one for one in statistics if one.kind not in COVERAGE_KINDS)
+        listed = None
+        if frame.public_keys:
+            listed = session.connection.sql("SELECT i::INTEGER AS key_0 FROM range(3) r(i)").to_arrow_table()
+        texts = [
+            [bounded_sql(frame, numbers, salt, formulation=one) for one in ("groups_first", "one_row")],
+        ]
+        if covered := tuple(one for one in statistics if one.kind in COVERAGE_KINDS):
+            texts.append([coverage_sql(frame, covered, salt, has_one_row=one) for one in (False, True)])
+        for pair in texts:
+            found = [
+                engine.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal().to_pylist() for sql in pair
+            ]
+            assert sorted(map(repr, found[0])) == sorted(map(repr, found[1]))
+            assert found[0]
+            assert "BY unit" not in pair[1]
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note the queries that are run with bounding, from now on."""
+    seen: list[str] = []
+    whole = DuckDBEngine.aggregate
+
+    def aggregate(self: DuckDBEngine, sql: str, **named: object) -> object:
+        seen.append(sql)
+        return whole(self, sql, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", aggregate)
+    return seen
+
+
+def test_a_constraint_leaves_bounding_out_of_an_answer(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _watched(monkeypatch)
+    silence(session)
+    expected = "SELECT city, count(*), sum(least(greatest(cost, 0), 500)) FROM kept WHERE person IS NOT NULL GROUP BY 1"
+    text = "SELECT city, count(*) AS n, sum(cost) AS total FROM kept GROUP BY city ORDER BY city"
+    found = session.sql(text, rho=5.0, delta=1e-3).arrow().to_pylist()
+    exact = session.connection.sql(f"{expected} ORDER BY 1").fetchall()
+    assert [tuple(row.values()) for row in found] == [(city, n, pytest.approx(total)) for city, n, total in exact]
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("made", "source"),
+    [
+        ("CREATE OR REPLACE TABLE kept AS FROM kept", "kept"),
+        ("ALTER TABLE kept ADD COLUMN other INTEGER", "(SELECT * FROM kept)"),
+        # the name of a unique column is no constraint on the unit
+        ("CREATE OR REPLACE TABLE kept (person INTEGER, city VARCHAR, cost DOUBLE, stage INTEGER UNIQUE)", "kept"),
+        (
+            "CREATE OR REPLACE TABLE kept (stage INTEGER, city VARCHAR, cost DOUBLE, person INTEGER, "
+            "UNIQUE (person, city))",
+            "kept",
+        ),
+        (
+            "CREATE OR REPLACE TABLE kept (stage INTEGER UNIQUE, city VARCHAR, cost DOUBLE, person INTEGER)",
+            "kept AS k(person, city, cost, stage)",
+        ),
+    ],
+)
+def test_rows_without_the_constraint_are_bounded(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, made: str, source: str
+) -> None:
+    seen = _watched(monkeypatch)
+    session.connection.execute(made)
+    session.sql(f"SELECT city, count(*) FROM {source} GROUP BY city", rho=1.0, delta=1e-3)
+    assert any("GROUP BY unit" in sql for sql in seen)
+
+
+def test_rows_are_those_of_the_constraint(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is replaced between the look at its constraint and the reading is read as it was."""
+    whole = one_row.unique_by
+
+    def replaced(cursor: Cursor, stored_unit: tuple[str, ...]) -> str:
+        found = whole(cursor, stored_unit)
+        session.connection.execute(
+            "CREATE OR REPLACE TABLE kept AS SELECT 1 AS person, 'city 1' AS city, 1.0::DOUBLE AS cost, 1 AS stage "
+            "FROM range(5000)"
+        )
+        return found
+
+    monkeypatch.setattr(one_row, "unique_by", replaced)
+    silence(session)
+    text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (coverage = FALSE) count(*) AS n FROM kept"
+    (row,) = session.sql(text, rho=5.0, delta=1e-3).arrow().to_pylist()
+    assert row == {"n": 533}
