@@ -23,11 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsql.answer.formulation import choose_formulation
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
-from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql, cell_columns, sketch_sql
+from dpsql.bound.aggregation import bounded_sql, cell_columns, sketch_sql
 from dpsql.bound.coverage import PLACES, coverage_sql
-from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
+from dpsql.bound.formulations import Formulation
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
@@ -63,8 +64,6 @@ NOTHING_READ = Exact(None, {})
 
 _ONE_KEY = pa.table({"": pa.nulls(1)}).select([])
 """The key of a frame without GROUP BY, which has no columns."""
-_FIRST_ROWS = 500_000
-"""Looked at before all rows are, to choose a formulation: counting what all rows hold can take a fifth of the query."""
 
 
 @dataclass(frozen=True)
@@ -277,27 +276,8 @@ def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
 
 
 def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | None) -> Formulation:
-    """How the bounded query is written: all ways have one result, and none fails for want of sizes."""
-    frame = reading.frame.bounding.finer or reading.frame
-    # rows are cut by windows, and DuckDB 2.0 never ends where a join of windows is read up to a limit
-    if not chooses_groups(frame) or frame.rows_sql.cuts:
-        return "groups_first"
-    others = tuple(statistic for statistic in reading.due if statistic != PRESENCE)
-    has_native = runtime.engine.has_native
-    with contextlib.suppress(EngineError):
-        for most_rows in (_FIRST_ROWS, None):
-            sql = approximate_sizes_sql(frame, salt, most_rows)
-            found = runtime.engine.sizes(sql, listed_keys=reading.listed, timeout_seconds=_left(deadline))
-            sizes = Sizes(*found)
-            chosen = fastest(frame, others, sizes, has_native=has_native)
-            if sizes.rows < _FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
-                break
-        return chosen
-    return "groups_first"
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    """Return the formulation in which the bounded query of a reading is fastest."""
+    return choose_formulation(reading.frame, reading.due, salt, runtime.engine, reading.listed, deadline)
 
 
 def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:

@@ -203,19 +203,25 @@ def _joined(frame: Frame, others: Sequence[tuple[int, Statistic]], keys: list[st
     return f"SELECT {', '.join(columns)} FROM summed{joins}"
 
 
-def approximate_sizes_sql(frame: Frame, salt: bytes, most_rows: int | None = None) -> str:
-    """SQL for the ``Sizes`` by which a formulation is chosen, of at most so many rows: one row of four numbers.
+def approximate_sizes_sql(frame: Frame, salt: bytes, *, most_rows: int | None = None, one_in: int = 1) -> str:
+    """Return SQL for the ``Sizes`` by which a formulation is chosen: one row of four numbers, in one pass.
 
-    It takes one pass and little memory.
+    Args:
+        frame: what is grouped.
+        salt: as for ``bounded_sql``.
+        most_rows: the number of rows that are looked at, if not all are.
+        one_in: all rows of one unit in ``one_in`` are looked at.
+
     """
     keys = ", ".join(frame.key_columns)
     key = keys if len(frame.keys) == 1 else f"hash({keys})"
-    limit = "" if most_rows is None else f" LIMIT {most_rows}"
+    part = "" if one_in == 1 else f" AND hash(hash(unit)) % {one_in} = 0"
+    part += "" if most_rows is None else f" LIMIT {most_rows}"
     return (
         f"WITH source AS ({source_sql(frame, [], salt)}),\nrows AS ({rows_sql(frame, [])})\n"
         f"SELECT count(*), approx_count_distinct(unit), approx_count_distinct({key}), "
         f"approx_count_distinct(hash(unit, {keys})) "
-        f"FROM (SELECT * FROM {listed_sql('rows', frame)} WHERE unit IS NOT NULL{limit})"
+        f"FROM (SELECT * FROM {listed_sql('rows', frame)} WHERE unit IS NOT NULL{part})"
     )
 
 

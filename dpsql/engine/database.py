@@ -3,22 +3,16 @@
 The only way from raw rows into this program is ``Engine.aggregate``; its result goes to the noise and nowhere else.
 ``Engine.sizes`` says how large the data are, by which nothing but the speed of the next query is decided.
 
-``Engine.run_empty`` tries a query on empty copies of the tables that it reads: whatever fails there fails whatever the
-rows are. The optimizer computes some constants where no TRY catches what fails. That is a fact of the text, the catalog
-and the settings alone, and is found here before anything is charged. The copies are temporary tables of the cursor
-itself, so that the database that will run the query tries it: its version, its extensions, its settings. An engine
-remembers what ran, and does not try it again while the definitions of the tables stay as they are.
+``Engine.run_empty`` tries a query before anything is charged (`engine/trials.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import re
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -32,15 +26,16 @@ from dpsql.engine.catalog import PLACE, Catalog
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
 from dpsql.engine.listing import ListedTable, list_tables
 from dpsql.engine.one_row import table_of_one_row
+from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
 from dpsql.model.environment import TableSchema
-from dpsql.operations.dialect import quote, text_literal
+from dpsql.operations.dialect import quote
 
 _T = TypeVar("_T")
 
 _ROWS_OF_A_PIECE = 2**17
-_MOST_TRIALS = 4096
-"""Trials that an engine remembers, the oldest forgotten first."""
+_MOST_SIZES = 4096
+"""Sizes that an engine remembers; if there are more, all are forgotten."""
 _LARGEST_BOUND = 2.0**53
 _NARROWEST = 2.0**-20
 """Smallest width of bounds, as a part of the larger of them."""
@@ -70,8 +65,8 @@ class DuckDBEngine(Catalog):
         super().__init__(connection)
         self._reading_cursors: list[Cursor] = []
         self._matches: dict[tuple[object, ...], tuple[object, int]] = {}
-        self._trials: dict[str, None] = {}
-        self._remembering = threading.Lock()
+        self._trials = Trials()
+        self._sizes: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
 
     def session_zone(self) -> str:
         """Return the time zone of the curator's session."""
@@ -148,7 +143,7 @@ class DuckDBEngine(Catalog):
                     cursor.offer(LISTED_KEYS, listed_keys)
                 cursor.rows("BEGIN TRANSACTION")
                 try:
-                    self._try(cursor, queries, listed_keys)
+                    self._trials.run(cursor, queries, listed_keys)
                 finally:
                     cursor.rows("ROLLBACK")
             except Exception:
@@ -158,18 +153,6 @@ class DuckDBEngine(Catalog):
         # raised outside the handler, as in _run: keys of a frame may be listed
         if failed:
             raise SchemaError("the database cannot run this query, whatever the rows are.")
-
-    def _try(self, cursor: Cursor, queries: Sequence[str], listed_keys: pa.Table | None) -> None:
-        """Run queries on empty copies if this engine has not, and remember that they run."""
-        copied = _copied(cursor, queries)
-        trial = _trial(queries, copied, listed_keys)
-        if trial in self._trials:
-            return
-        run_empty(cursor, queries, copied)
-        with self._remembering:
-            self._trials[trial] = None
-            if len(self._trials) > _MOST_TRIALS:
-                del self._trials[next(iter(self._trials))]
 
     def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query and return its exact groups.
@@ -211,16 +194,47 @@ class DuckDBEngine(Catalog):
         left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
         return self.aggregate(text, listed_keys=listed_keys, timeout_seconds=left)
 
-    def sizes(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> tuple[int, ...]:
-        """Run a query of one row of approximate sizes.
+    def stored_rows(self, relation: str) -> tuple[int, ...]:
+        """Return the numbers of rows that DuckDB keeps of the tables that a relation reads; no row is read for it.
+
+        There is none of a view, of a file and of a name with a quotation mark in it.
+        """
+        found = self._look_up(
+            "SELECT estimated_size FROM duckdb_tables() WHERE "
+            """contains(?, format('"{}"."{}"."{}"', database_name, schema_name, table_name)) ORDER BY ALL""",
+            [relation],
+        )
+        return tuple(int(rows) for (rows,) in found)
+
+    def sizes(
+        self,
+        sql: str,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+        stored_rows: tuple[int, ...] = (),
+    ) -> tuple[int, ...]:
+        """Run a query of one row of approximate sizes, unless it ran when its tables had as many rows.
 
         They decide how the bounded query is written, and not what it returns.
+
+        Args:
+            sql: the query.
+            listed_keys: as for ``aggregate``; sizes that depend on them are not remembered.
+            timeout_seconds: as for ``aggregate``.
+            stored_rows: the rows of its tables, if they are known.
 
         Raises:
             EngineError: as ``aggregate``.
 
         """
+        if known := self._sizes.get((sql, stored_rows)):
+            return known
         (row,) = self._run(lambda cursor: cursor.rows(sql), listed_keys, timeout_seconds)
+        if stored_rows and LISTED_KEYS not in sql:
+            if len(self._sizes) >= _MOST_SIZES:
+                self._sizes.clear()
+            self._sizes[sql, stored_rows] = row
         return row
 
     @functools.cached_property
@@ -305,93 +319,3 @@ Engine = DuckDBEngine
 
 def _failure(expired: threading.Event) -> EngineError:
     return EngineError.out_of_time() if expired.is_set() else EngineError("the engine could not run the query")
-
-
-_NAME = r'"(?:[^"]|"")*"'
-_PLACE = re.compile(rf"{_NAME}\.{_NAME}\.({_NAME})")
-"""Database, schema and table."""
-_ALL_DEFINITIONS = (
-    "SELECT md5(string_agg(sql, ' ' ORDER BY sql)) FROM (SELECT sql, temporary FROM duckdb_tables() "
-    "UNION ALL SELECT sql, temporary FROM duckdb_views() WHERE NOT internal) WHERE NOT temporary"
-)
-"""A digest of the definitions of all tables and views: a view may read any of them."""
-_TOKEN = re.compile(rf"'(?:[^']|'')*'|{_NAME}(?:\.{_NAME})*")
-"""A text, or a name of quoted parts: all that can hold a quotation mark in what is rendered."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A table or view of which an empty copy is made.
-
-    Attributes:
-        definition: the statement that made it; for a view with the definitions of all that it may read.
-        columns: its columns with their types, if some are computed; else empty.
-
-    """
-
-    definition: str
-    columns: str
-
-
-def run_empty(cursor: Cursor, queries: Sequence[str], copied: Mapping[str, _Copied]) -> None:
-    """Run queries on empty copies of their tables, one after another; no row of any table is read.
-
-    Args:
-        cursor: a cursor in a transaction, which ends without a commit.
-        queries: the queries.
-        copied: their tables and views, by name.
-
-    Raises:
-        Exception: what the database says of the first that fails.
-
-    """
-    copies = {place: f"temp.main.dpsql_empty_{i}" for i, place in enumerate(copied)}
-    for place, table in copied.items():
-        content = f"({table.columns})" if table.columns else f"AS SELECT * FROM {place} LIMIT 0"
-        cursor.rows(f"CREATE TEMP TABLE {copies[place]} {content}")
-    for sql in queries:
-        if any(table.columns for table in copied.values()):
-            # without the collations of what is computed; the binder, which knows of no row, has them
-            cursor.rows(f"DESCRIBE {sql}")
-        cursor.rows(_TOKEN.sub(lambda token: copies.get(token[0], token[0]), sql))
-
-
-def _copied(cursor: Cursor, queries: Sequence[str]) -> dict[str, _Copied]:
-    """Return the tables and views that queries read, by name.
-
-    CREATE TABLE AS takes types and collations of a table over, and its LIMIT leaves nothing to compute. What a view
-    computes may be folded by the rows below it before the LIMIT is seen: of that, only names and types are asked.
-    """
-    found = [place for sql in queries for place in map(_PLACE.fullmatch, _TOKEN.findall(sql)) if place]
-    named = {place[0]: place[1][1:-1].replace('""', '"') for place in found}
-    copied: dict[str, _Copied] = {}
-    # views are listed only where a name is no table's
-    for kind in ("table", "view"):
-        if named:
-            rows = cursor.rows(
-                f"SELECT database_name, schema_name, {kind}_name, sql, sql ILIKE '%generated%' FROM duckdb_{kind}s() "
-                f"WHERE {kind}_name IN ({', '.join(map(text_literal, sorted(set(named.values()))))})"
-            )
-            for *parts, sql, is_computed in rows:
-                place = ".".join(map(quote, parts))
-                if named.pop(place, None) is None:
-                    continue
-                columns, definition = "", sql
-                if is_computed or kind == "view":
-                    described = cursor.rows(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {place})")
-                    columns = ", ".join(f"{quote(str(name))} {of}" for name, of in described)
-                if kind == "view":
-                    ((definition,),) = cursor.rows(_ALL_DEFINITIONS)
-                copied[place] = _Copied(str(definition), columns)
-    return dict(sorted(copied.items()))
-
-
-def _trial(queries: Sequence[str], copied: Mapping[str, _Copied], listed_keys: pa.Table | None) -> str:
-    """Return a digest of all that decides whether queries run on empty copies."""
-    digest = hashlib.sha256(repr((tuple(queries), sorted(copied.items()))).encode())
-    if listed_keys is not None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, listed_keys.schema) as stream:
-            stream.write_table(listed_keys)
-        digest.update(sink.getvalue())
-    return digest.hexdigest()

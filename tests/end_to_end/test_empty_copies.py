@@ -15,7 +15,7 @@ from dpsql.answer.exact import Reading
 from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import chooses_groups
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import DuckDBEngine, Sandbox, database
+from dpsql.engine import DuckDBEngine, Sandbox, trials
 from dpsql.errors import QueryError, SchemaError, UnsupportedQueryError
 from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.plan.planner import plan_query
@@ -115,13 +115,13 @@ def test_the_refusal_names_the_expression_and_says_what_to_write(session: dpsql.
 def test_a_trial_is_made_once_until_a_column_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """New noise for new rows needs no new trial; a column with another collation does, before the charge."""
     tried: list[str] = []
-    run = database.run_empty
+    run = trials.run_empty
 
     def counted(cursor: Any, queries: Any, copied: Any) -> None:
         tried.extend(queries)
         run(cursor, queries, copied)
 
-    monkeypatch.setattr(database, "run_empty", counted)
+    monkeypatch.setattr(trials, "run_empty", counted)
     text = "SELECT w, count(*) FROM t WHERE w = z GROUP BY w"
     with dpsql.connect() as session:
         session.connection.execute("CREATE TABLE t AS SELECT 1 AS pid, 'a' AS w, 'a' AS z")

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.engine import DuckDBEngine, database
+from dpsql.engine import DuckDBEngine, trials
 from dpsql.errors import SchemaError
 
 TABLE = (
@@ -121,7 +121,7 @@ JOINED = f"SELECT w FROM {VIEW} SEMI JOIN temp.main.dpsql_listed_keys ON w = key
 
 
 @pytest.mark.parametrize(
-    ("change", "sql", "keys", "trials"),
+    ("change", "sql", "keys", "times"),
     [
         ("INSERT INTO plain VALUES (2, 'b', 'b')", JOINED, KEYS, 1),
         ("SELECT 1", JOINED.replace("w = key_0", "w = key_0 AND w <> 'x'"), KEYS, 2),
@@ -132,24 +132,24 @@ JOINED = f"SELECT w FROM {VIEW} SEMI JOIN temp.main.dpsql_listed_keys ON w = key
     ],
 )
 def test_what_ran_is_tried_again_only_where_text_keys_or_definitions_changed(
-    change: str, sql: str, keys: pa.Table | None, trials: int, engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+    change: str, sql: str, keys: pa.Table | None, times: int, engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row more is no reason."""
     tried: list[str] = []
-    run = database.run_empty
+    run = trials.run_empty
 
     def counted(cursor: Any, queries: Any, copied: Any) -> None:
         tried.extend(queries)
         run(cursor, queries, copied)
 
-    monkeypatch.setattr(database, "run_empty", counted)
+    monkeypatch.setattr(trials, "run_empty", counted)
     first = (f"SELECT u FROM {PLAIN}", None) if keys is None else (JOINED, KEYS)
     assert not fails(engine, *first)
     with engine._connection.pinned() as cursor:
         cursor.rows(f"USE memory.main; {change}")
     assert not fails(engine, sql, keys)
     assert not fails(engine, sql, keys)
-    assert len(tried) == trials
+    assert len(tried) == times
 
 
 def test_what_failed_is_tried_again(engine: DuckDBEngine, connection: duckdb.DuckDBPyConnection) -> None:
@@ -162,8 +162,15 @@ def test_what_failed_is_tried_again(engine: DuckDBEngine, connection: duckdb.Duc
     assert fails(engine, f"SELECT w = z FROM {VIEW}")
 
 
-def test_the_oldest_trial_is_forgotten(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_MOST_TRIALS", 2)
+def test_too_many_trials_are_forgotten(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "_MOST_TRIALS", 2)
     for number in range(3):
         assert not fails(engine, f"SELECT {number} FROM {PLAIN}")
-    assert len(engine._trials) == 2
+    assert len(engine._trials._passed) == 1
+
+
+@pytest.mark.parametrize(("place", "rows"), [(PLAIN, (1,)), (ODD, ()), (VIEW, ()), (f"{PLAIN} JOIN {ODD}", (1,))])
+def test_the_number_of_rows_is_that_of_the_tables_that_are_read(
+    place: str, rows: tuple[int, ...], engine: DuckDBEngine
+) -> None:
+    assert engine.stored_rows(f"(SELECT * FROM {place})") == rows

@@ -6,10 +6,11 @@ could come apart between them, the choice, and the native aggregate by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -17,12 +18,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.answer import exact
 from dpsql.assets import native_library
 from dpsql.bound import formulations
 from dpsql.bound.aggregation import approximate_sizes_sql, bounded_sql
 from dpsql.bound.formulations import Sizes, chooses_groups, fastest
-from dpsql.engine import DuckDBEngine
+from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
@@ -232,29 +232,44 @@ def test_sizes_are_about_right(laboratory: Laboratory) -> None:
     assert found.units == pytest.approx(450, rel=0.15)
     assert found.keys == pytest.approx(36, abs=5)
     assert found.pairs == pytest.approx(900, rel=0.15)
-    sql = approximate_sizes_sql(frame, SALT, 7)
+    sql = approximate_sizes_sql(frame, SALT, most_rows=7)
     assert Sizes(*laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None)).rows == 7
+    # a unit has 40 rows, and all of them are looked at or none
+    sql = approximate_sizes_sql(frame, SALT, one_in=4)
+    part = Sizes(*laboratory.engine.sizes(sql, listed_keys=None, timeout_seconds=None))
+    assert part.rows % 40 == 0
+    assert part.rows == pytest.approx(4_500, rel=0.3)
+    assert part.rows / part.units == pytest.approx(40, rel=0.15)
 
 
 @pytest.mark.parametrize(("units", "readings"), [(50, 1), (1000, 2)])
-def test_all_rows_are_looked_at_only_where_the_first_leave_the_choice_open(
+def test_a_part_of_the_units_is_looked_at_only_if_the_first_rows_leave_the_choice_open(
     monkeypatch: pytest.MonkeyPatch, units: int, readings: int
 ) -> None:
+    """The number of rows that DuckDB keeps says how large the part is; for the same number nobody looks again."""
     seen: list[str] = []
-    whole = DuckDBEngine.sizes
+    whole = connection._LocalCursor.rows
 
-    def watched(self: DuckDBEngine, sql: str, **arguments: object) -> tuple[int, ...]:
-        seen.append(sql)
-        return whole(self, sql, **arguments)  # type: ignore[arg-type]
+    def watched(self: connection._LocalCursor, sql: str, parameters: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        seen.extend([sql] if "approx_count_distinct" in sql else [])
+        return whole(self, sql, parameters)
 
-    monkeypatch.setattr(DuckDBEngine, "sizes", watched)
-    monkeypatch.setattr(exact, "_FIRST_ROWS", 500)
+    monkeypatch.setattr(connection._LocalCursor, "rows", watched)
+    monkeypatch.setattr("dpsql.answer.formulation._FIRST_ROWS", 500)
     with dpsql.connect() as session:
         session.connection.execute(f"CREATE TABLE t AS SELECT i % {units} AS pid, i % 4 AS k FROM range(2000) r(i)")
         session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")
         session.sql("CALL dp_protect('t', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
-        session.sql("SELECT k, count(DISTINCT pid) FROM t GROUP BY k", epsilon=1, delta=1e-6, max_groups_contributed=2)
-    assert len(seen) == readings
+        text = "SELECT k, count(DISTINCT pid) FROM t GROUP BY k"
+        session.sql(text, epsilon=1, delta=1e-6, max_groups_contributed=2)
+        assert len(seen) == readings
+        assert all(("% 4 = 0" in sql) == (place == 1) for place, sql in enumerate(seen))
+        for change, more in (("SELECT 1", 0), ("INSERT INTO t FROM t", readings)):
+            seen.clear()
+            session.connection.execute(change)
+            session.sql("CALL dp_new_version('t')")
+            session.sql(text, epsilon=1, delta=1e-6, max_groups_contributed=2)
+            assert len(seen) == more
 
 
 def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False) -> str:
@@ -285,9 +300,9 @@ def test_threads_may_load_the_library_at_once() -> None:
     connections = [duckdb.connect(config={"allow_unsigned_extensions": True}) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda one: DuckDBEngine(one, native_library()).has_native, connections))
-    for connection in connections:
-        assert not connection.execute("FROM duckdb_functions() WHERE function_name = 'dp_query'").fetchall()
-        connection.close()
+    for one in connections:
+        assert not one.execute("FROM duckdb_functions() WHERE function_name = 'dp_query'").fetchall()
+        one.close()
 
 
 @needs_native
