@@ -177,6 +177,18 @@ class Catalog:
         """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
         return any(set(names) <= set(columns) for names in self.unique_columns(schema))
 
+    def unit_constraint(self, stored_unit: Sequence[str]) -> str:
+        """Return the constraint that keeps the unit column unique, as SQL; or nothing if there is none.
+
+        Args:
+            stored_unit: database, schema, table and column that hold the unit, if there is such a column.
+
+        """
+        if not stored_unit:
+            return ""
+        with self._connection.pinned() as cursor:
+            return unique_by(cursor, stored_unit)
+
     def members(self, schema: TableSchema, column: str) -> tuple[str, ...]:
         """Return the members of a column's ENUM type in their order, or nothing if it has another type."""
         found = self._look_up(
@@ -216,6 +228,19 @@ class Catalog:
             with self._connection.pinned() as cursor:
                 return _read_marks(cursor, tables, self.prefixes_of(cursor, home))
         return {}
+
+
+def unique_by(cursor: Cursor, stored_unit: Sequence[str]) -> str:
+    """Return the constraint that keeps the unit column unique, as SQL; or nothing if there is none."""
+    *place, column = stored_unit
+    # another database may hold values in types of its own, which a constraint tells apart otherwise
+    found = cursor.rows(
+        "SELECT constraint_column_names, constraint_text FROM duckdb_constraints() "
+        "JOIN duckdb_databases() USING (database_name) "
+        f"WHERE {PLACE} AND type = 'duckdb' AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') ORDER BY constraint_text",
+        place,
+    )
+    return next((str(text) for names, text in found if [folded(name) for name in names] == [folded(column)]), "")
 
 
 def is_enum(kind: str) -> bool:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from dpsql.engine.catalog import PLACE
+from dpsql.engine.catalog import unique_by
 from dpsql.engine.connection import Cursor
-from dpsql.model.environment import folded
 
 
 def table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[bool], str]) -> pa.Table | None:
@@ -29,16 +28,3 @@ def table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[
         return cursor.table(sql(True)) if unique_by(cursor, stored_unit) else None
     finally:
         cursor.rows("ROLLBACK")
-
-
-def unique_by(cursor: Cursor, stored_unit: Sequence[str]) -> str:
-    """Return the constraint that keeps the unit column unique, as SQL; or nothing if there is none."""
-    *place, column = stored_unit
-    # another database may hold values in types of its own, which a constraint tells apart otherwise
-    found = cursor.rows(
-        "SELECT constraint_column_names, constraint_text FROM duckdb_constraints() "
-        "JOIN duckdb_databases() USING (database_name) "
-        f"WHERE {PLACE} AND type = 'duckdb' AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') ORDER BY constraint_text",
-        place,
-    )
-    return next((str(text) for names, text in found if [folded(name) for name in names] == [folded(column)]), "")

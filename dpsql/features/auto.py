@@ -312,7 +312,12 @@ def _draw(
     charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name)
     # keys of a frame are written once, and every statistic here has places of its own
     salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
-    exact = runtime.engine.aggregate(question.sql(salt), listed_keys=listed, timeout_seconds=timeout_seconds)
+    exact = runtime.engine.aggregate_units(
+        frame.rows_sql.stored_unit,
+        lambda has_one_row: question.sql(salt, has_one_row=has_one_row),
+        listed_keys=listed,
+        timeout_seconds=timeout_seconds,
+    )
     drawn = noisy_histogram(question.exact(exact.reveal()), level.due_nano, question.l2, runtime.noise_source)
     fresh = Placed(level.due_nano, auto_sigma(level.due_nano, question.l2), NoisyHistogram(drawn, 0))
     is_first = level.due_nano == level.rho_nano

@@ -70,12 +70,18 @@ class Question:
             return len(self.asked.candidates)
         return NORM_PLACES if self._is_norm else 2 * PLACES
 
-    def sql(self, salt: bytes) -> str:
-        """The exact histogram; nothing of the data. The salt is that by which joins cut rows."""
+    def sql(self, salt: bytes, *, has_one_row: bool = False) -> str:
+        """Return SQL for the exact histogram; nothing of the data.
+
+        Args:
+            salt: that by which joins cut rows.
+            has_one_row: no unit has two rows, so that nothing is grouped by unit.
+
+        """
         if isinstance(self.asked, AutoGroups):
-            return group_counts_sql(self.frame, salt)
+            return group_counts_sql(self.frame, salt, has_one_row=has_one_row)
         sql = norms_sql if self._is_norm else extremes_sql
-        return sql(self.frame, self.asked.statistic, salt)
+        return sql(self.frame, self.asked.statistic, salt, has_one_row=has_one_row)
 
     def exact(self, table: pa.Table) -> Integers:
         """Number of units in each place."""

@@ -5,9 +5,11 @@ The rows of a plan are those of its kind (`dpsql/features/kinds.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.offer import current, held_histogram
-from dpsql.answer.plan_rows import frame_rows, groups_sentence, threshold_sentence
+from dpsql.answer.plan_rows import Row, frame_rows, groups_sentence, threshold_sentence
 from dpsql.answer.result import Result
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import origin_sentence
@@ -26,24 +28,44 @@ def describe_table(query: PrivateQuery) -> Result:
     return text_table(("column_name", "column_type"), [(one.name, one.type) for one in query.shown])
 
 
-def explain_table(query: PrivateQuery, state: State, reader: Reader) -> Result:
+def explain_table(query: PrivateQuery, state: State, reader: Reader, constraint: str = "") -> Result:
     """Return the table of dp_explain: mechanism, noise, threshold, expected error, price; reads and spends nothing.
 
     What is stored at the level asked for or above it would be served as stored, so its noise is what is shown.
+
+    Args:
+        query: the plan.
+        state: policy, ledger and stored points.
+        reader: who asks.
+        constraint: what keeps the unit column unique, as SQL; empty if nothing does.
+
     """
-    if query.first.is_open:
-        return _open_table(query, state, reader)
+    rows = _open_rows(query, state, reader) if query.first.is_open else _rows(query, state, reader)
+    if constraint:
+        rows = [one for row in rows for one in _with_constraint(row, constraint)]
+    return text_table(("section", "name", "value"), rows)
+
+
+def _with_constraint(row: Row, constraint: str) -> Iterator[Row]:
+    """Yield a row of the plan; after that of the privacy unit, how many rows of a unit the constraint allows."""
+    yield row
+    if row[:2] == ("frame", "privacy unit"):
+        yield ("frame", "rows of a unit", f"at most 1, by {constraint}: no bound leaves a row out")
+
+
+def _rows(query: PrivateQuery, state: State, reader: Reader) -> list[Row]:
+    """Return the plan of a query whose bounds are known."""
     query = query.mapped(lambda part: current(part, state, reader))
     rows = kind_of(query).rows(query, state, reader)
     if target := query.whole_request.target:
         from dpsql.features.half_width_rows import target_rows  # noqa: PLC0415 — few queries need it
 
         rows = [*target_rows(query, target, state, reader), *rows]
-    return text_table(("section", "name", "value"), rows)
+    return rows
 
 
-def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Result:
-    """The plan of a query that leaves something to AUTO: what AUTO costs, and noise for some of its choices."""
+def _open_rows(asked_query: PrivateQuery, state: State, reader: Reader) -> list[Row]:
+    """Return the plan of a query that leaves something to AUTO: its price, and noise for some of its choices."""
     query = asked_query.first
     options = [current(option, state, reader) for option in may_come(query)]
     calibrations = [calibrate(option, held_histogram(option, state)) for option in options]
@@ -86,7 +108,7 @@ def _open_table(asked_query: PrivateQuery, state: State, reader: Reader) -> Resu
         ("price", "rho", f"{rho_nano / NANO_PER_RHO:.9g}, or less where an answer is stored"),
         ("price", "threshold delta", f"{delta_units / DELTA_UNITS_PER_ONE:.6g}"),
     ]
-    return text_table(("section", "name", "value"), rows)
+    return rows
 
 
 def _values_sentence(asked: AutoBounds) -> str:

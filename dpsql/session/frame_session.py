@@ -19,7 +19,6 @@ from dpsql.engine import DuckDBEngine, Mark, identity
 from dpsql.model.environment import TableSchema
 from dpsql.session.declarations.protection import same_column
 from dpsql.session.declare import StateAccess, declare, split_name
-from dpsql.session.explain import explain_table
 from dpsql.session.runner import StatementRunner
 from dpsql.session.session import LazyState, logger
 from dpsql.sql.statements import FunctionCall, SelectStatement, read_statement
@@ -202,7 +201,7 @@ class FrameSession:
         """The plan of a query, as ``FROM dp_explain(…)``; spends nothing."""
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)  # noqa: S101 — questions about frames are written as such
-        return explain_table(*self._runner.answerable(statement, options, CURATOR))
+        return self._runner.explained(*self._runner.answerable(statement, options, CURATOR))
 
     def close(self) -> None:
         """Close the sandbox; connection and state are the caller's."""

@@ -120,6 +120,11 @@ class StatementRunner:
             return query, state, cleared
         raise self._in_asked_words(refused, statement, options, reader)
 
+    def explained(self, query: PrivateQuery, state: State, reader: Reader) -> Result:
+        """Return the plan of a query, with the constraint that leaves nothing to bound if there is one."""
+        constraint = self.engine.unit_constraint(query.first.frame.rows_sql.stored_unit)
+        return explain_table(query, state, reader, constraint)
+
     def answer(
         self,
         statement: SelectStatement,
@@ -211,7 +216,7 @@ class StatementRunner:
             case "dp_query":
                 return self.answer(*_asked(call), reader, timeout_seconds)
             case "dp_explain":
-                return explain_table(*self.answerable(*_asked(call), reader))
+                return self.explained(*self.answerable(*_asked(call), reader))
             case "dp_describe":
                 return describe_table(self.answerable(*_asked(call), reader)[0])
             case "dp_budget":

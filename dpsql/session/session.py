@@ -25,7 +25,6 @@ from dpsql.engine.connection import Connection
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError, StateError
 from dpsql.model.environment import folded
 from dpsql.session.declare import declare, split_name
-from dpsql.session.explain import explain_table
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
@@ -246,7 +245,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 declare(call, copied, runner.engine)
             query, state, reader = runner.answerable(statement, options, CURATOR)
             columns = tuple((column.name, column.type) for column in query.shown)
-            return Rehearsal(explain_table(query, state, reader), columns)
+            return Rehearsal(runner.explained(query, state, reader), columns)
         finally:
             copied.close()
             runner.sandbox.close()

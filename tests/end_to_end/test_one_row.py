@@ -13,8 +13,9 @@ import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import coverage_sql
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine, one_row
+from dpsql.engine import DuckDBEngine, catalog, one_row
 from dpsql.engine.connection import Cursor
+from dpsql.features.auto_histograms import Question
 from dpsql.model.frame import COVERAGE_KINDS
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.noise_sources import silence
@@ -68,7 +69,10 @@ def test_values_and_coverage_are_the_same_to_the_bit(session: dpsql.Session) -> 
         if frame.public_keys:
             listed = session.connection.sql("SELECT i::INTEGER AS key_0 FROM range(3) r(i)").to_arrow_table()
         texts = [
-            [bounded_sql(frame, numbers, salt, formulation=one) for one in ("groups_first", "one_row")],
+            [
+                bounded_sql(frame, numbers, salt, formulation="groups_first"),
+                bounded_sql(frame, numbers, salt, formulation="one_row"),
+            ]
         ]
         if covered := tuple(one for one in statistics if one.kind in COVERAGE_KINDS):
             texts.append([coverage_sql(frame, covered, salt, has_one_row=one) for one in (False, True)])
@@ -79,6 +83,31 @@ def test_values_and_coverage_are_the_same_to_the_bit(session: dpsql.Session) -> 
             assert sorted(map(repr, found[0])) == sorted(map(repr, found[1]))
             assert found[0]
             assert "BY unit" not in pair[1]
+
+
+@pytest.mark.parametrize("bounding", ["", "bounding = NORM, "])
+def test_histograms_of_auto_are_the_same_to_the_bit(session: dpsql.Session, bounding: str) -> None:
+    text = (
+        f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS ({bounding}max_groups_contributed = AUTO) city, count(*), "
+        "sum(cost, contribution_bounds_per_group => AUTO), sum(stage, contribution_bounds_per_row => AUTO) "
+        "FROM kept GROUP BY city"
+    )
+    if bounding:
+        text = (
+            "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (bounding = NORM) city, count(*), "
+            "sum(cost, contribution_norm => AUTO) FROM kept GROUP BY city"
+        )
+    statement = read_statement(text)
+    assert isinstance(statement, SelectStatement)
+    query, _, _ = session._runner.plan(statement, {"rho": 0.1, "delta": 1e-9}, CURATOR)
+    kinds = set()
+    for asked in query.first.auto:
+        question = Question(asked)
+        found = [session.connection.sql(question.sql(bytes(16), has_one_row=one)).fetchall() for one in (False, True)]
+        assert sorted(found[0]) == sorted(found[1])
+        assert sum(row[-1] for row in found[0]) >= 400
+        kinds.add(question.statistic.kind)
+    assert kinds == ({"rows_norm", "sum_norm"} if bounding else {"groups", "group_extremes", "row_extremes"})
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -103,13 +132,18 @@ def test_a_constraint_leaves_bounding_out_of_an_answer(session: dpsql.Session, m
     exact = session.connection.sql(f"{expected} ORDER BY 1").fetchall()
     assert [tuple(row.values()) for row in found] == [(city, n, pytest.approx(total)) for city, n, total in exact]
     assert seen == []
+    for question in (text, text.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (bounding = L2)")):
+        plan = session.sql(f"FROM dp_explain($${question}$$, rho := 0.1, delta := 1e-3)").arrow().to_pylist()
+        assert [row["value"] for row in plan if row["name"] == "rows of a unit"] == [
+            "at most 1, by UNIQUE(person): no bound leaves a row out"
+        ]
 
 
 @pytest.mark.parametrize(
     ("made", "source"),
     [
         ("CREATE OR REPLACE TABLE kept AS FROM kept", "kept"),
-        ("ALTER TABLE kept ADD COLUMN other INTEGER", "(SELECT * FROM kept)"),
+        ("SET threads = 1", "(SELECT * FROM kept)"),
         # the name of a unique column is no constraint on the unit
         ("CREATE OR REPLACE TABLE kept (person INTEGER, city VARCHAR, cost DOUBLE, stage INTEGER UNIQUE)", "kept"),
         (
@@ -128,13 +162,16 @@ def test_rows_without_the_constraint_are_bounded(
 ) -> None:
     seen = _watched(monkeypatch)
     session.connection.execute(made)
-    session.sql(f"SELECT city, count(*) FROM {source} GROUP BY city", rho=1.0, delta=1e-3)
+    text = f"SELECT city, count(*) FROM {source} GROUP BY city"
+    session.sql(text, rho=1.0, delta=1e-3)
+    plan = session.sql(f"FROM dp_explain($${text}$$, rho := 0.1, delta := 1e-3)").arrow().to_pylist()
+    assert "rows of a unit" not in {row["name"] for row in plan}
     assert any("GROUP BY unit" in sql for sql in seen)
 
 
 def test_rows_are_those_of_the_constraint(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that is replaced between the look at its constraint and the reading is read as it was."""
-    whole = one_row.unique_by
+    whole = catalog.unique_by
 
     def replaced(cursor: Cursor, stored_unit: tuple[str, ...]) -> str:
         found = whole(cursor, stored_unit)

@@ -92,11 +92,11 @@ class _Watch:
             self._see(of_answer(query, result.receipt, runtime.state))
         return result
 
-    def explained(self, query: PrivateQuery, state: State, reader: Reader) -> dpsql.Result:
+    def explained(self, query: PrivateQuery, state: State, reader: Reader, constraint: str) -> dpsql.Result:
         """Note the plan that is shown."""
         if not self._has_chosen:
             self._see(of_plan(query, state, reader))
-        return self._explain(query, state, reader)
+        return self._explain(query, state, reader, constraint)
 
     @property
     def _has_chosen(self) -> bool:
