@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import dpsql
 from dpsql.answer import points, stage
 from dpsql.answer.coverage import Kept, kept_of
-from dpsql.answer.exact import Reading, Runtime, read_coverage
+from dpsql.answer.exact import Exact, Reading, Runtime, read_exact
 from dpsql.answer.points import noisy_places
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import BUCKETS, first_end
@@ -94,16 +94,16 @@ def _listening(
 ) -> Iterator[None]:
     """Hand on the exact histograms that an answer reads, and how it reads their noisy points."""
 
-    def reading(reading: Reading, salt: bytes, runtime: Runtime, timeout: float | None) -> dict[Statistic, Integers]:
-        exact = read_coverage(reading, salt, runtime, timeout)
-        found.append((reading.frame, salt, exact, runtime))
+    def reading(reading: Reading, salt: bytes, runtime: Runtime, timeout: float | None) -> Exact:
+        exact = read_exact(reading, salt, runtime, timeout)
+        found.append((reading.frame, salt, {one: exact.values[one] for one in reading.coverage}, runtime))
         return exact
 
     def kept(noisy: npt.NDArray[np.float64], sigma: float, end: float, most: float, **named: Any) -> Kept:
         read.append({"sigma": sigma, "end": end, "most": most, **named})
         return kept_of(noisy, sigma, end, most, **named)
 
-    with patch.object(stage, "read_coverage", reading), patch.object(points, "kept_of", kept):
+    with patch.object(stage, "read_exact", reading), patch.object(points, "kept_of", kept):
         yield
 
 

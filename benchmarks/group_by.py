@@ -34,7 +34,7 @@ ALLOWED_NATIVE = {"Q1": 1.4, "Q2": 1.6}
 ALLOWED_MEMORY = 1.5
 POLICY = (
     "CALL dp_unit('person', rho_budget := 1000, delta_threshold := 0.5, delta_conversion := 1e-6)",
-    "CALL dp_protect('zipf', coverage := FALSE, unit := 'person', privacy_unit_column := 'unit', "
+    "CALL dp_protect('zipf', unit := 'person', privacy_unit_column := 'unit', "
     f"max_groups_contributed := {MAX_GROUPS}, max_rows_per_group := {MAX_ROWS})",
     "CALL dp_domain('zipf', 'value', bounds := [0, 100])",
 )

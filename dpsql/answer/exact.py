@@ -23,12 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsql.answer.coverage_values import split_coverage
 from dpsql.answer.formulation import choose_formulation
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
 from dpsql.bound.aggregation import bounded_sql, cell_columns, sketch_sql
-from dpsql.bound.coverage import PLACES, coverage_sql
+from dpsql.bound.coverage import coverage_sql
 from dpsql.bound.formulations import Formulation
+from dpsql.bound.one_pass import one_pass_sql
 from dpsql.engine import Engine, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
@@ -116,14 +118,21 @@ class Reading:
     public: pa.Table | None = field(default=None, repr=False)
     needs_data: bool = True
 
+    @property
+    def is_one_pass(self) -> bool:
+        """Whether the bounded query reads coverage as well."""
+        return bool(self.coverage and self.due) and not (self.frozen and self.due == (PRESENCE,))
+
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
-        """The bounded query; nothing of the data."""
+        """Return the bounded query; nothing of the data."""
         sparsity = self.frame.bounding.sparsity
         if sparsity and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
         asked = (PRESENCE, *(statistic for statistic in self.due if statistic != PRESENCE))
         # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
         held = bool(self.frozen) and self.frame.mechanism != KEYS_FIRST
+        if self.is_one_pass and formulation != "one_row":
+            return one_pass_sql(self.frame, asked, self.coverage, salt, held_keys=held)
         return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
 
 
@@ -177,8 +186,8 @@ def prepare_reading(
             "asked for at the same or lower levels, and nothing else"
         )
     # of the formulations one is tried: all that a text writes stands in what they share
-    require_runs(frame, due, reading.sql(STAND_IN_SALT), reading.listed, runtime)
-    if reading.coverage:
+    require_runs(frame, (*due, *coverage), reading.sql(STAND_IN_SALT), reading.listed, runtime)
+    if reading.coverage and not reading.is_one_pass:
         require_runs(frame, coverage, coverage_sql(frame, coverage, STAND_IN_SALT), public, runtime)
     return reading
 
@@ -222,22 +231,6 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
     return replace(exact, floor=floor, snapshot=snapshot)
 
 
-def read_coverage(
-    reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None
-) -> dict[Statistic, npt.NDArray[np.int64]]:
-    """Number of units in each place."""
-    exact = runtime.engine.aggregate_units(
-        reading.frame.rows_sql.stored_unit,
-        lambda has_one_row: coverage_sql(reading.frame, reading.coverage, salt, has_one_row=has_one_row),
-        listed_keys=reading.public,
-        timeout_seconds=timeout_seconds,
-    ).reveal()
-    measures, places, units = (to_numpy(exact.column(name)) for name in ("measure", "place", "units"))
-    counts = np.zeros((len(reading.coverage), PLACES), dtype=np.int64)
-    counts[measures - 1, places] = units
-    return dict(zip(reading.coverage, counts, strict=True))
-
-
 def _sketch(
     reading: Reading, sparsity: Sparsity, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> tuple[pa.Table, int]:
@@ -277,11 +270,19 @@ def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
 
 def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | None) -> Formulation:
     """Return the formulation in which the bounded query of a reading is fastest."""
+    if reading.is_one_pass:
+        return "groups_first"
     return choose_formulation(reading.frame, reading.due, salt, runtime.engine, reading.listed, deadline)
 
 
 def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
-    """Match exact groups, with key columns and int64 columns for the statistics, to the keys that are known."""
+    """Match exact groups, with key columns and int64 columns for the statistics, to the keys that are known.
+
+    Coverage that was read beside the groups has places in place of keys.
+    """
+    covered: Mapping[Statistic, npt.NDArray[np.int64]] = {}
+    if "measure" in exact.column_names:
+        exact, covered = split_coverage(reading.coverage, exact)
     names = [f"key_{i}" for i in range(len(reading.frame.keys))]
     others = [statistic for statistic in reading.due if statistic != PRESENCE]
     columns = {PRESENCE: ("units",)} | {other: cell_columns(i, other) for i, other in enumerate(others, start=1)}
@@ -308,7 +309,7 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
         statistic: np.stack([to_numpy(table.column(cell)).astype(np.int64) for cell in cells], axis=1).ravel()
         for statistic, cells in columns.items()
     }
-    return Exact(new_keys, vectors)
+    return Exact(new_keys, {**vectors, **covered})
 
 
 def public_key_table(frame: Frame, runtime: Runtime) -> pa.Table | None:

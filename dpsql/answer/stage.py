@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer.coverage_values import read_coverage
 from dpsql.answer.declared_orders import lost_orders, order_sentences
-from dpsql.answer.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_coverage, read_exact
+from dpsql.answer.exact import NOTHING_READ, Exact, Reading, Runtime, prepare_reading, read_exact
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.points import new_points
@@ -183,8 +184,15 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     salt = _salt(_frames(frame), runtime)
     if reading.due:
         exact = read_exact(reading, salt, runtime, timeout_seconds)
-    if reading.coverage:
-        covered = read_coverage(reading, salt, runtime, timeout_seconds)
+    if not exact.values.keys() >= set(reading.coverage):
+        covered = read_coverage(
+            frame,
+            reading.coverage,
+            salt,
+            runtime.engine,
+            listed_keys=reading.public,
+            timeout_seconds=timeout_seconds,
+        )
         exact = replace(exact, values={**exact.values, **covered})
     if reading.frozen and exact.new_keys is not None:
         add_keys(frame, exact.new_keys, runtime)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from html import escape
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dpsql.answer.coverage import kept_of
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import PLACES, coverage_sql, first_end, most_left
 from dpsql.cascade.reader import CURATOR
+from dpsql.engine import DuckDBEngine
 from dpsql.model.frame import NANO, NOISE_GRID_EXPONENT, Statistic
 from dpsql.model.identity import frame_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
@@ -109,6 +111,25 @@ def test_its_parts_are_the_query_to_the_nano_and_a_rise_is_the_difference(sessio
     # as of every statistic, a paid point serves up to the level of the whole query
     assert receipt_of(lower).coverage == receipt_of(again).coverage
     assert receipt_of(session.sql(text, rho=0.001, coverage=True)).coverage != receipt_of(again).coverage
+
+
+def test_one_query_reads_the_rows(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    whole = DuckDBEngine.aggregate
+
+    def listening(self: DuckDBEngine, sql: str, **named: Any) -> Any:
+        read.append(sql)
+        return whole(self, sql, **named)
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", listening)
+    session.sql(QUESTION, rho=1.0, coverage=False)
+    assert len(read) == 1
+    # of numbers that are stored, coverage is read by itself
+    session.sql(QUESTION, rho=0.9, coverage=True)
+    assert len(read) == 2
+    session.sql("CALL dp_new_version('visits')")
+    session.sql(QUESTION, rho=1.0, coverage=True)
+    assert len(read) == 3
 
 
 def test_by_epsilon_the_whole_query_has_the_epsilon_that_is_asked_for(session: dpsql.Session) -> None:

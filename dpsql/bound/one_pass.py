@@ -1,0 +1,71 @@
+"""The bounded aggregation and its coverage as one DuckDB query, which reads and groups the rows once.
+
+    source, rows   as in `aggregation`, for all that either of them needs; with the values of `coverage` before a clamp
+    per_group      one row per (unit, group), held: of each statistic its bounded value, and its size before bounds
+    per_unit       as in `coverage`
+    kept, grouped  as in `aggregation`, by the formulation that groups rows first
+    result         the groups of `aggregation`, and beside them the rows of `coverage`
+
+*Guarantee*: the rows of the result without a ``measure`` are those of ``bounded_sql``, the others those of
+``coverage_sql``, bit for bit (tests/unit/bound/test_one_pass.py).
+"""
+
+from __future__ import annotations
+
+from dpsql.bound.aggregation import grouped_ctes, listed_sql, selected_sql, source_sql
+from dpsql.bound.coverage import histograms_sql, per_unit_sql, whole_of_group, whole_rows
+from dpsql.bound.formulations import columns_of_rows, kept_sql
+from dpsql.model.frame import Frame, Statistic
+
+
+def one_pass_sql(
+    frame: Frame,
+    statistics: tuple[Statistic, ...],
+    coverage: tuple[Statistic, ...],
+    salt: bytes,
+    *,
+    held_keys: bool = False,
+) -> str:
+    """Return SQL for the exact per-group table of a frame and for its exact histograms of coverage.
+
+    Args:
+        frame: what is grouped; one of which it can be measured what bounding leaves.
+        statistics: the presence count first, then the others.
+        coverage: the statistics of coverage that are read.
+        salt: 128 secret bits of the frame.
+        held_keys: as for ``bounded_sql``.
+
+    Returns:
+        A SELECT with the columns of ``bounded_sql``, and measure and place. A row without a measure is a group. The
+        others are those of ``coverage_sql``, with the number of units in the column units.
+
+    """
+    others = list(enumerate(statistics))[1:]
+    covered = [one.covered for one in coverage if one.covered]
+    asked = [*statistics, *(one for one in covered if one not in statistics)]
+    read = list(enumerate(asked))[1:]
+    numbered = [(measure, asked.index(one), one) for measure, one in enumerate(covered, start=1)]
+    measured = [(i, one) for _, i, one in numbered if one.kind != "presence"]
+    rows, whole = whole_rows(frame, read, measured)
+    values = "".join(columns_of_rows(i, one) for i, one in read if one.kind not in ("values", "histogram"))
+    values += "".join(whole_of_group(i, one, whole.get(i, i)) for i, one in measured)
+    group = ", ".join(["unit", *frame.key_columns])
+    per_row = listed_sql("rows", frame)
+    most = frame.bounding.counted_groups or frame.bounding.max_groups
+    per_unit = per_unit_sql(frame, [(i, one) for _, i, one in numbered], has_one_row=False)
+    ctes = [
+        f"source AS ({source_sql(frame, read, salt)})",
+        f"rows AS ({rows})",
+        f"per_group AS MATERIALIZED (SELECT {group}, 1 AS present{values} FROM {per_row} "
+        f"WHERE unit IS NOT NULL GROUP BY {group})",
+        f"per_unit AS MATERIALIZED ({per_unit})",
+        f"kept AS ({kept_sql(frame.key_columns, most, salt)})",
+        *grouped_ctes(frame, others, salt, per_row, "groups_first"),
+    ]
+    named = ",\n".join(ctes)
+    groups = selected_sql(frame, others, held_keys=held_keys)
+    histograms = histograms_sql(frame, numbered, salt)
+    return (
+        f"WITH {named}\nSELECT *, NULL::INTEGER AS measure, NULL::INTEGER AS place FROM ({groups}) "
+        f"UNION ALL BY NAME SELECT measure, place, units FROM ({histograms})"
+    )
