@@ -204,7 +204,7 @@ def _left(i: int, covered: Statistic) -> tuple[str, str]:
     """A unit's size and what is left of it, in groups, rows or the units of the aggregate."""
     if covered.kind == "presence":
         return "CAST(n AS DOUBLE)", "n * kept * weight"
-    left = f"size_{i} - lost_{i}"
+    left = f"CASE WHEN size_{i} > lost_{i} THEN size_{i} - lost_{i} ELSE 0.0::DOUBLE END"
     if isinstance(covered.limit, Norm):
         norm = covered.limit
         most, c = norm.row_steps, 0
@@ -215,11 +215,11 @@ def _left(i: int, covered: Statistic) -> tuple[str, str]:
         square = f"square_{i} - 2.0 * {c}::DOUBLE * weight * total_{i}"
         square = f"greatest(kept * ({square} + {c}::DOUBLE * {c} * weight * weight * n), 0.0)"
         scale = f"least(1.0::DOUBLE, {most_here!r}::DOUBLE / greatest(sqrt({square}), 1e-300))"
-        left += f" - (1.0 - {scale}) * far_{i}"
+        left = f"greatest(size_{i} - lost_{i} - (1.0 - {scale}) * far_{i}, 0.0)"
     step = f"{covered.lattice!r}::DOUBLE"
     # what a norm bounds is not weighted: what the weight takes of the centre, the presence count gives back
     weight = "" if isinstance(covered.limit, Norm) else " * weight"
-    return f"size_{i} * {step}", f"greatest({left}, 0.0) * {step} * kept{weight}"
+    return f"size_{i} * {step}", f"{left} * {step} * kept{weight}"
 
 
 def _placed(measure: int, i: int, covered: Statistic, frame: Frame, salt: bytes) -> str:
@@ -232,11 +232,17 @@ def _placed(measure: int, i: int, covered: Statistic, frame: Frame, salt: bytes)
     first = f"{end!r}::DOUBLE"
     # a number from 0 to 1 that is drawn once for each unit
     drawn = f"hash(hash(unit, 'coverage {measure} {salt.hex()}')) / 18446744073709551616.0::DOUBLE"
-    bucket = f"CASE WHEN size <= {first} THEN 0 ELSE CAST(least(ceil(log2(size / {first})), {BUCKETS}) AS INTEGER) END"
-    left_end = f"least(end_here, {most!r}::DOUBLE)" if math.isfinite(most) else "end_here"
+    # CASE takes half the time of least and greatest, and a shift a tenth of that of a power
+    bucket = (
+        f"CASE WHEN size <= {first} THEN 0 WHEN size > {end * 2.0**BUCKETS!r}::DOUBLE THEN {BUCKETS} "
+        f"ELSE CAST(ceil(log2(size / {first})) AS INTEGER) END"
+    )
+    left_end = "end_here"
+    if math.isfinite(most):
+        left_end = f"CASE WHEN end_here < {most!r}::DOUBLE THEN end_here ELSE {most!r}::DOUBLE END"
     corner = f"CAST(drawn * end_here < size AS INTEGER) + 2 * CAST(drawn * {left_end} < remaining AS INTEGER)"
     return (
         f"SELECT CASE WHEN bucket >= {BUCKETS} THEN {PLACES - 1} ELSE {CORNERS} * bucket + {corner} END AS place FROM ("
-        f"SELECT *, {first} * pow(2, bucket) AS end_here FROM (SELECT *, {bucket} AS bucket FROM ("
+        f"SELECT *, {first} * (1 << bucket) AS end_here FROM (SELECT *, {bucket} AS bucket FROM ("
         f"SELECT {size} AS size, {left} AS remaining, {drawn} AS drawn FROM per_unit) WHERE size > 0))"
     )
