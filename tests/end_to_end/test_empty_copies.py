@@ -135,8 +135,8 @@ def test_a_trial_is_made_once_until_a_column_changes(monkeypatch: pytest.MonkeyP
         session.connection.execute("INSERT INTO t VALUES (2, 'b', 'b')")
         session.sql("CALL dp_new_version('t')")
         session.sql(text, rho=1.0, delta=1e-6)
-        # the numbers and their coverage
-        assert len(tried) == 2
+        # one query reads the numbers and their coverage
+        assert len(tried) == 1
         charged = spent(session)
         session.connection.execute("ALTER TABLE t ALTER w TYPE VARCHAR COLLATE nocase")
         session.connection.execute("ALTER TABLE t ALTER z TYPE VARCHAR COLLATE noaccent")
