@@ -173,6 +173,22 @@ def _refuses_two_collations(connection: duckdb.DuckDBPyConnection) -> bool:
     return False
 
 
+def _reads_constraints_with_rows(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Try that a unique column refuses a value twice, and that a transaction sees constraint and rows of one moment."""
+    connection.execute("CREATE TABLE single (u INTEGER UNIQUE); INSERT INTO single VALUES (1), (NULL), (NULL)")
+    try:
+        connection.execute("INSERT INTO single VALUES (1)")
+    except duckdb.ConstraintException:
+        reader = connection.cursor()
+        reader.execute("BEGIN TRANSACTION")
+        found = reader.execute("SELECT constraint_column_names FROM duckdb_constraints()").fetchall()
+        connection.execute("CREATE OR REPLACE TABLE single AS SELECT 1 AS u FROM range(9)")
+        rows = reader.execute("SELECT u FROM single WHERE u IS NOT NULL").fetchall()
+        reader.execute("ROLLBACK")
+        return (["u"],) in found and rows == [(1,)]
+    return False
+
+
 def _pins_settings(connection: duckdb.DuckDBPyConnection) -> bool:
     """Check that a pinned cursor has its settings, and the connection that it came from keeps its own."""
     connection.execute("SET TimeZone = 'Asia/Tokyo'")
@@ -246,6 +262,7 @@ FACTS: tuple[Fact, ...] = (
         "the collation binary compares bytes",
         _gives("SELECT folded = 'A', folded COLLATE \"binary\" = 'A' FROM names", (True, False)),
     ),
+    Fact("constraints", "a unique column holds a value once in what a transaction reads", _reads_constraints_with_rows),
     Fact("settings", "the settings that a cursor pins are its own", _pins_settings),
 )
 """Every fact, in the order in which it is printed."""

@@ -76,6 +76,8 @@ class _Rewriting:
         ("statistics of a column", r"TRY\(", "("),
         ("whole numbers have the types", r"CAST\(\"t\" AS BIGINT\)", '"t"'),
         ("whole numbers have the types", r"AS TINYINT\)", "AS SMALLINT)"),
+        ("a unique column", " UNIQUE", ""),
+        ("a unique column", "BEGIN TRANSACTION|ROLLBACK", "SELECT 1"),
         ("the settings that a cursor pins", "SET TimeZone = 'UTC'", "SELECT 1"),
     ],
 )
