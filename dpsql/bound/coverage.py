@@ -157,7 +157,7 @@ def whole_of_group(i: int, covered: Statistic, whole: int) -> str:
     condition = f" FILTER (WHERE f_{i})" if covered.filter_sql else ""
     if covered.kind == "rows":
         count = f"{2**-COUNT_LATTICE_EXPONENT} * count({f'x_{i}' if covered.value_sql else '*'}){condition}"
-        return f", CAST({count} AS HUGEINT) AS whole_{i}"
+        return f", CAST({count} AS BIGINT) AS whole_{i}"
     return f", coalesce(sum(x_{whole}){condition}, 0) AS whole_{i}"
 
 
