@@ -49,7 +49,8 @@ class _Copied:
 class Trials:
     """The trials that an engine made and that did not fail.
 
-    None is made again while its text, its listed keys and the definitions of its tables stay as they are.
+    None is made again while its text, its listed keys and the definitions of its tables stay as they are. Only the
+    binder looks again at what reads a view: a macro or a file that the view reads may be another by now.
     """
 
     def __init__(self) -> None:
@@ -68,6 +69,10 @@ class Trials:
 
         """
         copied = _copied_tables(cursor, queries)
+        if any(table.columns for table in copied.values()):
+            # copies lack the collations of what is computed; the binder, which knows of no row, has them
+            for sql in queries:
+                cursor.rows(f"DESCRIBE {sql}")
         trial = _trial(queries, copied, listed_keys)
         if trial in self._passed:
             return
@@ -94,9 +99,6 @@ def run_empty(cursor: Cursor, queries: Sequence[str], copied: Mapping[str, _Copi
         content = f"({table.columns})" if table.columns else f"AS SELECT * FROM {place} LIMIT 0"
         cursor.rows(f"CREATE TEMP TABLE {copies[place]} {content}")
     for sql in queries:
-        if any(table.columns for table in copied.values()):
-            # without the collations of what is computed; the binder, which knows of no row, has them
-            cursor.rows(f"DESCRIBE {sql}")
         cursor.rows(_TOKEN.sub(lambda token: copies.get(token[0], token[0]), sql))
 
 

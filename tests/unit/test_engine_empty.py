@@ -162,6 +162,17 @@ def test_what_failed_is_tried_again(engine: DuckDBEngine, connection: duckdb.Duc
     assert fails(engine, f"SELECT w = z FROM {VIEW}")
 
 
+def test_a_view_of_a_macro_that_changed_is_bound_again(
+    engine: DuckDBEngine, connection: duckdb.DuckDBPyConnection
+) -> None:
+    connection.execute(
+        "CREATE MACRO spelled(x) AS lower(x); CREATE OR REPLACE VIEW seen AS SELECT spelled('' || u) AS s, z FROM plain"
+    )
+    assert not fails(engine, f"SELECT s = z FROM {VIEW}")
+    connection.execute("CREATE OR REPLACE MACRO spelled(x) AS lower(x) COLLATE nocase")
+    assert fails(engine, f"SELECT s = z FROM {VIEW}")
+
+
 def test_too_many_trials_are_forgotten(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "_MOST_TRIALS", 2)
     for number in range(3):
