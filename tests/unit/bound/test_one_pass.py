@@ -22,7 +22,7 @@ from tests.unit.bound.query_descriptions import Case
 from tests.unit.bound.random_cases import cases
 
 _SHORT = settings(
-    max_examples=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 
 
