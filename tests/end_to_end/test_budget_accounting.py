@@ -92,7 +92,7 @@ def check(ended: Sequence[Ended]) -> None:
 
 @pytest.mark.parametrize("place", range(len(BUDGETS)))
 def test_no_history_of_two_hundred_costs_more_than_its_budget(sessions: Sessions, place: int) -> None:
-    ended = sessions(BUDGETS[place], range(25 * place, 25 * place + 120 // len(BUDGETS)), SHORT)
+    ended = sessions(BUDGETS[place], range(25 * place, 25 * place + 200 // len(BUDGETS)), SHORT)
     check(ended)
     assert {text for one in ended for text in one.answers} == set(questions_of(BUDGETS[place]))
 
