@@ -37,6 +37,8 @@ from dpsql.model.private_query import Buckets, EachKey
 from dpsql.noise.running_totals import FractionalSum
 
 Z_95 = 1.959963984540054
+QUANTILES = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
+"""Half width of the normal law over its standard deviation, by confidence."""
 Floats = npt.NDArray[np.float64]
 
 

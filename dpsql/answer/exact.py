@@ -120,7 +120,7 @@ class Reading:
 
     @property
     def is_one_pass(self) -> bool:
-        """Whether the bounded query reads coverage as well."""
+        """Return whether the bounded query reads coverage as well."""
         return bool(self.coverage and self.due) and not (self.frozen and self.due == (PRESENCE,))
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:

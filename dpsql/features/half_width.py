@@ -13,15 +13,13 @@ from decimal import ROUND_CEILING, Decimal
 
 from dpsql.answer import words
 from dpsql.answer.asked_columns import may_have_threshold
-from dpsql.answer.estimates import Z_95
+from dpsql.answer.estimates import QUANTILES
 from dpsql.errors import CalibrationError
 from dpsql.features.kinds import fixed_noise_kind_of
 from dpsql.mechanism.calibrate import whole_nano
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import HalfWidths, PrivateQuery
 
-QUANTILES = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
-"""Half width of the normal law over its standard deviation, by confidence."""
 _MOST_NANO = 10**15
 """The largest level of a query."""
 LARGEST_WIDTH = 1e300

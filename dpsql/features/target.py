@@ -44,7 +44,16 @@ from dpsql.cascade.reader import Reader
 from dpsql.errors import BudgetError, CalibrationError
 from dpsql.features.auto_price import open_prices_of, open_terms_of
 from dpsql.features.query_kind import OpenQueryKind, OpenTerms
-from dpsql.features.target_levels import absolute_grid, at_step, cap_nano, capped, level_of_text, most_nano, steps_up
+from dpsql.features.target_levels import (
+    absolute_grid,
+    at_step,
+    cap_nano,
+    capped,
+    level_of_text,
+    levels_at,
+    most_nano,
+    steps_up,
+)
 from dpsql.features.target_nothing import reason_of_target
 from dpsql.features.target_rows import open_target_rows, target_rows
 from dpsql.features.target_rule import (
@@ -57,8 +66,7 @@ from dpsql.features.target_rule import (
     quantile_of,
     shares_within,
 )
-from dpsql.mechanism.calibrate import Calibration, levels_of
-from dpsql.mechanism.registry import histogram_of
+from dpsql.mechanism.calibrate import Calibration
 from dpsql.model.frame import NANO, PRESENCE, Statistic
 from dpsql.model.identity import query_hash, statistic_hash
 from dpsql.model.private_query import FrameQuery
@@ -242,7 +250,7 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
 
     A statistic is free up to its highest stored point, and what a killed process was charged for it without a point.
     """
-    histogram, unit = histogram_of(part.frame), part.frame.rows.unit
+    unit = part.frame.rows.unit
     tops: dict[Statistic, int] = {}
     for statistic in part.statistics:
         name = statistic_hash(statistic, part.frame)
@@ -250,9 +258,7 @@ def _free_place(part: FrameQuery, levels: Sequence[int], state: State) -> int:
         tops[statistic] = (stored[0].rho_nano if stored else 0) + state.ledger.unused(unit, name).rho_nano
 
     def is_beyond(level_nano: int) -> bool:
-        asked = at_step(part, level_nano)
-        found, _ = levels_of(asked, histogram, asked.request.rho or 0.0)
-        return any(one.rho_nano > tops[one.statistic] for one in found)
+        return any(one.rho_nano > tops[one.statistic] for one in levels_at(part, level_nano))
 
     return bisect.bisect_left(levels, True, key=is_beyond) - 1
 

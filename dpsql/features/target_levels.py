@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import CalibrationError
-from dpsql.mechanism.calibrate import AUTO_PARTS, levels_of, whole_nano
+from dpsql.mechanism.calibrate import AUTO_PARTS, Level, levels_of, whole_nano
 from dpsql.mechanism.histogram import FLOAT_SLACK
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.window import grid
@@ -109,9 +109,8 @@ def steps_up(part: FrameQuery) -> tuple[int, ...]:
         CalibrationError: the noise of the highest level cannot be drawn, or the window begins above it.
 
     """
-    beside = sum(level.share_nano for level in part.auto_levels)
     levels = _grid(part, most_nano(part))
-    levels_of(at_step(part, levels[-1]), histogram_of(part.frame), (levels[-1] + beside) / NANO)
+    levels_at(part, levels[-1])
     # the noise of low levels may be wider than can be drawn
     lowest = bisect.bisect_left(range(len(levels) - 1), True, key=lambda place: _can_be_drawn(part, levels[place]))
     return levels[lowest:]
@@ -134,6 +133,18 @@ def at_step(part: FrameQuery, level_nano: int) -> FrameQuery:
     """Return a question with its statistics at a level, all together."""
     beside = sum(level.share_nano for level in part.auto_levels)
     return replace(part, request=part.request.at((level_nano + beside) / NANO))
+
+
+def levels_at(part: FrameQuery, level_nano: int) -> tuple[Level, ...]:
+    """Return the level of each statistic of a question at a step.
+
+    Raises:
+        CalibrationError: a level rounds to nothing, or its noise cannot be drawn.
+
+    """
+    asked = at_step(part, level_nano)
+    found, _ = levels_of(asked, histogram_of(part.frame), asked.request.rho or 0.0)
+    return found
 
 
 def absolute_grid(most_nano: int) -> tuple[int, ...]:
@@ -166,9 +177,8 @@ def _grid(part: FrameQuery, most_nano: int) -> tuple[int, ...]:
 
 
 def _can_be_drawn(part: FrameQuery, level_nano: int) -> bool:
-    asked = at_step(part, level_nano)
     try:
-        levels_of(asked, histogram_of(part.frame), asked.request.rho or 0.0)
+        levels_at(part, level_nano)
     except CalibrationError:
         return False
     return True

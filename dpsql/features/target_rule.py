@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.answer import estimates
 from dpsql.answer.estimates import (
     COLUMNS,
-    Z_95,
     Floats,
     NoisyFrame,
     NoisyValues,
@@ -45,8 +45,6 @@ INTERVALS: Mapping[float, Table] = {
     0.99: QUANTILES[0.95],
 }
 """Quantiles of the 95 % intervals that are shown, by the confidence of the rule that ended the steps."""
-_FIXED = {0.9: 1.6448536269514722, 0.95: Z_95, 0.99: 2.5758293035489004}
-"""The same for a level that was fixed beforehand."""
 AHEAD = 2.0
 """A number is taken to grow by so many standard deviations of its change, so that a step seldom goes too far."""
 
@@ -252,7 +250,7 @@ def best_level(step: Step, levels: Sequence[int], target: RelativeError) -> int 
 
     None if the last one is too low.
     """
-    quantile = _FIXED[target.confidence]
+    quantile = estimates.QUANTILES[target.confidence]
 
     def holds(level_nano: int) -> bool:
         columns = step.columns(quantile, level_nano, held=False)
