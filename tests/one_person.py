@@ -214,13 +214,9 @@ class _Clock(DuckDBEngine):
 
     seconds = 0.0
 
-    def aggregate(self, sql: str, **named: Any) -> Any:
+    def _run(self, *of: Any, **named: Any) -> Any:
         with self._timed():
-            return super().aggregate(sql, **named)
-
-    def sizes(self, sql: str, **named: Any) -> Any:
-        with self._timed():
-            return super().sizes(sql, **named)
+            return super()._run(*of, **named)
 
     def stream(self, sql: str, **named: Any) -> Any:
         with self._timed():

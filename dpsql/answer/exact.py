@@ -15,8 +15,10 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +33,16 @@ from dpsql.bound.aggregation import bounded_sql, cell_columns, sketch_sql
 from dpsql.bound.coverage import coverage_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.bound.one_pass import one_pass_sql
-from dpsql.engine import Engine, Sandbox, digest
+from dpsql.engine import Engine, ExactTable, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
 from dpsql.noise.entropy import NoiseSource
-from dpsql.operations.row_sql import STAND_IN_SALT, computed_condition, shielded, with_salt, without_statistics
+from dpsql.operations.row_sql import STAND_IN_SALT
 from dpsql.state import Snapshot, State, to_arrow, to_numpy
+
+if TYPE_CHECKING:
+    from dpsql.bound.pairs import Pairs
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,24 @@ _ONE_KEY = pa.table({"": pa.nulls(1)}).select([])
 """The key of a frame without GROUP BY, which has no columns."""
 
 
+class SharedPairs(Protocol):
+    """Pairs of units and groups that the readings of a question share (`answer.held_pairs`)."""
+
+    def serves(self, frame: Frame) -> bool:
+        """Return whether a frame reads these rows by these keys."""
+
+    def read(
+        self,
+        frame: Frame,
+        statistics: Sequence[Statistic],
+        write: Callable[[Formulation, Pairs | None], str],
+        runtime: Runtime,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Return the exact rows of a statement, which is written over the pairs or over the rows."""
+
+
 @dataclass(frozen=True)
 class Runtime:
     """What the steps of one question run on.
@@ -80,6 +103,8 @@ class Runtime:
         asked_at: to the second; the time that its releases have in the state file. That of their end would tell their
             reader how long the rows took.
         logs_changes: whether the log is told where rows changed within a version; not where others read it.
+        until_end: ends with the question, and what it holds with it.
+        held: at most one table of pairs.
 
     """
 
@@ -89,6 +114,8 @@ class Runtime:
     noise_source: NoiseSource
     asked_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC).replace(microsecond=0))
     logs_changes: bool = True
+    until_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    held: list[SharedPairs] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -123,8 +150,14 @@ class Reading:
         """Return whether the bounded query reads coverage as well."""
         return bool(self.coverage and self.due) and not (self.frozen and self.due == (PRESENCE,))
 
-    def sql(self, salt: bytes, formulation: Formulation = "groups_first") -> str:
-        """Return the bounded query; nothing of the data."""
+    @property
+    def measured(self) -> tuple[Statistic, ...]:
+        """Return all statistics of which numbers of rows are read, of coverage those that it is about."""
+        covered = [one.covered for one in self.coverage if one.covered] if self.is_one_pass else []
+        return (*self.due, *covered, *(replace(one, row_bounds_steps=None) for one in covered))
+
+    def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
+        """Return the bounded query, over pairs if they have all that it measures; nothing of the data."""
         sparsity = self.frame.bounding.sparsity
         if sparsity and sparsity.kind == "sketch" and self.is_first:
             return sketch_sql(self.frame, salt)
@@ -132,7 +165,11 @@ class Reading:
         # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
         held = bool(self.frozen) and self.frame.mechanism != KEYS_FIRST
         if self.is_one_pass and formulation != "one_row":
-            return one_pass_sql(self.frame, asked, self.coverage, salt, held_keys=held)
+            return one_pass_sql(
+                self.frame, asked, self.coverage, salt, held_keys=held, formulation=formulation, pairs=pairs
+            )
+        if pairs:
+            return pairs.bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
         return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
 
 
@@ -186,9 +223,9 @@ def prepare_reading(
             "asked for at the same or lower levels, and nothing else"
         )
     # of the formulations one is tried: all that a text writes stands in what they share
-    require_runs(frame, (*due, *coverage), reading.sql(STAND_IN_SALT), reading.listed, runtime)
+    require_runs(frame, (*due, *coverage), reading.sql(STAND_IN_SALT), reading.listed, runtime.engine)
     if reading.coverage and not reading.is_one_pass:
-        require_runs(frame, coverage, coverage_sql(frame, coverage, STAND_IN_SALT), public, runtime)
+        require_runs(frame, coverage, coverage_sql(frame, coverage, STAND_IN_SALT), public, runtime.engine)
     return reading
 
 
@@ -259,6 +296,10 @@ def _on_held_keys(
 
 
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:
+    for held in runtime.held:
+        if held.serves(reading.frame):
+            write = partial(reading.sql, salt)
+            return held.read(reading.frame, reading.measured, write, runtime, reading.listed, timeout_seconds).reveal()
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     return runtime.engine.aggregate_units(
         reading.frame.rows_sql.stored_unit,
@@ -329,18 +370,8 @@ def public_key_table(frame: Frame, runtime: Runtime) -> pa.Table | None:
     return table
 
 
-_HINT = (
-    "It has a cast, a comparison or a date that DuckDB does not compute: compare values of one type, and write casts "
-    "that DuckDB has, with dates and numbers inside the range of both types."
-)
-_OTHER_HINT = (
-    "Two columns with different collations cannot be compared or put together, for one; nor can what FROM or a "
-    "subquery computes always run: ask without it to see which part it is."
-)
-
-
 def require_runs(
-    frame: Frame, statistics: Sequence[Statistic], query: str, listed: pa.Table | None, runtime: Runtime
+    frame: Frame, statistics: Sequence[Statistic], query: str, listed: pa.Table | None, engine: Engine
 ) -> None:
     """Refuse what fails on empty tables.
 
@@ -349,33 +380,15 @@ def require_runs(
         statistics: what is measured.
         query: what runs for it.
         listed: keys that the query is about.
-        runtime: where it will run.
+        engine: where it will run.
 
     Raises:
         SchemaError: it fails; the error names the expression where one alone fails.
 
     """
-    try:
-        runtime.engine.run_empty([query], listed_keys=listed)
-    except SchemaError as error:
-        message = str(error)
-    else:
+    with contextlib.suppress(SchemaError):
+        engine.run_empty([query], listed_keys=listed)
         return
-    for sql, text in _expressions(frame, statistics):
-        try:
-            runtime.engine.run_empty([text], listed_keys=None)
-        except SchemaError:
-            raise SchemaError(f"the database cannot compute {sql}, whatever the rows are.", hint=_HINT) from None
-    raise SchemaError(message, hint=_OTHER_HINT)
+    from dpsql.answer.trial import refusal_of  # noqa: PLC0415 — only a refused question needs it
 
-
-def _expressions(frame: Frame, statistics: Sequence[Statistic]) -> Iterator[tuple[str, str]]:
-    """Each expression of a frame with a query that computes it alone."""
-    unit, types = frame.rows.unit_column.sql, frame.rows_sql.types
-    relation = with_salt(frame.rows_sql.relation, STAND_IN_SALT)
-    values = [*(key.sql for key in frame.keys), *(statistic.value_sql for statistic in statistics)]
-    conditions = [*frame.rows.filters, *(statistic.filter_sql for statistic in statistics)]
-    for sql in filter(None, values):
-        yield sql, f"SELECT {shielded(sql, unit, types)} FROM {without_statistics(relation, [sql])}"
-    for sql in filter(None, conditions):
-        yield sql, f"SELECT {computed_condition(sql, unit, types)} FROM {without_statistics(relation, [sql])}"
+    raise refusal_of(frame, statistics, engine)

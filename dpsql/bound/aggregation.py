@@ -3,8 +3,9 @@
     source     one row per source row: unit, keys, and per statistic its value and its flag; NULL where one fails
     rows       the same with every key in one spelling and every value on the lattice
     kept       at most max_groups groups per unit, by a salted hash priority: one row per (unit, group), per statistic
-               one integer v inside its public interval; in one of four formulations (`kept`); with weights more groups
-    weighted   where units in more groups have weights: kept, with the unit's weight
+               one integer v inside its public interval, in one of several `formulations`; with weights more groups
+    weights    where units in more groups have weights: one row per unit with its weight
+    weighted   the same: kept, with the unit's weight
     scaled     where a norm bounds all that a unit adds: weighted, with what that leaves of v (`norms`)
     values_i   where distinct values are counted: at most c of them per (unit, group), by a salted hash priority
     counted_i  one row per group: how many distinct values the kept units have
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dpsql.bound.formulations import Formulation, kept_ctes, kept_sql, state_bytes
-from dpsql.bound.norms import cut_rows_sql, scaled_ctes
+from dpsql.bound.norms import cut_rows_sql, needs_weights, scaled_ctes, square_sql
 from dpsql.bound.value_counts import cell_sql, distinct_ctes, distinct_steps, histogram_ctes, matches
 from dpsql.model.frame import PRESENCE, WEIGHT_BITS, Frame, Norm, Statistic
 from dpsql.operations.row_sql import (
@@ -136,11 +137,18 @@ def _weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]], formula
     """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave."""
     normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
     has_one_row = formulation == "one_row"
+    free = [(i, statistic) for i, statistic in normed if not needs_weights(statistic)]
+    squares = "".join(f", {square_sql(i, statistic, has_one_row=has_one_row)}" for i, statistic in free)
     # a unit in one group has its whole weight
-    weighted = _weighted_sql(frame.unit_groups)
-    if has_one_row:
-        weighted = f"SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight FROM kept"
-    return [f"weighted AS ({weighted})", *([scaled_ctes(normed, has_one_row=has_one_row)] if normed else [])]
+    ctes = [f"weighted AS (SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight{squares} FROM kept)"]
+    if not has_one_row:
+        names = "".join(f", square_{i}" for i, _ in free)
+        ctes = [
+            f"weights AS ({_weights_sql(frame.unit_groups, squares)})",
+            f"weighted AS (SELECT kept.*, weight{names} FROM kept "
+            "JOIN weights ON kept.unit IS NOT DISTINCT FROM weights.unit)",
+        ]
+    return [*ctes, *([scaled_ctes(normed, has_one_row=has_one_row)] if normed else [])]
 
 
 def _added_up_sql(frame: Frame, finer: Frame, statistics: tuple[Statistic, ...], finer_sql: str) -> str:
@@ -231,10 +239,11 @@ def _clamped(total: str, statistic: Statistic, frame: Frame) -> str:
     return f"CAST(least(greatest({total}, {-most}), {most}) AS BIGINT)"
 
 
-def _weighted_sql(max_groups: int) -> str:
-    """``kept`` with the weight sqrt(max_groups / n) of a unit in n groups, in steps of 2**-WEIGHT_BITS, rounded down.
+def _weights_sql(max_groups: int, squares: str) -> str:
+    """Return a SELECT of the weight sqrt(max_groups / n) of each unit of ``kept`` in n groups, with its ``squares``.
 
-    What a floating-point root makes too large by rounding is taken back: n weight**2 <= max_groups holds in integers.
+    It is in steps of 2**-WEIGHT_BITS, rounded down. What a floating-point root makes too large by rounding is taken
+    back: n weight**2 <= max_groups holds in integers.
     """
     squared = max_groups << 2 * WEIGHT_BITS
     root = (
@@ -242,7 +251,7 @@ def _weighted_sql(max_groups: int) -> str:
     )
     return (
         f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
-        f"SELECT *, {root} AS root FROM (SELECT *, count(*) OVER (PARTITION BY unit) AS n FROM kept))"
+        f"SELECT *, {root} AS root FROM (SELECT unit, count(*) AS n{squares} FROM kept GROUP BY unit))"
     )
 
 

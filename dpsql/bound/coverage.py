@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
-from dpsql.bound.formulations import columns_of_rows
+from dpsql.bound.formulations import GroupNumbers, columns_of_rows, numbers_of_rows
 from dpsql.bound.norms import row_number
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
@@ -91,8 +91,10 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes, *, 
     rows, whole = whole_rows(frame, measured, measured)
     keys = frame.key_columns
     listed = "".join(f", {key}" for key in keys)
-    value, whole_value = (columns_of_row, whole_of_row) if has_one_row else (columns_of_rows, whole_of_group)
-    values = "".join(value(i, one) + whole_value(i, one, whole.get(i, i)) for i, one in measured)
+    if has_one_row:
+        values = "".join(columns_of_row(i, one) + whole_of_row(i, one, whole.get(i, i)) for i, one in measured)
+    else:
+        values = "".join(columns_of_rows(i, one) + whole_of_rows(i, one, whole.get(i, i)) for i, one in measured)
     grouping = "" if has_one_row else f" GROUP BY unit{listed}"
     # groups are held, and rows that are not grouped are read again
     held = "NOT MATERIALIZED" if has_one_row else "MATERIALIZED"
@@ -120,8 +122,8 @@ def whole_rows(
     """
     last = max((i for i, _ in read), default=0)
     whole = {i: last + i for i, one in measured if one.kind == "sum"}
-    unclamped = [(whole[i], replace(one, row_bounds_steps=None, filter_sql="")) for i, one in measured if i in whole]
-    rows = rows_sql(frame, [*read, *unclamped])
+    wide = [(whole[i], replace(unclamped(one), filter_sql="")) for i, one in measured if i in whole]
+    rows = rows_sql(frame, [*read, *wide])
     for i, number in whole.items():
         # both are of one column, which is computed once
         rows = rows.replace(f"source.x_{number}", f"source.x_{i}")
@@ -145,8 +147,8 @@ def histograms_sql(frame: Frame, covered: Sequence[tuple[int, int, Statistic]], 
     return " UNION ALL ".join(placed)
 
 
-def whole_of_group(i: int, covered: Statistic, whole: int) -> str:
-    """What a unit would add to a group were it not bounded, in lattice steps.
+def whole_of_rows(i: int, covered: Statistic, whole: int) -> str:
+    """Return what a unit would add to a group were it not bounded, as a column of rows that are grouped.
 
     Args:
         i: number of the statistic.
@@ -154,11 +156,27 @@ def whole_of_group(i: int, covered: Statistic, whole: int) -> str:
         whole: number under which its rows are read before they are clamped.
 
     """
-    condition = f" FILTER (WHERE f_{i})" if covered.filter_sql else ""
+    numbers = numbers_of_rows(i, covered)
+    return whole_of_group(i, covered, replace(numbers, total=numbers.total.replace(f"x_{i}", f"x_{whole}")))
+
+
+def whole_of_group(i: int, covered: Statistic, numbers: GroupNumbers) -> str:
+    """Return what a unit would add to a group were it not bounded, in lattice steps, as a column.
+
+    Args:
+        i: number of the statistic.
+        covered: the statistic.
+        numbers: numbers of its rows, the total before they are clamped.
+
+    """
     if covered.kind == "rows":
-        count = f"{2**-COUNT_LATTICE_EXPONENT} * count({f'x_{i}' if covered.value_sql else '*'}){condition}"
-        return f", CAST({count} AS BIGINT) AS whole_{i}"
-    return f", coalesce(sum(x_{whole}){condition}, 0) AS whole_{i}"
+        return f", CAST({2**-COUNT_LATTICE_EXPONENT} * {numbers.count} AS BIGINT) AS whole_{i}"
+    return f", coalesce({numbers.total}, 0) AS whole_{i}"
+
+
+def unclamped(covered: Statistic) -> Statistic:
+    """Return a statistic without the clamp of its rows."""
+    return replace(covered, row_bounds_steps=None)
 
 
 def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool) -> str:

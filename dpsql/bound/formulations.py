@@ -1,4 +1,4 @@
-"""Which groups of a unit are kept and what they hold, in four formulations of one result.
+"""Which groups of a unit are kept and what they hold, in six formulations of one result.
 
 Kept are the max_groups groups of a unit with the least priority, a hash of the unit, the key and the frame's salt,
 ties by the key; each with one integer per statistic. Every formulation computes the priority from the real unit and the
@@ -6,13 +6,16 @@ real key, so all of them keep the same groups, and one unit's rows have no say i
 codes of a dictionary would give them one: codes depend on everybody's rows.
 
     groups_first  rows are grouped by unit and key; then a window over the groups
+    few_choose    the same, and the window is over the groups of units with too many alone
+    none_choose   the same without a window, because no unit has too many groups
     rows_first    a window over the rows; then the rows that are left are grouped
     native        one pass with GROUP BY unit and an aggregate in C (udfs/native/dpsql_native.c), over codes of keys
                   that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
     one_row       nothing is grouped by unit and nothing chosen (`one_row`), because no unit has two rows
 
-The last one runs if a constraint keeps the unit column unique. Which one of the others runs is decided by speed. It may
-depend on the data, as the time of a query does; no bit of a result does.
+A table of pairs (`pairs`) tells whether few units, or none, have too many groups. The last one runs if a constraint
+keeps the unit column unique. Which one of the others runs is decided by speed. It may depend on the data, as the time
+of a query does; no bit of a result does.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dpsql.bound.norms import MOST_ROWS, most_value, row_number
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
-Formulation = Literal["groups_first", "rows_first", "native", "one_row"]
+Formulation = Literal["groups_first", "few_choose", "none_choose", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
     "SELECT unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
@@ -48,6 +51,22 @@ class Sizes:
     units: int
     keys: int
     pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNumbers:
+    """SQL for the numbers of a unit's rows in a group that a statistic is made of.
+
+    Attributes:
+        count: how many rows are counted.
+        total: the sum of their values, NULL or 0 where there are none.
+        is_any: 1 where any row fulfils the filter, else 0.
+
+    """
+
+    count: str
+    total: str
+    is_any: str
 
 
 @dataclass
@@ -114,20 +133,32 @@ def kept_ctes(
             f"QUALIFY dense_rank() OVER (PARTITION BY unit ORDER BY {order}) <= {most}),\n"
             f"kept AS ({selected} FROM kept_rows {group_by})"
         )
+    per_group = f"{selected} FROM {per_row} WHERE unit IS NOT NULL {group_by}"
+    return chosen_ctes(per_group, keys, most, salt, formulation)
+
+
+def chosen_ctes(per_group: str, keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation) -> str:
+    """Return the expressions ``per_group``, whose body is given, and ``kept``."""
+    kept = f"kept AS ({kept_sql(keys, max_groups, salt, formulation)})"
+    if formulation != "few_choose":
+        return f"per_group AS ({per_group}),\n{kept}"
     return (
-        f"per_group AS ({selected} FROM {per_row} WHERE unit IS NOT NULL {group_by}),\n"
-        f"kept AS ({kept_sql(keys, most, salt)})"
+        f"per_group AS MATERIALIZED ({per_group}),\n"
+        f"per_unit AS MATERIALIZED (SELECT unit, count(*) AS n FROM per_group GROUP BY unit),\n{kept}"
     )
 
 
-def kept_sql(keys: list[str], max_groups: int | None, salt: bytes) -> str:
-    """Body of ``kept``, which reads ``per_group``."""
-    if not keys or max_groups is None:
+def kept_sql(keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation = "groups_first") -> str:
+    """Body of ``kept``, which reads ``per_group``, and where few units choose ``per_unit`` with their groups n."""
+    if not keys or max_groups is None or formulation == "none_choose":
         return "SELECT * FROM per_group"
-    return (
-        "SELECT * FROM per_group QUALIFY "
-        f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)}) <= {max_groups}"
-    )
+    chosen = f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)})"
+    if formulation != "few_choose":
+        return f"SELECT * FROM per_group QUALIFY {chosen} <= {max_groups}"
+    of_units = "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE n {}) AS units {}"
+    of_unit = "ON per_group.unit IS NOT DISTINCT FROM units.unit"
+    few, many = (of_units.format(f"{sign} {max_groups}", of_unit) for sign in ("<=", ">"))
+    return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen} <= {max_groups}"
 
 
 def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str) -> str:
@@ -162,9 +193,7 @@ def _native_values(others: list[tuple[int, Statistic]]) -> tuple[str, _Arguments
             count = arguments.flag(" AND ".join(conditions) or "true")
         else:
             count = arguments.flag(f"f_{i}")
-        value = _group_value(statistic, count, total, f"CAST({count} > 0 AS TINYINT)")
-        rows = f", least({count}, {MOST_ROWS}) AS {row_number(i)}" if isinstance(statistic.limit, Norm) else ""
-        values += f", {value} AS v_{i}{rows}"
+        values += columns_of_group(i, statistic, GroupNumbers(count, total, f"CAST({count} > 0 AS TINYINT)"))
     return values, arguments
 
 
@@ -199,28 +228,34 @@ def _in_order(keys: list[str]) -> str:
     return ", ".join(f"{key} ASC NULLS LAST" for key in keys)
 
 
+def numbers_of_rows(i: int, statistic: Statistic) -> GroupNumbers:
+    """Return the numbers of a statistic as aggregates of a unit's rows in a group."""
+    condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
+    return GroupNumbers(
+        count=f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}",
+        total=f"sum(x_{i}){condition}",
+        is_any=f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)",
+    )
+
+
 def columns_of_rows(i: int, statistic: Statistic) -> str:
     """The value of one unit in one group, v_i, as a column of rows that are grouped; with what a norm needs beside."""
-    condition = f" FILTER (WHERE f_{i})" if statistic.filter_sql else ""
-    count = f"count({f'x_{i}' if statistic.value_sql else '*'}){condition}"
-    value = _group_value(statistic, count, f"sum(x_{i}){condition}", f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)")
-    rows = f", least({count}, {MOST_ROWS}) AS {row_number(i)}" if isinstance(statistic.limit, Norm) else ""
+    return columns_of_group(i, statistic, numbers_of_rows(i, statistic))
+
+
+def columns_of_group(i: int, statistic: Statistic, numbers: GroupNumbers) -> str:
+    """Return the value of a unit in a group, v_i, as a column; with what a norm needs beside."""
+    value = _group_value(statistic, numbers)
+    has_norm = isinstance(statistic.limit, Norm)
+    rows = f", least({numbers.count}, {MOST_ROWS}) AS {row_number(i)}" if has_norm else ""
     return f", {value} AS v_{i}{rows}"
 
 
-def _group_value(statistic: Statistic, count: str, total: str, is_any: str) -> str:
-    """One integer per (unit, group), inside [low_steps, high_steps] whatever the rows are.
-
-    Args:
-        statistic: what is computed.
-        count: how many rows are counted.
-        total: the sum of their values, NULL or 0 where there are none.
-        is_any: 1 where any row fulfils the filter, else 0.
-
-    """
-    scale = 2**-COUNT_LATTICE_EXPONENT
+def _group_value(statistic: Statistic, numbers: GroupNumbers) -> str:
+    """Return one integer per (unit, group), inside [low_steps, high_steps] whatever the rows are."""
+    scale, count, total = 2**-COUNT_LATTICE_EXPONENT, numbers.count, numbers.total
     if statistic.kind == "units":
-        value = f"{scale} * {is_any}"
+        value = f"{scale} * {numbers.is_any}"
     elif statistic.kind == "rows":
         value = f"{scale} * {count}"
     elif isinstance(statistic.limit, Norm) and not statistic.group_bounds_steps:

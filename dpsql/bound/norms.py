@@ -3,7 +3,9 @@
     weighted   one row per (unit, group): the unit's weight, per statistic its value v, beside a sum that follows the
                unit's rows their number n
     recentred  the same with y, v less the centre times the weight, in steps of the noise
-    measured   the same with the square of the norm over the unit's groups, of y or of n
+    unit_norms one row per unit: the square of the norm of y over the unit's groups; that of n, or of y without a
+               centre, comes with the weight
+    measured   recentred with the squares
     scaled     the same with y where the norm is at most the bound, else y times the bound over the norm
 
 *Guarantee*: what is left of one unit has, over all groups, at most the norm ``Norm.l2_steps`` of its statistic, and
@@ -23,6 +25,8 @@ MOST_ROWS = 2**30
 """Of more rows in a group than this a sum that follows them counts so many; it is clamped to what they can have."""
 _ROOT_UP = 1.0 + 2.0**-46
 """Makes more of a root in floating point than its three roundings take from it."""
+_BITS = 63
+"""Bits of a BIGINT without its sign."""
 _ROW_BITS = COUNT_LATTICE_EXPONENT - NOISE_GRID_EXPONENT
 
 
@@ -39,35 +43,80 @@ def row_number(i: int) -> str:
     return f"n_{i}"
 
 
+def norm_of(statistic: Statistic) -> Norm:
+    """Return the norm that bounds a statistic."""
+    if not isinstance(statistic.limit, Norm):
+        raise AssertionError("this statistic has a norm")
+    return statistic.limit
+
+
+def needs_weights(statistic: Statistic) -> bool:
+    """Return whether the norm of a unit is that of values less a centre, which the weight of the unit multiplies."""
+    norm = norm_of(statistic)
+    return bool(norm.centre_steps) and not norm.row_steps
+
+
+def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False) -> str:
+    """Return the square of a unit's norm as an aggregate of its groups, or as a column of its one row."""
+    norm, shift = norm_of(statistic), _shift(statistic)
+    size, steps = f"CAST(y_{i} AS HUGEINT)", 1
+    if norm.row_steps:
+        size, steps = row_number(i), 2 ** (-2 * NOISE_GRID_EXPONENT)
+    elif not norm.centre_steps:
+        size, steps = f"v_{i}", 2 ** (2 * shift)
+        if 2 * (_MOST_BITS - shift) >= _BITS:
+            # only the square of a smaller v fits a BIGINT, whose product takes a tenth of the time
+            size = f"CAST(v_{i} AS HUGEINT)"
+    square = f"{size} * {size}" if has_one_row else f"sum({size} * {size})"
+    return f"CAST({square} AS HUGEINT) * {steps}::HUGEINT AS square_{i}"
+
+
 def scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool = False) -> str:
     """Return the expressions from ``weighted`` to ``scaled``, whose v of these statistics is what is left of y.
 
-    If ``has_one_row``, no unit has two rows, and the square of its row is that of its norm.
+    Args:
+        normed: numbered statistics; ``weighted`` has the squares of those whose norm needs no weights.
+        has_one_row: no unit has two rows, and the square of its row is that of its norm.
+
     """
-    shifted, measured, scaled = "", "", []
-    for i, statistic in normed:
-        norm = statistic.limit
-        if not isinstance(norm, Norm):
-            raise AssertionError("these statistics have a norm")
-        shift = statistic.lattice_exponent - statistic.noise_exponent
-        value = f"CAST(v_{i} AS HUGEINT) * {2**shift}"
-        if norm.centre_steps:
-            # rounded towards 0 once for all groups of the unit
-            value += f" - {norm.centre_steps}::HUGEINT * weight * {2**shift} // {2**WEIGHT_BITS}"
-        shifted += f", {value} AS y_{i}"
-        size, most = f"y_{i}", norm.l2_steps << shift
-        if norm.row_steps:
-            size, most = f"{row_number(i)} * {2**-NOISE_GRID_EXPONENT}::HUGEINT", norm.row_steps << _ROW_BITS
-        square = f"({size}) * ({size})" if has_one_row else f"sum({size} * {size}) OVER (PARTITION BY unit)"
-        measured += f", {square} AS square_{i}"
-        root = f"CAST(ceil(sqrt(CAST(square_{i} AS DOUBLE)) * {_ROOT_UP!r}::DOUBLE) AS HUGEINT)"
-        left = f"CASE WHEN square_{i} <= {most**2}::HUGEINT THEN y_{i} ELSE y_{i} * {most} // {root} END"
-        scaled.append(f"CAST({left} AS BIGINT) AS v_{i}")
+    shifted = "".join(f", {_recentred(i, one)} AS y_{i}" for i, one in normed)
+    scaled = ", ".join(f"{_left_sql(i, one)} AS v_{i}" for i, one in normed)
+    squares = [(i, square_sql(i, one, has_one_row=has_one_row)) for i, one in normed if needs_weights(one)]
+    listed, names = "".join(f", {square}" for _, square in squares), "".join(f", square_{i}" for i, _ in squares)
+    left = f"scaled AS (SELECT * REPLACE ({scaled}) FROM {{}})"
+    if has_one_row or not squares:
+        recentred = f"recentred AS (SELECT *{shifted} FROM weighted)"
+        return f"{recentred},\nmeasured AS (SELECT *{listed} FROM recentred),\n{left.format('measured')}"
     return (
-        f"recentred AS (SELECT *{shifted} FROM weighted),\n"
-        f"measured AS (SELECT *{measured} FROM recentred),\n"
-        f"scaled AS (SELECT * REPLACE ({', '.join(scaled)}) FROM measured)"
+        f"recentred AS MATERIALIZED (SELECT *{shifted} FROM weighted),\n"
+        f"unit_norms AS (SELECT unit{listed} FROM recentred GROUP BY unit),\n"
+        f"measured AS (SELECT recentred.*{names} FROM recentred "
+        f"JOIN unit_norms ON recentred.unit IS NOT DISTINCT FROM unit_norms.unit),\n{left.format('measured')}"
     )
+
+
+def _shift(statistic: Statistic) -> int:
+    """Return the bits between steps of the lattice and of the noise."""
+    return statistic.lattice_exponent - statistic.noise_exponent
+
+
+def _recentred(i: int, statistic: Statistic) -> str:
+    """Return y, a value less the centre times the weight, in steps of the noise."""
+    centre, factor = norm_of(statistic).centre_steps, 2 ** _shift(statistic)
+    if not centre:
+        return f"v_{i} * {factor}"
+    # rounded towards 0 once for all groups of the unit
+    taken = f"{centre}::HUGEINT * weight * {factor} // {2**WEIGHT_BITS}"
+    return f"CAST(CAST(v_{i} AS HUGEINT) * {factor} - {taken} AS BIGINT)"
+
+
+def _left_sql(i: int, statistic: Statistic) -> str:
+    """Return y where the norm is at most the bound, else y times the bound over the norm."""
+    norm = norm_of(statistic)
+    most = norm.row_steps << _ROW_BITS if norm.row_steps else norm.l2_steps << _shift(statistic)
+    root = f"CAST(ceil(sqrt(CAST(square_{i} AS DOUBLE)) * {_ROOT_UP!r}::DOUBLE) AS HUGEINT)"
+    over = f"CAST(CAST(y_{i} AS HUGEINT) * {most} // {root} AS BIGINT)"
+    return f"CASE WHEN square_{i} <= {most**2}::HUGEINT THEN y_{i} ELSE {over} END"
 
 
 def cut_rows_sql(rows: str, frame: Frame, others: Sequence[tuple[int, Statistic]], salt: bytes, most: int) -> str:

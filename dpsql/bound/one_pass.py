@@ -13,9 +13,12 @@
 from __future__ import annotations
 
 from dpsql.bound.aggregation import grouped_ctes, listed_sql, selected_sql, source_sql
-from dpsql.bound.coverage import histograms_sql, per_unit_sql, whole_of_group, whole_rows
-from dpsql.bound.formulations import columns_of_rows, kept_sql
+from dpsql.bound.coverage import histograms_sql, per_unit_sql, unclamped, whole_of_group, whole_of_rows, whole_rows
+from dpsql.bound.formulations import Formulation, columns_of_rows, kept_sql
+from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
+
+_Numbered = list[tuple[int, Statistic]]
 
 
 def one_pass_sql(
@@ -25,6 +28,8 @@ def one_pass_sql(
     salt: bytes,
     *,
     held_keys: bool = False,
+    formulation: Formulation = "groups_first",
+    pairs: Pairs | None = None,
 ) -> str:
     """Return SQL for the exact per-group table of a frame and for its exact histograms of coverage.
 
@@ -34,6 +39,8 @@ def one_pass_sql(
         coverage: the statistics of coverage that are read.
         salt: 128 secret bits of the frame.
         held_keys: as for ``bounded_sql``.
+        formulation: ``groups_first``, or ``few_choose`` or ``none_choose`` where they hold.
+        pairs: the table that has the numbers of all that is read, if there is one.
 
     Returns:
         A SELECT with the columns of ``bounded_sql``, and measure and place. A row without a measure is a group. The
@@ -46,21 +53,14 @@ def one_pass_sql(
     read = list(enumerate(asked))[1:]
     numbered = [(measure, asked.index(one), one) for measure, one in enumerate(covered, start=1)]
     measured = [(i, one) for _, i, one in numbered if one.kind != "presence"]
-    rows, whole = whole_rows(frame, read, measured)
-    values = "".join(columns_of_rows(i, one) for i, one in read if one.kind not in ("values", "histogram"))
-    values += "".join(whole_of_group(i, one, whole.get(i, i)) for i, one in measured)
-    group = ", ".join(["unit", *frame.key_columns])
-    per_row = listed_sql("rows", frame)
     most = frame.bounding.counted_groups or frame.bounding.max_groups
     per_unit = per_unit_sql(frame, [(i, one) for _, i, one in numbered], has_one_row=False)
+    per_row = "" if pairs else listed_sql("rows", frame)
     ctes = [
-        f"source AS ({source_sql(frame, read, salt)})",
-        f"rows AS ({rows})",
-        f"per_group AS MATERIALIZED (SELECT {group}, 1 AS present{values} FROM {per_row} "
-        f"WHERE unit IS NOT NULL GROUP BY {group})",
+        *(_per_group_of_pairs(pairs, frame, read, measured) if pairs else _per_group(frame, read, measured, salt)),
         f"per_unit AS MATERIALIZED ({per_unit})",
-        f"kept AS ({kept_sql(frame.key_columns, most, salt)})",
-        *grouped_ctes(frame, others, salt, per_row, "groups_first"),
+        f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
+        *grouped_ctes(frame, others, salt, per_row, formulation),
     ]
     named = ",\n".join(ctes)
     groups = selected_sql(frame, others, held_keys=held_keys)
@@ -69,3 +69,23 @@ def one_pass_sql(
         f"WITH {named}\nSELECT *, NULL::INTEGER AS measure, NULL::INTEGER AS place FROM ({groups}) "
         f"UNION ALL BY NAME SELECT measure, place, units FROM ({histograms})"
     )
+
+
+def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes) -> list[str]:
+    """Return the CTEs from the rows to ``per_group``."""
+    rows, whole = whole_rows(frame, read, measured)
+    values = "".join(columns_of_rows(i, one) for i, one in read if one.kind not in ("values", "histogram"))
+    values += "".join(whole_of_rows(i, one, whole.get(i, i)) for i, one in measured)
+    group = ", ".join(["unit", *frame.key_columns])
+    return [
+        f"source AS ({source_sql(frame, read, salt)})",
+        f"rows AS ({rows})",
+        f"per_group AS MATERIALIZED (SELECT {group}, 1 AS present{values} FROM {listed_sql('rows', frame)} "
+        f"WHERE unit IS NOT NULL GROUP BY {group})",
+    ]
+
+
+def _per_group_of_pairs(pairs: Pairs, frame: Frame, read: _Numbered, measured: _Numbered) -> list[str]:
+    """Return ``per_group`` over pairs."""
+    whole = "".join(whole_of_group(i, one, pairs.numbers(unclamped(one))) for i, one in measured)
+    return [f"per_group AS MATERIALIZED ({pairs.per_group(frame, read, whole)})"]

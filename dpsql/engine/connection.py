@@ -83,6 +83,10 @@ class Cursor(Protocol):
 class Connection(Protocol):
     """A database."""
 
+    @property
+    def has_own_cursors(self) -> bool:
+        """Whether a cursor may stay open in a transaction while others are opened and used."""
+
     def home(self) -> tuple[str, str]:
         """Database and schema in which a name without either is looked for."""
 
@@ -102,6 +106,11 @@ class LocalConnection:
 
     _connection: duckdb.DuckDBPyConnection
     _native_library: Path | None
+
+    @property
+    def has_own_cursors(self) -> bool:
+        """Return that each cursor is a connection of its own."""
+        return True
 
     def home(self) -> tuple[str, str]:
         """Where the curator's ``USE`` points."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -30,6 +30,9 @@ from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
 from dpsql.model.environment import TableSchema
 from dpsql.operations.dialect import quote
+
+if TYPE_CHECKING:
+    from dpsql.engine.transaction import Transaction
 
 _T = TypeVar("_T")
 
@@ -259,9 +262,11 @@ class DuckDBEngine(Catalog):
         return last[0].progress() if last else None
 
     @contextlib.contextmanager
-    def _reading(self, timeout_seconds: float | None) -> Iterator[tuple[Cursor, threading.Event]]:
-        """A cursor whose progress can be asked for, and whether its time ran out."""
-        with self._connection.pinned() as cursor:
+    def _reading(
+        self, timeout_seconds: float | None, opened: Cursor | None = None
+    ) -> Iterator[tuple[Cursor, threading.Event]]:
+        """A cursor whose progress can be asked for, a new one or an open one, and whether its time ran out."""
+        with self._connection.pinned() if opened is None else contextlib.nullcontext(opened) as cursor:
             # before the clock runs: DuckDB's own error would pass here
             cursor.count_progress()
             with interrupt_after(timeout_seconds, cursor.interrupt) as expired:
@@ -271,9 +276,26 @@ class DuckDBEngine(Catalog):
                 finally:
                     self._reading_cursors.remove(cursor)
 
-    def _run(self, read: Callable[[Cursor], _T], listed_keys: pa.Table | None, timeout_seconds: float | None) -> _T:
+    @property
+    def has_own_cursors(self) -> bool:
+        """Return whether a transaction may stay open while other cursors read."""
+        return self._connection.has_own_cursors
+
+    def transaction(self) -> contextlib.AbstractContextManager[Transaction]:
+        """Return a transaction in which several statements read rows."""
+        from dpsql.engine.transaction import transaction_of  # noqa: PLC0415 — few questions need it
+
+        return transaction_of(self._connection, self._run)
+
+    def _run(
+        self,
+        read: Callable[[Cursor], _T],
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+        opened: Cursor | None = None,
+    ) -> _T:
         failed = False
-        with self._reading(timeout_seconds) as (cursor, expired):
+        with self._reading(timeout_seconds, opened) as (cursor, expired):
             try:
                 if listed_keys is not None:
                     cursor.offer(LISTED_KEYS, listed_keys)

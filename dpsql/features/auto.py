@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
+from dpsql.answer.held_pairs import hold_pairs, numbers_of, read_units
+from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader
 from dpsql.errors import ReleaseError
@@ -40,7 +42,7 @@ from dpsql.model.estimates import NotFound
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, KEYS_FIRST, NANO, Statistic
 from dpsql.model.private_query import AutoBounds, AutoGroups, FoundBounds, FrameQuery, PrivateQuery
 from dpsql.operations.row_sql import STAND_IN_SALT
-from dpsql.plan.features.auto import GROUPS, LARGEST_VALUE, VALUE_EXPONENT, with_max_groups
+from dpsql.plan.features.auto import GROUPS, with_max_groups
 from dpsql.state import Additions, Charged, ChargeItem, Point, SideTable, State, to_arrow
 
 _REFERENCE_DELTA = 1e-6
@@ -255,7 +257,9 @@ def draw(
         # what could not be paid after AUTO is refused before: no answer would come of the charge. What was charged for
         # a histogram and never stored is used up; where AUTO costs nothing, the answer may not either
         runtime.state.ledger.require(query.frame.rows.unit, (*items, later), reader.name)
-    for question, level, listed in prepare_histograms(query, runtime):
+    prepared = prepare_histograms(query, runtime)
+    _hold_pairs(query, prepared, runtime)
+    for question, level, listed in prepared:
         with runtime.state.locks.exclusive(question.statistic_hash):
             reader_here = replace(reader, rho_limit=level.limit_nano)
             if auto_level(question, level.share_nano, runtime.state, reader_here) != level:
@@ -265,6 +269,19 @@ def draw(
             else:
                 _lower(question, level.rho_nano, runtime)
     return total
+
+
+def _hold_pairs(
+    query: FrameQuery, prepared: list[tuple[Question, AutoLevel, pa.Table | None]], runtime: Runtime
+) -> None:
+    """Let the histograms, and the numbers that follow them, share the pairs of the rows."""
+    due = [(question, listed) for question, level, listed in prepared if level.due_nano]
+    if due:
+        asked = [question.statistic for question, _ in due]
+        # a sum whose bounds are yet to be found has no lattice
+        is_open = any(isinstance(question.asked, AutoBounds) for question, _ in due)
+        asked += [one for one in numbers_of(query.statistics) if not is_open or one.kind != "sum"]
+        hold_pairs(due[0][0].frame, asked, due[0][1], runtime)
 
 
 def prepare_histograms(query: FrameQuery, runtime: Runtime) -> list[tuple[Question, AutoLevel, pa.Table | None]]:
@@ -294,7 +311,7 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
             "them; name what it stands for"
         )
     listed = public_key_table(frame, runtime)
-    require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime)
+    require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime.engine)
     return listed
 
 
@@ -312,12 +329,8 @@ def _draw(
     charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name)
     # keys of a frame are written once, and every statistic here has places of its own
     salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
-    exact = runtime.engine.aggregate_units(
-        frame.rows_sql.stored_unit,
-        lambda has_one_row: question.sql(salt, has_one_row=has_one_row),
-        listed_keys=listed,
-        timeout_seconds=timeout_seconds,
-    )
+    write = partial(question.sql, salt)
+    exact = read_units(frame, (question.statistic,), write, runtime, listed, timeout_seconds)
     drawn = noisy_histogram(question.exact(exact.reveal()), level.due_nano, question.l2, runtime.noise_source)
     fresh = Placed(level.due_nano, auto_sigma(level.due_nano, question.l2), NoisyHistogram(drawn, 0))
     is_first = level.due_nano == level.rho_nano

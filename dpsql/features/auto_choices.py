@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from dpsql.accounting.profile import smallest_threshold
 from dpsql.accounting.sparse_histogram import SparseProfile
-from dpsql.plan.features.auto import VALUE_BITS, VALUE_EXPONENT, counted_groups
+from dpsql.bound.value_steps import VALUE_BITS, VALUE_EXPONENT
+from dpsql.plan.features.auto import counted_groups
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.pairs import Pairs
+from dpsql.bound.unit_histograms import NORM_PLACES, extremes_sql, group_counts_sql, norms_sql
 from dpsql.features.auto_choices import EXTREMES_L2, PLACES, Integers, binned, placed, sure_bounds, sure_groups
 from dpsql.features.auto_norms import sure_norm
 from dpsql.mechanism.histogram import FLOAT_SLACK
@@ -23,13 +26,7 @@ from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, AutoQuestion, FrameQuery
 from dpsql.noise.entropy import NoiseSource
 from dpsql.noise.rounded_gaussian import RoundedGaussian, slack_delta_zcdp
-from dpsql.plan.features.auto import (
-    GROUPS,
-    NORM_PLACES,
-    extremes_sql,
-    group_counts_sql,
-    norms_sql,
-)
+from dpsql.plan.features.auto import GROUPS
 from dpsql.state import Point, SideTable, delta_units_up, to_numpy
 
 
@@ -70,18 +67,20 @@ class Question:
             return len(self.asked.candidates)
         return NORM_PLACES if self._is_norm else 2 * PLACES
 
-    def sql(self, salt: bytes, *, has_one_row: bool = False) -> str:
+    def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
         """Return SQL for the exact histogram; nothing of the data.
 
         Args:
             salt: that by which joins cut rows.
-            has_one_row: no unit has two rows, so that nothing is grouped by unit.
+            formulation: ``one_row`` if no unit has two rows, so that nothing is grouped by unit.
+            pairs: the table of the frame's pairs, if there is one.
 
         """
+        has_one_row = formulation == "one_row"
         if isinstance(self.asked, AutoGroups):
-            return group_counts_sql(self.frame, salt, has_one_row=has_one_row)
+            return group_counts_sql(self.frame, salt, has_one_row=has_one_row, pairs=pairs)
         sql = norms_sql if self._is_norm else extremes_sql
-        return sql(self.frame, self.asked.statistic, salt, has_one_row=has_one_row)
+        return sql(self.frame, self.asked.statistic, salt, has_one_row=has_one_row, pairs=pairs)
 
     def exact(self, table: pa.Table) -> Integers:
         """Number of units in each place."""

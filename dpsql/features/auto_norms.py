@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpsql.bound.unit_histograms import NORM_STEPS_PER_DOUBLING
 from dpsql.features.auto_choices import LIKELY, WIDEST, Floats, held_units, holds_most, largest_size
-from dpsql.plan.features.auto import NORM_STEPS_PER_DOUBLING
 
 _BIAS = 9.0
 """How much more a square of what bounds leave out weighs than one of noise, because stated intervals have noise alone:

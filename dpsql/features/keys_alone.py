@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
+from dpsql.answer.held_pairs import hold_shared_pairs
 from dpsql.answer.nothing_shown import threshold_reason
 from dpsql.answer.offer import Offer, asked_together, make_receipt
 from dpsql.answer.plan_rows import Row, price_rows
@@ -76,6 +77,7 @@ def release_keys(query: FrameQuery, runtime: Runtime, inquiry: Inquiry) -> tuple
     _joint_receipt(query, planned, [make_receipt(offer) for offer in planned], inquiry.query_hash)
     items = [item for offer in planned for item in offer.items]
     state.ledger.require(query.frame.rows.unit, items, inquiry.reader.name)
+    hold_shared_pairs(query.frame, planned, runtime)
     found, released = release_rounds(rounds, runtime, inquiry)
     receipts = [stage.receipts[0] for stage, _ in released]
     offers = [stage.offers[0] for stage, _ in released]

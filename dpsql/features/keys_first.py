@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, matches_of, no_keys
+from dpsql.answer.held_pairs import hold_shared_pairs
 from dpsql.answer.later_keys import add_keys
 from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
@@ -254,6 +255,7 @@ def release_keys_first(asked: KeysFirst, runtime: Runtime, inquiry: Inquiry) -> 
     _joint_receipt(asked, planned, [make_receipt(offer) for offer in planned], name)
     items = [item for offer in planned for item in offer.items]
     runtime.state.ledger.require(frame.rows.unit, items, inquiry.reader.name)
+    hold_shared_pairs(frame, planned, runtime)
     keys, released = release_rounds(parts.rounds, runtime, replace(inquiry, auto_charge=Charged()))
     add_keys(frame, keys, runtime)
     numbers = prepare_stage([parts.settled(runtime.state).numbers], runtime, parts.reader, keys)

@@ -90,6 +90,7 @@ class RowsSql:
         zones: time zones whose clocks are read of timestamps with a zone, where the query names none.
         stored_unit: database, schema, table and column that hold the unit, if each row is a row of that table, read
             once, and a constraint can say that no unit has two; else empty.
+        all_rows: the relation before rows of listed keys were left out of it; empty if none were.
 
     """
 
@@ -99,6 +100,7 @@ class RowsSql:
     called: tuple[tuple[str, str], ...] = ()
     zones: tuple[str, ...] = ()
     stored_unit: tuple[str, ...] = ()
+    all_rows: str = ""
 
     def readable(self, sql: str) -> str:
         """Return SQL over these rows with the names that the query gives their columns."""

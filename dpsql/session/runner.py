@@ -164,20 +164,21 @@ class StatementRunner:
         query, state, cleared = self.plan(statement, options, reader)
         logger.info("private query %s for %s", query_hash(query)[:12], reader)
         runtime = Runtime(state, self.engine, self.sandbox, self.noise_source, logs_changes=self._logs_changes)
-        auto_charge = Charged()
-        for _ in range(_MOST_PLANS):
-            if not query.first.is_open:
-                break
-            # what comes after AUTO fails before it is charged
-            open_kind_of(query).require_open_runs(query, runtime, cleared)
-            later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
-            auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
-            query, _, cleared = self.plan(statement, options, reader)
-        else:
-            raise StateError("others change what AUTO chooses by at this moment; ask again")
-        if query.first.finish.lost_orders and self._logs_changes:
-            tell_curator(reader, order_sentences(query.first.finish.lost_orders, self.engine))
-        return answer(query, runtime, reader=cleared, timeout_seconds=timeout_seconds, auto_charge=auto_charge)
+        with runtime.until_end:
+            auto_charge = Charged()
+            for _ in range(_MOST_PLANS):
+                if not query.first.is_open:
+                    break
+                # what comes after AUTO fails before it is charged
+                open_kind_of(query).require_open_runs(query, runtime, cleared)
+                later = price_of_outcomes(query, self._again(statement, options, state, cleared), state, cleared)
+                auto_charge += draw(query.first, runtime, cleared, timeout_seconds, later)
+                query, _, cleared = self.plan(statement, options, reader)
+            else:
+                raise StateError("others change what AUTO chooses by at this moment; ask again")
+            if query.first.finish.lost_orders and self._logs_changes:
+                tell_curator(reader, order_sentences(query.first.finish.lost_orders, self.engine))
+            return answer(query, runtime, reader=cleared, timeout_seconds=timeout_seconds, auto_charge=auto_charge)
 
     def run(
         self,

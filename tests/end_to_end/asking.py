@@ -39,6 +39,7 @@ import json, sys
 import dpsql, dpsql.session, duckdb, pyarrow.parquet, scipy.optimize, scipy.special
 from dpsql import engine
 from dpsql.answer import points
+from dpsql.answer.held_pairs import HeldPairs
 from dpsql.state import Ledger, SideTable
 
 
@@ -50,6 +51,7 @@ MOMENTS = {
     "planned": lambda: die_before(Ledger, "charge"),
     "charged": lambda: die_after(Ledger, "charge"),
     "aggregated": lambda: die_after(engine.DuckDBEngine, "aggregate"),
+    "pairs made": lambda: die_after(HeldPairs, "_begin"),
     "drawn": lambda: die_after(points, "noisy_values"),
     "stored": lambda: die_after(SideTable, "store"),
     "thresholded": lambda: die_after(points, "shown_keys"),

@@ -15,15 +15,17 @@ import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.bound.unit_histograms import group_counts_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
+from dpsql.engine.transaction import Transaction
 from dpsql.features import auto as auto_module
 from dpsql.features import auto_histograms
 from dpsql.features.auto_choices import Expected, binned, chosen_groups
 from dpsql.mechanism.window import free_level
 from dpsql.model.identity import statistic_hash
 from dpsql.model.private_query import PrivateQuery
-from dpsql.plan.features.auto import GROUPS, candidates, group_counts_sql
+from dpsql.plan.features.auto import GROUPS, candidates
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.end_to_end.receipts import receipt_of
 from tests.frames import with_relation
@@ -172,7 +174,7 @@ def test_a_charge_that_no_histogram_was_stored_for_is_used_up(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as broken:
-        place: tuple[Any, str] = (DuckDBEngine, "aggregate") if moment == "read" else (auto_module, "noisy_histogram")
+        place: tuple[Any, str] = (Transaction, "run") if moment == "read" else (auto_module, "noisy_histogram")
         broken.setattr(*place, crash)
         with pytest.raises((RuntimeError, dpsql.DpsqlError)):
             fresh.sql(text())

@@ -21,7 +21,7 @@ from scipy import stats
 import dpsql
 from dpsql.answer import stage
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine
+from dpsql.engine.transaction import Transaction
 from dpsql.features import auto as auto_module
 from dpsql.features.auto_choices import EXTREMES_L2
 from dpsql.features.auto_histograms import Question, questions
@@ -360,7 +360,7 @@ def crash(*_: Any, **__: Any) -> Any:
 
 LATE = ("read", "drawn")
 MOMENTS: dict[str, tuple[Any, str]] = {
-    "charged": (DuckDBEngine, "aggregate"),
+    "charged": (Transaction, "run"),
     "read": (auto_module, "noisy_histogram"),
     "drawn": (auto_module, "risen"),
     "averaged": (SideTable, "store"),

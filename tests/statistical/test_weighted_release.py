@@ -53,8 +53,8 @@ def test_a_lonely_unit_is_shown_as_often_as_the_threshold_costs() -> None:
 
 
 def test_the_check_catches_weights_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighted = aggregation._weighted_sql
+    weighted = aggregation._weights_sql
     monkeypatch.setattr(
-        aggregation, "_weighted_sql", lambda *of: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of))
+        aggregation, "_weights_sql", lambda *of: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of))
     )
     assert _p_value() < CAUGHT

@@ -115,7 +115,7 @@ ROOMS = (
     Room(
         "features",
         "a file for each kind of query, how it is priced, released and explained; AUTO",
-        (*RELEASING, "accounting", "plan.features", "answer"),
+        (*RELEASING, "accounting", "bound", "plan.features", "answer"),
         ARRAYS,
     ),
     Room(

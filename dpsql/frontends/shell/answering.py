@@ -158,6 +158,11 @@ class ShellConnection:
         ((zone,),) = self.rows(_HOME, "SELECT current_setting('TimeZone')")
         return str(zone)
 
+    @property
+    def has_own_cursors(self) -> bool:
+        """Return that all cursors share the connection of the prompt."""
+        return False
+
     def path(self) -> str:
         """The file of the shell's database; empty for one in memory."""
         ((path,),) = self.rows(_HOME, "SELECT path FROM duckdb_databases() WHERE database_name = current_database()")

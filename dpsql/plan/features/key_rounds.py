@@ -54,7 +54,8 @@ def next_round(first: Frame, number: int, selected: str) -> Frame:
 
     """
     rows = replace(first.rows, outside=f"{_NONE_SELECTED} {number} {frame_hash(first)} {selected}")
-    return replace(first, rows=rows, rows_sql=replace(first.rows_sql, relation=rows_outside(first)), generation=0)
+    rows_sql = replace(first.rows_sql, relation=rows_outside(first), all_rows=first.rows_sql.relation)
+    return replace(first, rows=rows, rows_sql=rows_sql, generation=0)
 
 
 def next_series(first: Frame, number: int) -> Frame:

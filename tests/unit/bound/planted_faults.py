@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from dpsql.bound import aggregation, formulations
+from dpsql.bound.formulations import GroupNumbers
 from dpsql.model.frame import Statistic
 
 _ENOUGH = 2**61
@@ -77,8 +78,8 @@ def _clamp_after_the_sum(patch: pytest.MonkeyPatch) -> None:
     """Rows and units are added as they are, and the group's total is clamped."""
     value, steps = formulations._group_value, aggregation._row_steps
 
-    def unclamped_value(statistic: Statistic, count: str, total: str, is_any: str) -> str:
-        return value(_unbounded(statistic) if statistic.kind == "sum" else statistic, count, total, is_any)
+    def unclamped_value(statistic: Statistic, numbers: GroupNumbers) -> str:
+        return value(_unbounded(statistic) if statistic.kind == "sum" else statistic, numbers)
 
     def unclamped_steps(text: str, statistic: Statistic) -> str:
         return steps(text, replace(statistic, row_bounds_steps=None))
@@ -99,9 +100,9 @@ def _clamped_total(sql: str) -> str:
 def _row_cap_ignored(patch: pytest.MonkeyPatch) -> None:
     value = formulations._group_value
 
-    def uncapped(statistic: Statistic, count: str, total: str, is_any: str) -> str:
+    def uncapped(statistic: Statistic, numbers: GroupNumbers) -> str:
         capped = statistic.row_cap is not None
-        return value(_unbounded(statistic) if capped else statistic, count, total, is_any)
+        return value(_unbounded(statistic) if capped else statistic, numbers)
 
     patch.setattr(formulations, "_group_value", uncapped)
 

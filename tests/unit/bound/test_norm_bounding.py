@@ -62,10 +62,10 @@ def test_a_unit_moves_no_more_than_its_norm_over_many_cases(laboratory: Laborato
 
 def _recentred_after_scaling(sql: str) -> str:
     """The values are scaled down as they are, and the centre is taken from what is left."""
-    for less, i in re.findall(r" - (-?\d+::HUGEINT \* weight \* \d+ // \d+) AS y_(\d+)", sql):
-        sql = sql.replace(f" - {less} AS y_{i}", f" AS y_{i}")
-        left = rf"(CAST\(CASE WHEN square_{i} .*? END) AS BIGINT\) AS v_{i}\b"
-        sql = re.sub(left, rf"\1 - {less} AS BIGINT) AS v_{i}", sql)
+    for less, i in re.findall(r" - (-?\d+::HUGEINT \* weight \* \d+ // \d+) AS BIGINT\) AS y_(\d+)", sql):
+        sql = sql.replace(f" - {less} AS BIGINT) AS y_{i}", f" AS BIGINT) AS y_{i}")
+        left = rf"(CASE WHEN square_{i} .*? END) AS v_{i}\b"
+        sql = re.sub(left, rf"CAST(\1 - {less} AS BIGINT) AS v_{i}", sql)
     return sql
 
 
@@ -74,16 +74,15 @@ def _keys_not_cut(sql: str) -> str:
     return re.sub(r"(QUALIFY (?:row_number|dense_rank)\(\).*?<= )\d+", r"\g<1>64", sql)
 
 
-_ROWS = r"n_(\d+) \* \d+::HUGEINT"
 _FAULTS = {
     "keys not cut": ("l0", _keys_not_cut),
     "two factors in an average": (
         "reference",
-        lambda sql: re.sub(rf"sum\({_ROWS} \* {_ROWS}\)", r"sum(y_\1 * y_\1)", sql),
+        lambda sql: re.sub(r"sum\(n_(\d+) \* n_\d+\)", r"sum(CAST(v_\1 AS HUGEINT) * v_\1)", sql),
     ),
     "each group by itself": (
         "l2",
-        lambda sql: re.sub(r"sum\((y_\d+ \* y_\d+)\) OVER \(PARTITION BY unit\)", r"\1", sql),
+        lambda sql: re.sub(r"CAST\(sum(\([^,]+? AS HUGEINT\) \* \d+::HUGEINT AS square_)", r"CAST(max\1", sql),
     ),
     "norm rounded down": ("l2", lambda sql: sql.replace("CAST(ceil(sqrt(", "CAST(floor(0.999999 * sqrt(")),
     "bounds compared with squares": ("l2", lambda sql: re.sub(r"(square_\d+ <= \d+)", r"\g<1>0", sql)),

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
+from dpsql.bound.unit_histograms import NORM_PLACES, NORM_STEPS_PER_DOUBLING, norms_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.features import auto_norms
@@ -20,7 +21,6 @@ from dpsql.features.auto_choices import held_units
 from dpsql.features.auto_histograms import Question, auto_sigma, noisy_histogram
 from dpsql.features.auto_norms import USUAL_ROWS_PLACES, NormUse, _with_tail, chosen_norm, rounded_up, sure_norm
 from dpsql.model.private_query import AutoBounds
-from dpsql.plan.features.auto import NORM_PLACES, NORM_STEPS_PER_DOUBLING, norms_sql
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.frames import with_relation
 from tests.noise_sources import seeded_noise

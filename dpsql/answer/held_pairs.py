@@ -1,0 +1,183 @@
+"""The table of pairs that the readings of one question share: who makes it, when, and what reads it.
+
+A question that reads its rows several times (AUTO's histograms, rounds of keys, numbers) asks for one before its first
+reading. The first reading makes it, which follows a durable charge; so nothing is made where nothing is due. A later
+reading follows a charge of its own, and reads numbers that no salt, clamp or noise has touched (`bound.pairs`). All
+readings of the question on these rows run in one transaction, which ends with the question, and the table with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from dpsql.answer.exact import Runtime
+from dpsql.answer.offer import Offer
+from dpsql.bound.coverage import unclamped
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.pairs import PAIRS, Pairs
+from dpsql.engine import ExactTable
+from dpsql.engine.connection import Cursor
+from dpsql.engine.transaction import Transaction
+from dpsql.errors import SchemaError
+from dpsql.model.frame import Frame, Statistic
+
+_FEW = 2
+"""Where at most one unit in this many has too many groups, groups are chosen for these units alone."""
+
+
+Write = Callable[[Formulation, Pairs | None], str]
+"""Writes the statement of a reading, over pairs if there are any."""
+
+
+class HeldPairs:
+    """The pairs of one question, from its first reading to its end."""
+
+    def __init__(self, pairs: Pairs, listed: pa.Table | None) -> None:
+        self._pairs = pairs
+        self._listed = listed
+        self._until_end = contextlib.ExitStack()
+        self._transaction: Transaction | None = None
+        self._has_one_row = False
+        self._units_by_groups: list[tuple[int, int]] = []
+
+    def close(self) -> None:
+        """End the transaction, and the table with it."""
+        self._until_end.close()
+        self._transaction = None
+
+    def serves(self, frame: Frame) -> bool:
+        """Return whether a frame reads these rows by these keys."""
+        return self._pairs.serves(frame)
+
+    def read(
+        self,
+        frame: Frame,
+        statistics: Sequence[Statistic],
+        write: Write,
+        runtime: Runtime,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Return the exact rows of a statement, over the pairs if they have all its numbers.
+
+        Args:
+            frame: what is grouped.
+            statistics: what is read.
+            write: writes the statement.
+            runtime: the engine.
+            listed_keys: keys that it is about, if they are known before it.
+            timeout_seconds: limit of time.
+
+        Raises:
+            EngineError: it failed or ran out of time; the message is constant.
+
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        transaction = self._transaction or self._begin(runtime, timeout_seconds)
+        formulation = self._formulation(frame)
+        has_all = formulation != "one_row" and all(map(self._pairs.has, statistics))
+        sql = write(formulation, self._pairs if has_all else None)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        found = transaction.run(lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=left)
+        return ExactTable(found)
+
+    def _begin(self, runtime: Runtime, timeout_seconds: float | None) -> Transaction:
+        """Begin the transaction, and make the table unless a constraint keeps the unit column unique."""
+        transaction = self._until_end.enter_context(runtime.engine.transaction())
+        self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit)
+        if not self._has_one_row:
+            made = f"CREATE TEMP TABLE {PAIRS} AS {self._pairs.sql()}"
+            counted = f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit) GROUP BY n"
+
+            def make(cursor: Cursor) -> list[tuple[int, int]]:
+                cursor.rows(made)
+                return cursor.rows(counted)
+
+            self._units_by_groups = transaction.run(make, listed_keys=self._listed, timeout_seconds=timeout_seconds)
+        self._transaction = transaction
+        return transaction
+
+    def _formulation(self, frame: Frame) -> Formulation:
+        """Return the fastest formulation of a frame's statement; all of them have one result."""
+        if self._has_one_row:
+            return "one_row"
+        most = frame.bounding.counted_groups or frame.bounding.max_groups
+        if most is None:
+            return "groups_first"
+        too_many = sum(units for groups, units in self._units_by_groups if groups > most)
+        if not too_many:
+            return "none_choose"
+        few = _FEW * too_many <= sum(units for _, units in self._units_by_groups)
+        return "few_choose" if few else "groups_first"
+
+
+def read_units(
+    frame: Frame,
+    statistics: Sequence[Statistic],
+    write: Write,
+    runtime: Runtime,
+    listed_keys: pa.Table | None,
+    timeout_seconds: float | None,
+) -> ExactTable:
+    """Return the exact rows of a statement, over the pairs that the question holds, or over the rows.
+
+    The arguments and errors are those of ``HeldPairs.read``.
+    """
+    for held in runtime.held:
+        if held.serves(frame):
+            return held.read(frame, statistics, write, runtime, listed_keys, timeout_seconds)
+    return runtime.engine.aggregate_units(
+        frame.rows_sql.stored_unit,
+        lambda has_one_row: write("one_row" if has_one_row else "groups_first", None),
+        listed_keys=listed_keys,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def hold_shared_pairs(frame: Frame, planned: Sequence[Offer], runtime: Runtime) -> None:
+    """Let the readings of releases on private keys that follow each other share their pairs.
+
+    Args:
+        frame: a frame of the rows and keys.
+        planned: the releases.
+        runtime: what the question runs on.
+
+    """
+    drawn = [offer.drawn for offer in planned if offer.drawn]
+    if len(drawn) > 1:
+        hold_pairs(frame, numbers_of([one for statistics in drawn for one in statistics]), None, runtime)
+
+
+def numbers_of(statistics: Sequence[Statistic]) -> list[Statistic]:
+    """Return the statistics whose numbers a reading of these needs, of coverage those that it is about."""
+    covered = [one.covered for one in statistics if one.covered]
+    return [*(one for one in statistics if not one.covered), *covered, *map(unclamped, covered)]
+
+
+def hold_pairs(frame: Frame, statistics: Sequence[Statistic], listed: pa.Table | None, runtime: Runtime) -> None:
+    """Let the readings of a question share the pairs of a frame's rows; reads nothing.
+
+    Args:
+        frame: a frame of the question.
+        statistics: those whose numbers later readings need.
+        listed: the public keys of the frame.
+        runtime: what the question runs on.
+
+    """
+    if any(one.serves(frame) for one in runtime.held) or not runtime.engine.has_own_cursors:
+        return
+    pairs = Pairs.of(frame, statistics)
+    if pairs is None:
+        return
+    # each statement by itself was tried; if they do not run together, each reads the rows
+    with contextlib.suppress(SchemaError):
+        runtime.engine.run_empty([pairs.sql()], listed_keys=listed)
+        # tables of other rows end before
+        runtime.until_end.close()
+        held = HeldPairs(pairs, listed)
+        runtime.held[:] = [held]
+        runtime.until_end.callback(held.close)

@@ -1,0 +1,156 @@
+"""Units by what they have: the exact histograms that AUTO asks for, of which no bound is known yet.
+
+    source, rows   as in `aggregation`
+    per_group      one row per (unit, group): what the unit has there, from its rows or from a table of `pairs`
+    per_unit       one row per unit: number of groups, norm, or largest and smallest value
+    result         one row per place: the number of units there
+
+A unit stands in one place of each histogram, and which one depends on its own rows alone. Numbers of a unit are grouped
+and joined; no window over all pairs is needed.
+"""
+
+from __future__ import annotations
+
+from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
+from dpsql.bound.pairs import Pairs
+from dpsql.bound.value_steps import VALUE_BITS, value_steps
+from dpsql.model.frame import Frame, Statistic
+
+NORM_STEPS_PER_DOUBLING = 4
+"""Norms are told apart by a fourth root of 2 …"""
+NORM_PLACES = NORM_STEPS_PER_DOUBLING * VALUE_BITS + 2
+"""… from one step up to 2**VALUE_BITS of them; the first place is for norms of 0."""
+_NORM_BITS = 20
+"""Sums of a unit are squared in parts of 2**-20 of the largest, so that 2**80 of them fit a HUGEINT."""
+_LARGEST_PART = 2**42
+"""The largest part that only sums below 2**63 have, which fit a BIGINT."""
+
+
+def group_counts_sql(frame: Frame, salt: bytes, *, has_one_row: bool = False, pairs: Pairs | None = None) -> str:
+    """Return SQL for the number of units by their number of groups: columns groups and units (BIGINT), in no order.
+
+    Args:
+        frame: whose units are looked at.
+        salt: that by which joins cut rows.
+        has_one_row: no unit has two rows, so that nothing is grouped by unit.
+        pairs: the table of the frame's pairs, if there is one.
+
+    """
+    keys, rows = ", ".join(frame.key_columns), listed_sql("rows", frame)
+    ctes = [] if pairs else [f"source AS ({source_sql(frame, [], salt)})", f"rows AS ({rows_sql(frame, [])})"]
+    if has_one_row:
+        one_group = f"SELECT 1::BIGINT AS groups FROM {rows} WHERE unit IS NOT NULL"
+        return f"WITH {_named(ctes)}\nSELECT groups, count(*) AS units FROM ({one_group}) GROUP BY groups"
+    per_group = f"SELECT unit, {keys} FROM {rows} WHERE unit IS NOT NULL GROUP BY unit, {keys}"
+    if pairs:
+        per_group = f"SELECT unit FROM {pairs.relation(frame)}"
+    ctes += [f"per_group AS ({per_group})", "per_unit AS (SELECT count(*) AS groups FROM per_group GROUP BY unit)"]
+    return f"WITH {_named(ctes)}\nSELECT groups, count(*) AS units FROM per_unit GROUP BY groups"
+
+
+def extremes_sql(
+    frame: Frame, statistic: Statistic, salt: bytes, *, has_one_row: bool = False, pairs: Pairs | None = None
+) -> str:
+    """Return SQL for the units by the places of their largest and smallest values, in no order.
+
+    Its columns are upper, place and units (BIGINT). A value is a sum over a unit's rows in a group, or a row's. It is
+    rounded to steps of 2**VALUE_EXPONENT and added up as a whole number, so that it does not depend on the order of
+    rows. Place k > 0 has those of 2**(k-2) to 2**(k-1) steps (the first, from 0 to 1), -k their opposites.
+
+    The arguments are those of `group_counts_sql`, and the statistic.
+    """
+    ctes = _read_ctes(frame, statistic, salt, pairs)
+    if statistic.kind == "group_extremes":
+        value = _sums_sql(frame, statistic, has_one_row=has_one_row, pairs=pairs)
+    else:
+        value = _values_sql(frame, statistic, "v")
+    size = f"least(CAST(ceil(log2(CAST(greatest(abs(v), 1) AS DOUBLE))) AS INTEGER), {VALUE_BITS}) + 1"
+    ctes += [
+        f"valued AS ({value})",
+        f"placed AS (SELECT unit, CAST(sign(v) AS INTEGER) * ({size}) AS place FROM valued)",
+    ]
+    if has_one_row:
+        # the largest value is the smallest one
+        ctes.append("counted AS (SELECT place, count(*) AS units FROM placed GROUP BY place)")
+        selected = "SELECT true AS upper, place, units FROM counted UNION ALL SELECT false, place, units FROM counted"
+    else:
+        ctes.append("per_unit AS (SELECT max(place) AS highest, min(place) AS lowest FROM placed GROUP BY unit)")
+        selected = (
+            "SELECT true AS upper, highest AS place, count(*) AS units FROM per_unit GROUP BY highest UNION ALL "
+            "SELECT false, lowest, count(*) FROM per_unit GROUP BY lowest"
+        )
+    return f"WITH {_named(ctes)}\n{selected}"
+
+
+def norms_sql(
+    frame: Frame, statistic: Statistic, salt: bytes, *, has_one_row: bool = False, pairs: Pairs | None = None
+) -> str:
+    """Return SQL for the units by the places of their norms: columns place and units (BIGINT), in no order.
+
+    What a unit has in a group is a number of rows, or a sum in steps as in `extremes_sql`. Its squares are whole
+    numbers, too, of parts of the largest one, so that neither they nor their sum depend on the order of rows. Place 0
+    has norms of 0; place k > 0 those above 2**((k-2)/4) and up to 2**((k-1)/4) steps, the first from 0, the last all.
+
+    The arguments are those of `group_counts_sql`, and the statistic.
+    """
+    norm = "sqrt(CAST(squares AS DOUBLE)) * CAST(part AS DOUBLE)"
+    place = f"least(CAST(ceil({NORM_STEPS_PER_DOUBLING} * log2({norm})) AS INTEGER), {NORM_PLACES - 2}) + 1"
+    in_parts = (
+        "CASE WHEN part = 1 THEN CAST(v AS BIGINT) "
+        f"WHEN part <= {_LARGEST_PART} THEN CAST(v AS BIGINT) // CAST(part AS BIGINT) "
+        "ELSE CAST(v // part AS BIGINT) END"
+    )
+    # a number of parts is at most 2**21, so that its square fits a BIGINT
+    ctes = [
+        *_read_ctes(frame, statistic, salt, pairs),
+        f"per_group AS MATERIALIZED ({_sums_sql(frame, statistic, has_one_row=has_one_row, pairs=pairs)})",
+    ]
+    if has_one_row:
+        part = f"greatest(abs(v) // {2**_NORM_BITS}, 1)"
+        ctes.append(
+            f"per_unit AS (SELECT part, {in_parts} AS parts, parts * parts AS squares "
+            f"FROM (SELECT v, {part} AS part FROM per_group))"
+        )
+    else:
+        part = f"greatest(max(abs(v)) // {2**_NORM_BITS}, 1)"
+        ctes += [
+            f"largest AS (SELECT unit, {part} AS part FROM per_group GROUP BY unit)",
+            f"parts AS (SELECT largest.unit, part, {in_parts} AS parts FROM per_group JOIN largest "
+            "ON per_group.unit IS NOT DISTINCT FROM largest.unit)",
+            "per_unit AS (SELECT any_value(part) AS part, sum(parts * parts) AS squares FROM parts GROUP BY unit)",
+        ]
+    placed = f"SELECT CASE WHEN squares > 0 THEN {place} ELSE 0 END AS place, count(*) AS units FROM per_unit"
+    return f"WITH {_named(ctes)}\n{placed} GROUP BY place"
+
+
+def _named(ctes: list[str]) -> str:
+    return ",\n".join(ctes)
+
+
+def _read_ctes(frame: Frame, statistic: Statistic, salt: bytes, pairs: Pairs | None) -> list[str]:
+    """Return the CTEs of the rows, or none if a table of pairs has the unit's sums in its groups."""
+    if pairs:
+        return []
+    numbered = [(1, statistic)]
+    return [f"source AS ({source_sql(frame, numbered, salt)})", f"rows AS ({rows_sql(frame, numbered)})"]
+
+
+def _values_sql(frame: Frame, statistic: Statistic, name: str) -> str:
+    """Return a SELECT of each row that counts: unit, keys, and what it adds."""
+    step = "1" if statistic.kind == "rows_norm" else value_steps("x_1")
+    counts = " AND x_1 IS NOT NULL" * bool(statistic.value_sql) + " AND f_1" * bool(statistic.filter_sql)
+    columns = "".join(f", {key}" for key in frame.key_columns)
+    rows = listed_sql("rows", frame)
+    return f"SELECT unit{columns}, {step} AS {name} FROM {rows} WHERE unit IS NOT NULL{counts}"
+
+
+def _sums_sql(frame: Frame, statistic: Statistic, *, has_one_row: bool, pairs: Pairs | None) -> str:
+    """Return a SELECT of each unit's sum in each of its groups, as v."""
+    if pairs:
+        numbers = pairs.numbers(statistic)
+        value = numbers.count if statistic.kind == "rows_norm" else numbers.total
+        return f"SELECT unit, {value} AS v FROM {pairs.relation(frame)} WHERE {numbers.count} > 0"
+    if has_one_row:
+        return _values_sql(frame, statistic, "v")
+    columns = "".join(f", {key}" for key in frame.key_columns)
+    return f"SELECT unit, sum(step) AS v FROM ({_values_sql(frame, statistic, 'step')}) GROUP BY unit{columns}"

@@ -1,0 +1,65 @@
+"""One transaction in which several statements of a question read rows, with temporary tables that end with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.engine.catalog import unique_by
+from dpsql.engine.connection import Connection, Cursor
+
+_T = TypeVar("_T")
+
+
+class RunOn(Protocol):
+    """Runs a reading on a cursor, within a limit of time; whatever fails has one message."""
+
+    def __call__(
+        self, read: Callable[[Cursor], _T], listed_keys: pa.Table | None, timeout_seconds: float | None, opened: Cursor
+    ) -> _T:
+        """Return what was read."""
+
+
+class Transaction:
+    """A transaction on a cursor of its own. All its statements see the rows as they were at its begin."""
+
+    def __init__(self, cursor: Cursor, run_on: RunOn) -> None:
+        self._cursor = cursor
+        self._run_on = run_on
+
+    def run(self, read: Callable[[Cursor], _T], *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> _T:
+        """Run a reading on the cursor.
+
+        Args:
+            read: reads.
+            listed_keys: keys that it is about, if there are any.
+            timeout_seconds: limit of time.
+
+        Raises:
+            EngineError: it failed or ran out of time; the message is constant.
+
+        """
+        return self._run_on(read, listed_keys, timeout_seconds, self._cursor)
+
+    def has_one_row(self, stored_unit: Sequence[str]) -> bool:
+        """Return whether a constraint keeps the column of the unit unique."""
+        return bool(stored_unit) and self.run(
+            lambda cursor: bool(unique_by(cursor, stored_unit)), listed_keys=None, timeout_seconds=None
+        )
+
+
+@contextlib.contextmanager
+def transaction_of(connection: Connection, run_on: RunOn) -> Iterator[Transaction]:
+    """Open a transaction; it ends without a commit, and its temporary tables end with it."""
+    with connection.pinned() as cursor:
+        cursor.rows("BEGIN TRANSACTION")
+        try:
+            yield Transaction(cursor, run_on)
+        finally:
+            # a cursor that is closed ends its transaction, too
+            with contextlib.suppress(duckdb.Error):
+                cursor.rows("ROLLBACK")

@@ -1,0 +1,140 @@
+"""Statements over a table of pairs: each has the result of its statement over the rows, bit for bit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from dpsql.answer.exact import Reading
+from dpsql.answer.held_pairs import numbers_of
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.pairs import PAIRS, Pairs
+from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
+from dpsql.engine.transaction import Transaction
+from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.plan.features.coverage import with_coverage
+from dpsql.plan.features.key_rounds import first_round, next_round
+from tests.unit.bound.exact_runs import SALT, Laboratory
+from tests.unit.bound.normed_cases import normed_cases
+from tests.unit.bound.query_descriptions import Case
+from tests.unit.bound.random_cases import cases
+
+_SHORT = settings(
+    max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+)
+
+
+@pytest.fixture(scope="module")
+def laboratory() -> Iterator[Laboratory]:
+    opened = Laboratory()
+    yield opened
+    opened.close()
+
+
+def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counter[str]:
+    table = transaction.run(lambda cursor: cursor.table(sql), listed_keys=listed, timeout_seconds=None)
+    return Counter(map(repr, table.to_pylist()))
+
+
+def _formulations(transaction: Transaction, frame: Frame) -> list[Formulation]:
+    """Return the formulations that hold for the rows."""
+    most = frame.bounding.counted_groups or frame.bounding.max_groups
+    largest = transaction.run(
+        lambda cursor: cursor.rows(f"SELECT max(n) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit)"),
+        listed_keys=None,
+        timeout_seconds=None,
+    )[0][0]
+    fits = most is None or not largest or largest <= most
+    return ["groups_first", "few_choose", *(["none_choose"] if fits else [])]  # type: ignore[list-item]
+
+
+def _of_auto(statistics: tuple[Statistic, ...]) -> list[Statistic]:
+    """Return what AUTO would ask about the same columns."""
+    one = Statistic(kind="rows_norm", low_steps=0, high_steps=1, lattice_exponent=0)
+    rows = [replace(one, value_sql=of.value_sql, filter_sql=of.filter_sql) for of in statistics if of.kind == "rows"]
+    kinds = ("sum_norm", "group_extremes")
+    return rows + [
+        replace(one, kind=kind, value_sql=of.value_sql, filter_sql=of.filter_sql)  # type: ignore[arg-type]
+        for of in statistics
+        for kind in kinds
+        if of.kind == "sum"
+    ]
+
+
+def _check(laboratory: Laboratory, case: Case) -> bool:
+    with laboratory.run(case) as run:
+        query = with_coverage(run.query.first)
+        frame, listed, of_auto = query.frame, laboratory.public_keys(run), _of_auto(query.statistics)
+        pairs = Pairs.of(frame, [*of_auto, *numbers_of(query.statistics)])
+        if pairs is None or not pairs.serves(frame):
+            return False
+        with laboratory.engine.transaction() as transaction:
+            transaction.run(
+                lambda cursor: cursor.rows(f"CREATE TEMP TABLE {PAIRS} AS {pairs.sql()}"),
+                listed_keys=listed,
+                timeout_seconds=None,
+            )
+            plain = tuple(one for one in query.statistics if not one.covered)
+            covering = tuple(one for one in query.statistics if one.covered)
+            for due, coverage in ((plain, ()), (plain, covering), ((PRESENCE,), covering)):
+                reading = Reading(frame, due, listed, None, coverage=coverage)
+                if not all(map(pairs.has, reading.measured)):
+                    continue
+                expected = _rows(transaction, reading.sql(SALT), listed)
+                for formulation in _formulations(transaction, frame):
+                    for table in (pairs, None):
+                        if table or formulation == "groups_first" or coverage:
+                            sql = reading.sql(SALT, formulation, table)
+                            assert _rows(transaction, sql, listed) == expected, (formulation, bool(table))
+            _check_histograms(transaction, frame, of_auto, pairs, listed)
+            if frame.has_private_keys:
+                _check_rounds(transaction, frame, pairs)
+    return True
+
+
+def _check_histograms(
+    transaction: Transaction, frame: Frame, of_auto: list[Statistic], pairs: Pairs, listed: pa.Table | None
+) -> None:
+    found = [_rows(transaction, group_counts_sql(frame, SALT, pairs=one), listed) for one in (None, pairs)]
+    assert found[0] == found[1]
+    for one in of_auto:
+        sql = extremes_sql if one.kind == "group_extremes" else norms_sql
+        found = [_rows(transaction, sql(frame, one, SALT, pairs=table), listed) for table in (None, pairs)]
+        assert found[0] == found[1], one.kind
+
+
+def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs) -> None:
+    """Compare a round of key selection on the rows of all keys but the first one."""
+    first = first_round(frame, 2)
+    later = next_round(first, 1, "selected")
+    listed = transaction.run(
+        lambda cursor: cursor.table(
+            f"SELECT DISTINCT {', '.join(frame.key_columns)} FROM temp.main.{PAIRS} ORDER BY ALL LIMIT 1"
+        ),
+        listed_keys=None,
+        timeout_seconds=None,
+    )
+    reading = Reading(later, (PRESENCE,), listed, None)
+    assert pairs.serves(later)
+    expected = _rows(transaction, reading.sql(SALT), listed)
+    for formulation in ("groups_first", "few_choose"):
+        assert _rows(transaction, reading.sql(SALT, formulation, pairs), listed) == expected
+
+
+@settings(_SHORT)
+@given(case=st.one_of(cases(), normed_cases()))
+def test_pairs_give_what_rows_give(laboratory: Laboratory, case: Case) -> None:
+    _check(laboratory, case)
+
+
+@pytest.mark.long
+@settings(max_examples=2000, suppress_health_check=list(HealthCheck))
+@given(case=st.one_of(cases(), normed_cases()))
+def test_pairs_give_what_rows_give_over_many_cases(laboratory: Laboratory, case: Case) -> None:
+    _check(laboratory, case)
