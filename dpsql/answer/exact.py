@@ -31,7 +31,7 @@ from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
 from dpsql.bound.aggregation import bounded_sql, cell_columns, sketch_sql
 from dpsql.bound.coverage import coverage_sql
-from dpsql.bound.formulations import Formulation
+from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.one_pass import one_pass_sql
 from dpsql.engine import Engine, ExactTable, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
@@ -312,7 +312,7 @@ def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
 def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | None) -> Formulation:
     """Return the formulation in which the bounded query of a reading is fastest."""
     if reading.is_one_pass:
-        return "groups_first"
+        return fastest_of_groups(reading.frame, has_native=runtime.engine.has_native)
     return choose_formulation(reading.frame, reading.due, salt, runtime.engine, reading.listed, deadline)
 
 

@@ -179,8 +179,8 @@ def unclamped(covered: Statistic) -> Statistic:
     return replace(covered, row_bounds_steps=None)
 
 
-def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool) -> str:
-    """Return a SELECT of the sums over a unit's groups, and what is left of them."""
+def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool, more: str = "") -> str:
+    """Return a SELECT of the sums over a unit's groups, what is left of them, and more columns."""
     bounding = frame.bounding
     total = "" if has_one_row else "sum"
     sums = "1::BIGINT AS n" if has_one_row else "count(*) AS n"
@@ -210,7 +210,7 @@ def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_
             f"{weight if bounding.counted_groups else '1.0::DOUBLE'} AS weight"
         )
     grouping = "" if has_one_row else " GROUP BY unit"
-    return f"SELECT *, {shares} FROM (SELECT unit, {sums} FROM per_group{grouping})"
+    return f"SELECT *, {shares} FROM (SELECT unit, {sums}{more} FROM per_group{grouping})"
 
 
 def _part(covered: Statistic) -> int:

@@ -1,4 +1,4 @@
-"""Which groups of a unit are kept and what they hold, in six formulations of one result.
+"""Which groups of a unit are kept and what they hold, in seven formulations of one result.
 
 Kept are the max_groups groups of a unit with the least priority, a hash of the unit, the key and the frame's salt,
 ties by the key; each with one integer per statistic. Every formulation computes the priority from the real unit and the
@@ -8,6 +8,9 @@ codes of a dictionary would give them one: codes depend on everybody's rows.
     groups_first  rows are grouped by unit and key; then a window over the groups
     few_choose    the same, and the window is over the groups of units with too many alone
     none_choose   the same without a window, because no unit has too many groups
+    last_kept     rows are grouped by unit and key; then an aggregate in C (udfs/native/last.c) tells the priority of
+                  the last group that a unit keeps. It reads the upper half of priorities. A window is over the groups
+                  of units where two upper halves are equal at the end of the choice
     rows_first    a window over the rows; then the rows that are left are grouped
     native        one pass with GROUP BY unit and an aggregate in C (udfs/native/dpsql_native.c), over codes of keys
                   that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
@@ -27,11 +30,12 @@ from dpsql.bound.norms import MOST_ROWS, most_value, row_number
 from dpsql.bound.one_row import kept_rows_sql
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 
-Formulation = Literal["groups_first", "few_choose", "none_choose", "rows_first", "native", "one_row"]
+Formulation = Literal["groups_first", "few_choose", "none_choose", "last_kept", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
-    "SELECT unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
-    (7, 1, 1, 5),
+    "SELECT dpsql_last_1(1::INTEGER, 3::UINTEGER), "
+    "unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
+    (2**32 - 1, 7, 1, 1, 5),
 )
 """A query and its one row, where the library is the one that this module is written for."""
 
@@ -102,6 +106,13 @@ def fastest(frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, *, has_na
     return "rows_first" if sizes.rows < _ROWS_PER_GROUP * sizes.pairs else "groups_first"
 
 
+def fastest_of_groups(frame: Frame, *, has_native: bool) -> Formulation:
+    """Return the formulation that is fastest where all rows are grouped by unit and key in any case."""
+    most = frame.bounding.counted_groups or frame.bounding.max_groups
+    has_state = has_native and chooses_groups(frame) and most is not None and most <= _CAPACITIES[-1]
+    return "last_kept" if has_state else "groups_first"
+
+
 def fastest_in_the_end(frame: Frame, others: tuple[Statistic, ...], *, has_native: bool) -> Formulation:
     """The formulation that is fastest where units and keys repeat without end.
 
@@ -124,6 +135,8 @@ def kept_ctes(
     if formulation == "one_row":
         return f"kept AS ({kept_rows_sql(keys, others, per_row)})"
     values = "".join(columns_of_rows(i, statistic) for i, statistic in others)
+    if formulation == "last_kept":
+        values += priority_column(keys, salt)
     selected = f"SELECT unit, {''.join(f'{key}, ' for key in keys)}1 AS present{values}"
     group_by = f"GROUP BY {', '.join(['unit', *keys])}"
     if formulation == "rows_first":
@@ -140,25 +153,47 @@ def kept_ctes(
 def chosen_ctes(per_group: str, keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation) -> str:
     """Return the expressions ``per_group``, whose body is given, and ``kept``."""
     kept = f"kept AS ({kept_sql(keys, max_groups, salt, formulation)})"
-    if formulation != "few_choose":
+    if formulation not in ("few_choose", "last_kept"):
         return f"per_group AS ({per_group}),\n{kept}"
+    of_unit = "count(*) AS n"
+    if formulation == "last_kept" and max_groups:
+        of_unit += last_column(max_groups)
     return (
         f"per_group AS MATERIALIZED ({per_group}),\n"
-        f"per_unit AS MATERIALIZED (SELECT unit, count(*) AS n FROM per_group GROUP BY unit),\n{kept}"
+        f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n{kept}"
     )
 
 
 def kept_sql(keys: list[str], max_groups: int | None, salt: bytes, formulation: Formulation = "groups_first") -> str:
-    """Body of ``kept``, which reads ``per_group``, and where few units choose ``per_unit`` with their groups n."""
+    """Body of ``kept``, which reads ``per_group``, and ``per_unit`` where not all units choose by a window.
+
+    ``per_unit`` has the number of the unit's groups n; or ``last``, where ``per_group`` has a ``priority``.
+    """
     if not keys or max_groups is None or formulation == "none_choose":
         return "SELECT * FROM per_group"
     chosen = f"row_number() OVER (PARTITION BY unit ORDER BY {_priority(keys, salt)} ASC, {_in_order(keys)})"
-    if formulation != "few_choose":
+    if formulation not in ("few_choose", "last_kept"):
         return f"SELECT * FROM per_group QUALIFY {chosen} <= {max_groups}"
-    of_units = "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE n {}) AS units {}"
+    of_units = "SELECT per_group.* FROM per_group SEMI JOIN (SELECT unit FROM per_unit WHERE {}) AS units {}"
     of_unit = "ON per_group.unit IS NOT DISTINCT FROM units.unit"
-    few, many = (of_units.format(f"{sign} {max_groups}", of_unit) for sign in ("<=", ">"))
+    few, many = (of_units.format(f"n {sign} {max_groups}", of_unit) for sign in ("<=", ">"))
+    if formulation == "last_kept":
+        few = f"SELECT per_group.* FROM per_group JOIN (SELECT unit, last FROM per_unit) AS units {of_unit}"
+        few, many = f"{few} AND per_group.priority <= units.last", of_units.format("last IS NULL", of_unit)
     return f"{few} UNION ALL SELECT * FROM ({many}) QUALIFY {chosen} <= {max_groups}"
+
+
+def priority_column(keys: list[str], salt: bytes) -> str:
+    """Return the upper half of a group's priority as a column of ``per_group``, which ``last_kept`` reads."""
+    return f", CAST({_priority(keys, salt)} >> 32 AS UINTEGER) AS priority"
+
+
+def last_column(max_groups: int) -> str:
+    """Return the priority of the last group that is kept as a column of ``per_unit``, which ``last_kept`` reads.
+
+    It is NULL where the group after it has the same, and the largest number there is where no group comes after it.
+    """
+    return f", dpsql_last_{_capacity(max_groups)}({max_groups}::INTEGER, priority) AS last"
 
 
 def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str) -> str:
@@ -167,13 +202,13 @@ def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_
     matches = " AND ".join(f"listed_rows.{key} IS NOT DISTINCT FROM codes.{key}" for key in keys)
     values, arguments = _native_values(others)
     names = [f"listed_rows.{key}" for key in keys]
-    most = f"{frame.bounding.counted_groups or frame.bounding.max_groups}::INTEGER"
-    given = ", ".join([most, _priority(names, salt), "codes.code", *arguments.flags, *arguments.sums])
+    most = frame.bounding.counted_groups or frame.bounding.max_groups or 1
+    given = ", ".join([f"{most}::INTEGER", _priority(names, salt), "codes.code", *arguments.flags, *arguments.sums])
     return (
         f"listed_rows AS NOT MATERIALIZED (SELECT * FROM {per_row} WHERE unit IS NOT NULL),\n"
         f"codes AS MATERIALIZED (SELECT {listed}, row_number() OVER (ORDER BY {_in_order(keys)}) AS code "
         f"FROM (SELECT DISTINCT {listed} FROM listed_rows)),\n"
-        f"members AS (SELECT unit, unnest(dpsql_keep_{_capacity(frame)}({given}), recursive := true) "
+        f"members AS (SELECT unit, unnest(dpsql_keep_{_capacity(most)}({given}), recursive := true) "
         f"FROM listed_rows JOIN codes ON {matches} GROUP BY unit),\n"
         f"kept AS (SELECT unit, code{values} FROM members)"
     )
@@ -208,12 +243,11 @@ def state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
     flags, sums = len(arguments.flags), len(arguments.sums)
     if flags > _MOST_FLAGS or sums > _MOST_SUMS:
         return 0
-    return 16 + _capacity(frame) * (16 + 8 * flags + 24 * sums)
+    return 16 + _capacity(most) * (16 + 8 * flags + 24 * sums)
 
 
-def _capacity(frame: Frame) -> int:
-    """The least capacity of the library that holds the groups in which a unit counts."""
-    most = frame.bounding.counted_groups or frame.bounding.max_groups or 1
+def _capacity(most: int) -> int:
+    """The least capacity of the library that holds so many groups."""
     return next(capacity for capacity in _CAPACITIES if capacity >= most)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dpsql.bound.aggregation import grouped_ctes, listed_sql, selected_sql, source_sql
 from dpsql.bound.coverage import histograms_sql, per_unit_sql, unclamped, whole_of_group, whole_of_rows, whole_rows
-from dpsql.bound.formulations import Formulation, columns_of_rows, kept_sql
+from dpsql.bound.formulations import Formulation, columns_of_rows, kept_sql, last_column, priority_column
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
 
@@ -39,7 +39,7 @@ def one_pass_sql(
         coverage: the statistics of coverage that are read.
         salt: 128 secret bits of the frame.
         held_keys: as for ``bounded_sql``.
-        formulation: ``groups_first``, or ``few_choose`` or ``none_choose`` where they hold.
+        formulation: ``groups_first`` or ``last_kept``, or ``few_choose`` or ``none_choose`` where they hold.
         pairs: the table that has the numbers of all that is read, if there is one.
 
     Returns:
@@ -54,10 +54,17 @@ def one_pass_sql(
     numbered = [(measure, asked.index(one), one) for measure, one in enumerate(covered, start=1)]
     measured = [(i, one) for _, i, one in numbered if one.kind != "presence"]
     most = frame.bounding.counted_groups or frame.bounding.max_groups
-    per_unit = per_unit_sql(frame, [(i, one) for _, i, one in numbered], has_one_row=False)
+    priority = last = ""
+    if formulation == "last_kept" and most:
+        priority, last = priority_column(frame.key_columns, salt), last_column(most)
+    per_unit = per_unit_sql(frame, [(i, one) for _, i, one in numbered], has_one_row=False, more=last)
     per_row = "" if pairs else listed_sql("rows", frame)
     ctes = [
-        *(_per_group_of_pairs(pairs, frame, read, measured) if pairs else _per_group(frame, read, measured, salt)),
+        *(
+            _per_group_of_pairs(pairs, frame, read, measured, priority)
+            if pairs
+            else _per_group(frame, read, measured, salt, priority)
+        ),
         f"per_unit AS MATERIALIZED ({per_unit})",
         f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
         *grouped_ctes(frame, others, salt, per_row, formulation),
@@ -71,7 +78,7 @@ def one_pass_sql(
     )
 
 
-def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes) -> list[str]:
+def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes, more: str) -> list[str]:
     """Return the CTEs from the rows to ``per_group``."""
     rows, whole = whole_rows(frame, read, measured)
     values = "".join(columns_of_rows(i, one) for i, one in read if one.kind not in ("values", "histogram"))
@@ -80,12 +87,12 @@ def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes) 
     return [
         f"source AS ({source_sql(frame, read, salt)})",
         f"rows AS ({rows})",
-        f"per_group AS MATERIALIZED (SELECT {group}, 1 AS present{values} FROM {listed_sql('rows', frame)} "
+        f"per_group AS MATERIALIZED (SELECT {group}, 1 AS present{values}{more} FROM {listed_sql('rows', frame)} "
         f"WHERE unit IS NOT NULL GROUP BY {group})",
     ]
 
 
-def _per_group_of_pairs(pairs: Pairs, frame: Frame, read: _Numbered, measured: _Numbered) -> list[str]:
+def _per_group_of_pairs(pairs: Pairs, frame: Frame, read: _Numbered, measured: _Numbered, more: str) -> list[str]:
     """Return ``per_group`` over pairs."""
     whole = "".join(whole_of_group(i, one, pairs.numbers(unclamped(one))) for i, one in measured)
-    return [f"per_group AS MATERIALIZED ({pairs.per_group(frame, read, whole)})"]
+    return [f"per_group AS MATERIALIZED ({pairs.per_group(frame, read, whole + more)})"]

@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.bound.aggregation import grouped_ctes, listed_join, listed_sql, rows_sql, selected_sql, source_sql
-from dpsql.bound.formulations import Formulation, GroupNumbers, chosen_ctes, columns_of_group, numbers_of_rows
+from dpsql.bound.formulations import (
+    Formulation,
+    GroupNumbers,
+    chosen_ctes,
+    columns_of_group,
+    numbers_of_rows,
+    priority_column,
+)
 from dpsql.bound.value_steps import value_steps
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.rows import Rows
@@ -84,9 +91,9 @@ class Pairs:
         table = f"temp.main.{PAIRS} AS pairs"
         return f"{table} {listed_join('pairs', frame.key_columns, frame, 'ANTI')}" if frame.rows_sql.all_rows else table
 
-    def per_group(self, frame: Frame, others: Sequence[tuple[int, Statistic]], whole: str = "") -> str:
-        """Return the body of ``per_group``: one row per unit and group, with values of statistics and ``whole``."""
-        values = "".join(columns_of_group(i, one, self.numbers(one)) for i, one in others) + whole
+    def per_group(self, frame: Frame, others: Sequence[tuple[int, Statistic]], more: str = "") -> str:
+        """Return the body of ``per_group``: one row per unit and group, with values of statistics, and more columns."""
+        values = "".join(columns_of_group(i, one, self.numbers(one)) for i, one in others) + more
         return f"SELECT unit, {', '.join(frame.key_columns)}, 1 AS present{values} FROM {self.relation(frame)}"
 
     def bounded_sql(
@@ -101,8 +108,9 @@ class Pairs:
         """Return SQL with the result of ``aggregation.bounded_sql``, over these pairs; the arguments are its."""
         others, keys = list(enumerate(statistics))[1:], frame.key_columns
         most = frame.bounding.counted_groups or frame.bounding.max_groups
+        per_group = self.per_group(frame, others, priority_column(keys, salt) if formulation == "last_kept" else "")
         ctes = [
-            chosen_ctes(self.per_group(frame, others), keys, most, salt, formulation),
+            chosen_ctes(per_group, keys, most, salt, formulation),
             *grouped_ctes(frame, others, salt, "", formulation),
         ]
         named = ",\n".join(ctes)

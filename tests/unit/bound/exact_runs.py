@@ -16,7 +16,7 @@ from dpsql.answer.offer import current, make_receipt, offers_of
 from dpsql.answer.policy_view import SchemaView
 from dpsql.assets import native_library
 from dpsql.bound.aggregation import bounded_sql
-from dpsql.bound.formulations import Formulation, chooses_groups
+from dpsql.bound.formulations import Formulation, chooses_groups, fastest_of_groups
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
 from dpsql.model.estimates import Linear
@@ -185,10 +185,12 @@ class Laboratory:
         return found[0]
 
     def formulations(self, frame: Frame) -> list[Formulation]:
-        """All that can compute a frame here: the native one where ``make native`` has built the library."""
+        """All that can compute a frame here: the native ones where ``make native`` has built the library."""
         if not chooses_groups(frame):
             return ["groups_first"]
-        return ["groups_first", "rows_first", "native"] if self.has_native else ["groups_first", "rows_first"]
+        over_groups = fastest_of_groups(frame, has_native=self.has_native)
+        native: list[Formulation] = ["native", over_groups] if self.has_native else []
+        return list(dict.fromkeys(["groups_first", "rows_first", *native]))
 
     def public_keys(self, run: Run) -> pa.Table | None:
         public = run.query.first.frame.public_keys

@@ -272,7 +272,7 @@ def test_a_part_of_the_units_is_looked_at_only_if_the_first_rows_leave_the_choic
             assert len(seen) == more
 
 
-def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False) -> str:
+def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False, coverage: bool = False) -> str:
     seen: list[str] = []
     whole = DuckDBEngine.aggregate
 
@@ -285,7 +285,7 @@ def _sql_of_a_release(monkeypatch: pytest.MonkeyPatch, *, unsigned: bool = False
         session.connection.execute("CREATE TABLE t AS SELECT i % 50 AS pid, i % 4 AS k FROM range(1000) r(i)")
         session.sql("CALL dp_unit('u', rho_budget := 10, delta_threshold := 0.5, delta_conversion := 1e-6)")
         session.sql(
-            "CALL dp_protect('t', coverage := FALSE, "
+            f"CALL dp_protect('t', coverage := {coverage}, "
             "unit := 'u', privacy_unit_column := 'pid', max_groups_contributed := 2)"
         )
         result = session.sql("SELECT k, count(DISTINCT pid) AS n FROM t GROUP BY k", rho=5.0, delta=0.1)
@@ -309,6 +309,8 @@ def test_threads_may_load_the_library_at_once() -> None:
 def test_the_library_is_used_where_the_connection_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "dpsql_keep_2(2::INTEGER" in _sql_of_a_release(monkeypatch, unsigned=True)
     assert "dpsql_keep" not in _sql_of_a_release(monkeypatch)
+    assert "dpsql_last_2(2::INTEGER" in _sql_of_a_release(monkeypatch, unsigned=True, coverage=True)
+    assert "dpsql_last" not in _sql_of_a_release(monkeypatch, coverage=True)
 
 
 def test_a_failure_of_the_sizes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,6 +369,50 @@ def test_the_native_aggregate_keeps_one_number_of_groups_a_state(native: duckdb.
             native.execute(
                 f"SELECT dpsql_keep_4(({most})::INTEGER, hash(i), i) FROM range(100000) r(i) GROUP BY i % 7"
             ).fetchall()
+
+
+@needs_native
+def test_the_last_group_that_is_kept(native: duckdb.DuckDBPyConnection) -> None:
+    """NULL where the next one has its priority, the largest number where none is next."""
+    listed = (
+        "FROM (VALUES (1, 5), (1, 9), (1, 7), (1, NULL), (2, 3), (2, 7), (2, 7), (3, 8), (3, 8), (4, NULL)) t(g, p)"
+    )
+    found = native.execute(f"SELECT g, dpsql_last_4(2::INTEGER, p::UINTEGER) {listed} GROUP BY g ORDER BY g").fetchall()
+    assert found == [(1, 7), (2, None), (3, 2**32 - 1), (4, 2**32 - 1)]
+    with pytest.raises(duckdb.Error, match="number of groups to keep is out of range"):
+        native.execute("SELECT dpsql_last_2(3::INTEGER, 1::UINTEGER)").fetchall()
+    with pytest.raises(duckdb.Error, match="must be the same in all rows"):
+        native.execute("SELECT dpsql_last_4((1 + i % 4)::INTEGER, i::UINTEGER) FROM range(9) r(i)").fetchall()
+
+
+@needs_native
+@pytest.mark.parametrize("capacity", formulations._CAPACITIES)
+def test_the_last_group_of_many_units_and_threads(native: duckdb.DuckDBPyConnection, capacity: int) -> None:
+    """States of several threads are combined, whatever the order of the rows."""
+    rows = "(SELECT hash(i) % 30000 AS g, CAST(hash(hash(i, 1)) >> 32 AS UINTEGER) AS p FROM range(200000) r(i))"
+    expected = f"CASE WHEN count(*) <= {capacity} THEN 4294967295 ELSE min(p, {capacity + 1})[{capacity}] END"
+    wrong = native.execute(
+        f"SELECT count(*) FROM (SELECT dpsql_last_{capacity}({capacity}::INTEGER, p) AS last, {expected} AS expected "
+        f"FROM {rows} GROUP BY g) WHERE last IS DISTINCT FROM expected"
+    ).fetchall()
+    assert wrong == [(0,)]
+
+
+def test_equal_priorities_are_told_apart_by_keys(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal priorities, or of priorities whose upper halves are equal, the least keys are kept."""
+    connection = laboratory.session.connection
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS equal AS SELECT (hash(i) % 300)::INTEGER AS pid, hash(i, 1) % 20 AS k, 1.0 AS x "
+        "FROM range(3000) r(i)"
+    )
+    laboratory.session.sql("CALL dp_protect('equal', coverage := FALSE, unit := 'u', privacy_unit_column := 'pid')")
+    query = laboratory.plan("SELECT k, count(*) FROM equal GROUP BY k", max_groups_contributed=4)
+    whole, plain = formulations._priority, results(laboratory, query)
+    for kept in ("% 3", "% 4294967296", "& 13835058055282163712"):
+        monkeypatch.setattr(formulations, "_priority", lambda keys, salt, kept=kept: f"({whole(keys, salt)} {kept})")
+        found = results(laboratory, query)
+        assert all(table == found[0] for table in found[1:]), kept
+        assert found[0] != plain[0]
 
 
 def test_presence_alone_needs_no_arguments(laboratory: Laboratory) -> None:

@@ -51,12 +51,14 @@ def _check(laboratory: Laboratory, case: Case) -> bool:
         covered = _rows(read(coverage_sql(query.frame, asked, SALT)))
         # also where the numbers are stored already, and coverage alone needs a column
         for due in (query.statistics, (PRESENCE,), query.statistics[:2]):
-            found = read(one_pass_sql(query.frame, due, asked, SALT))
-            is_group = pc.is_null(found.column("measure"))
-            groups = found.filter(is_group).drop_columns(["measure", "place"])
-            assert _rows(groups) == _rows(read(bounded_sql(query.frame, due, SALT)))
-            places = found.filter(pc.invert(is_group)).select(["measure", "place", "units"])
-            assert _rows(places) == covered
+            bounded = _rows(read(bounded_sql(query.frame, due, SALT)))
+            for formulation in {"groups_first", *laboratory.formulations(query.frame)} & {"groups_first", "last_kept"}:
+                found = read(one_pass_sql(query.frame, due, asked, SALT, formulation=formulation))
+                is_group = pc.is_null(found.column("measure"))
+                groups = found.filter(is_group).drop_columns(["measure", "place"])
+                assert _rows(groups) == bounded
+                places = found.filter(pc.invert(is_group)).select(["measure", "place", "units"])
+                assert _rows(places) == covered
     return True
 
 
