@@ -33,6 +33,7 @@ from dpsql.session.session import (
     state_beside,
     table_identity,
 )
+from dpsql.session.spilling import open_database
 from dpsql.sql.statements import DECLARATIONS
 from dpsql.state import Unit, require
 
@@ -62,6 +63,7 @@ __all__ = [
     "connect",
     "folded",
     "is_select",
+    "open_database",
     "plot_budget",
     "plot_cascade",
     "protect_source",

@@ -27,6 +27,7 @@ from dpsql.model.environment import folded
 from dpsql.session.declare import declare, split_name
 from dpsql.session.new_files import create_for_shell
 from dpsql.session.runner import Parameters, StatementRunner
+from dpsql.session.spilling import open_database
 from dpsql.sql.statements import DECLARATIONS, FunctionCall, SelectStatement, read_statement
 from dpsql.state import State
 
@@ -181,12 +182,19 @@ class Session(contextlib.AbstractContextManager["Session"]):
         connection: the curator's own DuckDB connection; nothing on it is private.
 
     ``logs_changes=False`` is for a session whose log others read: it is not told where rows changed within a version.
+    ``close_database`` is what closes the connection, if that is more than its own ``close``.
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, state_path: Path | None, *, logs_changes: bool = True
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        state_path: Path | None,
+        *,
+        logs_changes: bool = True,
+        close_database: Callable[[], None] | None = None,
     ) -> None:
         self.connection = connection
+        self._close_database = close_database or connection.close
         self._access = LazyState(state_path)
         self._runner = StatementRunner(
             self._access, DuckDBEngine(connection, native_library()), logs_changes=logs_changes
@@ -279,7 +287,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Close the state file, the sandbox and the database."""
         self._access.close()
         self._runner.sandbox.close()
-        self.connection.close()
+        self._close_database()
 
     def __exit__(
         self,
@@ -318,7 +326,10 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
         duckdb_config: passed to DuckDB (``threads=4``, ``read_only=True``, …). ``allow_unsigned_extensions=True`` lets
             it use the native aggregate that ``make native`` builds, for the same results in less time.
 
-    The state file holds true keys and hidden values: give it the same access rights and backups as the data.
+    The state file holds true keys and hidden values: give it the same access rights and backups as the data. Rows that
+    memory does not hold are written to a folder beside it that only its owner may enter. The folder is removed with the
+    session; what a killed process left is removed when the state file is opened next. ``temp_directory='…'`` names
+    another folder, whose rights and contents are yours to look after.
 
     Raises:
         PolicyError: the path is something else, such as an open connection.
@@ -333,9 +344,6 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
     read_only = bool(duckdb_config.pop("read_only", False))
     if not read_only:
         create_for_shell(path, duckdb_config)
-    connection = duckdb.connect(
-        str(path),
-        read_only=read_only,
-        config={name: str(value) for name, value in duckdb_config.items()},
-    )
-    return Session(connection, state_path)
+    config = {name: str(value) for name, value in duckdb_config.items()}
+    connection, close = open_database(str(path), state_path, read_only=read_only, config=config)
+    return Session(connection, state_path, close_database=close)

@@ -44,6 +44,7 @@ from dpsql.state.records import (
 from dpsql.state.rules import checked
 from dpsql.state.side_table import SideTable
 from dpsql.state.state import State
+from dpsql.state.temporary_folder import TemporaryFolder
 
 __all__ = [
     "DELTA_UNITS_PER_ONE",
@@ -77,6 +78,7 @@ __all__ = [
     "TableMark",
     "TableVersion",
     "Tail",
+    "TemporaryFolder",
     "Threshold",
     "Unit",
     "checked",

@@ -30,6 +30,7 @@ from dpsql.state.policy import (
 )
 from dpsql.state.rules import Declaration, checked
 from dpsql.state.side_table import SideTable
+from dpsql.state.temporary_folder import remove_abandoned
 from dpsql.state.versions import add_version, settle_version, versions_of
 
 NOUNS: Mapping[type[Declaration], str] = {
@@ -158,6 +159,8 @@ class State:
     ) -> State:
         """Open the state; an older format is migrated after a backup beside the file.
 
+        Temporary folders of processes that have ended are removed.
+
         Args:
             path: the file, or None for a state in memory that ends with the process.
             create: whether a missing file is created.
@@ -168,12 +171,11 @@ class State:
             StateError: the file is missing, of a newer format, not a state file, or damaged.
 
         """
-        return cls(
-            Database.open(
-                None if path is None else Path(path), create=create, busy_timeout_seconds=busy_timeout_seconds
-            ),
-            lock_timeout_seconds=lock_timeout_seconds,
-        )
+        named = None if path is None else Path(path)
+        database = Database.open(named, create=create, busy_timeout_seconds=busy_timeout_seconds)
+        if named is not None:
+            remove_abandoned(named)
+        return cls(database, lock_timeout_seconds=lock_timeout_seconds)
 
     def copied(self) -> State:
         """A copy in memory: what is declared or charged in it happens nowhere else."""

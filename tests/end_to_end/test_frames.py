@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.frontends.frames.rows import create_source, open_database
+from dpsql.frontends.frames.rows import create_source, frame_database
 from dpsql.frontends.frames.shape import read_listed, typed_keys
 
 QUESTION = (
@@ -316,7 +316,7 @@ def test_columns_are_read_in_place_and_typed_by_their_dtype_alone() -> None:
     paid = np.zeros(400)
     mixed = pd.Series([1, "a", None, 2.5] * 100, dtype=object)
     frame = pd.DataFrame({"paid": pd.Series(paid, copy=False), "mixed": mixed}, copy=False)
-    with open_database() as connection:
+    with frame_database(None) as connection:
         create_source(connection, frame, ["paid", "mixed"], ("main", "people"), ())
         paid[:] = 77.0
         assert connection.execute("SELECT DISTINCT paid FROM people").fetchall() == [(77.0,)]
@@ -370,7 +370,7 @@ def test_no_single_value_makes_an_error_or_another_type(name: str) -> None:
     kinds = set()
     for column in both:
         frame: Any = pa.table({"x": column}) if isinstance(column, pa.Array) else pd.DataFrame({"x": column})
-        with open_database() as connection:
+        with frame_database(None) as connection:
             create_source(connection, frame, ["x"], ("main", "people"), ())
             kind = str(connection.table("people").types[0])
             value = "epoch_us(x)" if kind.startswith(("TIMESTAMP", "INTERVAL")) else "x"
@@ -387,7 +387,7 @@ def test_no_single_value_makes_an_error_in_a_cast(kind: Any, wanted: str) -> Non
     frame: Any = pa.table({"x": far.view(kind)}) if isinstance(kind, pa.DataType) else None
     frame = pd.DataFrame({"x": far.to_numpy().view(kind)}) if frame is None else frame
     for owner in (None, "x"):
-        with open_database() as connection:
+        with frame_database(None) as connection:
             remembered = (("x", wanted, True),)
             create_source(connection, frame, ["x"], ("main", "people"), remembered, owner)
             assert connection.execute("SELECT count(x) FROM people").fetchall()[0][0] <= 2
@@ -414,7 +414,7 @@ def test_keys_of_types_that_arrow_cannot_order_are_shown(kind: pa.DataType, tmp_
 
 def test_rows_that_the_table_could_not_hold_are_left_out(tmp_path: Path) -> None:
     frame, state = clinic(tmp_path)
-    with open_database() as connection:
+    with frame_database(None) as connection:
         loose = frame.astype({"cost": "str"})
         loose.loc[:9, "cost"] = "dear"
         unit = dpsql.unit("patient", state=state, source="visits")

@@ -50,7 +50,12 @@ ROOMS = (
     Room("accounting", "privacy loss: profiles, calibration, conversions", ("errors",), ("numpy", "scipy")),
     Room("operations", "the dialect; expressions that never fail and have one spelling", ("errors",), ("sqlglot",)),
     Room("pictures", "bars, cascades, budgets and tables of what it is given", ("errors",), ("matplotlib", "numpy")),
-    Room("state", "the state file: policy, ledger, side table, locks", ("errors",), (*ARRAYS, "sqlite3", "filelock")),
+    Room(
+        "state",
+        "the state file: policy, ledger, side table, locks; folders for temporary files",
+        ("errors",),
+        (*ARRAYS, "sqlite3", "filelock"),
+    ),
     Room(
         "model",
         "nouns: frame, statistic, keys, options, refusals, what goes with what, hashes",

@@ -17,7 +17,7 @@ import duckdb
 import pandas as pd
 
 from dpsql.errors import PolicyError
-from dpsql.frontends.frames.rows import Frame, create_source, open_database, require_column, sql_columns, without_rows
+from dpsql.frontends.frames.rows import Frame, create_source, frame_database, require_column, sql_columns, without_rows
 from dpsql.session import (
     FrameSession,
     FrameTerms,
@@ -296,7 +296,7 @@ def _declare(unit: PrivacyUnit, source: SourcePolicy, frame: Frame, access: Stat
             f"they are: dpsql.unit({unit.name!r}, column='patient_id', …)"
         )
     column = require_column(frame, unit.column or unit.name, "the unit column")
-    with contextlib.closing(open_database()) as connection:
+    with frame_database(unit.state) as connection:
         columns = sql_columns(frame, connection)
         create_source(connection, without_rows(frame), columns, source_place(source.name), ())
         source = SourcePolicy(source.name, access.read().policy())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from dpsql.errors import PolicyError, Refusal, SchemaError, UnsupportedQueryError
 from dpsql.frontends.frames.advice import in_words_of_pandas, refused_in_words_of_pandas
 from dpsql.frontends.frames.privacy_unit import PrivacyUnit, declared_policy, source_of
-from dpsql.frontends.frames.rows import Frame, column_names, create_source, open_database, source_column
+from dpsql.frontends.frames.rows import Frame, column_names, create_source, frame_database, source_column
 from dpsql.frontends.frames.shape import AnswerForm, ListedKeys, Measure, measure_sql
 from dpsql.session import (
     FrameSession,
@@ -62,7 +62,7 @@ class Question:
         distinct units are counted.
         """
         name = source_of(self.frame, self.unit)
-        with self.unit.access() as access, contextlib.closing(open_database()) as connection:
+        with self.unit.access() as access, frame_database(self.unit.state) as connection:
             source = declared_policy(self.unit, name, self.frame, access)
             remembered = () if self.unit.source is None else source.columns
             options = self._options(source, remembered)

@@ -11,7 +11,8 @@ import contextlib
 import difflib
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import duckdb
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.errors import EngineError, SchemaError
-from dpsql.session import RememberedColumn, folded, quote
+from dpsql.session import RememberedColumn, folded, open_database, quote
 
 if TYPE_CHECKING:
     import polars as pl
@@ -157,14 +158,18 @@ def sql_columns(frame: Frame, connection: duckdb.DuckDBPyConnection) -> list[str
     return known
 
 
-def open_database() -> duckdb.DuckDBPyConnection:
-    """An in-memory database for one question.
+@contextlib.contextmanager
+def frame_database(state_path: Path | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open an in-memory database for one question, which puts rows on disk beside the state file only.
 
     A column of Python objects is text: a type found by looking at some of them would depend on the data.
     """
-    connection = duckdb.connect(":memory:")
-    connection.execute("SET GLOBAL pandas_analyze_sample = 0")
-    return connection
+    connection, close = open_database(":memory:", state_path)
+    try:
+        connection.execute("SET GLOBAL pandas_analyze_sample = 0")
+        yield connection
+    finally:
+        close()
 
 
 def create_source(
