@@ -46,15 +46,14 @@ def readable_pages(root: Path = ROOT) -> list[Path]:
 
 def sentences(markdown: str) -> Iterator[Sentence]:
     """Yield the sentences of a page in their order."""
-    masked = _masked(markdown)
-    for start, end in _passages(masked):
+    text = masked(markdown)
+    for start, end in _passages(text):
         begin = start
-        for stop in [*(match.end() for match in _END.finditer(masked, start, end)), end]:
-            words = _WORD.findall(masked[begin:stop])
+        for stop in [*(match.end() for match in _END.finditer(text, start, end)), end]:
+            words = _WORD.findall(text[begin:stop])
             if words:
-                first = stop - len(masked[begin:stop].lstrip())
-                text = " ".join(markdown[first:stop].split())
-                yield Sentence(text, len(words), markdown.count("\n", 0, first) + 1)
+                first = stop - len(text[begin:stop].lstrip())
+                yield Sentence(" ".join(markdown[first:stop].split()), len(words), markdown.count("\n", 0, first) + 1)
             begin = stop
 
 
@@ -64,7 +63,7 @@ def long_sentences(page: Path, most: int = MOST_WORDS) -> list[str]:
     return [f"line {one.line}, {one.words} words: {one.text}" for one in found if one.words > most]
 
 
-def _masked(markdown: str) -> str:
+def masked(markdown: str) -> str:
     """Return a text of equal length: code is one word, and spaces replace blocks of code, comments and addresses."""
     text = _BLOCK.sub(_blank, markdown)
     text = _CODE.sub(lambda match: "`" + "x" * (len(match[0]) - 2) + "`", text)
@@ -76,10 +75,10 @@ def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
-def _passages(masked: str) -> Iterator[tuple[int, int]]:
+def _passages(text: str) -> Iterator[tuple[int, int]]:
     """Yield the ends of the paragraphs, headings, items and cells of a page."""
     start = place = 0
-    for line in masked.splitlines(keepends=True):
+    for line in text.splitlines(keepends=True):
         if _PASSAGE_BEGINS.match(line):
             yield start, place
             start = place
