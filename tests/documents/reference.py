@@ -1,4 +1,4 @@
-"""docs/reference.md, generated from the allow-list and the options: python -m tests.documents.reference writes it."""
+"""The page docs/reference.md, generated from the program's own lists: python -m tests.documents.reference writes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import duckdb
 
 from dpsql.mechanism.registry import MECHANISMS
 from dpsql.model.private_query import OPTION_NAMES
-from dpsql.model.refusals import CODES, COMBINATIONS, Refusals
+from dpsql.model.refusals import COMBINATIONS, Refusals
 from dpsql.plan.aggregates.registry import AGGREGATES
 from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
 from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
@@ -34,13 +34,14 @@ ROW = {
 
 
 def page() -> str:
-    """The page as it has to be."""
-    return "\n".join([_HEAD, *_functions(), *_casts(), *_options(), *_combinations(), *_calls(), *_refusals()]) + "\n"
+    """Return the page as it has to be."""
+    return "\n".join([_HEAD, *_functions(), *_casts(), *_options(), *_combinations(), *_calls()])
 
 
-_HEAD = """# What exactly may be written?
+_HEAD = """# Which functions, options and statements are there?
 
-Lists, generated from what the program checks (`python -m tests.documents.reference`); [sql.md](sql.md) explains them.
+`python -m tests.documents.reference` writes these lists from the lists that the program checks. [SQL](sql.md) explains
+them, and [Refusals](sql-refusals.md#codes) lists the codes of refusals.
 """
 
 
@@ -48,12 +49,13 @@ def _functions() -> list[str]:
     row = ", ".join(f"`{name}` = {value}" for name, value in ROW.items())
     lines = [
         "## Functions of a row",
-        "In row expressions (WHERE, GROUP BY, arguments of aggregates) and over the noisy result. "
-        "Other names that DuckDB has for them work too.",
-        f"Examples on the row {row}:",
         "",
-        "| function | example | gives |",
-        "| --- | --- | --- |",
+        "They may be in [row expressions](sql.md#row-expressions) (WHERE, GROUP BY, arguments of aggregates) and over "
+        "the noisy result. DuckDB's other names for them work, too. The examples compute with the row",
+        f"{row}.",
+        "",
+        "| example | gives |",
+        "| --- | --- |",
     ]
     columns = ", ".join(f"{value} AS {name}" for name, value in ROW.items())
     with duckdb.connect() as connection:
@@ -62,19 +64,19 @@ def _functions() -> list[str]:
             ((value,),) = connection.execute(f"SELECT {example} FROM (SELECT {columns})").fetchall()
             shown = f"{value:.6g}" if isinstance(value, float) else str(value)
             shown = shown.lower() if isinstance(value, bool) else shown
-            lines.append(f"| `{name_of(example)}` | `{example}` | {shown} |")
+            lines.append(f"| `{example}` | {shown} |")
     return [*lines, ""]
 
 
 def name_of(example: str) -> str:
-    """The function that an example calls."""
+    """Return the function that an example calls."""
     found = re.match(r"\w+", example)
     assert found is not None
     return found[0]
 
 
 def _casts() -> list[str]:
-    # what the parser calls a type, and what people do
+    # the parser's name of a type, and the usual one
     names = {
         "INT": "INTEGER",
         "INT128": "HUGEINT",
@@ -83,23 +85,22 @@ def _casts() -> list[str]:
         "TIMESTAMPNTZ": "TIMESTAMP",
     }
     types = sorted({names.get(name, name) for name in _CAST_TARGETS})
-    return ["## Types to cast to", ", ".join(f"`{name}`" for name in types) + ".", ""]
+    return ["## Types to cast to", "", ", ".join(f"`{name}`" for name in types) + ".", ""]
 
 
 def _options() -> list[str]:
     lines = [
         "## Options",
-        "In `OPTIONS (name = value, …)`, as keywords of `sql(…)`, and as arguments of `dp_query` and `dp_explain`. "
-        "What each means: [options](sql-options.md).",
         "",
-        "| option | takes |",
-        "| --- | --- |",
+        "They are written in `OPTIONS (name = value, …)`, as keywords of `sql(…)`, and as arguments of `dp_query` and "
+        "`dp_explain`. [Options](sql-options.md) says what each does.",
+        "",
     ]
-    return [*lines, *(f"| `{name}` | {_wanted(name)} |" for name in OPTION_NAMES), ""]
+    return [*lines, *(f"- `{name}`: {_wanted(name)}" for name in OPTION_NAMES), ""]
 
 
 def _wanted(option: str) -> str:
-    """What the check of an option says that it takes, when it is given something that nothing takes."""
+    """Return the values that an option takes, as its check says them of a value that no option takes."""
     refusals = Refusals("")
     assert not _check_option(option, object(), [one.word for one in MECHANISMS], None, refusals)
     (refusal,) = refusals.found
@@ -107,25 +108,27 @@ def _wanted(option: str) -> str:
 
 
 def _name_of_number(found: re.Match[str]) -> str:
+    """Return the text for a place of a hint that is filled in: a sentence of `_FILLED`, or the name of a number."""
     return _FILLED.get(found[1], found[1])
 
 
 def _combinations() -> list[str]:
     lines = [
         "## What goes with what",
-        "A query that has a thing of the first column cannot have one of the second. Keys are *public* where each of "
-        "their columns has a list of keys or there is no GROUP BY, else *private*. *AUTO bounds* are those of "
-        "`contribution_bounds_per_… => AUTO`, a *sketch* is `mechanism = MISRA_GRIES` with `sketch_size`.",
         "",
-        "| this | does not go with | instead |",
-        "| --- | --- | --- |",
+        "A query with the thing in bold cannot have the things of a line below it. The line ends with the cure. A line "
+        "that begins with *no* names a thing that is needed. Keys are *public* if each of their columns has a list of "
+        "keys, or if there is no GROUP BY. All others are *private*. *AUTO bounds* are those of "
+        "`contribution_bounds_per_… => AUTO`. A *sketch* is `mechanism = MISRA_GRIES` with `sketch_size`.",
+        "",
     ]
+    found: dict[str, list[str]] = {}
     for row in COMBINATIONS:
-        beside = ", ".join(map(_thing, row.beside))
-        # a number that is filled in stands as its name
         hint = re.sub(r"{(\w+)[^}]*}", _name_of_number, row.hint)
-        lines.append(f"| {_thing(row.thing)} | {beside} | {hint} |")
-    return [*lines, ""]
+        found.setdefault(row.thing, []).append(f"- {', '.join(map(_thing, row.beside))}: {hint}")
+    for thing, items in found.items():
+        lines += [f"**{_thing(thing)}**", "", *items, ""]
+    return lines
 
 
 _FILLED = {
@@ -137,11 +140,11 @@ _FILLED = {
     "declaration": "CALL dp_protect('table', max_groups_contributed := 4)",
     "largest": "; for the largest groups alone, write OPTIONS (top_k = 200)",
 }
-"""What stands for words of a hint that are sentences of their own."""
+"""Texts for the places of hints that are filled in with a sentence."""
 
 
 def _thing(thing: str) -> str:
-    """A thing as the page writes it: options as code, and mechanisms by their words."""
+    """Return a thing as the page writes it: options as code, and mechanisms by their words."""
     start, _, unfit = thing.partition("a mechanism without ")
     if not start and unfit:
         return ", ".join(f"`mechanism = {one.word}`" for one in MECHANISMS if unfit in one.without)
@@ -154,24 +157,22 @@ def _calls() -> list[str]:
 
     return [
         "## Statements",
-        f"- **Declarations**, as `CALL …`: {listed(DECLARATIONS)}. A budget is said by {listed(BUDGET)}; "
-        f"rules of a table by {listed(TABLE_RULES)}; the rest by {listed(_OTHER_ARGUMENTS)}.",
+        "",
+        f"- **Declarations**, as `CALL …`: {listed(DECLARATIONS)}. Arguments of a budget are {listed(BUDGET)}. "
+        f"Rules of a table are {listed(TABLE_RULES)}. The other arguments are {listed(_OTHER_ARGUMENTS)}.",
         f"- **The books**, as `FROM …` or `CALL …`: {listed(TABLE_FUNCTIONS)}. "
         "**Tables**: `SHOW TABLES`, `DESCRIBE t`.",
         f"- **Private aggregate functions**: {listed(PRIVATE_AGGREGATES)}. "
         f"**Ends of intervals**: {listed(INTERVAL_FUNCTIONS)}.",
         f"- **Windows over the result**: {listed(tuple(dict.fromkeys(RESULT_FUNCTIONS.values())))}.",
         "",
-        "| aggregate | answers |",
-        "| --- | --- |",
-        *(f"| {listed(kind.names)} | {kind.answers} |" for kind in AGGREGATES),
+        "## Aggregates",
+        "",
+        "[Aggregates](sql-aggregates.md) says which bounds each needs.",
+        "",
+        *(f"- {listed(kind.names)}: {kind.answers}" for kind in AGGREGATES),
         "",
     ]
-
-
-def _refusals() -> list[str]:
-    lines = ["## Codes of refusals", "", "| code | for |", "| --- | --- |"]
-    return [*lines, *(f"| `{code}` | {meaning} |" for code, meaning in sorted(CODES.items()))]
 
 
 _OTHER_ARGUMENTS = tuple(sorted({name for names in ARGUMENTS.values() for name in names} - {*BUDGET, *TABLE_RULES}))
