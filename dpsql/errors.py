@@ -255,7 +255,7 @@ class EngineError(DpsqlError):
     def unanswered(cls) -> EngineError:
         """The analysts' error for a time-out, a failure of the engine and a bug alike: rows may decide between them."""
         return cls(
-            "the query has no answer: it ran out of time or could not be run, and which of the two is not told",
+            "the query has no answer: it ran out of time or could not be run, and the error does not say which",
             withheld=False,
         )
 

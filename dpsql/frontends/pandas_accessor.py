@@ -179,7 +179,7 @@ def _keys(frame: Frame, by: Keys) -> tuple[str, ...]:
         raise PolicyError("groupby takes a column or a list of columns")
     keys = tuple(require_key(frame, key) for key in listed)
     if len(set(keys)) != len(keys):
-        raise PolicyError("a key stands twice")
+        raise PolicyError("a key is given twice")
     return keys
 
 
