@@ -48,7 +48,7 @@ _own: weakref.WeakValueDictionary[str, Frame] = weakref.WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
-    """A privacy unit with its ledger, and the table that a frame holds the rows of; made by ``dpsql.unit``.
+    """A privacy unit with its ledger, and the table whose rows a frame holds. ``dpsql.unit`` makes it.
 
     It is a value: what was charged stands in the state file, or in this process where there is none.
 
