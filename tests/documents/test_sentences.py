@@ -14,7 +14,6 @@ STILL_LONG = {
     "CONTRIBUTING.md",
     "README.md",
     "docs/accuracy.md",
-    "docs/architecture.md",
     "docs/cascade.md",
     "docs/choosing.md",
     "docs/contribute/aggregate.md",

@@ -148,7 +148,7 @@ ROOMS = (
     ),
     Room(
         "access",
-        "many analysts at once, over whatever line: tokens, turns, limits, answers at fixed times",
+        "many analysts at once, over any line: tokens, turns, limits, answers at fixed times",
         ASKING,
     ),
     Room("frontends.dbt", "the plugin for dbt, and its package", ASKING, ("dbt", "dbt_common", "duckdb")),
