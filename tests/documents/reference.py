@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-
-import duckdb
 
 from dpsql.mechanism.registry import MECHANISMS
 from dpsql.model.private_query import OPTION_NAMES
@@ -20,17 +17,6 @@ from dpsql.sql.windows import RESULT_FUNCTIONS
 from tests.documents.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
-ROW = {
-    "x": "12",
-    "y": "3",
-    "z": "5",
-    "s": "'Malmö'",
-    "t": "'m'",
-    "c": "true",
-    "d": "DATE '2026-11-21'",
-    "e": "DATE '2026-12-24'",
-    "ts": "TIMESTAMP '2026-11-21 10:30:00'",
-}
 
 
 def page() -> str:
@@ -46,33 +32,19 @@ them, and [Refusals](sql-refusals.md#codes) lists the codes of refusals.
 
 
 def _functions() -> list[str]:
-    row = ", ".join(f"`{name}` = {value}" for name, value in ROW.items())
-    lines = [
+    calls: dict[str, list[str]] = {}
+    for example in sorted(FUNCTION_EXAMPLES):
+        calls.setdefault(example[0], []).append(f"`{example}`")
+    return [
         "## Functions of a row",
         "",
         "They may be in [row expressions](sql.md#row-expressions) (WHERE, GROUP BY, arguments of aggregates) and over "
-        "the noisy result. DuckDB's other names for them work, too. The examples compute with the row",
-        f"{row}.",
+        "the noisy result. DuckDB's other names for them work, too. In the examples x, y and z are numbers, s and t "
+        "texts, c a BOOLEAN, d and e dates, and ts a TIMESTAMP.",
         "",
-        "| example | gives |",
-        "| --- | --- |",
+        *(f"- {', '.join(those)}" for those in calls.values()),
+        "",
     ]
-    columns = ", ".join(f"{value} AS {name}" for name, value in ROW.items())
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for example in sorted(FUNCTION_EXAMPLES, key=name_of):
-            ((value,),) = connection.execute(f"SELECT {example} FROM (SELECT {columns})").fetchall()
-            shown = f"{value:.6g}" if isinstance(value, float) else str(value)
-            shown = shown.lower() if isinstance(value, bool) else shown
-            lines.append(f"| `{example}` | {shown} |")
-    return [*lines, ""]
-
-
-def name_of(example: str) -> str:
-    """Return the function that an example calls."""
-    found = re.match(r"\w+", example)
-    assert found is not None
-    return found[0]
 
 
 def _casts() -> list[str]:
@@ -107,40 +79,40 @@ def _wanted(option: str) -> str:
     return refusal.hint.removeprefix("Give ").removesuffix(".")
 
 
-def _name_of_number(found: re.Match[str]) -> str:
-    """Return the text for a place of a hint that is filled in: a sentence of `_FILLED`, or the name of a number."""
-    return _FILLED.get(found[1], found[1])
-
-
 def _combinations() -> list[str]:
     lines = [
         "## What goes with what",
         "",
-        "A query with the thing in bold cannot have the things of a line below it. The line ends with the cure. A line "
-        "that begins with *no* names a thing that is needed. Keys are *public* if each of their columns has a list of "
-        "keys, or if there is no GROUP BY. All others are *private*. *AUTO bounds* are those of "
-        "`contribution_bounds_per_… => AUTO`. A *sketch* is `mechanism = MISRA_GRIES` with `sketch_size`.",
+        "A query with the thing in bold cannot have the others in its line. The refusal says what to write instead. "
+        "Keys are *public* if each of their columns has a list of keys, or if there is no GROUP BY. All others are "
+        "*private*. *AUTO bounds* are those of `contribution_bounds_per_… => AUTO`. A *sketch* is "
+        "`mechanism = MISRA_GRIES` with `sketch_size`.",
         "",
     ]
-    found: dict[str, list[str]] = {}
+    beside: dict[str, list[str]] = {}
     for row in COMBINATIONS:
-        hint = re.sub(r"{(\w+)[^}]*}", _name_of_number, row.hint)
-        found.setdefault(row.thing, []).append(f"- {', '.join(map(_thing, row.beside))}: {hint}")
-    for thing, items in found.items():
-        lines += [f"**{_thing(thing)}**", "", *items, ""]
-    return lines
+        beside.setdefault(row.thing, []).extend(row.beside)
+    for thing, others in beside.items():
+        refused = dict.fromkeys(_thing(other) for other in others if _needed(other) is None)
+        needed = dict.fromkeys(_thing(name) for name in map(_needed, others) if name is not None)
+        parts = [f"not with {', '.join(refused)}"] * bool(refused) + [f"needs {', '.join(needed)}"] * bool(needed)
+        lines.append(f"- **{_thing(thing)}**: {'; '.join(parts)}")
+    return [*lines, ""]
 
 
-_FILLED = {
-    "declare_or_leave": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']), or leave",
-    "by_threshold": "; for the keys with enough units, write OPTIONS (group_selection_strategy = GAUSSIAN_THRESHOLD)",
-    "cure": "Declare CALL dp_domain('table', 'column', keys := ['a', 'b']), or leave the key out",
-    "unit": "'unit'",
-    "given": "target_relative_error and its options",
-    "declaration": "CALL dp_protect('table', max_groups_contributed := 4)",
-    "largest": "; for the largest groups alone, write OPTIONS (top_k = 200)",
+def _needed(other: str) -> str | None:
+    """Return the thing that a query must have, if `other` says that it is missing, else None."""
+    if other in _MISSING:
+        return _MISSING[other]
+    return other.removeprefix("no ") if other.startswith("no ") else None
+
+
+_MISSING = {
+    "no target": "a target",
+    "no text key": "a text key",
+    "neither running totals nor buckets": "running totals or buckets",
 }
-"""Texts for the places of hints that are filled in with a sentence."""
+"""Needed things whose name follows from no word of the missing one."""
 
 
 def _thing(thing: str) -> str:
@@ -148,7 +120,7 @@ def _thing(thing: str) -> str:
     start, _, unfit = thing.partition("a mechanism without ")
     if not start and unfit:
         return ", ".join(f"`mechanism = {one.word}`" for one in MECHANISMS if unfit in one.without)
-    return f"`{thing}`" if thing.partition(" = ")[0] in OPTION_NAMES else thing
+    return f"`{thing}`" if thing.partition(" = ")[0] in OPTION_NAMES else thing.replace(", units", " with units")
 
 
 def _calls() -> list[str]:
