@@ -12,27 +12,8 @@ from tests.documents.sentences import long_sentences, readable_pages, sentences
 # pages whose sentences are still to be shortened: none is added
 STILL_LONG = {
     "README.md",
-    "docs/accuracy.md",
-    "docs/cascade.md",
-    "docs/choosing.md",
     "docs/dbt.md",
-    "docs/dropped-groups.md",
-    "docs/errata-release.md",
-    "docs/errata.md",
-    "docs/pandas.md",
-    "docs/privacy.md",
-    "docs/server.md",
     "docs/shell.md",
-    "docs/sql-aggregates.md",
-    "docs/sql-declarations.md",
-    "docs/sql-groups.md",
-    "docs/sql-joins.md",
-    "docs/sql-levels.md",
-    "docs/sql-lookups.md",
-    "docs/sql-options.md",
-    "docs/sql-refusals.md",
-    "docs/sql.md",
-    "docs/tpch.md",
     "docs/tutorial-sql.md",
 }
 

@@ -15,29 +15,8 @@ USES = word_uses(GLOSSARY.read_text(encoding="utf-8"))
 # pages and modules whose words are still to be replaced: none is added
 STILL_MIXED = {
     "README.md",
-    "docs/cascade.md",
-    "docs/choosing.md",
-    "docs/comparison.md",
     "docs/dbt.md",
-    "docs/divisible-noise.md",
-    "docs/dropped-groups.md",
-    "docs/errata.md",
-    "docs/glossary.md",
-    "docs/measured.md",
-    "docs/pandas.md",
-    "docs/privacy.md",
-    "docs/server.md",
     "docs/shell.md",
-    "docs/sql-aggregates.md",
-    "docs/sql-declarations.md",
-    "docs/sql-groups.md",
-    "docs/sql-joins.md",
-    "docs/sql-levels.md",
-    "docs/sql-lookups.md",
-    "docs/sql-options.md",
-    "docs/sql-refusals.md",
-    "docs/sql.md",
-    "docs/tpch.md",
     "dpsql/answer/auto_notes.py",
     "dpsql/answer/estimates.py",
     "dpsql/answer/exact.py",
@@ -46,7 +25,6 @@ STILL_MIXED = {
     "dpsql/engine/probes.py",
     "dpsql/features/auto.py",
     "dpsql/frontends/dbt/plugin.py",
-    "dpsql/frontends/demo.py",
 }
 
 
