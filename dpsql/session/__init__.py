@@ -4,6 +4,7 @@ What is named here is what front ends may use: sessions and results, and words f
 """
 
 from dpsql.answer.result import ColumnReceipt, CoverageReceipt, Receipt, Result
+from dpsql.answer.words import at_least
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
@@ -59,6 +60,7 @@ __all__ = [
     "SourcePolicy",
     "StateAccess",
     "Unit",
+    "at_least",
     "connect",
     "folded",
     "is_select",

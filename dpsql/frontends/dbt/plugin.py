@@ -8,8 +8,8 @@ plugin, and finds what comes of it in ``call``. So the bounded SQL and the exact
 writes them nowhere: of a private model it runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
 
 For people to read, receipts, budgets and plans are written below ``target/dpsql``. None of it holds a row, a key or a
-noisy value: plans, receipts and budgets are functions of policy, text and past releases. What bounds leave, where
-``coverage`` asks for it, is a released number, and stands in a receipt and in the log.
+noisy value: plans, receipts and budgets are functions of policy, text and past releases. The shares that bounds keep
+are released numbers. They are in the receipt, and the lowest of them is in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import functools
 import json
 import os
 import tempfile
-import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -40,6 +39,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt.declarations import declarations, deferred
+from dpsql.frontends.dbt.log_line import log_line
 from dpsql.frontends.dbt.model_options import model_options
 from dpsql.session import Receipt, Rehearsal, Session, is_select, state_beside, table_identity
 
@@ -47,9 +47,6 @@ NAME = "dpsql"
 MATERIALIZATION = "private_table"
 RELEASE = "dpsql_release"
 """Name under which dbt's connection finds a finished answer."""
-
-_LOG_WIDTH = 95
-"""Letters of a logged line, so that it has at most 120 with the time and the name of the adapter before it."""
 
 _IN_BRIEF = {
     "target": "target",
@@ -110,7 +107,7 @@ class Plugin(BasePlugin):
         model = call["model"]
         if not is_select(model["compiled_code"]):
             raise ParseError(
-                "a private_table is a SELECT; what is declared stands in meta.dp, and books are looked at elsewhere"
+                "a private_table is a SELECT; write declarations in meta.dp, and ask for books by dpsql query"
             )
         options = _options(model)
         with self._session() as session:
@@ -127,7 +124,8 @@ class Plugin(BasePlugin):
         )
         _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
-        return {"sql": f"SELECT * FROM {RELEASE}", "message": _log_release(model["name"], receipt)}
+        logger.info(log_line(model["name"], receipt))
+        return {"sql": f"SELECT * FROM {RELEASE}", "message": _price(receipt)}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Name and type of each column of the answer; nothing is declared or charged."""
@@ -282,14 +280,9 @@ def _options(model: Mapping[str, Any]) -> dict[str, Any]:
     return model_options(model["name"], model["config"], words)
 
 
-def _log_release(name: str, receipt: Receipt) -> str:
-    """Log what a release has charged and what bounds keep of the data; return the price for dbt's line of the model."""
-    charged = f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
-    price = "as stored, rho 0" if receipt.reused else charged
-    lines = (f"{name}: {receipt.mechanism}, {price}", *receipt.missing, *receipt.kept)
-    wrapped = (textwrap.fill(line, _LOG_WIDTH, subsequent_indent="      ", break_on_hyphens=False) for line in lines)
-    logger.info("\n    ".join(wrapped))
-    return price if receipt.reused else f"rho {receipt.charged_rho:.4g}"
+def _price(receipt: Receipt) -> str:
+    """Return the price for dbt's line of a model."""
+    return "as stored, rho 0" if receipt.reused else f"rho {receipt.charged_rho:.4g}"
 
 
 def _receipt_path(unique_id: str) -> Path:
