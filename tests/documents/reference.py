@@ -6,11 +6,10 @@ from pathlib import Path
 
 from dpsql.mechanism.registry import MECHANISMS
 from dpsql.model.private_query import OPTION_NAMES
-from dpsql.model.refusals import COMBINATIONS, Refusals
+from dpsql.model.refusals import COMBINATIONS
 from dpsql.plan.aggregates.registry import AGGREGATES
 from dpsql.session.declare import ARGUMENTS, BUDGET, TABLE_RULES
 from dpsql.sql.clauses import INTERVAL_FUNCTIONS, PRIVATE_AGGREGATES
-from dpsql.sql.options import _check_option
 from dpsql.sql.row_rules import _CAST_TARGETS, FUNCTION_EXAMPLES
 from dpsql.sql.statements import DECLARATIONS, TABLE_FUNCTIONS
 from dpsql.sql.windows import RESULT_FUNCTIONS
@@ -21,13 +20,13 @@ PAGE = ROOT / "docs" / "reference.md"
 
 def page() -> str:
     """Return the page as it has to be."""
-    return "\n".join([_HEAD, *_functions(), *_casts(), *_options(), *_combinations(), *_calls()])
+    return "\n".join([_HEAD, *_functions(), *_casts(), *_combinations(), *_calls()])
 
 
-_HEAD = """# Which functions, options and statements are there?
+_HEAD = """# Which functions and statements are there, and what goes with what?
 
 `python -m tests.documents.reference` writes these lists from the lists that the program checks. [SQL](sql.md) explains
-them, and [Refusals](sql-refusals.md#codes) lists the codes of refusals.
+them; other pages list [options](sql-options.md) and [codes of refusals](sql-refusals.md#codes).
 """
 
 
@@ -58,25 +57,6 @@ def _casts() -> list[str]:
     }
     types = sorted({names.get(name, name) for name in _CAST_TARGETS})
     return ["## Types to cast to", "", ", ".join(f"`{name}`" for name in types) + ".", ""]
-
-
-def _options() -> list[str]:
-    lines = [
-        "## Options",
-        "",
-        "They are written in `OPTIONS (name = value, …)`, as keywords of `sql(…)`, and as arguments of `dp_query` and "
-        "`dp_explain`. [Options](sql-options.md) says what each does.",
-        "",
-    ]
-    return [*lines, *(f"- `{name}`: {_wanted(name)}" for name in OPTION_NAMES), ""]
-
-
-def _wanted(option: str) -> str:
-    """Return the values that an option takes, as its check says them of a value that no option takes."""
-    refusals = Refusals("")
-    assert not _check_option(option, object(), [one.word for one in MECHANISMS], None, refusals)
-    (refusal,) = refusals.found
-    return refusal.hint.removeprefix("Give ").removesuffix(".")
 
 
 def _combinations() -> list[str]:

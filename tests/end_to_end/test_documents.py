@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dpsql.model.private_query import OPTION_NAMES
 from dpsql.model.refusals import CODES
 from tests.documents import reference
 from tests.documents.page_runs import NOT_RUN, begins, run_page
@@ -39,6 +40,11 @@ def test_the_reference_is_what_is_generated() -> None:
 def test_the_page_of_refusals_lists_every_code() -> None:
     text = (ROOT / "docs" / "sql-refusals.md").read_text(encoding="utf-8")
     assert re.findall(r"^- `(\w+)`: ", text[: text.index("## Other errors")], re.MULTILINE) == sorted(CODES)
+
+
+def test_the_page_of_options_lists_every_option() -> None:
+    text = (ROOT / "docs" / "sql-options.md").read_text(encoding="utf-8")
+    assert [name for name in OPTION_NAMES if f"`{name}`" not in text] == []
 
 
 def test_every_reason_not_to_run_a_command_is_needed() -> None:
