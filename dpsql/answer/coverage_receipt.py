@@ -11,7 +11,7 @@ from dpsql.answer import words
 from dpsql.answer.coverage import MUCH, Kept
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
-from dpsql.answer.result import CoverageReceipt, Receipt
+from dpsql.answer.receipt import CoverageReceipt, Receipt
 from dpsql.model.estimates import RunningSum, Spread, Sum
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.private_query import FrameQuery

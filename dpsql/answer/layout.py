@@ -130,13 +130,18 @@ def told(table: pa.Table, layout: Layout | None) -> pa.Table:
 
 def unknown_lines(table: pa.Table, layout: Layout | None) -> list[str]:
     """Return a sentence for each column of the table in which `told` has put NULL."""
+    return [unknown_in(name, domain) for name, domain in unknown_domains(table, layout).items()]
+
+
+def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
+    """Return the columns of the table in which `told` has put NULL, with their domains in words."""
     if layout is None:
-        return []
-    return [
-        unknown_in(name, domain)
+        return {}
+    return {
+        name: domain
         for name, domain in layout.domains.items()
         if name in table.column_names and pc.any(layout.unknown(name, table.num_rows)).as_py()
-    ]
+    }
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.offer import Offer, offers_of, shown_threshold
-from dpsql.answer.result import Receipt
+from dpsql.answer.receipt import Receipt
 from dpsql.answer.words import (
     NO_LISTED_KEY,
     OTHER_KEYS,

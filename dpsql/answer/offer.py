@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from dpsql.answer import words
 from dpsql.answer.auto_notes import auto_notes
 from dpsql.answer.estimates import NOTES, Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
-from dpsql.answer.result import ColumnReceipt, Receipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
 from dpsql.cascade.servings import servings_of

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
-from dpsql.model.private_query import HalfWidths
+from dpsql.answer.sentence import Sentence
 from dpsql.pictures.tables import short
 
 COVERAGE_GONE = "it was not measured while the rows were available; ask about the current version of the table"
@@ -51,7 +50,7 @@ def bounds_raise(form: str, high: float) -> str:
     return f"its bounds begin above 0, and raise what is less; write contribution_bounds_per_{form} => (0, {high:.9g})"
 
 
-_TOLD_HIGH = 0.985
+TOLD_HIGH = 0.985
 """An upper end above it says nothing."""
 
 
@@ -84,25 +83,27 @@ def coverage_unknown(of: str, why: str) -> str:
 
 def kept_up_to(of: str, unit: str, size: str, low: float, high: float) -> str:
     """Say what bounds keep of units up to a size."""
-    ends = f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= _TOLD_HIGH else ''}"
+    ends = f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= TOLD_HIGH else ''}"
     return f"bounds keep {ends} of {of} of units ({unit}) with up to {size} each"
 
 
 def kept_of_all(of: str, high: float) -> str:
     """Say what bounds keep of all units together at most; empty if the end says nothing."""
-    return f"bounds keep at most {at_most(high)} of all {of}" if high <= _TOLD_HIGH else ""
+    return f"bounds keep at most {at_most(high)} of all {of}" if high <= TOLD_HIGH else ""
 
 
 def units_beyond(least: int, most: int, part: float) -> str:
     """Say how many units have more than a size, and what is known of the part that they have."""
     units = f"{f'at least {least:,} and ' if least else ''}at most {most:,} units have more"
-    if part < _LEAST_PART:
+    if part < LEAST_PART:
         return f"{units}, and it is unknown what share of all is theirs"
     return f"{units}: at least {at_least(part)} of all is theirs, and it is unknown what bounds keep of it"
 
 
-_LEAST_PART = 0.005
+LEAST_PART = 0.005
 """A smaller part beyond a size is not told."""
+LEAST_DELTA = 1e-15
+"""A smaller delta, the price of the precision of noise, is not told."""
 LARGER_BOUNDS = "larger bounds keep more, with more noise"
 """Advice if no single bound can be named."""
 
@@ -266,78 +267,57 @@ _HALF_NANO = 5e-10
 """Levels are whole nano-rho: less is a rounding of floats."""
 
 
-NO_LOWER_LEVEL = "No lower level is granted either."
-"""A cure of a level that is refused, where nothing that the text may ask for is left."""
-
-
-def ask_with(*levels: str) -> str:
-    """Say which levels are granted, as they are written in a query."""
-    return f"Ask with {', '.join(levels)}."
-
-
-def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
-    """Say that a level is refused, in the words of the question; rho stands in brackets.
-
-    Args:
-        error: of a budget, a clearance or a ceiling.
-        asked: the level, as it is written in a query.
-        cure: what is granted.
-
-    """
-    match error:
-        case BudgetError():
-            costs = "may cost" if asked.startswith("max_") else "costs"
-            return (
-                f"{error.limit} does not cover this query at {asked} (it {costs} "
-                f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
-                f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
-                "FROM dp_releases() lists what is answered again for nothing."
-            )
-        case AccessError():
-            return (
-                f"{error.reader!r} may not be shown this answer at {asked} (it is rho = {error.requested_rho:.6g}, and "
-                f"the limit is rho = {error.limit_rho:.6g}). {cure}"
-            )
-        case CalibrationError():
-            most = f"its numbers are drawn once, at rho = {error.limit_rho:.6g}"
-            return (
-                f"{asked} is above the ceiling of this query (it is rho = {error.requested_rho:.6g} for one "
-                f"statistic; {most}). {cure}"
-            )
-    return str(error)
-
-
-def option(name: str, value: float) -> str:
-    """Return an option with a number, as it is written in a query."""
-    return f"{name} = {value:.9g}"
-
-
-def half_width_option(target: HalfWidths) -> str:
-    """Return the option of half widths, as it is written in a query.
-
-    >>> half_width_option(HalfWidths(50.0))
-    'target_half_width = 50'
-    >>> half_width_option(HalfWidths((("visits", 50.0), ("ana's", 5000.0))))
-    "target_half_width = {'visits': 50, 'ana''s': 5000}"
-    """
-    if not isinstance(target.widths, tuple):
-        return option("target_half_width", target.widths)
-    quoted = ((name.replace("'", "''"), width) for name, width in target.widths)
-    listed = ", ".join(f"'{name}': {width:.9g}" for name, width in quoted)
-    return f"target_half_width = {{{listed}}}"
-
-
-def takes_too_much(asked: str, name: str, level: float, most: str, cures: Sequence[str]) -> str:
-    """Say that half widths take more than the question allows, and what to write.
-
-    >>> takes_too_much("target_half_width = 50", "rho", 0.0418, "max_rho = 0.01", ["max_rho = 0.0418"])
-    'target_half_width = 50 takes rho = 0.0418, and the question allows max_rho = 0.01. Write max_rho = 0.0418'
-    """
-    return f"{asked} takes {option(name, level)}, and the question allows {most}. Write {' or '.join(cures)}"
-
-
 EPSILONS_DO_NOT_ADD_UP = (
     "epsilon_spent and epsilon_next do not add up to epsilon_budget: epsilon grows like the square root of rho, and "
     "rho adds up"
 )
 """Note of a budget."""
+
+
+# Lines below a printed answer.
+
+HALF_WIDTHS = Sentence("±")
+"""How a half width is printed beside its number."""
+ENDS = Sentence("low … high")
+"""How the ends of an interval are printed beside its number."""
+END_COLUMNS = Sentence("columns with ends")
+"""Columns that the question asks for as ends of intervals."""
+COVERS = Sentence("{intervals} covers the noise with 95 % probability", intervals="±")
+COVER = Sentence("{intervals} cover the noise with 95 % probability", intervals="low and high")
+WIDTH = Sentence("± {half_width} for {column}", half_width="18.7", column="aircraft")
+WIDTHS = Sentence("the noise is {widths} with 95 % probability", widths="± 18.7 for aircraft")
+NOT_BOUNDS = Sentence(", not what bounds leave out")
+ALSO_NULL = Sentence("NULL: no value is known")
+UNKNOWN_IN = Sentence("NULL in {columns}: the 95 % intervals cover all possible values", columns="mean and spread")
+KEEP_RANGE = Sentence("keep {low} to {high} of all {of}", low="91 %", high="98 %", of="rows")
+KEEP_ALL = Sentence("keep at least {low} of all {of}", low="91 %", of="rows")
+KEEP_UP_TO = Sentence("keep at least {low} of {of} of units with up to {size} each", low="91 %", of="rows", size="64")
+KEEP_SHORT = Sentence("keep at least {low} up to {size} a unit", low="91 %", size="64")
+MORE_THAN_THAT = Sentence("at least {count:,} units have more", count=646)
+MAY_HAVE_MORE = Sentence("at most {count:,} units have more", count=921)
+THEIRS = Sentence(", with at least {part} of all; bounds keep an unknown part of it", part="34 %")
+THEIRS_SHORT = Sentence(", with at least {part} of all", part="34 %")
+THEIRS_UNKNOWN = Sentence(", with an unknown part of all")
+UNKNOWN = Sentence("keep an unknown part of {of}: {why}", of="rows", why="see answer.receipt")
+ONE_COLUMN = Sentence("one column")
+SEE = Sentence("see {receipt_at}", receipt_at="answer.receipt")
+MORE = Sentence("{count} more in {receipt_at}", count=2, receipt_at="answer.receipt")
+NOTHING = Sentence("no group is shown; {receipt_at} says why", receipt_at="answer.receipt")
+MISSED = Sentence("the target is not reached; {receipt_at} says why", receipt_at="answer.receipt")
+NULLS = Sentence("NULL in some columns; {receipt_at} says why", receipt_at="answer.receipt")
+GUARANTEE = Sentence("epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+RHO = Sentence("rho {rho}", rho="0.0175")
+CHARGED = Sentence("rho {rho} and threshold delta {delta}", rho="0.0175", delta="2.5e-09")
+CHARGED_FOR = Sentence("{charged}, for an answer with {level}", charged="rho 0.01", level="rho 0.0175")
+STORED = Sentence("nothing: served as stored, with {level}", level="rho 0.0175")
+SPENT = Sentence("spent so far: {level} {spent} of {budget}", level="epsilon", spent="0.80", budget="3")
+QUESTIONS_LEFT = Sentence("{count:,} more such questions", count=10)
+ONE_QUESTION_LEFT = Sentence("1 more such question")
+NO_QUESTION_LEFT = Sentence("no more such question")
+NOTES = Sentence("{count} notes in {receipt_at}", count=2, receipt_at="answer.receipt")
+NOTES_ALONE = Sentence("{count}, in {receipt_at}", count=2, receipt_at="answer.receipt")
+ONE_NOTE = Sentence("1 note in {receipt_at}", receipt_at="answer.receipt")
+KEYS_ABOVE = Sentence("shown if the noisy count of units exceeds {threshold}", threshold="57.68")
+KEYS_ABOVE_LARGEST = Sentence(
+    "shown if the noisy count of units exceeds the largest left out by {threshold}", threshold="57.68"
+)

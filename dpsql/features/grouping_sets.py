@@ -22,7 +22,7 @@ from dpsql.answer.nothing_shown import reasons_of_sets, threshold_reason
 from dpsql.answer.offer import Offer, asked_together, column_receipts, offers_of, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import Agreed, noisy_table, served_point
-from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.consistent import (

@@ -24,7 +24,7 @@ from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table, stored_keys
-from dpsql.answer.result import Receipt, SetReceipt
+from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import TotalWeight, total_weight

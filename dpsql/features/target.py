@@ -28,7 +28,7 @@ from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
-from dpsql.answer.result import ColumnReceipt, Receipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.stage import (
     NO_VALUES,
     FrameValues,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.answer import words
 from dpsql.answer.coverage import kept_of
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import PLACES, coverage_sql, first_end, most_left
@@ -183,8 +184,9 @@ def test_a_total_under_bounds_for_groups_says_what_it_keeps_and_its_estimate_hol
     assert kept.share
     assert kept.low < n / truth < kept.high
     assert n / truth < kept.high_of_all < 0.4
-    shown = str(answer).split("\n\n")[1].splitlines()[0]
-    assert shown.startswith("kept     bounds keep at least ")
+    assert "\nbounds  keep at least " in str(answer)
+    (shown,) = receipt_of(answer).kept
+    assert shown.startswith("bounds keep at least ")
     assert "contribution_bounds_per_group => (0, " in shown
     written = int(shown.split("(0, ")[1].split(")")[0])
     wider = session.sql(f"SELECT count(*, contribution_bounds_per_group => (0, {written})) AS n FROM visits", rho=1.0)
@@ -323,10 +325,9 @@ def test_noise_of_places_is_that_of_its_level(session: dpsql.Session) -> None:
 
 def test_every_door_says_it(session: dpsql.Session) -> None:
     answer = session.sql("SELECT count(*) AS n FROM visits", rho=1.0, coverage=True)
-    (sentence,) = receipt_of(answer).kept
-    assert sentence in str(answer)
-    assert escape(sentence) in answer._repr_html_()
-    assert "<summary>" in answer._repr_html_().split("bounds keep")[0]
+    assert words.at_least(receipt_of(answer).coverage[0].low) in str(answer)
+    assert escape(str(answer.receipt)) in answer._repr_html_()
+    assert "bounds  keep at least" in answer._repr_html_().split("<summary>")[0]
     picture = answer.plot()
     assert "bounds keep" in " ".join(text.get_text().replace("\n", " ") for text in picture.texts)
 
@@ -355,8 +356,9 @@ def test_heavy_users_of_a_web_log_are_told_of_at_every_door() -> None:
     assert sentence.startswith("bounds keep at least ")
     assert " of all is theirs" in sentence
     assert "100 %" not in sentence
-    assert sentence in str(answer)
-    assert escape(sentence) in answer._repr_html_()
+    below = " ".join(str(answer).split())
+    assert f"at least {kept.least_beyond:,} units have more, with at least {words.at_least(kept.part_beyond)}" in below
+    assert escape(str(answer.receipt)) in answer._repr_html_()
     assert sentence in " ".join(text.get_text().replace("\n", " ") for text in answer.plot().texts)
 
 

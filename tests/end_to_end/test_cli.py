@@ -118,7 +118,7 @@ def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: P
     _, text, receipt = run(*asked, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["city"] for row in rows] == ["north", "south", "west"]
-    assert "nothing (served as stored)" in receipt
+    assert "nothing: served as stored" in receipt
 
     _, text, _ = run(*asked, "--format", "json")
     assert [{name: str(value) for name, value in row.items()} for row in json.loads(text)] == rows
@@ -129,7 +129,10 @@ def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: P
     for row in rows:
         assert row["city"] in box
         assert row["patients"] in box
-    assert "price    rho = 0.05" in box
+    assert "\nprice   rho 0.05 and threshold delta " in box
+    assert "in the receipt (--receipt)\n" in box
+    _, whole, _ = run(*asked, "--receipt")
+    assert "privacy unit patient" in whole.removeprefix(box.split("price")[0])
 
 
 def test_output_goes_to_a_file_in_every_format(database: str, run: Run, tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_epsilon_and_delta_reach_the_query(database: str, run: Run) -> None:
         "query", database, COUNTS, "--epsilon", "0.5", "--delta", "1e-8", "--format", "csv", "--timeout", "60"
     )
     assert code == 0
-    assert "epsilon = 0.5 at delta = 1e-08" in receipt
+    assert "epsilon 0.5 at delta 1e-08; spent so far: epsilon " in receipt
 
 
 def test_explain_spends_nothing(database: str, run: Run) -> None:
