@@ -12,7 +12,6 @@ from tests.documents.sentences import long_sentences, readable_pages, sentences
 # pages whose sentences are still to be shortened: none is added
 STILL_LONG = {
     "README.md",
-    "docs/shell.md",
     "docs/tutorial-sql.md",
 }
 
