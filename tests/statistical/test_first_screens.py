@@ -21,8 +21,10 @@ from dpsql.frontends import demo
 from tests.noise_sources import seeded_noise
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TABLES = {"patients": ("sample_data", "clinic", "patients.parquet"), **demo.TABLES}
+TRUE_PATIENTS = "SELECT city, count(*), avg(2025 - birth_year) FROM patients GROUP BY city"
 NUMBERS = 30
-"""Of one release: two of each of five airlines, for three questions."""
+"""Numbers of one release: two of each of five groups, for three questions."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ class Question:
 
 
 def readme_question() -> Question:
-    declared = tuple(re.findall(r'session\.sql\("(CALL .*?)"\)', README))
+    declared = tuple(re.findall(r'session\.sql\("+\s*(CALL .*?)\s*"+\)', README, flags=re.DOTALL))
     assert len(declared) == 3
     (text,) = re.findall(r'question = """(.*?)"""', README, flags=re.DOTALL)
-    return Question(declared, re.sub(r",\s+dp_interval_low.*? AS high(?=\s)", "", text), demo.TRUE_FLIGHTS)
+    return Question(declared, text, TRUE_PATIENTS)
 
 
 QUESTIONS = (
@@ -53,11 +55,11 @@ QUESTIONS = (
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tables of the demo in a database, and a state file for each question's declarations."""
+    """A folder with the tables in a database, and a state file for each question's declarations."""
     folder = tmp_path_factory.mktemp("first-screens")
     for place, question in enumerate(QUESTIONS):
         with dpsql.connect(folder / "screens.duckdb", state=folder / f"declared {place}", threads=2) as session:
-            for name, parts in demo.TABLES.items():
+            for name, parts in TABLES.items():
                 created = f"CREATE TABLE IF NOT EXISTS {name} AS FROM read_parquet(?)"
                 session.connection.execute(created, [str(asset(*parts))])
             for statement in question.declared:
