@@ -45,6 +45,10 @@ def test_the_first_example_prints_what_stands_below_it(
     files.check("README.md", "first example", seen)
 
 
+def test_the_readme_is_short() -> None:
+    assert README.count("\n") <= 120
+
+
 def test_every_statement_of_the_curator_runs() -> None:
     with dpsql.connect() as session:
         session.connection.execute(
