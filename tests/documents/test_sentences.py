@@ -9,17 +9,10 @@ import pytest
 from tests.documents.pages import ROOT
 from tests.documents.sentences import long_sentences, readable_pages, sentences
 
-# pages whose sentences are still to be shortened: none is added
-STILL_LONG = {
-    "README.md",
-    "docs/tutorial-sql.md",
-}
-
 
 @pytest.mark.parametrize("page", readable_pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_sentence_of_a_page_is_long(page: Path) -> None:
-    if str(page.relative_to(ROOT)) not in STILL_LONG:
-        assert long_sentences(page) == []
+    assert long_sentences(page) == []
 
 
 def test_a_page_is_read_as_its_sentences() -> None:
