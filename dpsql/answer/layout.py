@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.answer.words import interval_of, unknown_in
+from dpsql.answer import words
+from dpsql.answer.phrases import interval_of
 from dpsql.errors import SchemaError
 from dpsql.model.estimates import UNITS, BoundedValue
 from dpsql.model.private_query import Buckets, PrivateQuery
@@ -130,7 +131,9 @@ def told(table: pa.Table, layout: Layout | None) -> pa.Table:
 
 def unknown_lines(table: pa.Table, layout: Layout | None) -> list[str]:
     """Return a sentence for each column of the table in which `told` has put NULL."""
-    return [unknown_in(name, domain) for name, domain in unknown_domains(table, layout).items()]
+    return [
+        words.UNKNOWN_IN.format(column=name, domain=domain) for name, domain in unknown_domains(table, layout).items()
+    ]
 
 
 def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:

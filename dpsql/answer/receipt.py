@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
-from dpsql.answer import words
+from dpsql.answer import phrases, words
 from dpsql.pictures.tables import short
 
 _HIDING = ("gshm", "csh")
@@ -73,10 +76,10 @@ class CoverageReceipt:
 
     def __str__(self) -> str:
         if self.unknown:
-            return words.coverage_unknown(self.of, self.unknown)
-        kept = words.kept_up_to(self.of, self.unit, f"{self.size:,.9g}", self.low, self.high)
-        more = words.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
-        return "; ".join(filter(None, [kept, more, words.kept_of_all(self.of, self.high_of_all), self.advice]))
+            return words.KEPT_UNKNOWN.format(of=self.of, why=self.unknown)
+        kept = phrases.kept_up_to(self.of, self.unit, f"{self.size:,.9g}", self.low, self.high)
+        more = phrases.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
+        return "; ".join(filter(None, [kept, more, phrases.kept_of_all(self.of, self.high_of_all), self.advice]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,11 @@ class SetReceipt:
 
     keys: tuple[str, ...]
     receipt: Receipt
+
+    @property
+    def name(self) -> str:
+        """The keys as a list."""
+        return ", ".join(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,49 +160,98 @@ class Receipt:
     def price(self) -> str:
         """What was charged, in words."""
         if self.reused:
-            return "nothing (served as stored)"
-        # what the precision of the noise costs is of no interest to whoever reads
-        has_delta = self.charged_delta >= words.LEAST_DELTA
-        delta = f"= {self.charged_delta:.3g}" if has_delta else f"< {words.LEAST_DELTA:.0e}"
-        return f"rho = {self.charged_rho:.6g}, delta {delta}"
+            return words.NOTHING_CHARGED
+        return phrases.charged_amount(self.charged_rho, self.charged_delta)
+
+    @property
+    def sections(self) -> dict[str, tuple[str, ...]]:
+        """All sentences of the receipt under five headings: price, privacy, keys, error, bounds."""
+        found: dict[str, list[str]] = {
+            "price": [self.price, *map(_set_price, self.sets)],
+            "privacy": [*_privacy(self), *map(_set_level, self.sets)],
+            "keys": [*self.nothing_shown, *_keys(self)],
+            "error": list(map(_column_error, self.columns)),
+            "bounds": list(self.kept),
+        }
+        for note in self.notes:
+            heading = found[heading_of(note)]
+            # a missed target stands first
+            heading.insert(0 if phrases.says_missed(note) else len(heading), note)
+        return {heading: tuple(sentences) for heading, sentences in found.items()}
 
     @property
     def kept(self) -> tuple[str, ...]:
         """Sentences on what bounds keep, of each grouping set, too: they stand beside the numbers everywhere."""
-        of_sets = (f"({', '.join(one.keys)}): {kept}" for one in self.sets for kept in one.receipt.coverage)
+        of_sets = (f"({one.name}): {kept}" for one in self.sets for kept in one.receipt.coverage)
         return (*map(str, self.coverage), *of_sets)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Sentences on missing groups, columns that are NULL, and a missed target: they stand beside the numbers."""
         notes = dict.fromkeys([*self.notes, *(note for one in self.sets for note in one.receipt.notes)])
-        return (*self.nothing_shown, *filter(words.says_missed, notes), *filter(words.says_null, notes))
+        return (*self.nothing_shown, *filter(phrases.says_missed, notes), *filter(phrases.says_null, notes))
 
     def __str__(self) -> str:
-        return _text(self)
+        lines = []
+        for heading, sentences in self.sections.items():
+            heads = [heading] + [""] * (len(sentences) - 1)
+            lines += [f"{head:<9}{sentence}" for head, sentence in zip(heads, sentences, strict=False)]
+        return "\n".join(lines)
 
 
-def _text(receipt: Receipt) -> str:
-    """Return a receipt as it is printed."""
-    level = words.served_at(receipt.rho, receipt.asked_rho)
-    lines = [f"nothing  {sentence}" for sentence in receipt.nothing_shown]
-    lines += [f"missed   {note}" for note in receipt.notes if words.says_missed(note)]
-    # what bounds leave out stands nearest to the numbers
-    lines += [f"kept     {sentence}" for sentence in receipt.kept]
-    lines += [
-        f"{receipt.mechanism} on {receipt.table} (version {receipt.version}), privacy unit {receipt.unit}",
-        f"price    {receipt.price}",
-        f"privacy  {level}; alone: epsilon = {receipt.epsilon:.4g} at delta = {receipt.delta:.3g}",
-    ]
+def heading_of(note: str) -> str:
+    """Return the heading that a note stands under.
+
+    >>> heading_of("rows where pid is NULL are left out")
+    'bounds'
+    >>> heading_of("keys were selected in one round, at rho = 0.01")
+    'keys'
+    """
+    return next((heading for heading, pattern in _patterns() if pattern.fullmatch(note)), "bounds")
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return what the notes of each heading look like: the rows of the table with any text as values."""
+    found = []
+    for heading, sentences in words.HEADINGS.items():
+        rows = (re.sub(r"\\{.*?\\}", ".*", re.escape(sentence)) for sentence in sentences)
+        found.append((heading, re.compile("|".join(rows))))
+    return tuple(found)
+
+
+def _privacy(receipt: Receipt) -> Iterator[str]:
+    """Yield what was released, at which level, and the guarantee of the answer alone."""
+    yield words.RELEASE.format(
+        mechanism=receipt.mechanism, table=receipt.table, version=receipt.version, unit=receipt.unit
+    )
+    yield phrases.served_at(receipt.rho, receipt.asked_rho)
+    yield words.ALONE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+
+
+def _keys(receipt: Receipt) -> Iterator[str]:
+    """Yield the rules by which groups are shown."""
     if receipt.threshold is not None:
-        above = "the largest group left out by more than " if receipt.is_relative else ""
-        lines.append(f"keys     shown where the noisy count of units exceeds {above}{short(receipt.threshold, 4)}")
+        rule = words.SHOWN_ABOVE_LARGEST if receipt.is_relative else words.SHOWN_ABOVE
+        yield rule.format(threshold=short(receipt.threshold, 4))
     for one in receipt.sets:
-        keys, own = ", ".join(one.keys), one.receipt
-        hidden = "" if own.threshold is None else f"; shown above {short(own.threshold, 4)} units"
-        level = words.served_at(own.rho, own.asked_rho)
-        lines.append(f"set      ({keys}): {level}, charged {own.charged_rho:.6g}{hidden}")
-    for column in receipt.columns:
-        width = "differs by row" if column.half_width_95 is None else f"± {short(column.half_width_95)} (95 %)"
-        lines.append(f"error    {column.name}: {width}")
-    return "\n".join(lines + [f"note     {note}" for note in receipt.notes if not words.says_missed(note)])
+        if one.receipt.threshold is not None:
+            yield words.SET_SHOWN_ABOVE.format(keys=one.name, threshold=short(one.receipt.threshold, 4))
+
+
+def _set_price(one: SetReceipt) -> str:
+    """Return the price of one grouping set."""
+    return words.SET_CHARGED.format(keys=one.name, rho=f"{one.receipt.charged_rho:.6g}")
+
+
+def _set_level(one: SetReceipt) -> str:
+    """Return the level of one grouping set."""
+    level = phrases.served_at(one.receipt.rho, one.receipt.asked_rho)
+    return words.SET_LEVEL.format(keys=one.name, level=level)
+
+
+def _column_error(column: ColumnReceipt) -> str:
+    """Return the error of one column."""
+    if column.half_width_95 is None:
+        return words.COLUMN_BY_ROW.format(column=column.name)
+    return words.COLUMN_WIDTH.format(column=column.name, half_width=short(column.half_width_95))

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import words
+from dpsql.answer import phrases, words
 from dpsql.answer.printed_table import PrintedTable
 from dpsql.answer.receipt import CoverageReceipt, Receipt
 from dpsql.answer.sentence import Sentence
@@ -20,8 +20,6 @@ MOST_LINES = 4
 MOST_CHARACTERS = 100
 _HEAD = 8
 """Characters of the word that a line begins with, with the spaces after it."""
-_SAME_LEVEL = 5e-10
-"""Levels are whole nano-rho: a smaller difference is a rounding of floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class Screen:
     def _parts(self, places: _Arrangement) -> Iterator[Part]:
         """Yield the parts, the most important ones first."""
         receipt, rows = self.receipt, self.printed.rows
-        missed = [note for note in receipt.missing if words.says_missed(note)]
+        missed = [note for note in receipt.missing if phrases.says_missed(note)]
         nulls = list(self._nulls())
         if receipt.nothing_shown:
             yield Part("nothing", self._sentences(receipt.nothing_shown, words.NOTHING), places.first)
@@ -165,12 +163,12 @@ class Screen:
 
     def _nulls(self) -> Iterator[str]:
         """Yield wordings of the reason why columns have NULL; none if no column has."""
-        unbounded = [note for note in self.receipt.missing if words.says_null(note)]
-        sentences = [words.unknown_in(*one) for one in self.unknown.items()]
+        unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
+        sentences = [words.UNKNOWN_IN.format(column=name, domain=domain) for name, domain in self.unknown.items()]
         if self.unknown and not unbounded:
             yield from sentences if len(sentences) == 1 else ()
-            yield words.UNKNOWN_IN.format(columns=_listed(list(self.unknown)))
-            yield words.UNKNOWN_IN.format(columns=f"{len(sentences)} columns")
+            yield words.ALL_UNKNOWN_IN.format(columns=phrases.listed(list(self.unknown)))
+            yield words.ALL_UNKNOWN_IN.format(columns=f"{len(sentences)} columns")
         elif unbounded:
             yield from self._sentences([*unbounded, *sentences], words.NULLS)
 
@@ -181,10 +179,10 @@ class Screen:
         wordings = []
         if printed.end_columns:
             named, some = [*ends, *printed.end_columns], [*ends, words.END_COLUMNS]
-            wordings = [words.COVER.format(intervals=_listed(one)) for one in (named, some)]
+            wordings = [words.COVER.format(intervals=phrases.listed(one)) for one in (named, some)]
         elif ends:
             verb = words.COVERS if ends == [words.HALF_WIDTHS] else words.COVER
-            wordings = [verb.format(intervals=_listed(ends))]
+            wordings = [verb.format(intervals=phrases.listed(ends))]
         else:
             widths = [
                 words.WIDTH.format(half_width=short(column.half_width_95), column=column.name)
@@ -245,40 +243,40 @@ class Screen:
 
     def _count(self) -> int:
         """Return the number of notes of the receipt that are not printed by themselves."""
-        return sum(not words.says_missed(note) and not words.says_null(note) for note in self.receipt.notes)
+        return sum(not phrases.says_missed(note) and not phrases.says_null(note) for note in self.receipt.notes)
 
 
 def _kept(coverage: CoverageReceipt) -> str:
     """Say what bounds keep of one column."""
-    low, high, of = words.at_least(coverage.low), words.at_most(coverage.high), coverage.of
+    low, high, of = phrases.at_least(coverage.low), phrases.at_most(coverage.high), coverage.of
     if coverage.beyond:
         return words.KEEP_UP_TO.format(low=low, of=of, size=f"{coverage.size:,.9g}")
-    if coverage.high <= words.TOLD_HIGH:
+    if coverage.high <= phrases.TOLD_HIGH:
         return words.KEEP_RANGE.format(low=low, high=high, of=of)
     return words.KEEP_ALL.format(low=low, of=of)
 
 
 def _kept_short(coverage: CoverageReceipt) -> str:
     """Say what bounds keep of one column, without its name."""
-    low = words.at_least(coverage.low)
+    low = phrases.at_least(coverage.low)
     return words.KEEP_SHORT.format(low=low, size=f"{coverage.size:,.9g}") if coverage.beyond else _kept(coverage)
 
 
 def _beyond(coverage: CoverageReceipt) -> Iterator[str]:
     """Say how many units have more than the size that is spoken of, if any may have."""
     if coverage.least_beyond:
-        is_known = coverage.part_beyond >= words.LEAST_PART
-        theirs = words.THEIRS.format(part=words.at_least(coverage.part_beyond)) if is_known else words.THEIRS_UNKNOWN
+        is_known = coverage.part_beyond >= phrases.LEAST_PART
+        theirs = words.THEIRS.format(part=phrases.at_least(coverage.part_beyond)) if is_known else words.THEIRS_UNKNOWN
         yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
     elif coverage.beyond:
-        yield words.MAY_HAVE_MORE.format(count=coverage.beyond)
+        yield words.MAYBE_BEYOND.format(most=coverage.beyond)
 
 
 def _beyond_short(coverage: CoverageReceipt) -> Iterator[str]:
     """Say how many units certainly have more than the size that is spoken of."""
     if coverage.least_beyond:
-        is_known = coverage.part_beyond >= words.LEAST_PART
-        theirs = words.THEIRS_SHORT.format(part=words.at_least(coverage.part_beyond)) if is_known else ""
+        is_known = coverage.part_beyond >= phrases.LEAST_PART
+        theirs = words.THEIRS_SHORT.format(part=phrases.at_least(coverage.part_beyond)) if is_known else ""
         yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
 
 
@@ -295,11 +293,8 @@ def _charged(receipt: Receipt) -> str:
     level = words.RHO.format(rho=f"{receipt.rho:.6g}") if receipt.asked_by == "rho" else guaranteed
     if receipt.reused:
         return words.STORED.format(level=level)
-    has_delta = receipt.charged_delta >= words.LEAST_DELTA
-    charged = (words.CHARGED if has_delta else words.RHO).format(
-        rho=f"{receipt.charged_rho:.6g}", delta=f"{receipt.charged_delta:.3g}"
-    )
-    if abs(receipt.charged_rho - receipt.rho) < _SAME_LEVEL:
+    charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta)
+    if phrases.is_level(receipt.charged_rho, receipt.rho):
         return charged if receipt.asked_by == "rho" else guaranteed
     return words.CHARGED_FOR.format(charged=charged, level=level)
 
@@ -317,9 +312,3 @@ def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
 def _wordings(mains: Sequence[str], extras: Sequence[str]) -> list[str]:
     """Return each main text with all extras; and last the shortest main text alone."""
     return [*("; ".join([main, *extras]) for main in mains), *mains[-1:]]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as a list in a sentence."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last

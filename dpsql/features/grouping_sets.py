@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.coverage_receipt import with_coverage_of_sets
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
@@ -214,12 +215,7 @@ def joint_columns(sets: GroupingSets, parts: Sequence[NoisedFrame]) -> list[tupl
 
 def joint_notes(sets: GroupingSets) -> tuple[str, ...]:
     """Return the rules that hold for all sets together."""
-    adds_up = "rows of a finer set add up to those of a coarser one"
-    apart = "each grouping set is a release of its own, so that its rows need not add up to another's"
-    return (
-        "errors differ by grouping set; what is stated of a column is the largest of them",
-        adds_up if sets.adds_up else apart,
-    )
+    return (words.LARGEST_OF_SETS, words.SETS_ADD_UP if sets.adds_up else words.SETS_APART)
 
 
 def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, matches_of, no_keys
 from dpsql.answer.later_keys import add_keys
@@ -289,8 +290,8 @@ def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: Sta
 
 
 def keys_first_note(rounds: Sequence[Offer]) -> str:
-    """How the keys of the numbers were found."""
-    return f"{rounds_note(rounds)}; numbers are a release of their own, on all rows"
+    """Return the note on how the keys of the numbers were found."""
+    return words.NUMBERS_APART.format(rounds=rounds_note(rounds))
 
 
 def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:

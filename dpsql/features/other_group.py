@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.nothing_shown import asked_at, threshold_reason
@@ -154,10 +155,8 @@ def _require_row_runs(asked: WithOtherGroup, row: Offer, runtime: Runtime) -> No
 def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:
     """Return the rules that hold for the row beside the groups."""
     return (
-        f"the row {asked.name!r} is a release of its own, of the rows outside the shown groups, at the level "
-        "of the groups, on top of it, and paid once for each set of shown groups",
-        f"of one unit the row holds at most {asked.first.frame.bounding.max_groups} times what it may add to one "
-        "group; groups that HAVING or LIMIT takes out are not in it",
+        words.OTHER_ROW.format(name=asked.name),
+        words.OTHER_ROW_HOLDS.format(groups=asked.first.frame.bounding.max_groups),
     )
 
 

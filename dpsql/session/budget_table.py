@@ -10,9 +10,9 @@ from decimal import ROUND_DOWN, ROUND_UP, Context
 import pyarrow as pa
 
 from dpsql.accounting.composition import CONVERSIONS, gaussian_epsilon
+from dpsql.answer import words
 from dpsql.answer.result import Result
 from dpsql.answer.screen import Standing
-from dpsql.answer.words import EPSILONS_DO_NOT_ADD_UP
 from dpsql.errors import DpsqlError, PolicyError
 from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.session.declarations.budgets import epsilon_budget
@@ -167,7 +167,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
         "rho_held": held / NANO_PER_RHO,
         "epsilon_held": _epsilon(unit, held),
         "last_query_hash": None if last is None else last.query_hash,
-        "note": EPSILONS_DO_NOT_ADD_UP,
+        "note": words.EPSILONS_DO_NOT_ADD_UP,
     }
 
 
