@@ -14,7 +14,7 @@
     ├── EntropyError               the operating system gave no randomness
     ├── MissingPackageError        what was asked for needs an optional package that is not installed
     ├── AccessError                an analyst asked for something only the curator may do
-    └── RemoteError                a server cannot be reached, is stopping, or answered what cannot be read
+    └── RemoteError                a server cannot be reached, is stopping, or sent an unreadable answer
 
 No message holds a value or key from a protected table: the texts are built from the query, the policy and
 numbers that depend on those alone.
@@ -73,7 +73,7 @@ class Refusal:
 
 
 class DpsqlError(Exception):
-    """Base of all errors of this package; can be pickled, so that it crosses process pools whole.
+    """Base of all errors of dpsql, which can be pickled for process pools.
 
     Attributes:
         asks_too_much: whether the question, asked at a lower level, may be granted.
@@ -255,7 +255,7 @@ class EngineError(DpsqlError):
     def unanswered(cls) -> EngineError:
         """The analysts' error for a time-out, a failure of the engine and a bug alike: rows may decide between them."""
         return cls(
-            "the query has no answer: it ran out of time or could not be run, and which of the two is not told",
+            "the query has no answer: it ran out of time or could not be run, and the error does not say which",
             withheld=False,
         )
 
@@ -286,7 +286,7 @@ class EntropyError(DpsqlError):
 
 
 class MissingPackageError(DpsqlError):
-    """What was asked for needs an optional package that is not installed.
+    """The request needs an optional package that is not installed.
 
     Attributes:
         package: what is missing.
@@ -336,7 +336,7 @@ class AccessError(DpsqlError):
 
 
 class RemoteError(DpsqlError):
-    """A server of ``dpsql serve`` cannot be reached, is busy or stopping, or answered what cannot be read.
+    """A server of ``dpsql serve`` cannot be reached, is busy or stopping, or sent an answer that cannot be read.
 
     Asking the same again is safe: what was charged pays for it.
     """

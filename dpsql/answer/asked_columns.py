@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.offer import column_receipts
-from dpsql.answer.result import ColumnReceipt
+from dpsql.answer.receipt import ColumnReceipt
 from dpsql.mechanism.calibrate import levels_of
 from dpsql.mechanism.registry import histogram_of
 from dpsql.mechanism.too_little import delta_for_threshold, fits_window

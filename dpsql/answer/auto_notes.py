@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from dpsql.answer import words
+from dpsql.answer import phrases, words
 from dpsql.model.auto_level import AutoLevel
 from dpsql.model.estimates import NotFound, NoValue
 from dpsql.model.private_query import AutoGroups, FrameQuery
@@ -16,35 +17,24 @@ def auto_notes(query: FrameQuery) -> Iterator[str]:
     unit = query.frame.rows.unit
     for estimate in query.estimates:
         if isinstance(value := estimate.value, NoValue):
-            yield words.without_bounds(estimate.name, unit, value.not_found.reason, value.cure)
+            yield phrases.without_bounds(estimate.name, unit, value.not_found.reason, value.cure)
     for asked, level in zip(query.auto, query.auto_levels, strict=True):
         if isinstance(asked, AutoGroups):
-            yield (
-                f"AUTO chose max_groups = {query.frame.bounding.max_groups} from a noisy histogram of units by their "
-                f"number of groups, {_chosen_at(level)}"
-            )
+            yield words.AUTO_GROUPS.format(groups=query.frame.bounding.max_groups, level=_chosen_at(level))
         elif isinstance(asked.bounds, NotFound):
-            yield f"AUTO found no bounds for {asked.name}, {_chosen_at(level)}"
+            yield words.AUTO_NO_BOUNDS.format(column=asked.name, level=_chosen_at(level))
             if asked.instead:
-                yield words.one_row(asked.name, unit, asked.bounds.reason, asked.instead)
+                yield phrases.one_row(asked.name, unit, asked.bounds.reason, asked.instead)
         elif asked.is_norm and not query.frame.bounding.by_norm:
-            yield words.rows_by_auto(asked.bounds[1], _chosen_at(level))
+            yield words.AUTO_ROWS.format(rows=math.ceil(asked.bounds[1]), level=_chosen_at(level))
         elif asked.is_norm:
-            yield (
-                f"AUTO chose a norm of {asked.bounds[1]:.9g} for {asked.name} from a noisy histogram of units by the "
-                f"norm of what they have in all groups, {_chosen_at(level)}; whoever has more is scaled down"
-            )
+            yield words.AUTO_NORM.format(norm=asked.bounds[1], column=asked.name, level=_chosen_at(level))
         else:
-            yield (
-                f"AUTO found bounds [{asked.bounds[0]:.9g}, {asked.bounds[1]:.9g}] for {asked.name} in "
-                f"noisy histograms of units by their largest and smallest values, {_chosen_at(level)}; what "
-                "lies outside is clamped"
-            )
+            low, high = asked.bounds
+            yield words.AUTO_BOUNDS.format(low=low, high=high, column=asked.name, level=_chosen_at(level))
 
 
 def _chosen_at(level: AutoLevel) -> str:
     """Return the level of a histogram, and whether its choice lasts."""
-    at = f"at rho = {level.rho_nano / NANO_PER_RHO:.9g}, which is part of rho"
-    if level.is_sure:
-        return f"{at} and paid once for this version of the table"
-    return f"{at}; it is too noisy for a choice that lasts, so a query with more rho may get another"
+    at = words.AUTO_LEVEL.format(rho=level.rho_nano / NANO_PER_RHO)
+    return (words.AUTO_SURE if level.is_sure else words.AUTO_UNSURE).format(level=at)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dpsql.answer import words
+from dpsql.answer import phrases, words
 from dpsql.answer.coverage import MUCH, Kept
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
-from dpsql.answer.result import CoverageReceipt, Receipt
+from dpsql.answer.receipt import CoverageReceipt, Receipt
 from dpsql.model.estimates import RunningSum, Spread, Sum
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.private_query import FrameQuery
@@ -89,7 +89,7 @@ def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
         if statistic and statistic.is_raised:
             form = "group" if statistic.group_bounds_steps else "row"
             _, high = statistic.group_bounds_steps or statistic.row_bounds_steps or (0, 0)
-            why = words.bounds_raise(form, math.ldexp(high, statistic.lattice_exponent))
+            why = words.BOUNDS_RAISE.format(form=form, high=math.ldexp(high, statistic.lattice_exponent))
             yield CoverageReceipt(estimate.name, query.frame.rows.unit, unknown=why)
 
 
@@ -158,9 +158,9 @@ def _advice(covered: Statistic, kept: Kept, query: FrameQuery) -> str:
     groups = bounding.max_groups
     # a bound that is nearly as large keeps nearly as much
     if covered.kind == "presence" and groups and 1.5 * groups <= enough:
-        return words.more_groups(round(enough), math.sqrt(enough / groups))
+        return phrases.more_groups(round(enough), math.sqrt(enough / groups))
     count = next((one for one in query.estimates if one.covered == covered), None)
     plain = _PLAIN_COUNT.fullmatch(count.name) if count else None
     if plain and not query.frame.keys and covered.row_cap and covered.row_cap < enough:
-        return words.more_rows(plain[1], round(enough), enough / covered.row_cap)
+        return phrases.more_rows(plain[1], round(enough), enough / covered.row_cap)
     return words.LARGER_BOUNDS

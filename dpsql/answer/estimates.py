@@ -372,8 +372,3 @@ COLUMNS: Mapping[type[Value], Callable[[Estimate, Any, NoisyFrame], EstimatedCol
     Quantile: quantile_column,
     NoValue: no_column,
 }
-NOTES: Mapping[type[Value], str] = {
-    AnyUnit: "a truth value is told where the 95 % interval of the number of units that decides it lies above 0, and "
-    "is NULL elsewhere; what is stated of its error is that of this number",
-}
-"""Sentences of the receipt about kinds whose values need one."""

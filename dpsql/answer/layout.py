@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.answer.words import interval_of, unknown_in
+from dpsql.answer import words
+from dpsql.answer.phrases import interval_of
 from dpsql.errors import SchemaError
 from dpsql.model.estimates import UNITS, BoundedValue
 from dpsql.model.private_query import Buckets, PrivateQuery
@@ -130,13 +131,20 @@ def told(table: pa.Table, layout: Layout | None) -> pa.Table:
 
 def unknown_lines(table: pa.Table, layout: Layout | None) -> list[str]:
     """Return a sentence for each column of the table in which `told` has put NULL."""
-    if layout is None:
-        return []
     return [
-        unknown_in(name, domain)
+        words.UNKNOWN_IN.format(column=name, domain=domain) for name, domain in unknown_domains(table, layout).items()
+    ]
+
+
+def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
+    """Return the columns of the table in which `told` has put NULL, with their domains in words."""
+    if layout is None:
+        return {}
+    return {
+        name: domain
         for name, domain in layout.domains.items()
         if name in table.column_names and pc.any(layout.unknown(name, table.num_rows)).as_py()
-    ]
+    }
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:

@@ -12,18 +12,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.offer import Offer, offers_of, shown_threshold
-from dpsql.answer.result import Receipt
-from dpsql.answer.words import (
-    NO_LISTED_KEY,
-    OTHER_KEYS,
-    all_left_out,
-    at_higher_level,
-    below_minimum,
-    none_passed,
-    of_sets,
-)
+from dpsql.answer.phrases import all_left_out, at_higher_level, none_passed, of_sets
+from dpsql.answer.receipt import Receipt
 from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
 from dpsql.mechanism.calibrate import auto_share
@@ -63,7 +56,7 @@ def threshold_reason(
     unit, minimum = first.query.frame.rows.unit, first.query.request.min_units
     thresholds = sorted({one for offer in offers for one in _thresholds(offer)}, reverse=True)
     if not thresholds:
-        return below_minimum(unit, minimum) if minimum > 1 else NO_LISTED_KEY
+        return words.BELOW_MINIMUM.format(minimum=minimum, unit=unit) if minimum > 1 else words.NO_LISTED_KEY
     passed = none_passed(unit, thresholds, is_relative=first.query.frame.bounding.sparsity is not None)
     for higher in _higher(request):
         # what cannot be asked is no cure
@@ -78,7 +71,7 @@ def threshold_reason(
                     _level(higher), min(new), is_open=is_open, of_several=len(thresholds) > 1 or len(new) > 1
                 )
                 return f"{passed}; {told}"
-    return f"{passed}; {OTHER_KEYS}"
+    return f"{passed}; {words.OTHER_KEYS}"
 
 
 def with_remarks(

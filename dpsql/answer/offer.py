@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from dpsql.answer import words
 from dpsql.answer.auto_notes import auto_notes
-from dpsql.answer.estimates import NOTES, Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
-from dpsql.answer.result import ColumnReceipt, Receipt
+from dpsql.answer.estimates import Z_95, linear_noise, noise_sigma, norms_of, shown_sigma
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.cascade.reader import Reader
 from dpsql.cascade.serving import Draw, Serving
 from dpsql.cascade.servings import servings_of
@@ -27,10 +27,9 @@ from dpsql.mechanism.calibrate import (
     unasked_nano,
     window_guarantee,
 )
-from dpsql.mechanism.csh import selection_note
 from dpsql.mechanism.histogram import Histogram, Shape
 from dpsql.mechanism.registry import histogram_of
-from dpsql.model.estimates import BoundedValue, NoValue, Quantile
+from dpsql.model.estimates import AnyUnit, BoundedValue, NoValue, Quantile
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, COVERAGE_KINDS, PRESENCE, Frame, Norm, Statistic
 from dpsql.model.identity import base_hash, part_hash, statistic_hash
 from dpsql.model.private_query import Buckets, FrameQuery
@@ -277,60 +276,61 @@ def column_receipts(
 
 
 def notes(offer: Offer) -> tuple[str, ...]:
-    """Rules that shape the answer and that its numbers alone do not show."""
+    """Return the rules that shape the answer and that its numbers alone do not show."""
     query, frame = offer.query, offer.query.frame
-    bounding, max_groups = frame.bounding, frame.bounding.max_groups
-    readable = frame.rows_sql.readable
-    found = [f"rows where {readable(frame.rows.unit_column.sql)} is NULL are left out", *frame.rows_sql.cuts]
-    found += map(words.clock_of, frame.rows_sql.zones)
+    bounding = frame.bounding
+    column = frame.rows_sql.readable(frame.rows.unit_column.sql)
+    found = [words.WITHOUT_UNIT.format(column=column), *frame.rows_sql.cuts]
+    found += [words.CLOCK.format(zone=zone) for zone in frame.rows_sql.zones]
     if query.request.target:
         from dpsql.answer import half_width_words  # noqa: PLC0415 — few queries need it
 
         found.append(half_width_words.asked_half_widths(query.request.target))
-    if bounding.counted_groups and bounding.counted_groups != max_groups:
-        low = "counts of" if bounding.by_norm else "counts and sums over"
-        found.append(
-            f"a unit in n groups, more than {max_groups}, counts in each with weight sqrt({max_groups} / n)"
-            f", in at most {bounding.counted_groups} groups"
-            f"{f', so {low} such units are too low' if query.estimates else ''}"
-        )
-    elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
-        found.append(
-            f"each unit counts in at most {max_groups} groups; which ones is chosen by a secret hash, "
-            "so sums over few groups of units with many are too low"
-        )
-    found += _norm_notes(query) if bounding.by_norm else ()
-    if bounding.finer:
-        keys = ", ".join(bounding.finer.called_keys)
-        found.append(f"groups are sums of the groups by {keys}, in which units are bounded")
+    found += _bounding_notes(query)
     if query.auto:
         found += auto_notes(query)
     if query.total:
-        found.append("errors differ by row; what is stated of a column is the largest of them")
+        found.append(words.LARGEST_ERROR)
     if isinstance(query.groups, Buckets):
-        found.append("groups are added up from a release by finer keys, and a unit counts in each of these")
+        found.append(words.ADDED_UP)
     if frame.factorised:
-        found.append("noise was added to partial sums: long ranges and totals have little of it, single keys much")
+        found.append(words.PARTIAL_SUMS)
     if offer.histogram.hides and query.estimates:
-        found.append("groups near the threshold are shown when their noise is high, so their counts lean upwards")
+        found.append(words.LEANS_UP)
     presence = offer.presence
     if presence.disclosed.rho_nano > presence.level.rho_nano or len(presence.keys_from) > 1:
         found += _level_notes(presence)
     if bounding.sparsity:
         if query.request.min_units > 1:
-            found.append(
-                f"of these, groups whose noisy count of units exceeds {query.request.min_units} by the threshold, too"
-            )
-        found.append(selection_note(bounding.sparsity))
+            found.append(words.ALSO_EXCEEDS.format(minimum=query.request.min_units))
+        of_kind = words.OF_SKETCH if bounding.sparsity.kind == "sketch" else words.OF_LARGEST
+        found.append(of_kind.format(counters=bounding.sparsity.k, groups=bounding.sparsity.k))
     found += [
-        f"of one unit at most {most:.9g} distinct values count in a group; which ones is chosen by a secret hash"
+        words.DISTINCT_VALUES.format(values=most)
         for most in sorted({statistic.interval[1] for statistic in query.statistics if statistic.kind == "values"})
     ]
     found += _quantile_notes(query)
-    kinds = dict.fromkeys(type(estimate.value) for estimate in query.estimates)
-    found += [NOTES[kind] for kind in kinds if kind in NOTES]
-    found += [words.rows_scaled(most) for most in sorted({one.row_cap for one in query.statistics if one.row_cap})]
+    if any(isinstance(estimate.value, AnyUnit) for estimate in query.estimates):
+        found.append(words.TRUTH_VALUE)
+    found += [
+        words.ROWS_SCALED.format(rows=most) for most in sorted({one.row_cap for one in query.statistics if one.row_cap})
+    ]
     return tuple(found)
+
+
+def _bounding_notes(query: FrameQuery) -> Iterator[str]:
+    """Yield the rules by which the groups and rows of a unit are bounded."""
+    frame, bounding, max_groups = query.frame, query.frame.bounding, query.frame.bounding.max_groups
+    if bounding.counted_groups and bounding.counted_groups != max_groups:
+        weighted = words.WEIGHTED.format(groups=max_groups, most=bounding.counted_groups)
+        too_low = words.WEIGHTED_COUNTS if bounding.by_norm else words.WEIGHTED_SUMS
+        yield too_low.format(weighted=weighted) if query.estimates else weighted
+    elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
+        yield words.COUNTS_IN.format(groups=max_groups)
+    if bounding.by_norm:
+        yield from _norm_notes(query)
+    if bounding.finer:
+        yield words.FINER_GROUPS.format(keys=", ".join(bounding.finer.called_keys))
 
 
 def _quantile_notes(query: FrameQuery) -> Iterator[str]:
@@ -341,48 +341,33 @@ def _quantile_notes(query: FrameQuery) -> Iterator[str]:
             widths = cells.widths(are_times=one.type != "DOUBLE")
             names.setdefault((cells.count, widths), []).append(one.name)
     for (count, widths), quantiles in names.items():
-        yield words.read_from_cells(quantiles, count, widths)
+        yield words.CELLS.format(columns=", ".join(dict.fromkeys(quantiles)), cells=count, widths=widths)
 
 
 def _norm_notes(query: FrameQuery) -> Iterator[str]:
-    """What is read of a unit, and what is scaled down, once for each number."""
+    """Yield how many rows of a unit are read, and how its part in each number is scaled down."""
     if most := query.frame.bounding.max_rows:
-        yield f"at most {most} rows of a unit are read; which ones is chosen by a secret hash"
+        yield words.ROWS_READ.format(rows=most)
     for estimate in query.estimates:
         normed = [one.statistic for one in estimate.value.linears if one.statistic]
         statistic = next((one for one in normed if isinstance(one.limit, Norm)), None)
         if not statistic or not isinstance(statistic.limit, Norm):
             continue
         if rows := statistic.limit.row_steps:
-            yield (
-                f"of {estimate.name} a unit's rows are scaled down, with their values, to an l2 norm of "
-                f"{math.ldexp(rows, COUNT_LATTICE_EXPONENT):.9g} over its groups"
-            )
+            norm = math.ldexp(rows, COUNT_LATTICE_EXPONENT)
+            yield words.ROWS_TO_NORM.format(column=estimate.name, norm=norm)
         else:
-            less = f", less {statistic.centre:.9g} in each," if statistic.centre else ""
-            yield (
-                f"what a unit adds to the groups of {estimate.name}{less} is scaled down to an l2 norm of "
-                f"{statistic.radius:.9g}"
-            )
+            less = words.LESS_CENTRE.format(centre=statistic.centre) if statistic.centre else ""
+            yield words.SUM_TO_NORM.format(column=estimate.name, less=less, norm=statistic.radius)
 
 
 def _level_notes(presence: Serving) -> Iterator[str]:
-    """Levels that an answer tells of beside that of its numbers."""
+    """Yield the levels of an answer beside that of its numbers."""
     disclosed_nano = presence.disclosed.rho_nano
     is_beyond = disclosed_nano > presence.level.rho_nano
     if is_beyond and presence.keys_from:
-        yield (
-            f"rho is that of the numbers; which keys there are was shown by a release with a count of units at rho = "
-            f"{disclosed_nano / NANO_PER_RHO:.9g}, which epsilon and delta cover"
-        )
+        yield words.KEYS_OF_RELEASE.format(rho=disclosed_nano / NANO_PER_RHO)
     if len(presence.keys_from) > 1 and presence.stands_alone:
-        beside_nano = presence.guaranteed_nano - disclosed_nano
-        yield (
-            "keys of independent releases that this reader holds are shown, too: epsilon and delta cover these, at "
-            f"rho = {beside_nano / NANO_PER_RHO:.9g} more"
-        )
+        yield words.KEYS_OF_OTHERS.format(rho=(presence.guaranteed_nano - disclosed_nano) / NANO_PER_RHO)
     if is_beyond and not presence.keys_from:
-        yield (
-            "counts were made of others with discrete noise, whose lattice shows through: epsilon and delta are those "
-            f"of counts at rho = {disclosed_nano / NANO_PER_RHO:.9g}"
-        )
+        yield words.LATTICE_SEEN.format(rho=disclosed_nano / NANO_PER_RHO)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dpsql.answer.estimates import Z_95, noise_sigma
 from dpsql.answer.offer import Offer, column_receipts, notes, shown_threshold
-from dpsql.answer.result import ColumnReceipt
+from dpsql.answer.receipt import ColumnReceipt
 from dpsql.cascade.serving import Draw, Lowering, Serving
 from dpsql.errors import CalibrationError
 from dpsql.mechanism.calibrate import calibrate

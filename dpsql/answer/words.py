@@ -1,343 +1,384 @@
-"""Sentences of receipts, and of the lines below a table: one function or constant for each.
+"""The table of sentences that receipts and the lines below a printed answer are made of.
 
-The module reads nothing and computes nothing but the form of its numbers, so that all wording can be read in one place.
+Each row is a sentence with named placeholders and an example of their values, which a test renders. `phrases.py`
+chooses rows by numbers. A note of a receipt stands under one of five headings, by `HEADINGS`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-import numpy as np
+from dpsql.answer.sentence import Sentence
 
-from dpsql.errors import AccessError, BudgetError, CalibrationError, DpsqlError
-from dpsql.model.private_query import HalfWidths
-from dpsql.pictures.tables import short
+# Price and privacy.
 
-COVERAGE_GONE = "it was not measured while the rows were available; ask about the current version of the table"
-"""Why coverage is unknown if rows of an old version are gone, and it was never stored."""
-TOO_FEW = "noise hides the units at this level; ask with more epsilon or rho, or for fewer columns"
-"""Why coverage is unknown if there are too few units."""
-COVERAGE_OFF = "the query says coverage = FALSE; leave it out"
-"""Why coverage is unknown if nobody wants to know."""
-COVERAGE_OF_SETS = "the grouping sets are added up from groups by more keys; ask about each set by itself"
-"""Why coverage of grouping sets that add up is unknown."""
-COVERAGE_OF_LARGEST = "what top_k leaves out depends on all units together; leave top_k out"
-"""Why coverage of the largest groups is unknown."""
-COVERAGE_AT_CEILING = "rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out"
-"""Why coverage at a ceiling is unknown."""
-COVERAGE_OF_CUT_UNITS = (
-    "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
+CHARGED = Sentence("rho {rho} and threshold delta {delta}", rho="0.0175", delta="2.5e-09")
+NOTHING_CHARGED = Sentence("nothing: all numbers were stored before")
+SET_CHARGED = Sentence("({keys}): rho {rho}", keys="city", rho="0.0175")
+RELEASE = Sentence(
+    "{mechanism} on {table} (version {version}), privacy unit {unit}",
+    mechanism="gshm",
+    table="main.visits",
+    version="1",
+    unit="patient",
 )
-"""Why coverage is unknown if not all rows of a unit are read."""
-COVERAGE_OF_JOINS = (
-    "a join cuts the rows of a unit; declare PRIMARY KEY for the compared columns, which a note names, on the table "
-    "that has one row for each"
+RHO = Sentence("rho {rho}", rho="0.0175")
+SERVED_AT = Sentence("rho {rho}; the question asked for rho {asked}", rho="1", asked="0.2")
+ALONE = Sentence("this answer alone has epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+SET_LEVEL = Sentence("({keys}): {level}", keys="city", level="rho 0.0175")
+KEYS_OF_RELEASE = Sentence(
+    "rho is the level of the numbers; a release with a count of units at rho = {rho:.9g}, which epsilon and delta "
+    "cover, has shown the keys",
+    rho=0.5,
 )
-"""Why coverage is unknown if a join multiplies rows."""
+KEYS_OF_OTHERS = Sentence(
+    "keys of independent releases that this reader holds are shown, too; epsilon and delta cover these releases, at "
+    "rho = {rho:.9g} more",
+    rho=0.3,
+)
+LATTICE_SEEN = Sentence(
+    "these counts are derived from counts with discrete noise, whose whole numbers stay visible; epsilon and delta are "
+    "those of the counts at rho = {rho:.9g}",
+    rho=0.5,
+)
 
+# Keys.
 
-def read_from_cells(quantiles: Sequence[str], cells: int, widths: str) -> str:
-    """Say from how many cells of a histogram quantiles of one value are read, and how wide these are."""
-    return f"{', '.join(dict.fromkeys(quantiles))}: read from {cells} cells, {widths}"
+SHOWN_ABOVE = Sentence("a group is shown if its noisy count of units exceeds {threshold}", threshold="57.68")
+SHOWN_ABOVE_LARGEST = Sentence(
+    "a group is shown if its noisy count of units exceeds the largest group left out by more than {threshold}",
+    threshold="57.68",
+)
+SET_SHOWN_ABOVE = Sentence("({keys}): shown above {threshold} units", keys="city", threshold="57.68")
+CLOCK = Sentence("days and hours of TIMESTAMPTZ values are those of time zone {zone}", zone="UTC")
+FINER_GROUPS = Sentence("groups are sums of the groups by {keys}, in which units are bounded", keys="city, day")
+ADDED_UP = Sentence("groups are added up from a release by finer keys, and a unit counts in each of its finer groups")
+ALSO_EXCEEDS = Sentence(
+    "only groups are shown whose noisy count of units exceeds {minimum} units by more than the threshold", minimum=20
+)
+OF_SKETCH = Sentence(
+    "counts come from a sketch of {counters} counters: they may be too low by as much as the upper ends of their "
+    "intervals say, and are too high by noise alone",
+    counters=100,
+)
+OF_LARGEST = Sentence(
+    "only the {groups} largest groups can be shown, and only if they exceed the next largest group by more than the "
+    "threshold",
+    groups=10,
+)
+ONE_ROUND = Sentence("keys were selected in one round, at rho = {level}", level="0.01")
+ROUNDS = Sentence(
+    "keys were selected in {count} rounds, at rho = {levels}; each round reads the rows of keys that no round before "
+    "has selected",
+    count=2,
+    levels="0.01 and 0.09",
+)
+NUMBERS_APART = Sentence(
+    "{rounds}; numbers are a release of their own, on all rows", rounds="keys were selected in one round, at rho = 0.01"
+)
+OTHER_ROW = Sentence(
+    "the row {name!r} is a release of its own, of the rows outside the shown groups; its level is that of the groups, "
+    "comes on top of it, and is paid once for each set of shown groups",
+    name="other",
+)
+OTHER_ROW_HOLDS = Sentence(
+    "the other row holds of one unit at most {groups} times as much as the unit may add to one group; it has no rows "
+    "of groups that HAVING or LIMIT takes out",
+    groups=4,
+)
+SETS_ADD_UP = Sentence("rows of a finer grouping set add up to those of a coarser one")
+SETS_APART = Sentence("each grouping set is a release of its own, so its rows need not add up to those of another set")
+SHOWN_BY_OTHERS = Sentence(
+    "the share of groups counts all groups that this reader is shown, also groups of releases of others"
+)
+NONE_PASSED = Sentence(
+    "no noisy count passed the threshold of {thresholds} units ({unit})", thresholds="57.68", unit="patient"
+)
+NONE_PASSED_ANY = Sentence(
+    "no noisy count passed the thresholds of {thresholds} units ({unit})", thresholds="9 and 7", unit="patient"
+)
+NONE_EXCEEDED = Sentence(
+    "no noisy count exceeded the largest group left out by more than {thresholds} units ({unit})",
+    thresholds="57.68",
+    unit="patient",
+)
+BELOW_MINIMUM = Sentence(
+    "no noisy count passed min_privacy_units_per_group = {minimum:,} units ({unit}); coarser keys help",
+    minimum=20,
+    unit="patient",
+)
+NO_LISTED_KEY = Sentence("the list of public keys is empty")
+OTHER_KEYS = Sentence("coarser keys or public keys help")
+AT_HIGHER_LEVEL = Sentence(
+    "at {level} {subject} would be {threshold}{condition}; coarser keys or public keys help, too",
+    level="epsilon = 4",
+    subject="it",
+    threshold="12.5",
+    condition="",
+)
+SAME_BOUNDS = Sentence(", if AUTO chose the same bounds again")
+OF_SETS = Sentence("groups by {sets}: {sentence}", sets='("city")', sentence="coarser keys help")
+LEFT_OUT = Sentence("{clauses} left out {groups}", clauses="HAVING", groups="all 67 groups")
 
+# Error.
 
-def bounds_raise(form: str, high: float) -> str:
-    """Say why coverage is unknown if bounds of a ``group`` or a ``row`` begin above 0, and which ones have a share.
+COLUMN_WIDTH = Sentence("{column}: ± {half_width} (95 %)", column="visits", half_width="18.7")
+COLUMN_BY_ROW = Sentence("{column}: differs by row", column="cost")
+LARGEST_ERROR = Sentence("errors differ by row; the error of a column is the largest of them")
+LARGEST_OF_SETS = Sentence("errors differ by grouping set; the error of a column is the largest of them")
+PARTIAL_SUMS = Sentence(
+    "noise was added to partial sums: long ranges and totals have little noise, single keys have much"
+)
+LEANS_UP = Sentence(
+    "groups near the threshold are shown only if their noise is high, so their counts are often too high"
+)
+CELLS = Sentence("{columns}: read from {cells} cells, {widths}", columns="median(cost)", cells=64, widths="3 wide")
+TRUTH_VALUE = Sentence(
+    "a truth value is shown if the 95 % interval of the number of units that decides it lies above 0, and is NULL "
+    "otherwise; the error of its column is that of this number of units"
+)
+ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
+ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
+WITHIN_TARGET = Sentence(
+    "{percent:g} % of the groups are within it{of_column} after {steps}, at rho = {rho:.9g}",
+    percent=93.4,
+    of_column=" for cost",
+    steps="7 steps",
+    rho=0.0123,
+)
+NOT_REACHED = Sentence("the target is not reached: {shown}; {why}", shown="50 % of the groups are within it", why="why")
+FORECAST = Sentence("by a forecast from these numbers, a question at rho = {rho:.3g} would be within it", rho=0.011)
+UNKNOWN_IN = Sentence("NULL in {column}: the 95 % interval covers all of {domain}", column="cost", domain="[0, 500]")
 
-    >>> bounds_raise("group", 1024.0)
-    'its bounds begin above 0, and raise what is less; write contribution_bounds_per_group => (0, 1024)'
-    """
-    return f"its bounds begin above 0, and raise what is less; write contribution_bounds_per_{form} => (0, {high:.9g})"
+# Bounds.
 
-
-_TOLD_HIGH = 0.985
-"""An upper end above it says nothing."""
-
-
-def at_least(share: float) -> str:
-    """Return a share in per cent, rounded down, never 100.
-
-    >>> at_least(0.917), at_least(0.9987), at_least(1.0), at_least(0.0291), at_least(0.00047)
-    ('91 %', '99.8 %', '99.9 %', '2.9 %', '0.04 %')
-    """
-    percent = min(100.0 * share, 99.9)
-    digits = 2 if percent < 1.0 else 1 if percent < 10.0 or percent >= 99.0 else 0
-    return f"{math.floor(percent * 10**digits) / 10**digits:.{digits}f} %"
-
-
-def at_most(share: float) -> str:
-    """Return a share in per cent, rounded up, never 0.
-
-    >>> at_most(0.917), at_most(0.0291), at_most(0.0)
-    ('92 %', '3.0 %', '0.01 %')
-    """
-    percent = max(100.0 * share, 0.01)
-    digits = 2 if percent < 1.0 else 1 if percent < 10.0 else 0
-    return f"{math.ceil(percent * 10**digits) / 10**digits:.{digits}f} %"
-
-
-def coverage_unknown(of: str, why: str) -> str:
-    """Say that it is unknown what bounds keep of a number, and why."""
-    return f"it is unknown what bounds keep of {of}: {why}"
-
-
-def kept_up_to(of: str, unit: str, size: str, low: float, high: float) -> str:
-    """Say what bounds keep of units up to a size."""
-    ends = f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= _TOLD_HIGH else ''}"
-    return f"bounds keep {ends} of {of} of units ({unit}) with up to {size} each"
-
-
-def kept_of_all(of: str, high: float) -> str:
-    """Say what bounds keep of all units together at most; empty if the end says nothing."""
-    return f"bounds keep at most {at_most(high)} of all {of}" if high <= _TOLD_HIGH else ""
-
-
-def units_beyond(least: int, most: int, part: float) -> str:
-    """Say how many units have more than a size, and what is known of the part that they have."""
-    units = f"{f'at least {least:,} and ' if least else ''}at most {most:,} units have more"
-    if part < _LEAST_PART:
-        return f"{units}, and it is unknown what share of all is theirs"
-    return f"{units}: at least {at_least(part)} of all is theirs, and it is unknown what bounds keep of it"
-
-
-_LEAST_PART = 0.005
-"""A smaller part beyond a size is not told."""
-LARGER_BOUNDS = "larger bounds keep more, with more noise"
-"""Advice if no single bound can be named."""
-
-
-def more_groups(groups: int, noise: float) -> str:
-    """Say which number of groups keeps most, and what it costs."""
-    return f"OPTIONS (max_groups_contributed = {groups}) {_keeps_much(noise)}"
-
-
-def more_rows(counted: str, rows: int, noise: float) -> str:
-    """Say which count keeps most rows, and what it costs."""
-    return f"count({counted}, contribution_bounds_per_group => (0, {rows})) {_keeps_much(noise)}"
-
-
-def _keeps_much(noise: float) -> str:
-    return f"keeps about 95 % of what is measured, with {noise:.2g} times the noise"
-
-
-def none_passed(unit: str, thresholds: Sequence[float], *, is_relative: bool) -> str:
-    """Say that no noisy count passed the thresholds; a relative one counts from the largest group left out."""
-    *others, last = (short(one, 4) for one in thresholds)
-    listed = f"{', '.join(others)} and {last}" if others else last
-    if is_relative:
-        return f"no noisy count exceeded the largest group left out by more than {listed} units ({unit})"
-    return f"no noisy count passed the threshold{'s' * bool(others)} of {listed} units ({unit})"
-
-
-def below_minimum(unit: str, minimum: int) -> str:
-    """Say that no noisy count passed the minimum that the query or its table asks for."""
-    return f"no noisy count passed min_privacy_units_per_group = {minimum:,} units ({unit}); coarser keys help"
-
-
-NO_LISTED_KEY = "the list of public keys is empty"
-"""Why an answer with public keys has no rows, if nothing else left them out."""
-
-OTHER_KEYS = "coarser keys or public keys help"
-"""A cure for thresholds that no higher level lowers."""
-
-
-def at_higher_level(level: str, threshold: float, *, is_open: bool, of_several: bool) -> str:
-    """Say what the threshold would be at a higher level, and the other cures.
-
-    If ``is_open``, AUTO may choose other bounds there.
-    """
-    condition = ", if AUTO chose the same bounds again" if is_open else ""
-    subject = "the lowest" if of_several else "it"
-    return f"at {level} {subject} would be {short(threshold, 4)}{condition}; {OTHER_KEYS}, too"
-
-
-def of_sets(sets: Sequence[Sequence[str]], sentence: str) -> str:
-    """Say which grouping sets, by their keys, a sentence is about."""
-    *others, last = (f"({', '.join(keys)})" for keys in sets)
-    named = f"{', '.join(others)} and {last}" if others else last
-    return f"groups by {named}: {sentence}"
-
-
-def all_left_out(clauses: Sequence[str], count: int, noun: str) -> str:
-    """Say which clauses of a query left out all of the `count` rows or groups before them."""
-    every = f"all {count:,} {noun}s" if count > 1 else f"the only {noun}"
-    *others, last = clauses
-    named = f"{', '.join(others)} and {last}" if others else last
-    return f"{named} left out {every}"
-
-
-def interval_of(bounds: tuple[float, float], *, are_times: bool) -> str:
-    """Return an interval of numbers, or of times in seconds since 1970, in brackets.
-
-    >>> interval_of((0.0, 500.0), are_times=False), interval_of((0.0, 86400.0), are_times=True)
-    ('[0, 500]', '[1970-01-01, 1970-01-02]')
-    """
-    if not are_times:
-        return f"[{bounds[0]:,.9g}, {bounds[1]:,.9g}]"
-    low, high = (str(np.datetime64(round(end), "s")).replace("T", " ").removesuffix(" 00:00:00") for end in bounds)
-    return f"[{low}, {high}]"
-
-
-def unknown_in(column: str, domain: str) -> str:
-    """Say why numbers of a column are printed as NULL."""
-    return f"NULL in {column}: the 95 % interval covers all of {domain}"
-
-
-_NOT_FOUND = {
-    "few": "too few units ({unit}) have values of one size",
-    "zeros": "nearly all units ({unit}) have values that add up to 0",
-    "range": "its values are out of the range that AUTO can tell",
-    "noise": "units ({unit}) have so many rows that the noise cannot be drawn at this level",
+WITHOUT_UNIT = Sentence("rows where {column} is NULL are left out", column='"patient_id"')
+COUNTS_IN = Sentence(
+    "each unit counts in at most {groups} groups, which a secret hash chooses; a unit with more groups is left out of "
+    "the others",
+    groups=4,
+)
+WEIGHTED = Sentence(
+    "a unit in n groups, more than {groups}, counts in each with weight sqrt({groups} / n), in at most {most} groups",
+    groups=4,
+    most=8,
+)
+WEIGHTED_COUNTS = Sentence(
+    "{weighted}; counts of such units are too low", weighted="a unit in n groups counts in each with weight sqrt(4 / n)"
+)
+WEIGHTED_SUMS = Sentence(
+    "{weighted}; counts and sums over such units are too low",
+    weighted="a unit in n groups counts in each with weight sqrt(4 / n)",
+)
+DISTINCT_VALUES = Sentence(
+    "at most {values:.9g} distinct values of one unit count in a group; a secret hash chooses them", values=3
+)
+ROWS_SCALED = Sentence("rows of one unit in one group beyond {rows:,} rows are scaled down to {rows:,} rows", rows=5)
+ROWS_READ = Sentence("at most {rows} rows of a unit are read; a secret hash chooses them", rows=20)
+ROWS_TO_NORM = Sentence(
+    "rows of a unit in {column} are scaled down, with their values, to an l2 norm of {norm:.9g} over the groups of the "
+    "unit",
+    column="avg(cost)",
+    norm=24,
+)
+SUM_TO_NORM = Sentence(
+    "the part of a unit in the groups of {column}{less} is scaled down to an l2 norm of {norm:.9g}",
+    column="sum(cost)",
+    less="",
+    norm=500,
+)
+LESS_CENTRE = Sentence(", less {centre:.9g} in each,", centre=50)
+AUTO_GROUPS = Sentence(
+    "AUTO chose max_groups = {groups} from a noisy histogram of units by their number of groups, {level}",
+    groups=4,
+    level="at rho = 0.01, a part of rho",
+)
+AUTO_NORM = Sentence(
+    "AUTO chose a norm of {norm:.9g} for {column} from a noisy histogram of units by their norms over all groups, "
+    "{level}; units with more are scaled down",
+    norm=24,
+    column="sum(cost)",
+    level="at rho = 0.01, a part of rho",
+)
+AUTO_ROWS = Sentence(
+    "AUTO lets at most {rows:,} rows of a unit count in a group, by their norms in a noisy histogram of units, {level}",
+    rows=24,
+    level="at rho = 0.01, a part of rho",
+)
+AUTO_BOUNDS = Sentence(
+    "AUTO found bounds [{low:.9g}, {high:.9g}] for {column} in noisy histograms of units by their largest and smallest "
+    "values, {level}; values outside are clamped",
+    low=0,
+    high=500,
+    column="sum(cost)",
+    level="at rho = 0.01, a part of rho",
+)
+AUTO_NO_BOUNDS = Sentence(
+    "AUTO found no bounds for {column}, {level}", column="sum(cost)", level="at rho = 0.01, a part of rho"
+)
+AUTO_LEVEL = Sentence("at rho = {rho:.9g}, a part of rho", rho=0.01)
+AUTO_SURE = Sentence("{level}; it is paid once for this version of the table", level="at rho = 0.01, a part of rho")
+AUTO_UNSURE = Sentence(
+    "{level}; it is too noisy for a choice that lasts, so a query with more rho may get another",
+    level="at rho = 0.01, a part of rho",
+)
+WITHOUT_BOUNDS = Sentence(
+    "{column} is NULL, and not paid for: AUTO found no bounds, because {why}; write {cure}{higher}",
+    column="sum(cost)",
+    why="its values are out of the range that AUTO can tell",
+    cure="sum(cost, contribution_bounds_per_row => (0, 500))",
+    higher="",
+)
+OR_MORE_EPSILON = Sentence(", or ask with more epsilon or rho")
+NOT_DRAWN = Sentence(
+    "{column} is NULL, and not paid for: {why}; ask with more epsilon or rho",
+    column="count(*)",
+    why="units (patient) have so many rows that the noise cannot be drawn at this level",
+)
+ONE_ROW = Sentence(
+    "{column} takes as much of a unit as one row may have within the bounds [{low:.9g}, {high:.9g}] of its values, "
+    "because {why}",
+    column="sum(cost)",
+    low=0,
+    high=500,
+    why="too few units (patient) have values of one size",
+)
+NOT_FOUND: Mapping[str, Sentence] = {
+    "few": Sentence("too few units ({unit}) have values of one size", unit="patient"),
+    "zeros": Sentence("nearly all units ({unit}) have values that add up to 0", unit="patient"),
+    "range": Sentence("its values are out of the range that AUTO can tell"),
+    "noise": Sentence("units ({unit}) have so many rows that the noise cannot be drawn at this level", unit="patient"),
 }
 """Why AUTO found no bounds, by `NotFound.reason`."""
 
+# Coverage.
 
-_IS_NULL = "is NULL, and not paid for"
+KEPT_UP_TO = Sentence(
+    "bounds keep {ends} of {of} of units ({unit}) with up to {size} each",
+    ends="at least 91 %",
+    of="rows",
+    unit="patient",
+    size="64",
+)
+KEPT_OF_ALL = Sentence("bounds keep at most {high} of all {of}", high="60 %", of="rows")
+KEPT_UNKNOWN = Sentence("it is unknown what part bounds keep of {of}: {why}", of="rows", why="see a note")
+SOME_BEYOND = Sentence("at least {least:,} and at most {most:,} units have more", least=646, most=2914)
+MAYBE_BEYOND = Sentence("at most {most:,} units have more", most=921)
+PART_KNOWN = Sentence(
+    "{units}: they have at least {part} of all, and it is unknown what part of it bounds keep",
+    units="at most 921 units have more",
+    part="34 %",
+)
+PART_UNKNOWN = Sentence(
+    "{units}, and it is unknown what part of all these units have", units="at most 921 units have more"
+)
+LARGER_BOUNDS = Sentence("larger bounds keep more, with more noise")
+MORE_GROUPS = Sentence("OPTIONS (max_groups_contributed = {groups}) {keeps}", groups=4, keeps="keeps about 95 %")
+MORE_ROWS = Sentence(
+    "count({counted}, contribution_bounds_per_group => (0, {rows})) {keeps}",
+    counted="*",
+    rows=64,
+    keeps="keeps about 95 %",
+)
+KEEPS_MUCH = Sentence("keeps about 95 % of what is measured, with {noise:.2g} times the noise", noise=1.4)
+BOUNDS_RAISE = Sentence(
+    "its bounds begin above 0, and raise smaller values; write contribution_bounds_per_{form} => (0, {high:.9g})",
+    form="group",
+    high=1024,
+)
+COVERAGE_GONE = Sentence(
+    "it was not measured while the rows were available; ask about the current version of the table"
+)
+TOO_FEW = Sentence("noise hides the units at this level; ask with more epsilon or rho, or for fewer columns")
+COVERAGE_OFF = Sentence("the query says coverage = FALSE; leave it out")
+COVERAGE_OF_SETS = Sentence("the grouping sets are added up from groups by more keys; ask about each set by itself")
+COVERAGE_OF_LARGEST = Sentence("the groups that top_k leaves out depend on all units together; leave top_k out")
+COVERAGE_AT_CEILING = Sentence("rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out")
+COVERAGE_OF_CUT_UNITS = Sentence(
+    "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
+)
+COVERAGE_OF_JOINS = Sentence(
+    "a join cuts the rows of a unit; declare PRIMARY KEY for the compared columns, which a note names, on the table "
+    "that has one row for each"
+)
 
+# Lines below a printed answer.
 
-def says_null(note: str) -> bool:
-    """Check that a note says why a column is NULL.
-
-    >>> says_null(without_bounds("sum(v)", "person", "few", "sum(v, contribution_bounds_per_row => (0, 500))"))
-    True
-    """
-    return _IS_NULL in note
-
-
-NOT_REACHED = "the target is not reached"
-
-
-def says_missed(note: str) -> bool:
-    """Check that a note says that an answer is not within its relative error."""
-    return note.startswith(NOT_REACHED)
-
-
-def without_bounds(name: str, unit: str, reason: str, cure: str) -> str:
-    """Say that a column is NULL because AUTO found no bounds, and what to write."""
-    why = _NOT_FOUND[reason].format(unit=unit)
-    if reason == "noise":
-        # bounds of values do not change how many rows a unit has
-        return f"{name} {_IS_NULL}: {why}; ask with more epsilon or rho"
-    # what AUTO cannot tell it does not tell at another level either
-    higher = "" if reason == "range" else ", or ask with more epsilon or rho"
-    return f"{name} {_IS_NULL}: AUTO found no bounds, because {why}; write {cure}{higher}"
-
-
-def one_row(name: str, unit: str, reason: str, bounds: tuple[float, float]) -> str:
-    """Say that a sum takes one row of a unit, because AUTO found nothing and its values have declared bounds."""
-    why = _NOT_FOUND[reason].format(unit=unit)
-    return (
-        f"{name} takes as much of a unit as one row may have within the bounds [{bounds[0]:.9g}, {bounds[1]:.9g}] of "
-        f"its values, because {why}"
-    )
-
-
-def clock_of(zone: str) -> str:
-    """Say on which clock days and hours are read of timestamps with a zone, if the query does not name it."""
-    return f"days and hours of TIMESTAMPTZ values are those of time zone {zone}"
-
-
-def rows_scaled(most: int) -> str:
-    """Say how many rows of a unit count in a group."""
-    return f"rows of one unit in one group beyond {most:,} are scaled down to that number"
-
-
-def rows_by_auto(most: float, at: str) -> str:
-    """Say how many rows of a unit count in a group by AUTO, and at which level it was asked."""
-    return (
-        f"AUTO lets at most {math.ceil(most):,} rows of a unit count in a group, by a noisy histogram of units by the "
-        f"norm of their numbers of rows in all groups, {at}"
-    )
-
-
-def served_at(rho: float, asked_rho: float | None) -> str:
-    """Say the level of an answer, and the one that was asked for if that is lower by a nano-rho or more.
-
-    >>> served_at(0.2, 0.2), served_at(1.0, 0.2), served_at(0.2, None)
-    ('rho = 0.2', 'served at rho = 1 (asked for: rho = 0.2)', 'rho = 0.2')
-    """
-    if asked_rho is None or rho - asked_rho < _HALF_NANO:
-        return f"rho = {rho:.6g}"
-    return f"served at rho = {rho:.6g} (asked for: rho = {asked_rho:.6g})"
-
-
-_HALF_NANO = 5e-10
-"""Levels are whole nano-rho: less is a rounding of floats."""
-
-
-NO_LOWER_LEVEL = "No lower level is granted either."
-"""A cure of a level that is refused, where nothing that the text may ask for is left."""
-
-
-def ask_with(*levels: str) -> str:
-    """Say which levels are granted, as they are written in a query."""
-    return f"Ask with {', '.join(levels)}."
-
-
-def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
-    """Say that a level is refused, in the words of the question; rho stands in brackets.
-
-    Args:
-        error: of a budget, a clearance or a ceiling.
-        asked: the level, as it is written in a query.
-        cure: what is granted.
-
-    """
-    match error:
-        case BudgetError():
-            costs = "may cost" if asked.startswith("max_") else "costs"
-            return (
-                f"{error.limit} does not cover this query at {asked} (it {costs} "
-                f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
-                f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
-                "FROM dp_releases() lists what is answered again for nothing."
-            )
-        case AccessError():
-            return (
-                f"{error.reader!r} may not be shown this answer at {asked} (it is rho = {error.requested_rho:.6g}, and "
-                f"the limit is rho = {error.limit_rho:.6g}). {cure}"
-            )
-        case CalibrationError():
-            most = f"its numbers are drawn once, at rho = {error.limit_rho:.6g}"
-            return (
-                f"{asked} is above the ceiling of this query (it is rho = {error.requested_rho:.6g} for one "
-                f"statistic; {most}). {cure}"
-            )
-    return str(error)
-
-
-def option(name: str, value: float) -> str:
-    """Return an option with a number, as it is written in a query."""
-    return f"{name} = {value:.9g}"
-
-
-def half_width_option(target: HalfWidths) -> str:
-    """Return the option of half widths, as it is written in a query.
-
-    >>> half_width_option(HalfWidths(50.0))
-    'target_half_width = 50'
-    >>> half_width_option(HalfWidths((("visits", 50.0), ("ana's", 5000.0))))
-    "target_half_width = {'visits': 50, 'ana''s': 5000}"
-    """
-    if not isinstance(target.widths, tuple):
-        return option("target_half_width", target.widths)
-    quoted = ((name.replace("'", "''"), width) for name, width in target.widths)
-    listed = ", ".join(f"'{name}': {width:.9g}" for name, width in quoted)
-    return f"target_half_width = {{{listed}}}"
-
-
-def takes_too_much(asked: str, name: str, level: float, most: str, cures: Sequence[str]) -> str:
-    """Say that half widths take more than the question allows, and what to write.
-
-    >>> takes_too_much("target_half_width = 50", "rho", 0.0418, "max_rho = 0.01", ["max_rho = 0.0418"])
-    'target_half_width = 50 takes rho = 0.0418, and the question allows max_rho = 0.01. Write max_rho = 0.0418'
-    """
-    return f"{asked} takes {option(name, level)}, and the question allows {most}. Write {' or '.join(cures)}"
-
-
-EPSILONS_DO_NOT_ADD_UP = (
+HALF_WIDTHS = Sentence("±")
+ENDS = Sentence("low … high")
+END_COLUMNS = Sentence("columns with ends")
+COVERS = Sentence("{intervals} covers the noise with 95 % probability", intervals="±")
+COVER = Sentence("{intervals} cover the noise with 95 % probability", intervals="low and high")
+WIDTH = Sentence("± {half_width} for {column}", half_width="18.7", column="aircraft")
+WIDTHS = Sentence("the noise is {widths} with 95 % probability", widths="± 18.7 for aircraft")
+NOT_BOUNDS = Sentence(", not what bounds leave out")
+ALSO_NULL = Sentence("NULL: no value is known")
+ALL_UNKNOWN_IN = Sentence("NULL in {columns}: the 95 % intervals cover all possible values", columns="mean and spread")
+NULLS = Sentence("NULL in some columns; {receipt_at} says why", receipt_at="answer.receipt")
+KEEP_RANGE = Sentence("keep {low} to {high} of all {of}", low="91 %", high="98 %", of="rows")
+KEEP_ALL = Sentence("keep at least {low} of all {of}", low="91 %", of="rows")
+KEEP_UP_TO = Sentence("keep at least {low} of {of} of units with up to {size} each", low="91 %", of="rows", size="64")
+KEEP_SHORT = Sentence("keep at least {low} up to {size} a unit", low="91 %", size="64")
+MORE_THAN_THAT = Sentence("at least {count:,} units have more", count=646)
+THEIRS = Sentence(", with at least {part} of all; bounds keep an unknown part of it", part="34 %")
+THEIRS_SHORT = Sentence(", with at least {part} of all", part="34 %")
+THEIRS_UNKNOWN = Sentence(", with an unknown part of all")
+UNKNOWN = Sentence("keep an unknown part of {of}: {why}", of="rows", why="see answer.receipt")
+ONE_COLUMN = Sentence("one column")
+SEE = Sentence("see {receipt_at}", receipt_at="answer.receipt")
+MORE = Sentence("{count} more in {receipt_at}", count=2, receipt_at="answer.receipt")
+NOTHING = Sentence("no group is shown; {receipt_at} says why", receipt_at="answer.receipt")
+MISSED = Sentence("the target is not reached; {receipt_at} says why", receipt_at="answer.receipt")
+GUARANTEE = Sentence("epsilon {epsilon} at delta {delta}", epsilon="1", delta="1e-08")
+CHARGED_FOR = Sentence("{charged}, for an answer with {level}", charged="rho 0.01", level="rho 0.0175")
+STORED = Sentence("nothing: served as stored, with {level}", level="rho 0.0175")
+SPENT = Sentence("spent so far: {level} {spent} of {budget}", level="epsilon", spent="0.80", budget="3")
+QUESTIONS_LEFT = Sentence("{count:,} more such questions", count=10)
+ONE_QUESTION_LEFT = Sentence("1 more such question")
+NO_QUESTION_LEFT = Sentence("no more such question")
+NOTES = Sentence("{count} notes in {receipt_at}", count=2, receipt_at="answer.receipt")
+NOTES_ALONE = Sentence("{count}, in {receipt_at}", count=2, receipt_at="answer.receipt")
+ONE_NOTE = Sentence("1 note in {receipt_at}", receipt_at="answer.receipt")
+KEYS_ABOVE = Sentence("shown if the noisy count of units exceeds {threshold}", threshold="57.68")
+KEYS_ABOVE_LARGEST = Sentence(
+    "shown if the noisy count of units exceeds the largest left out by {threshold}", threshold="57.68"
+)
+EPSILONS_DO_NOT_ADD_UP = Sentence(
     "epsilon_spent and epsilon_next do not add up to epsilon_budget: epsilon grows like the square root of rho, and "
     "rho adds up"
 )
 """Note of a budget."""
+
+HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN),
+    "keys": (
+        CLOCK,
+        FINER_GROUPS,
+        ADDED_UP,
+        ALSO_EXCEEDS,
+        OF_SKETCH,
+        OF_LARGEST,
+        ONE_ROUND,
+        ROUNDS,
+        NUMBERS_APART,
+        OTHER_ROW,
+        OTHER_ROW_HOLDS,
+        SETS_ADD_UP,
+        SETS_APART,
+    ),
+    "error": (
+        LARGEST_ERROR,
+        LARGEST_OF_SETS,
+        PARTIAL_SUMS,
+        LEANS_UP,
+        CELLS,
+        TRUTH_VALUE,
+        ASKED_HALF_WIDTHS,
+        ASKED_RELATIVE,
+        WITHIN_TARGET,
+        NOT_REACHED,
+        FORECAST,
+        SHOWN_BY_OTHERS,
+    ),
+}
+"""Notes by the heading of a receipt that they stand under; all others stand under ``bounds``."""

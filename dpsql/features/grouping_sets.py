@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.coverage_receipt import with_coverage_of_sets
 from dpsql.answer.estimates import NoisyValues, linear_value, noise_sigma
@@ -22,7 +23,7 @@ from dpsql.answer.nothing_shown import reasons_of_sets, threshold_reason
 from dpsql.answer.offer import Offer, asked_together, column_receipts, offers_of, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import Agreed, noisy_table, served_point
-from dpsql.answer.result import ColumnReceipt, Receipt, SetReceipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.consistent import (
@@ -214,12 +215,7 @@ def joint_columns(sets: GroupingSets, parts: Sequence[NoisedFrame]) -> list[tupl
 
 def joint_notes(sets: GroupingSets) -> tuple[str, ...]:
     """Return the rules that hold for all sets together."""
-    adds_up = "rows of a finer set add up to those of a coarser one"
-    apart = "each grouping set is a release of its own, so that its rows need not add up to another's"
-    return (
-        "errors differ by grouping set; what is stated of a column is the largest of them",
-        adds_up if sets.adds_up else apart,
-    )
+    return (words.LARGEST_OF_SETS, words.SETS_ADD_UP if sets.adds_up else words.SETS_APART)
 
 
 def _placed(sets: GroupingSets, part: FrameQuery, table: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 
-from dpsql.answer import words
+from dpsql.answer import level_words
 from dpsql.answer.asked_columns import may_have_threshold
 from dpsql.answer.estimates import QUANTILES
 from dpsql.errors import CalibrationError
@@ -148,9 +148,11 @@ class TargetQuery:
 
         """
         factor = self.excess(within) if within else math.inf
-        cures = [words.half_width_option(self._wider(factor))] if factor * self._widest() <= LARGEST_WIDTH else []
-        cures.append(words.option(f"max_{name}", up(level)))
-        return CalibrationError(words.takes_too_much(words.half_width_option(self.target), name, level, most, cures))
+        cures = [level_words.half_width_option(self._wider(factor))] if factor * self._widest() <= LARGEST_WIDTH else []
+        cures.append(level_words.option(f"max_{name}", up(level)))
+        return CalibrationError(
+            level_words.takes_too_much(level_words.half_width_option(self.target), name, level, most, cures)
+        )
 
     def _widest(self) -> float:
         """Return the largest of the half widths."""
@@ -199,10 +201,10 @@ def at_target(query: PrivateQuery) -> PrivateQuery:
     asked = TargetQuery(query, target)
     nano = asked.smallest_nano()
     if target.max_rho is not None and nano > whole_nano(target.max_rho):
-        most = words.option("max_rho", target.max_rho)
+        most = level_words.option("max_rho", target.max_rho)
         raise asked.too_much("rho", nano / NANO, most, whole_nano(target.max_rho))
     if target.max_epsilon is not None and (epsilon := asked.epsilon(nano)) > target.max_epsilon:
-        most = words.option("max_epsilon", target.max_epsilon)
+        most = level_words.option("max_epsilon", target.max_epsilon)
         raise asked.too_much("epsilon", epsilon, most, asked.nano_within(target.max_epsilon, nano))
     return asked.at(nano)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dpsql.answer.offer import Offer
-from dpsql.answer.result import ColumnReceipt
+from dpsql.answer.receipt import ColumnReceipt
 from dpsql.cascade.serving import Draw
 from dpsql.mechanism.calibrate import MOST_DRAWN, calibrate
 from dpsql.mechanism.joint import ShownFrame, joint_guarantee

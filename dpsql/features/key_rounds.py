@@ -20,11 +20,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.offer import Offer, offers_of, with_price
+from dpsql.answer.phrases import listed
 from dpsql.answer.plan_rows import Row, frame_plan_rows
 from dpsql.answer.points import noisy_table
-from dpsql.answer.result import Receipt, SetReceipt
+from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.round_keys import selected_keys, selected_weight
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
@@ -278,14 +280,11 @@ def require_rounds_run(rounds: KeyRounds, runtime: Runtime) -> tuple[Offer, ...]
 
 
 def rounds_note(offers: Sequence[Offer]) -> str:
-    """What the rounds of a query are."""
+    """Return the note on the rounds of a query."""
     levels = [f"{offer.rho_nano / NANO:.9g}" for offer in offers]
     if len(levels) == 1:
-        return f"keys were selected in one round, at rho = {levels[0]}"
-    return (
-        f"keys were selected in {len(levels)} rounds, at rho = {', '.join(levels[:-1])} and {levels[-1]}, each on the "
-        "rows of keys that none before it had selected"
-    )
+        return words.ONE_ROUND.format(level=levels[0])
+    return words.ROUNDS.format(count=len(levels), levels=listed(levels))
 
 
 def round_receipts(receipts: Sequence[Receipt]) -> tuple[SetReceipt, ...]:

@@ -15,7 +15,7 @@ from dpsql.answer.held_pairs import hold_shared_pairs
 from dpsql.answer.nothing_shown import threshold_reason
 from dpsql.answer.offer import Offer, asked_together, make_receipt
 from dpsql.answer.plan_rows import Row, price_rows
-from dpsql.answer.result import Receipt
+from dpsql.answer.receipt import Receipt
 from dpsql.answer.stage import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.features.joint_release import joint_guarantee_of

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, matches_of, no_keys
 from dpsql.answer.held_pairs import hold_shared_pairs
@@ -25,7 +26,7 @@ from dpsql.answer.nothing_shown import asked_at, frame_reason, threshold_reason
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.plan_rows import Row, offer_rows, price_rows
 from dpsql.answer.points import noisy_table, stored_keys
-from dpsql.answer.result import Receipt, SetReceipt
+from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto_choices import TotalWeight, total_weight
@@ -291,8 +292,8 @@ def _reason(asked: KeysFirst, offers: Sequence[Offer], selected: int, state: Sta
 
 
 def keys_first_note(rounds: Sequence[Offer]) -> str:
-    """How the keys of the numbers were found."""
-    return f"{rounds_note(rounds)}; numbers are a release of their own, on all rows"
+    """Return the note on how the keys of the numbers were found."""
+    return words.NUMBERS_APART.format(rounds=rounds_note(rounds))
 
 
 def _joint_receipt(asked: KeysFirst, offers: Sequence[Offer], receipts: Sequence[Receipt], name: str) -> Receipt:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.answer import words
 from dpsql.answer.coverage_receipt import with_coverage
 from dpsql.answer.exact import Runtime, no_keys
 from dpsql.answer.nothing_shown import asked_at, threshold_reason
 from dpsql.answer.offer import Offer, asked_together, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.plan_rows import Row, expected_error, offer_rows, price_rows, statistic_row
 from dpsql.answer.points import noisy_table, shown_key_table
-from dpsql.answer.result import Receipt, SetReceipt
+from dpsql.answer.receipt import Receipt, SetReceipt
 from dpsql.answer.stage import Inquiry, Stage, prepare_stage, reading_of, release_stage
 from dpsql.cascade.reader import Reader
 from dpsql.engine import digest
@@ -154,10 +155,8 @@ def _require_row_runs(asked: WithOtherGroup, row: Offer, runtime: Runtime) -> No
 def other_notes(asked: WithOtherGroup) -> tuple[str, ...]:
     """Return the rules that hold for the row beside the groups."""
     return (
-        f"the row {asked.name!r} is a release of its own, of the rows outside the shown groups, at the level "
-        "of the groups, on top of it, and paid once for each set of shown groups",
-        f"of one unit the row holds at most {asked.first.frame.bounding.max_groups} times what it may add to one "
-        "group; groups that HAVING or LIMIT takes out are not in it",
+        words.OTHER_ROW.format(name=asked.name),
+        words.OTHER_ROW_HOLDS.format(groups=asked.first.frame.bounding.max_groups),
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
 from dpsql.answer.plan_rows import Row
-from dpsql.answer.result import ColumnReceipt, Receipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.stage import Inquiry
 from dpsql.cascade.reader import Reader
 from dpsql.mechanism.calibrate import Calibration

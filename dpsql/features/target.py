@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from dpsql.answer import target_words
+from dpsql.answer import target_words, words
 from dpsql.answer.asked_columns import asked_sigmas
 from dpsql.answer.estimates import noise_sigma
 from dpsql.answer.exact import Reading, Runtime, prepare_reading
@@ -28,7 +28,7 @@ from dpsql.answer.nothing_shown import with_remarks
 from dpsql.answer.offer import Offer, column_receipts, make_receipt, offers_of, with_price
 from dpsql.answer.plan_rows import Row, frame_plan_rows, price_rows
 from dpsql.answer.points import noisy_table, shown_frame
-from dpsql.answer.result import ColumnReceipt, Receipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.stage import (
     NO_VALUES,
     FrameValues,
@@ -321,4 +321,4 @@ def _notes(step: Step, stop: Stop, query: WithinTarget, offer: Offer) -> Iterato
     if best is not None:
         yield target_words.enough(level_of_text(part, best) / NANO)
     if part.frame.has_private_keys and step.groups:
-        yield target_words.SHOWN_BY_OTHERS
+        yield words.SHOWN_BY_OTHERS

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+from dpsql.answer import words
 from dpsql.answer.nothing_shown import asked_at, frame_reason
 from dpsql.answer.offer import Offer, offers_of, shown_threshold
-from dpsql.answer.words import OTHER_KEYS, at_higher_level, none_passed
+from dpsql.answer.phrases import at_higher_level, none_passed
 from dpsql.cascade.reader import Reader
 from dpsql.errors import DpsqlError
 from dpsql.features.target_levels import at_step, cap_nano, steps_up, window_of
@@ -46,7 +47,7 @@ def reason_of_target(part: FrameQuery, last: Offer, state: State, reader: Reader
                 is_open = not all(level.is_sure for level in found.query.auto_levels)
                 level = f"max_rho = {nano / NANO:.9g}"
                 return f"{passed}; {at_higher_level(level, lower, is_open=is_open, of_several=False)}"
-    return f"{passed}; {OTHER_KEYS}"
+    return f"{passed}; {words.OTHER_KEYS}"
 
 
 def _last_step(part: FrameQuery, nano: int, state: State, reader: Reader) -> Offer:

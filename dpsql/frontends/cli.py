@@ -190,6 +190,7 @@ COMMANDS = (
             _argument("--timeout", type=float, metavar="SECONDS", help="limit on reading raw data; a charge stays"),
             *_READER,
             *_OUTPUT,
+            _argument("--receipt", action="store_true", help="print price, privacy, keys, error and bounds in full"),
         ),
     ),
     Command(

@@ -26,15 +26,26 @@ from dpsql.session import Result, text_literal
 _TICK_SECONDS = 1.0
 
 
-def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] = str) -> None:
-    """Print or write a result; what is not a box keeps its receipt apart, on stderr."""
-    content = listing(result).encode() if arguments.format == "box" else copied(result, arguments.format)
+RECEIPT_AT = "the receipt (--receipt)"
+"""Where a reader of the command line finds the receipt of an answer."""
+
+
+def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] | None = None) -> None:
+    """Print or write a result; what is not a box has its lines on error, bounds and price apart, on stderr."""
+    if arguments.format == "box":
+        text = result.printed(receipt_at=RECEIPT_AT) if listing is None else listing(result)
+        if result.receipt is not None and arguments.receipt:
+            text += f"\n{result.receipt}\n"
+        content = text.encode()
+    else:
+        content = copied(result, arguments.format)
     if arguments.output is None:
         sys.stdout.write(content.decode())
     else:
         arguments.output.write_bytes(content)
     if arguments.format != "box" and result.receipt is not None:
-        print(result.receipt, file=sys.stderr)
+        lines = [str(result.receipt)] if arguments.receipt else result.lines_below(receipt_at=RECEIPT_AT)
+        print("\n".join(lines), file=sys.stderr)
 
 
 def short_hashes(result: Result) -> str:

@@ -156,7 +156,7 @@ def from_frame(frame: pl.DataFrame) -> PolarsFrame: ...
 @overload
 def from_frame(frame: pa.Table) -> ArrowFrame: ...
 def from_frame(frame: Frame) -> PandasFrame | PolarsFrame | ArrowFrame:
-    """The private view of a frame: what ``df.dp`` is to pandas, for polars and Arrow, and for type checkers.
+    """Return the private view of a frame: ``df.dp`` for polars, Arrow and type checkers.
 
     Raises:
         PolicyError: it is none of these.
@@ -179,7 +179,7 @@ def _keys(frame: Frame, by: Keys) -> tuple[str, ...]:
         raise PolicyError("groupby takes a column or a list of columns")
     keys = tuple(require_key(frame, key) for key in listed)
     if len(set(keys)) != len(keys):
-        raise PolicyError("a key stands twice")
+        raise PolicyError("a key is given twice")
     return keys
 
 

@@ -79,7 +79,7 @@ def _histogram(frame: Frame, shape: Shape | None) -> Histogram:
 def listed_keys(frame: Frame) -> int:
     """Number of keys of a public list, 1 without GROUP BY."""
     if frame.key_count is None:
-        raise AssertionError("noise that public keys share is for public keys")
+        raise AssertionError("noise with a part common to all keys is for public keys here")
     return frame.key_count
 
 

@@ -92,16 +92,3 @@ def selection_sentence(sparsity: Sparsity) -> str:
     if sparsity.kind == "sketch":
         return f"on a Misra-Gries sketch of {sparsity.k} counters"
     return f"on the {sparsity.k} largest groups, less the next largest"
-
-
-def selection_note(sparsity: Sparsity) -> str:
-    """What that means for an answer, in receipts."""
-    if sparsity.kind == "sketch":
-        return (
-            f"counts come from a sketch of {sparsity.k} counters: they may be too low by as much as the upper ends of "
-            "their intervals say, never too high but for noise"
-        )
-    return (
-        f"only the {sparsity.k} largest groups can be shown, and of these only groups that exceed the next largest by "
-        "more than the threshold"
-    )

@@ -224,7 +224,7 @@ def _chance(state: SparseGradual) -> Decimal:
         *earlier, last = (_envelope(state.max_groups, state.levels[:n], state.bars[n - 1]) for n in rounds)
         undecided = 1 - sum(earlier, Decimal(0))
         if undecided - last < 1 - _MOST_CHANCE or last * state.domain_size > MOST_EXPECTED * undecided:
-            raise CalibrationError("the thresholds are too low to simulate the zero counts of so many keys")
+            raise CalibrationError("the thresholds are too low to simulate the zero counts of the domain's keys")
         return last / undecided
 
 

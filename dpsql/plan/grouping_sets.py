@@ -47,7 +47,7 @@ def read_grouping(text: SelectText) -> SelectText:
                     "not_grouped",
                     part,
                     f"GROUPING() takes grouping expressions, and {unquoted(part)} is none.",
-                    "Name an expression of GROUP BY, as it stands there.",
+                    "Name an expression of GROUP BY, as it is written there.",
                 )
         found = [place for place in places if place is not None]
         bits = [flags[place].copy() if flags else exp.Literal.number(0) for place in found]

@@ -76,7 +76,7 @@ def read_after(
             refusals.add(
                 "after",
                 table,
-                "around a private query stands what is computed of its answer alone.",
+                "the text around a private query may compute with its answer alone.",
                 "Join tables inside it, and ask two private queries apart.",
             )
     if len(tables) > _MOST_READINGS:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dpsql import errors
 from dpsql.answer.layout import Layout
-from dpsql.answer.result import SetReceipt
+from dpsql.answer.receipt import SetReceipt
 from dpsql.errors import DpsqlError, Refusal, RemoteError, Span, rebuilt
 from dpsql.session import ColumnReceipt, CoverageReceipt, Receipt, Result
 

@@ -3,7 +3,9 @@
 What is named here is what front ends may use: sessions and results, and words for the SQL that they write.
 """
 
-from dpsql.answer.result import ColumnReceipt, CoverageReceipt, Receipt, Result
+from dpsql.answer.phrases import at_least
+from dpsql.answer.receipt import ColumnReceipt, CoverageReceipt, Receipt
+from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import PINNED, stopped_by
 from dpsql.model.environment import folded
@@ -60,6 +62,7 @@ __all__ = [
     "SourcePolicy",
     "StateAccess",
     "Unit",
+    "at_least",
     "connect",
     "folded",
     "is_select",

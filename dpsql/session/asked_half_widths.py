@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import half_width_words, words
+from dpsql.answer import half_width_words, level_words
 from dpsql.errors import DpsqlError
 from dpsql.model.private_query import HalfWidths
 from dpsql.session.told_level import TWO_DIGITS, AskedLevel, TwoDigits
@@ -60,7 +60,7 @@ class AskedHalfWidths(AskedLevel):
 
     def shown(self, value: float) -> str:
         """Return the half widths of a level as they are written in a query."""
-        return words.half_width_option(self._at(value))
+        return level_words.half_width_option(self._at(value))
 
     def part(self, value: float, requested: float, left: float, *, wider: float) -> float:  # noqa: ARG002 — a delta changes no half width
         """Return about the level that costs a rho: the square of a half width is about one over rho.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_UP, Context
@@ -9,9 +10,10 @@ from decimal import ROUND_DOWN, ROUND_UP, Context
 import pyarrow as pa
 
 from dpsql.accounting.composition import CONVERSIONS, gaussian_epsilon
+from dpsql.answer import words
 from dpsql.answer.result import Result
-from dpsql.answer.words import EPSILONS_DO_NOT_ADD_UP
-from dpsql.errors import PolicyError
+from dpsql.answer.screen import Standing
+from dpsql.errors import DpsqlError, PolicyError
 from dpsql.noise.kept_delta import converted_delta, kept_delta
 from dpsql.session.declarations.budgets import epsilon_budget
 from dpsql.state import (
@@ -109,6 +111,33 @@ def budget_table(state: State, wanted: tuple[str, ...], analysts: tuple[str, ...
     return Result(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
 
+def standing_of(state: State, unit_name: str, query_hash: str, reader: str | None) -> Standing | None:
+    """Return the budget of a unit as one reader may see it after an answer; None if it cannot be read any more.
+
+    Args:
+        state: the state file.
+        unit_name: the privacy unit.
+        query_hash: the question that was answered.
+        reader: who asked; None for the curator.
+
+    """
+    with contextlib.suppress(DpsqlError):
+        policy = state.policy()
+        unit = policy.unit(unit_name)
+        if unit is not None:
+            spent = state.ledger.spent(unit.name)
+            rest = Rest(unit, state.ledger.left(unit.name, reader), _declared(policy, reader).rho_limit)
+            last = state.history.last_paid(unit.name, reader)
+            return Standing(
+                epsilon_spent=_epsilon(unit, spent.rho_nano),
+                epsilon_budget=epsilon_budget(unit),
+                rho_spent=spent.rho_nano / NANO_PER_RHO,
+                rho_budget=unit.rho_budget / NANO_PER_RHO,
+                questions_left=rest.times(last) if last and last.query_hash == query_hash else None,
+            )
+    return None
+
+
 def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | None) -> dict[str, object]:
     """Return the row of one unit, by the names of its columns."""
     reader = analysts[0] if analysts and len(analysts) == 1 else None
@@ -138,7 +167,7 @@ def _row(state: State, policy: Policy, unit: Unit, analysts: tuple[str, ...] | N
         "rho_held": held / NANO_PER_RHO,
         "epsilon_held": _epsilon(unit, held),
         "last_query_hash": None if last is None else last.query_hash,
-        "note": EPSILONS_DO_NOT_ADD_UP,
+        "note": words.EPSILONS_DO_NOT_ADD_UP,
     }
 
 

@@ -36,7 +36,7 @@ class ProcessState(LazyState):
         return self.write()
 
     def _say_that_it_ends(self) -> None:
-        logger.warning("the budget of a privacy unit without state= is kept in this process and ends with it")
+        logger.warning("the budget of a privacy unit without state= is counted in this process and ends with it")
 
 
 @dataclass(frozen=True, slots=True)

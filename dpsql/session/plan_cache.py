@@ -4,7 +4,7 @@ A plan is a function of text, options, policy, settings, schemas and the clock. 
 are; of the schemas a plan keeps what it asked and what was answered, and asks again. What depends on the clock, or on a
 moment in the past, is planned each time. A reader meets their own plans alone, and only their own questions push these
 out, so that no time to plan tells which texts others asked. Calibrations are kept for the process: the time tells at
-which levels others asked (docs/privacy.md, Time and failure).
+which levels others asked (docs/time-and-failure.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Handle(Protocol):
 
 
 def plot_budget(books: Handle | str | Path, unit: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draw what privacy units may spend and have spent, and what an analyst who asks holds of it.
+    """Draw the budgets of privacy units, their spent parts, and the part that an asking analyst holds.
 
     Args:
         books: a session, an analyst's handle, or the path of a state file.
@@ -47,7 +47,7 @@ def plot_budget(books: Handle | str | Path, unit: str | None = None, *, ax: Axes
 
 
 def plot_cascade(books: Handle | str | Path, query_hash: str, *, figure: Figure | None = None) -> Figure:
-    """Draw what each asking of one question cost and, for the curator, noise and threshold of its stored points.
+    """Draw the price of each request of one question and, for the curator, noise and threshold of its points.
 
     An analyst's handle draws the askings that were theirs, and no points.
 

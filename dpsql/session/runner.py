@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from dpsql.plan.finish import NOISY, finish_sql
 from dpsql.plan.outer_query import RESULT
 from dpsql.plan.planner import plan_query
 from dpsql.session.asked_level import Planned, in_asked_words
-from dpsql.session.budget_table import budget_table
+from dpsql.session.budget_table import budget_table, standing_of
 from dpsql.session.declare import StateAccess, declare
 from dpsql.session.explain import describe_table, explain_table
 from dpsql.session.lookups import cascade_table, policy_table, releases_table, text_table
@@ -347,7 +348,10 @@ def answer(
         table = _computed(step, table, runtime)
     if not table.num_rows:
         receipt = with_clauses(receipt, query, noisy.num_rows, finished.num_rows)
-    return Result(table, receipt, None if query.after else partial(layout_of, query, finished))
+    receipt = replace(receipt, asked_by="epsilon" if query.whole_request.rho is None else "rho")
+    name = None if reader.name == CURATOR else reader.name
+    standing = partial(standing_of, runtime.state, receipt.unit, receipt.query_hash, name)
+    return Result(table, receipt, None if query.after else partial(layout_of, query, finished), standing)
 
 
 def require_runs(query: PrivateQuery, runtime: Runtime, reader: Reader) -> None:
@@ -371,7 +375,7 @@ def _computed(step: After, shown: pa.Table, runtime: Runtime) -> pa.Table:
         return runtime.sandbox.run(step.sql, {RESULT: shown}, seconds=_AFTER_SECONDS)
     # outside the handler, so that no earlier error travels along
     raise ReleaseError(
-        "what stands around the private query failed on a number of its answer (a cast, an overflow, an argument), or "
+        "the text around the private query failed on a number of its answer (a cast, an overflow, an argument), or "
         f"took more than {_AFTER_SECONDS:g} s; the answer is paid for and stored, and costs nothing asked for alone. "
         "Write TRY_CAST for a cast"
     )

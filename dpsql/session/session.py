@@ -174,7 +174,7 @@ class Analyst:
 
 
 class Session(contextlib.AbstractContextManager["Session"]):
-    """The curator's session: their own DuckDB connection beside the private door.
+    """The curator's session: a DuckDB connection of their own, and private questions beside it.
 
     Threads may share a session. It is a context manager.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import words
+from dpsql.answer import level_words
 from dpsql.errors import DpsqlError
 from dpsql.sql.levels import Level
 
@@ -95,8 +95,8 @@ class AskedLevel:
             beside: other options that it is granted with.
 
         """
-        cure = words.NO_LOWER_LEVEL if most is None else words.ask_with(self.shown(most), *beside)
-        refused = error.at_level(words.level_refused(error, self.shown(self.value), cure))
+        cure = level_words.NO_LOWER_LEVEL if most is None else level_words.ask_with(self.shown(most), *beside)
+        refused = error.at_level(level_words.level_refused(error, self.shown(self.value), cure))
         if self._is_epsilon:
             refused.requested_epsilon, refused.remaining_epsilon = self.value, most or 0.0
         return refused

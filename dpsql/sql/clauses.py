@@ -216,7 +216,7 @@ def named_queries(query: exp.Query, refusals: Refusals) -> tuple[exp.CTE, ...]:
         refusals.add(
             "clause",
             with_,
-            "WITH RECURSIVE has no private form: how deep it goes would tell of rows.",
+            "WITH RECURSIVE has no private form: how deep it goes would reveal something about rows.",
             "Leave RECURSIVE out.",
         )
     return tuple(with_.expressions)

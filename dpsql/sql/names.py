@@ -161,7 +161,7 @@ class _Resolver:
                 column.this.update_positions(item if "end" in item.meta else star)
                 columns.append(column)
         if not columns:
-            self.refusals.add("star", item, "this star stands for no column.", "Name columns.")
+            self.refusals.add("star", item, "this star selects no column.", "Name columns.")
         return columns
 
     def _unfold(self, alias: exp.Expr, *, seen: frozenset[str]) -> exp.Expr:

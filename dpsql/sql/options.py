@@ -131,7 +131,7 @@ def read_options(
             continue
         name = option.this.name.lower()
         if name in given:
-            refusals.add("option", option, f"option {name} stands twice.", "Give it once.")
+            refusals.add("option", option, f"option {name} is given twice.", "Give it once.")
         given[name] = _value_of(option, name, mechanisms, refusals)
         if given[name] is None:
             wrong.add(name)

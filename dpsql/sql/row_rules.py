@@ -262,7 +262,7 @@ _LITERALS: tuple[tuple[tuple[type[exp.Expr], ...], Callable[[Any], bool], str, s
         (exp.Concat, exp.DPipe),
         lambda node: joined_columns(node) <= MAX_JOINED_COLUMNS,
         f"more than {MAX_JOINED_COLUMNS} columns are joined into one text.",
-        "Join fewer: a text that grows with a row takes time that tells of it.",
+        "Join fewer: a text that grows with a row takes time that reveals its length.",
     ),
 )
 """Nodes of which a part must be a literal of a known kind: whether it is, and the refusal where it is not."""

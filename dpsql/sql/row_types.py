@@ -191,8 +191,8 @@ def _check_size(typed: Sequence[tuple[exp.Expr, exp.Expr]], refusals: Refusals) 
             refusals.refuse(
                 "size",
                 root,
-                f"the parts of the expressions of a query, which stand in one another, have at most "
-                f"{MOST_TYPED_NODES:,} columns, literals, calls and operators.",
+                f"the nested parts of all expressions of a query have at most {MOST_TYPED_NODES:,} columns, literals, "
+                "calls and operators together.",
                 "Compute less in a chain: in columns of a subquery, in a view, or in several conditions.",
             )
 
@@ -218,7 +218,7 @@ def _check_uses(root: exp.Expr, columns: Sequence[Column], refusals: Refusals) -
                 "row_syntax",
                 node,
                 f"more than {MAX_JOINED_COLUMNS} columns are joined into one text, with all subqueries below.",
-                "Join fewer: a text that grows with a row takes time that tells of it.",
+                "Join fewer: a text that grows with a row takes time that reveals its length.",
             )
             break
 

@@ -191,7 +191,7 @@ def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> F
         if isinstance(argument, exp.PropertyEQ | exp.Kwarg):
             key = argument.this.name.lower()
             if key in named:
-                raise ParseError(f"argument {key} of {name}() stands twice", span_of(argument, text))
+                raise ParseError(f"argument {key} of {name}() is given twice", span_of(argument, text))
             named[key] = literal_value(argument.expression, text)
             if isinstance(argument.expression, exp.Array):
                 literals[key] = tuple(to_sql(element) for element in argument.expression.expressions)
@@ -244,7 +244,7 @@ def _fields(node: exp.Struct, text: str) -> Mapping[str, Argument]:
         if not isinstance(one, exp.PropertyEQ):
             raise ParseError("a struct names its fields, as in {'visits': 50, 'cost': 5000}", span_of(one, text))
         if one.name in fields:
-            raise ParseError(f"field {one.name} stands twice in a struct", span_of(one, text))
+            raise ParseError(f"field {one.name} is given twice in a struct", span_of(one, text))
         fields[one.name] = literal_value(one.expression, text)
     return fields
 

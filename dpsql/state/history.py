@@ -20,12 +20,12 @@ from dpsql.state.records import Additions, Pin, Release, Stop, TableMark
 # One row a release and statistic: who was shown it, up to which level, and of which of its independent releases.
 _SHOWN = """
 SELECT release.analyst, asked.value AS statistic_hash,
-       coalesce(told.value ->> 0, max(release.rho_nano, coalesce((
+       coalesce(shown.value ->> 0, max(release.rho_nano, coalesce((
            SELECT max(rho_nano) FROM point WHERE point.statistic_hash = asked.value AND tau IS NOT NULL), 0))
        ) AS rho_nano,
-       coalesce(told.value ->> 1, 0) AS source
+       coalesce(shown.value ->> 1, 0) AS source
 FROM release, json_each(release.statistics) AS asked
-LEFT JOIN json_each(release.levels) AS told ON told.key = asked.key
+LEFT JOIN json_each(release.levels) AS shown ON shown.key = asked.key
 """
 
 _LAST_LIST = (

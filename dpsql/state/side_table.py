@@ -215,7 +215,7 @@ class SideTable:
             found = connection.execute("SELECT unit, tables, salt FROM frame WHERE frame_hash = ?", (frame_hash,))
             *known, salt = found.fetchone()
         if known != [unit, listed]:
-            raise StateError("a frame hash stands for two frames")
+            raise StateError("two frames have one hash")
         return bytes(salt)
 
     def generation(self, base_hash: str) -> int | None:

@@ -310,7 +310,7 @@ class State:
             if public is None:
                 return
             if connection.execute(_WAS_READ, (table,)).fetchone() != (0,):
-                raise PolicyError(f"answers were made of table {table!r}, which told what it holds: it stays public")
+                raise PolicyError(f"answers that used table {table!r} have revealed its rows: it stays public")
             for domain in policy.domains:
                 if domain.keys_from is not None and domain.keys_from[0] == table and domain.table != table:
                     raise PolicyError(

@@ -1,7 +1,7 @@
-"""docs/api.md, generated from the public names: python -m tests.documents.api writes it.
+"""The page docs/api.md, generated from the public names: `python -m tests.documents.api` writes it.
 
-A row of a table is a name and the first sentence of its docstring, for those who read plain Markdown. Below a table
-stand the names for mkdocstrings, which shows them with all they have on the site of `make docs`.
+A row of a table is a name and the first paragraph of its docstring, for readers of plain Markdown. Below a table are
+the names for mkdocstrings, which shows them with all details on the site of `make docs`.
 """
 
 from __future__ import annotations
@@ -39,37 +39,38 @@ GROUPS = {
         "RemoteError",
     ),
 }
-"""Public names below dpsql, by what they are for."""
+"""Public names below dpsql, by their purpose."""
 
 _HEAD = """# The Python API
 
-What `import dpsql` gives, generated from the docstrings (`python -m tests.documents.api`). The site of `make docs`
-shows each name with its arguments; in Python, `help(dpsql.Session)` does. The accessor `df.dp` has
-[a page of its own](pandas.md).
+These are the public names of `import dpsql`, from their docstrings. The accessor `df.dp` has [its own page](pandas.md).
+
+The site of `make docs` shows the arguments of each name, and so does `help(dpsql.Session)` in Python.
+`python -m tests.documents.api` writes this page.
 """
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """Return the page that the docstrings give."""
     lines = [_HEAD]
     for title, names in GROUPS.items():
-        lines += [f"## {title}", "", "| name | what it is |", "| --- | --- |"]
+        lines += [f"## {title}", "", "| name | meaning |", "| --- | --- |"]
         lines += [f"| `dpsql.{name}` | {first_sentence(name)} |" for name in names]
         lines += ["", *(f"::: dpsql.{name}\n" for name in names)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def first_sentence(name: str) -> str:
-    """The first paragraph of a name's docstring, in one line.
+    """Return the first paragraph of a name's docstring, in one line.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the name has no docstring.
 
     """
     described: object = dpsql
     for part in name.split("."):
         described = getattr(described, part)
-    # of a class without one it would be that of a class above it
+    # getdoc alone returns the docstring of a parent class for a class without one
     text = inspect.getdoc(described) if described.__doc__ else None
     if not text:
         raise ValueError(f"dpsql.{name} has no docstring")

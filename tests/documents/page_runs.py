@@ -18,6 +18,7 @@ from dpsql.session.runner import StatementRunner
 from dpsql.sql.statements import SelectStatement, read_statement
 from tests.cures import Question, cures_of, mended
 from tests.documents.pages import Block, Page, commands, statements, without_numbers
+from tests.end_to_end.printed_answers import short_answers
 from tests.golden.facts import Entry
 from tests.golden.observed import observed
 
@@ -35,7 +36,7 @@ def run_page(page: Page, capsys: pytest.CaptureFixture[str]) -> list[list[Entry]
     """Run the blocks in order, compare what they print, and return what each has asked."""
     names: dict[str, object] = {}
     asked: list[list[Entry]] = []
-    with contextlib.ExitStack() as sessions, tried_cures(), observed() as seen:
+    with contextlib.ExitStack() as sessions, tried_cures(), short_answers(), observed() as seen:
         for block in page.blocks:
             before = len(seen)
             capsys.readouterr()

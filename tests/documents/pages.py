@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^<!-- (run by|tables for each block|tables):? (.*?) -->$", re.MULTILINE)
+_BELOW_ANSWER = re.compile(r"(nothing|missed|null|error|bounds|price|keys|notes| {7}) +\S")
 _NUMBER = re.compile(r"\b[0-9a-f]{8,64}\b|-?\d[\d.,]*(e[-+]?\d+)?")
 
 
@@ -108,12 +109,9 @@ def without_numbers(text: str) -> list[str]:
     for line in text.strip().splitlines():
         if line[:1] in ("├", "└"):
             in_rows = line[0] == "├"
-        elif line.startswith("NULL in "):
-            # whether an interval covers all values follows from noisy numbers
-            continue
-        elif line.startswith("kept "):
-            # whether enough units tell, and more is to be advised, are noisy numbers
-            kept.append("kept")
+        elif found := _BELOW_ANSWER.match(line):
+            # which lines there are besides, and what they say, follows from noisy numbers
+            kept += [found[1]] if found[1] in ("error", "bounds", "price") else []
         elif not in_rows and set(line) - set("─┌┬┐ "):
             kept.append(re.sub(r"[\s─]+", " ", _NUMBER.sub("#", line)).strip())
     return kept

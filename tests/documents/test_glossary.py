@@ -9,7 +9,7 @@ import pytest
 from tests.documents.pages import ROOT
 
 DOCS = ROOT / "docs"
-ENTRY = re.compile(r"^- \*\*(.+?)\*\*(?: \((.+?)\))?: (.*?)(?=\n- |\n*\Z)", re.MULTILINE | re.DOTALL)
+ENTRY = re.compile(r"^- \*\*(.+?)\*\*(?: \((.+?)\))?: (.*?)(?=\n- |\n\n|\n*\Z)", re.MULTILINE | re.DOTALL)
 TEXT = (DOCS / "glossary.md").read_text(encoding="utf-8")
 TERMS = {term: (other, sentence) for term, other, sentence in ENTRY.findall(TEXT)}
 OTHERS = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md") if path.name != "glossary.md")

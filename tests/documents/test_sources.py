@@ -10,7 +10,7 @@ from tests.documents.links import markdown_files
 from tests.documents.pages import ROOT
 from tests.documents.sources import not_there
 
-OF_OTHERS = {"docs/comparison.md", "docs/dbt.md"}
+OF_OTHERS = {"docs/comparison.md", "docs/dbt.md", "docs/dbt-settings.md"}
 """Pages that name files of other projects."""
 MADE = {"docs/contribute/mechanism.md": {"dpsql/mechanism/laplace.py"}}
 """Files that a reader makes, by the page that says so."""

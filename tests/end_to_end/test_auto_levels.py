@@ -284,8 +284,8 @@ def test_a_new_version_asks_anew(session: dpsql.Session) -> None:
     [
         (GROUPED, SENSIBLE, CURATOR, "to be drawn again at rho = 0.01, of which 0.009999688 is not paid yet"),
         (GROUPED, 0.0005, "bea", "to be drawn again at rho = 1.5625e-05, of which 1.5313e-05 is not paid yet"),
-        pytest.param(SUMMED, 2.0, CURATOR, "at rho = 0.04, which is part of rho and paid once", marks=pytest.mark.long),
-        (SUMMED, 0.0005, "ana", "at rho = 0.04, which is part of rho and paid once"),
+        pytest.param(SUMMED, 2.0, CURATOR, "at rho = 0.04, a part of rho; it is paid once", marks=pytest.mark.long),
+        (SUMMED, 0.0005, "ana", "at rho = 0.04, a part of rho; it is paid once"),
     ],
 )
 def test_the_plan_says_what_the_run_charges(

@@ -66,7 +66,7 @@ def test_a_norm_is_chosen_once_and_is_the_named_one(session: dpsql.Session) -> N
     assert one.charged_rho == pytest.approx(0.32, abs=1e-12) == one.rho
     assert (other.charged_rho, other.query_hash) == (0.0, one.query_hash)
     (note,) = (note for note in one.notes if "AUTO" in note)
-    assert note.startswith("AUTO chose a norm of 6 for count(*) from a noisy histogram of units by the norm of what")
+    assert note.startswith("AUTO chose a norm of 6 for count(*) from a noisy histogram of units by their norms over")
     assert "at rho = 0.01" in note
     named = ROWS.replace("count(*)", "count(*, contribution_norm => 6)")
     receipt = receipt_of(session.sql(named, **{**BY_NORM, "rho": 0.31}))

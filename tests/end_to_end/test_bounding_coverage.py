@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.answer import phrases
 from dpsql.answer.coverage import kept_of
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import PLACES, coverage_sql, first_end, most_left
@@ -183,8 +184,9 @@ def test_a_total_under_bounds_for_groups_says_what_it_keeps_and_its_estimate_hol
     assert kept.share
     assert kept.low < n / truth < kept.high
     assert n / truth < kept.high_of_all < 0.4
-    shown = str(answer).split("\n\n")[1].splitlines()[0]
-    assert shown.startswith("kept     bounds keep at least ")
+    assert "\nbounds  keep at least " in str(answer)
+    (shown,) = receipt_of(answer).kept
+    assert shown.startswith("bounds keep at least ")
     assert "contribution_bounds_per_group => (0, " in shown
     written = int(shown.split("(0, ")[1].split(")")[0])
     wider = session.sql(f"SELECT count(*, contribution_bounds_per_group => (0, {written})) AS n FROM visits", rho=1.0)
@@ -323,10 +325,9 @@ def test_noise_of_places_is_that_of_its_level(session: dpsql.Session) -> None:
 
 def test_every_door_says_it(session: dpsql.Session) -> None:
     answer = session.sql("SELECT count(*) AS n FROM visits", rho=1.0, coverage=True)
-    (sentence,) = receipt_of(answer).kept
-    assert sentence in str(answer)
-    assert escape(sentence) in answer._repr_html_()
-    assert "<summary>" in answer._repr_html_().split("bounds keep")[0]
+    assert phrases.at_least(receipt_of(answer).coverage[0].low) in str(answer)
+    assert escape(str(answer.receipt)) in answer._repr_html_()
+    assert "bounds  keep at least" in answer._repr_html_().split("<summary>")[0]
     picture = answer.plot()
     assert "bounds keep" in " ".join(text.get_text().replace("\n", " ") for text in picture.texts)
 
@@ -353,10 +354,13 @@ def test_heavy_users_of_a_web_log_are_told_of_at_every_door() -> None:
     assert sizes[beyond].sum() / sizes.sum() / 5 <= kept.part_beyond <= sizes[beyond].sum() / sizes.sum()
     (sentence,) = receipt_of(answer).kept
     assert sentence.startswith("bounds keep at least ")
-    assert " of all is theirs" in sentence
+    assert " of all, and it is unknown what part" in sentence
     assert "100 %" not in sentence
-    assert sentence in str(answer)
-    assert escape(sentence) in answer._repr_html_()
+    below = " ".join(str(answer).split())
+    assert (
+        f"at least {kept.least_beyond:,} units have more, with at least {phrases.at_least(kept.part_beyond)}" in below
+    )
+    assert escape(str(answer.receipt)) in answer._repr_html_()
     assert sentence in " ".join(text.get_text().replace("\n", " ") for text in answer.plot().texts)
 
 
@@ -398,7 +402,7 @@ def test_it_stands_beside_every_kind_of_answer(
         assert receipt.rho == pytest.approx(2.0 if "other_group" in options else 1.0, rel=1e-9)
     if not found:
         assert all(len(one.receipt.coverage) == 1 for one in receipt.sets)
-        assert "kept     (): bounds keep" in str(receipt)
+        assert any(sentence.startswith("(): bounds keep") for sentence in receipt.sections["bounds"])
     again = session.sql(text, rho=1.0, coverage=True, **options)  # type: ignore[arg-type]
     assert receipt_of(again).reused
     assert receipt_of(again).coverage == receipt.coverage
@@ -420,7 +424,7 @@ def test_a_version_whose_rows_are_gone_says_that_it_is_not_known(fresh: dpsql.Se
     answer = fresh.sql(told, rho=1.0, as_of="1")
     assert receipt_of(answer).reused
     (unknown,) = receipt_of(answer).kept
-    assert unknown.startswith("it is unknown what bounds keep of rows: it was not measured")
+    assert unknown.startswith("it is unknown what part bounds keep of rows: it was not measured")
     assert all(whole is None for _, _, whole in answer.fetchall())
     assert [row[:2] for row in answer.fetchall()] == before.fetchall()
 
@@ -429,7 +433,7 @@ def test_few_people_tell_nothing(session: dpsql.Session) -> None:
     answer = session.sql("SELECT count(*) AS n, dp_unbounded(n) AS whole FROM visits WHERE person < 20", rho=0.01)
     (kept,) = receipt_of(answer).coverage
     assert kept.share is None
-    assert str(kept).startswith("it is unknown what bounds keep of rows: noise hides the units")
+    assert str(kept).startswith("it is unknown what part bounds keep of rows: noise hides the units")
     assert answer.fetchall()[0][1] is None
 
 
@@ -486,7 +490,7 @@ def test_bounds_that_auto_finds_above_0_are_told_of(fresh: dpsql.Session) -> Non
     assert answer.df().s[0] < 0.7 * 300 * (20 * 400 + 3980 * 2)
     (line,) = receipt_of(answer).kept
     assert line == (
-        "it is unknown what bounds keep of sum(paid): its bounds begin above 0, and raise what is less; write "
+        "it is unknown what part bounds keep of sum(paid): its bounds begin above 0, and raise smaller values; write "
         "contribution_bounds_per_group => (0, 1024)"
     )
 

@@ -118,7 +118,7 @@ def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: P
     _, text, receipt = run(*asked, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["city"] for row in rows] == ["north", "south", "west"]
-    assert "nothing (served as stored)" in receipt
+    assert "nothing: served as stored" in receipt
 
     _, text, _ = run(*asked, "--format", "json")
     assert [{name: str(value) for name, value in row.items()} for row in json.loads(text)] == rows
@@ -129,7 +129,10 @@ def test_every_format_shows_the_same_answer(database: str, run: Run, tmp_path: P
     for row in rows:
         assert row["city"] in box
         assert row["patients"] in box
-    assert "price    rho = 0.05" in box
+    assert "\nprice   rho 0.05 and threshold delta " in box
+    assert "in the receipt (--receipt)\n" in box
+    _, whole, _ = run(*asked, "--receipt")
+    assert "privacy unit patient" in whole.removeprefix(box.split("price")[0])
 
 
 def test_output_goes_to_a_file_in_every_format(database: str, run: Run, tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_epsilon_and_delta_reach_the_query(database: str, run: Run) -> None:
         "query", database, COUNTS, "--epsilon", "0.5", "--delta", "1e-8", "--format", "csv", "--timeout", "60"
     )
     assert code == 0
-    assert "epsilon = 0.5 at delta = 1e-08" in receipt
+    assert "epsilon 0.5 at delta 1e-08; spent so far: epsilon " in receipt
 
 
 def test_explain_spends_nothing(database: str, run: Run) -> None:
@@ -408,7 +411,7 @@ def test_help_and_version(command: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fits the screen, leaves nothing, asks again for free, and shows both refusals."""
+    """It fits a screen and a half, leaves nothing, asks again for free, and shows both refusals."""
     monkeypatch.chdir(tmp_path)
     # a noisy number may be the true one by chance
     monkeypatch.setattr(runner, "SystemEntropy", lambda: SeededEntropy(1))
@@ -424,15 +427,21 @@ def test_the_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert list(tmp_path.iterdir()) == [tmp_path / "tour.html"]
     assert opened == [(tmp_path / "tour.html").as_uri()]
     page = (tmp_path / "tour.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == page.count("<h2>") == 5
+    assert page.count("<svg") == page.count("<h2>") == 4
     # one page alone: nothing is fetched, nothing runs, and no true number is in it
     assert not re.search(r"<script|<link|<img|(src|href)=\"(?!#)", page)
-    assert not re.search(r"\b(10,127|5,959)\b", page)
+    assert not re.search(r"\b(336,776|211\.79)", page)
     assert "The pictures are shown, and in tour.html" in text
     assert max(len(line) for line in text.splitlines()) <= 100
-    assert "Identical numbers: yes. Price: rho = 0, delta = 0." in text
+    assert len(text.splitlines()) <= 55
+    assert "Identical numbers: yes. Price: rho = 0." in text
     assert "no private answer is defined for this query" in text
     assert "does not cover this query" in text
-    # the largest airline and the commonest diagnosis, beside the true values
+    # a large airline, beside the true values
     assert re.search(r"  UA +\d+ .* 620 │ .* 212\n", text)
-    assert re.search(r"  K03.6 +[\d,]+ .* 10,127 │ .* 69\n", text)
+    # the sharper answer costs the difference
+    (numbers,) = re.findall(
+        r"is rho = (\S+)\. Of it rho = (\S+) is paid already\. Price: rho = (\S+);", " ".join(text.split())
+    )
+    level, paid, price = map(float, numbers)
+    assert price == pytest.approx(level - paid, abs=2e-4)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.sql.row_rules import FUNCTION_EXAMPLES
+from dpsql.model.private_query import OPTION_NAMES
+from dpsql.model.refusals import CODES
 from tests.documents import reference
 from tests.documents.page_runs import NOT_RUN, begins, run_page
 from tests.documents.pages import ROOT, commands, pages, read_page
@@ -36,12 +37,14 @@ def test_the_reference_is_what_is_generated() -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run: python -m tests.documents.reference"
 
 
-def test_the_page_of_sql_lists_the_functions_that_are_allowed() -> None:
-    text = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
-    section = text[text.index("## Row expressions") : text.index("Other names of the same functions")]
-    listed = set(re.findall(r"`(\w+)`", section[section.index("- numbers") :]))
-    casts = {"cast", "try_cast"}
-    assert listed | casts == {reference.name_of(example) for example in FUNCTION_EXAMPLES}
+def test_the_page_of_refusals_lists_every_code() -> None:
+    text = (ROOT / "docs" / "sql-refusals.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- `(\w+)`: ", text[: text.index("## Other errors")], re.MULTILINE) == sorted(CODES)
+
+
+def test_the_page_of_options_lists_every_option() -> None:
+    text = (ROOT / "docs" / "sql-options.md").read_text(encoding="utf-8")
+    assert [name for name in OPTION_NAMES if f"`{name}`" not in text] == []
 
 
 def test_every_reason_not_to_run_a_command_is_needed() -> None:

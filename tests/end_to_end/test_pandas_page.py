@@ -1,4 +1,4 @@
-"""docs/pandas.md runs as written, and names every argument and method."""
+"""The pages on pandas run as written, and name every argument and method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.frontends.frames.groupby import FrameGroupBy
 from dpsql.frontends.pandas_accessor import ArrowFrame, PandasFrame, PolarsFrame
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "pandas.md").read_text(encoding="utf-8")
+PAGE = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("pandas.md", "pandas-methods.md"))
 BLOCKS = re.findall(r"^```python\n(.*?)^```\n```\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -25,7 +25,7 @@ def test_every_block_prints_what_stands_below_it(
     assert len(BLOCKS) == PAGE.count("```python")
     names: dict[str, object] = {}
     for code, printed in BLOCKS:
-        exec(compile(code, "pandas.md", "exec"), names)  # noqa: S102 — the page is ours
+        exec(compile(code, "pandas pages", "exec"), names)  # noqa: S102 — the pages are ours
         # numbers are noisy: everything else, word by word, is the same
         assert _words(capsys.readouterr().out) == _words(printed)
 
@@ -35,7 +35,7 @@ def _words(text: str) -> list[str]:
     return re.sub(r"-?[\d.]+(e-\d+)?", "#", "\n".join(lines)).split()
 
 
-def test_the_page_names_every_argument_and_method() -> None:
+def test_the_pages_name_every_argument_and_method() -> None:
     for arguments in (PandasFrame.groupby, ArrowFrame.groupby, PolarsFrame.groupby, dpsql.unit):
         for name in set(inspect.signature(arguments).parameters) - {"self", "by", "options"}:
             assert re.search(rf"`[^`]*\b{name}\b[^`]*`", PAGE), name

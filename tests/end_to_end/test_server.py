@@ -186,7 +186,7 @@ def test_an_address_that_asks_is_charged_by_get_once_and_by_head_never(session: 
     assert request(urls.analysts, "GET", BY_GET, name="bob").status == 200
     assert spent(session) == pytest.approx(RHO)
     twice = request(urls.analysts, "GET", f"{BY_GET}&rho=0.2", name="ana")
-    assert (twice.status, twice.json["detail"]) == (400, "an option stands twice in the address")
+    assert (twice.status, twice.json["detail"]) == (400, "an option is in the address twice")
 
 
 def test_unless_the_curator_says_so_no_address_asks(session: dpsql.Session) -> None:

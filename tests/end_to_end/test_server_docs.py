@@ -35,7 +35,7 @@ def urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         session.connection.execute(f"CREATE TABLE flights AS FROM '{ROOT}/sample_data/flights.parquet'")
         session.sql("CALL dp_unit('aircraft', epsilon_budget := 3, delta_budget := 1e-6)")
         session.sql(
-            "CALL dp_protect('flights', coverage := FALSE, unit := 'aircraft', privacy_unit_column := 'tailnum', "
+            "CALL dp_protect('flights', unit := 'aircraft', privacy_unit_column := 'tailnum', "
             "max_groups_contributed := 32, max_rows_per_group := 40)"
         )
     *made, served = [shlex.split(line) for line in blocks("sh")[0].splitlines()]

@@ -65,7 +65,8 @@ def test_a_column_alone_is_null_on_every_key(session: dpsql.Session) -> None:
         assert answer.fetchall() == [(0, None), (1, None), (2, None)]
         assert str(answer.arrow().schema.field("s").type) == kind
         (note,) = null_notes(answer)
-        assert f">{escape(note)}</div>" in answer._repr_html_()
+        assert f"\nnull    {note.split(',')[0]}" in str(answer)
+        assert escape(note) in answer._repr_html_()
 
 
 def test_what_is_computed_of_it_follows_null(session: dpsql.Session) -> None:

@@ -52,6 +52,7 @@ from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
 from dpsql.state import Charged, State
+from tests.end_to_end.printed_answers import require_short_lines
 from tests.noise_sources import NoNoise
 
 FOLDER = Path(__file__).parent
@@ -274,6 +275,7 @@ class Clinic:
         with contextlib.closing(self.session._access.copied()) as access:
             runtime = Runtime(access.read(), self.engine, self.sandbox, NoNoise())
             result = answer(query, runtime, reader=Reader(CURATOR), timeout_seconds=None, auto_charge=Charged())
+            require_short_lines(result)
             see(query, result, runtime.state)
             return result
 

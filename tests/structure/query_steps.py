@@ -1,6 +1,6 @@
-"""The steps of a query: what each does, in which function, and what it hands on.
+"""The steps of a query: the purpose, the functions and the result of each.
 
-``tests/structure/test_query_steps.py`` follows a query through these functions, in this order;
+``tests/structure/test_query_steps.py`` follows a query through these functions, in this order.
 ``tests/documents/query_picture.py`` draws the steps and writes their table.
 """
 
@@ -15,9 +15,9 @@ class Step:
 
     Attributes:
         verb: its name.
-        purpose: what it does, in a few words.
+        purpose: its work, in a few words.
         functions: ``path below dpsql/:qualified name`` of the functions that do it, in the order of their first calls.
-        hands_on: what the next step gets.
+        hands_on: the input of the next step.
 
     """
 
@@ -28,7 +28,7 @@ class Step:
 
     @property
     def rooms(self) -> tuple[str, ...]:
-        """The folders that its functions stand in, each once."""
+        """Return the folders of its functions, each once."""
         return tuple(dict.fromkeys(name.partition(":")[0].rpartition("/")[0] for name in self.functions))
 
 
@@ -42,7 +42,7 @@ STEPS = (
     ),
     Step(
         "bind",
-        "choose the mechanism, and what AUTO found for the reader",
+        "choose the mechanism; use the choices of AUTO for the reader",
         ("mechanism/registry.py:choose",),
         "PrivateQuery of one reader",
     ),
@@ -57,7 +57,7 @@ STEPS = (
         "noise scales, threshold, price, SQL",
     ),
     Step(
-        "charge", "write the price to disk, or refuse", ("state/ledger.py:Ledger.charge",), "a charge that stays"
+        "charge", "write the price to disk, or refuse", ("state/ledger.py:Ledger.charge",), "a stored charge"
     ),
     Step(
         "aggregate",

@@ -1,8 +1,8 @@
-"""The rooms of dpsql, from the ground up: what each is for, and what it may import.
+"""The rooms of dpsql, from the ground up: the purpose of each, and its imports.
 
     python -m tests.structure.rooms    writes the table of rooms into the pages that show it
 
-``tests/unit/test_imports.py`` holds every import to this list; ``tests/structure/test_rooms.py`` holds the pages to it.
+``tests/unit/test_imports.py`` checks every import against this list; ``tests/structure/test_rooms.py`` checks pages.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Room:
 
     Attributes:
         name: dotted, below dpsql; a folder inside a folder is a room of its own.
-        purpose: what a reader finds there.
-        imports: rooms of which it may import modules.
+        purpose: the things in the room, in a few words.
+        imports: rooms whose modules it may import.
         packages: packages of others that it may import.
 
     """
@@ -42,14 +42,14 @@ ARRAYS = ("numpy", "pyarrow")
 RELEASING = (*NOUNS, "state", "noise", "mechanism", "cascade", "engine")
 ASKING = ("errors", "session")
 BY_DOOR = "session"
-"""Others import of this room what its ``__init__`` names, and none of its modules."""
+"""Other rooms import the names of this room's ``__init__``, and none of its modules."""
 
 ROOMS = (
     Room("errors", "one tree of errors"),
     Room("assets", "files that a wheel carries beside the code"),
     Room("accounting", "privacy loss: profiles, calibration, conversions", ("errors",), ("numpy", "scipy")),
-    Room("operations", "the dialect; expressions that never fail and have one spelling", ("errors",), ("sqlglot",)),
-    Room("pictures", "bars, cascades, budgets and tables of what it is given", ("errors",), ("matplotlib", "numpy")),
+    Room("operations", "the SQL dialect; expressions that never fail and have one spelling", ("errors",), ("sqlglot",)),
+    Room("pictures", "pictures of bars, cascades and budgets; printed tables", ("errors",), ("matplotlib", "numpy")),
     Room(
         "state",
         "the state file: policy, ledger, side table, locks; folders for temporary files",
@@ -58,14 +58,14 @@ ROOMS = (
     ),
     Room(
         "model",
-        "nouns: frame, statistic, keys, options, refusals, what goes with what, hashes",
+        "nouns: frame, statistic, keys, options, refusals, hashes; things that do not go together",
         ("errors", "operations"),
         ("sqlglot",),
     ),
-    Room("noise", "draws and their laws on arrays", ("errors", "accounting"), ("numpy", "scipy")),
+    Room("noise", "draws of noise on arrays, and their laws", ("errors", "accounting"), ("numpy", "scipy")),
     Room(
         "noise.laws",
-        "one family of laws a file: draw, rise, bridge, step down",
+        "a file for each family of laws: draw, rise, bridge, step down",
         ("errors", "accounting", "noise"),
         ("numpy", "scipy"),
     ),
@@ -75,27 +75,25 @@ ROOMS = (
         ("errors", "accounting", "noise"),
         ("numpy", "scipy"),
     ),
-    Room(
-        "sql", "text to statements, clauses, names; what a row expression may be, and its bounds", NOUNS, ("sqlglot",)
-    ),
-    Room("sql.source", "what FROM and WITH read, as one relation with a unit", (*NOUNS, "sql"), ("sqlglot",)),
+    Room("sql", "statements, clauses and names of a text; row expressions and their bounds", NOUNS, ("sqlglot",)),
+    Room("sql.source", "FROM and WITH as one relation with a unit", (*NOUNS, "sql"), ("sqlglot",)),
     Room("bound", "the bounded aggregation, in SQL", NOUNS),
     Room(
         "mechanism",
-        "how a presence count is noised: choice, calibration, guarantee",
+        "noise on presence counts: choice, calibration, guarantee",
         ("errors", "accounting", "model", "noise"),
         ("numpy",),
     ),
-    Room("plan.aggregates", "aggregate calls to bounded statistics", (*READING, "bound"), ("sqlglot",)),
+    Room("plan.aggregates", "from aggregate calls to bounded statistics", (*READING, "bound"), ("sqlglot",)),
     Room(
         "plan.features",
-        "buckets, grouping sets, other group, AUTO: what a text asks",
+        "buckets, grouping sets, other group and AUTO in a text",
         (*READING, "bound", "plan.aggregates"),
         ("sqlglot",),
     ),
     Room(
         "plan",
-        "a SELECT to a private query, or every refusal at once",
+        "from a SELECT to a private query, or to every refusal at once",
         (*READING, "plan.aggregates", "plan.features"),
         ("sqlglot",),
     ),
@@ -107,7 +105,7 @@ ROOMS = (
     ),
     Room(
         "cascade",
-        "points of a statistic at many levels: which serves whom, and how new ones are made",
+        "points of a statistic at many levels: the point that serves a reader, and new points",
         (*NOUNS, "state", "noise", "noise.laws", "mechanism"),
         ("numpy",),
     ),
@@ -119,18 +117,18 @@ ROOMS = (
     ),
     Room(
         "features",
-        "a file for each kind of query, how it is priced, released and explained; AUTO",
+        "a file for each kind of query, with its price, release and explanation; AUTO",
         (*RELEASING, "accounting", "bound", "plan.features", "answer"),
         ARRAYS,
     ),
     Room(
         "session.declarations",
-        "what a curator declares",
+        "declarations of the curator",
         (*NOUNS, "accounting", "noise", "state", "engine", "sql", "sql.source", "plan.aggregates", "answer"),
     ),
     Room(
         "session",
-        "Session and Analyst: statements in, results out; what can be looked up",
+        "Session and Analyst: statements in, results out; look-ups",
         (
             *RELEASING,
             "assets",
@@ -147,13 +145,13 @@ ROOMS = (
     ),
     Room(
         "remote",
-        "an analyst's session with a server, and what travels between the two",
+        "an analyst's session with a server, and the format between the two",
         ("errors", "answer", "session"),
         ("pyarrow",),
     ),
     Room(
         "access",
-        "many analysts at once, over whatever line: tokens, turns, limits, answers at fixed times",
+        "many analysts at once: tokens, turns, limits, answers at fixed times",
         ASKING,
     ),
     Room("frontends.dbt", "the plugin for dbt, and its package", ASKING, ("dbt", "dbt_common", "duckdb")),
@@ -187,7 +185,7 @@ ROOMS = (
         (*ASKING, "assets", "pictures", "dpsql", "frontends.commands", "frontends.frames", "frontends.server"),
         ("duckdb", "pandas", "polars", "pyarrow"),
     ),
-    Room("dpsql", "what `import dpsql` gives", ("errors", "session", "remote", "frontends", "frontends.frames")),
+    Room("dpsql", "the names of `import dpsql`", ("errors", "session", "remote", "frontends", "frontends.frames")),
     Room("__main__", "`python -m dpsql`", ("frontends",)),
 )
 
@@ -195,7 +193,7 @@ BY_NAME = {room.name: room for room in ROOMS}
 
 
 def room_of(module: str) -> str:
-    """The room that a module of dpsql stands in: the longest name of a room that leads to it."""
+    """Return the room of a module of dpsql: the longest name of a room that leads to it."""
     name = module.removeprefix("dpsql.")
     while name not in BY_NAME and "." in name:
         name = name.rpartition(".")[0]
@@ -203,8 +201,8 @@ def room_of(module: str) -> str:
 
 
 def table(rooms: Sequence[Room] = ROOMS) -> str:
-    """The rooms as a Markdown table, from the ground up."""
-    lines = ["| room | what it is for | packages of others |", "| --- | --- | --- |"]
+    """Return the rooms as a Markdown table, from the ground up."""
+    lines = ["| room | purpose | packages of others |", "| --- | --- | --- |"]
     for room in rooms:
         packages = ", ".join(dict.fromkeys(room.packages)) or "none"
         lines.append(f"| `{room.name.replace('.', '/')}` | {room.purpose} | {packages} |")
@@ -212,7 +210,7 @@ def table(rooms: Sequence[Room] = ROOMS) -> str:
 
 
 def with_table(page: str) -> str:
-    """A page with the table between its two marks."""
+    """Return a page with the table between its two marks."""
     return with_block(page, BEGINS, table(), ENDS)
 
 

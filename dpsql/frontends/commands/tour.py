@@ -11,7 +11,7 @@ from dpsql.frontends.demo import run_demo
 
 
 def demo(arguments: argparse.Namespace) -> None:
-    """Show the tour, and its pictures if they are requested."""
+    """Tell the story of the demo, and show its pictures if they are requested."""
     page: Path | None = arguments.html
     if page is None and arguments.open:
         page = Path(tempfile.mkdtemp(prefix="dpsql-demo-"), "demo.html")

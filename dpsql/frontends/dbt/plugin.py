@@ -8,8 +8,8 @@ plugin, and finds what comes of it in ``call``. So the bounded SQL and the exact
 writes them nowhere: of a private model it runs ``CREATE TABLE … AS SELECT * FROM`` an Arrow table that is finished.
 
 For people to read, receipts, budgets and plans are written below ``target/dpsql``. None of it holds a row, a key or a
-noisy value: plans, receipts and budgets are functions of policy, text and past releases. What bounds leave, where
-``coverage`` asks for it, is a released number, and stands in a receipt and in the log.
+noisy value: plans, receipts and budgets are functions of policy, text and past releases. The shares that bounds keep
+are released numbers. They are in the receipt, and the lowest of them is in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import functools
 import json
 import os
 import tempfile
-import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -40,6 +39,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dpsql.errors import DpsqlError, EngineError, ParseError, PolicyError
 from dpsql.frontends.dbt.declarations import declarations, deferred
+from dpsql.frontends.dbt.log_line import log_line
 from dpsql.frontends.dbt.model_options import model_options
 from dpsql.session import Receipt, Rehearsal, Session, is_select, state_beside, table_identity
 
@@ -47,9 +47,6 @@ NAME = "dpsql"
 MATERIALIZATION = "private_table"
 RELEASE = "dpsql_release"
 """Name under which dbt's connection finds a finished answer."""
-
-_LOG_WIDTH = 95
-"""Letters of a logged line, so that it has at most 120 with the time and the name of the adapter before it."""
 
 _IN_BRIEF = {
     "target": "target",
@@ -66,14 +63,14 @@ logger = AdapterLogger("dpsql")
 
 
 class NoReceiptError(DpsqlError):
-    """What is asked of a model's receipt is not in it, or there is none."""
+    """Error of a question to a model's receipt: there is no receipt, or it does not have the number."""
 
 
 class Plugin(BasePlugin):
-    """Runs the steps of private models; one instance serves all threads of dbt."""
+    """Plugin that runs the steps of private models; one instance serves all threads of dbt."""
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:
-        """Called once by dbt-duckdb.
+        """Read the configuration; dbt-duckdb calls this once.
 
         Raises:
             DbtRuntimeError: there is no file beside which the state could stand, and none is named.
@@ -90,12 +87,12 @@ class Plugin(BasePlugin):
         }
 
     def configure_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:  # noqa: ARG002 — dbt-duckdb's signature
-        """Called as dbt opens a connection, after it has set up its events."""
+        """Watch dbt's events; dbt-duckdb calls this for each connection, when the events are there."""
         if self._watch not in get_event_manager().callbacks:
             add_callback_to_manager(self._watch)
 
     def store(self, target_config: TargetConfig) -> None:
-        """Do what a macro asks for, ``call['job']``, and put what comes of it into ``call['answer']``.
+        """Do a macro's job, ``call['job']``, and put the result into ``call['answer']``.
 
         Raises:
             DbtRuntimeError: with the message of our own error; its cause stays behind.
@@ -110,7 +107,7 @@ class Plugin(BasePlugin):
         model = call["model"]
         if not is_select(model["compiled_code"]):
             raise ParseError(
-                "a private_table is a SELECT; what is declared stands in meta.dp, and books are looked at elsewhere"
+                "a private_table is a SELECT; write declarations in meta.dp, and ask for books by dpsql query"
             )
         options = _options(model)
         with self._session() as session:
@@ -127,10 +124,11 @@ class Plugin(BasePlugin):
         )
         _write(_papers() / "budgets.json", budgets)
         _connection().register(RELEASE, result.arrow())
-        return {"sql": f"SELECT * FROM {RELEASE}", "message": _log_release(model["name"], receipt)}
+        logger.info(log_line(model["name"], receipt))
+        return {"sql": f"SELECT * FROM {RELEASE}", "message": _price(receipt)}
 
     def _plan(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """Name and type of each column of the answer; nothing is declared or charged."""
+        """Return name and type of each column of the answer; nothing is declared or charged."""
         return {"columns": [list(column) for column in self._rehearsed(call["graph"], call["model"]).columns]}
 
     def _rehearsed(self, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Rehearsal:
@@ -144,7 +142,7 @@ class Plugin(BasePlugin):
         return {"rho": row["rho_left"], "delta": row["threshold_delta_left"]}
 
     def _half_width(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """Half of the 95 % interval of a column, as the receipt of the model's last run states it.
+        """Return half of the 95 % interval of a column, as the receipt of the model's last run states it.
 
         Raises:
             NoReceiptError: the model was not built with this target folder, or the column's error differs by row.
@@ -171,7 +169,7 @@ class Plugin(BasePlugin):
         return {"half_width": float(half_widths[column])}
 
     def _session(self) -> Session:
-        """A session on a connection of its own to dbt's database: it sees what dbt has committed."""
+        """Return a session on a connection of its own to dbt's database: it sees the committed rows."""
         # what dbt prints may be read by those who must not know of rows
         return Session(_connection().cursor(), self._state, logs_changes=False)
 
@@ -208,7 +206,7 @@ class Plugin(BasePlugin):
 
 @contextlib.contextmanager
 def _told_to_dbt() -> Iterator[None]:
-    """Our errors as dbt's, which dbt shows without a traceback; what DuckDB says may quote rows and stays behind."""
+    """Raise our errors as dbt's, which it shows without a traceback. Texts of DuckDB may quote rows and stay behind."""
     try:
         yield
         return
@@ -247,7 +245,7 @@ def _only_compiles() -> bool:
 
 
 def _connection() -> Any:
-    """The connection that dbt uses in this thread; it is opened where it was not yet."""
+    """Return the connection that dbt uses in this thread; open it if it is not open yet."""
     return _adapter().connections.get_thread_connection().handle.cursor()
 
 
@@ -256,7 +254,7 @@ def _papers() -> Path:
 
 
 def _declarations(session: Session, graph: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
-    """The statements that a model needs, of tables from which dbt lets it read: with ``--defer`` by dbt's own rule."""
+    """Yield the declarations of the tables that a model reads: with ``--defer`` those that dbt's own rule chooses."""
     flags = get_flags()  # type: ignore[no-untyped-call]
     if flags.DEFER:
 
@@ -269,7 +267,7 @@ def _declarations(session: Session, graph: Mapping[str, Any], model: Mapping[str
 
 
 def _version(session: Session, name: str) -> str | None:
-    """The version that a table has in the books now, by the name that dbt has for it."""
+    """Return the version that the ledger has of a table now, by dbt's name of the table."""
     identity = table_identity(session, name)
     if identity is None:
         raise PolicyError(f"there is no table {name} yet, of which meta.dp declares something: build it first")
@@ -282,14 +280,9 @@ def _options(model: Mapping[str, Any]) -> dict[str, Any]:
     return model_options(model["name"], model["config"], words)
 
 
-def _log_release(name: str, receipt: Receipt) -> str:
-    """Log what a release has charged and what bounds keep of the data; return the price for dbt's line of the model."""
-    charged = f"charged rho {receipt.charged_rho:.4g}, delta {receipt.charged_delta:.2g}"
-    price = "as stored, rho 0" if receipt.reused else charged
-    lines = (f"{name}: {receipt.mechanism}, {price}", *receipt.missing, *receipt.kept)
-    wrapped = (textwrap.fill(line, _LOG_WIDTH, subsequent_indent="      ", break_on_hyphens=False) for line in lines)
-    logger.info("\n    ".join(wrapped))
-    return price if receipt.reused else f"rho {receipt.charged_rho:.4g}"
+def _price(receipt: Receipt) -> str:
+    """Return the price for dbt's line of a model."""
+    return "as stored, rho 0" if receipt.reused else f"rho {receipt.charged_rho:.4g}"
 
 
 def _receipt_path(unique_id: str) -> Path:

@@ -48,7 +48,7 @@ _own: weakref.WeakValueDictionary[str, Frame] = weakref.WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
-    """A privacy unit with its ledger, and the table that a frame holds the rows of; made by ``dpsql.unit``.
+    """A privacy unit with its ledger, and the table whose rows a frame holds. ``dpsql.unit`` makes it.
 
     It is a value: what was charged stands in the state file, or in this process where there is none.
 
@@ -142,8 +142,8 @@ class PrivacyUnit:
             return contextlib.nullcontext(_PROCESS_STATE)
         if self.epsilon_budget is None and not self.state.exists():
             raise PolicyError(
-                f"there is no state file {str(self.state)!r}; it stands beside the database as <database>.dpsql. To "
-                "begin one for frames alone, give epsilon_budget=3, delta_budget=1e-6 and column='patient_id'"
+                f"there is no state file {str(self.state)!r}; that of a database is the file <database>.dpsql beside "
+                "it. To begin one for frames alone, give epsilon_budget=3, delta_budget=1e-6 and column='patient_id'"
             )
         return contextlib.closing(LazyState(self.state))
 

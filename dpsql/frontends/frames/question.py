@@ -100,7 +100,7 @@ class Question:
         found = [name for name in column_names(self.frame) if folded(name) == folded(declared)]
         if not found:
             raise SchemaError(
-                f"the frame has no column {declared!r}, which tells the members of {self.unit.name!r} apart.",
+                f"the frame has no column {declared!r}, which distinguishes the members of {self.unit.name!r}.",
                 hint="Merge it in first; rows without an owner have no private answer.",
             )
         return found[0]

@@ -146,7 +146,7 @@ def question_of_url(query: QueryParams, settings: Settings) -> Question:
 
     """
     if len(set(query)) != len(query.multi_items()):
-        raise bad_request("an option stands twice in the address")
+        raise bad_request("an option is in the address twice")
     options = {name: _json_or_text(value) for name, value in query.items() if name not in ("sql", "wait")}
     return _question({"sql": query.get("sql"), "options": options}, settings)
 

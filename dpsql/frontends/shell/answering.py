@@ -1,7 +1,7 @@
-"""The process behind the extension: ``dpsql helper``, started by it with a socket as standard input.
+"""The process behind the extension: ``dpsql helper``, which the extension starts with a socket as standard input.
 
-It holds policy, ledger and releases of the shell's database, plans and draws, and asks the extension to run what is to
-be run on the database. Binding answers names and types alone; charging and running happen when rows are asked for.
+It holds policy, ledger and releases of the shell's database. It plans and draws, and the extension runs its queries on
+the database. Binding answers with names and types alone. Charging and running happen when rows are asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from dpsql.frontends.shell.frames import (
     text,
     wire_type,
 )
-from dpsql.session import DECLARATIONS, PINNED, Result, quote, sql_on, state_beside, text_literal
+from dpsql.session import DECLARATIONS, PINNED, Receipt, Result, quote, sql_on, state_beside, text_literal
 
 STATE_VARIABLE = "DPSQL_STATE"
 """Environment variable that names a state file; by default it lies beside the database."""
@@ -46,6 +47,10 @@ TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 — a name, not a token
 _HOME, _PINNED = 0, 1
 _ONE_TEXT = {**dict.fromkeys(DECLARATIONS, "declared"), "dp_server": "answers come from"}
 """Functions whose answer is one column of text, with its name."""
+RECEIPT_FUNCTION = "dp_receipt"
+"""Function of the shell that answers with the receipt of the last private answer."""
+_RECEIPT_COLUMNS = ("heading", "sentence")
+_RECEIPT_LINE = re.compile(r"(\w*) {2,}(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +63,18 @@ class Call:
 
     @property
     def statement(self) -> str:
-        """The statement that a session answers."""
+        """Return the statement that a session answers."""
         return f"{'CALL' if self.name in DECLARATIONS else 'FROM'} {self.name}({self.arguments})"
 
 
 class Helper:
-    """Answers requests, one at a time."""
+    """Process that answers requests, one at a time."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = ShellConnection(channel)
         self._server: Callable[[str], Result] | None = None
+        self._receipt: Receipt | None = None
 
     def serve(self) -> None:
         """Answer until the shell is gone."""
@@ -90,23 +96,45 @@ class Helper:
             return
         types = [WireType(*body.raw(3)) for _ in range(body.number())]
         call = read_call(body)
-        answer = self._move(call) if call.name == "dp_server" else self._answered(call)
+        answer = self._rows_of(call)
         for chunk in chunks(self._connection.typed(answer, types), types):
             self._channel.send("C", chunk)
         self._channel.send("Z")
 
+    def _rows_of(self, call: Call) -> pa.Table:
+        """Return the rows that a call answers with."""
+        if call.name == "dp_server":
+            return self._move(call)
+        return self._last_receipt() if call.name == RECEIPT_FUNCTION else self._answered(call)
+
     def _answered(self, call: Call) -> pa.Table:
-        """Return the rows of an answer; say on the shell's screen what is missing, and what bounds keep."""
+        """Return the rows of an answer; write the lines on it below the shell's table, to stderr."""
         result = self._ask(call.statement)
-        told = (*result.receipt.missing, *result.receipt.kept) if result.receipt else ()
-        for sentence in told:
-            sys.stderr.write(f"{sentence}\n")
+        if result.receipt:
+            self._receipt = result.receipt
+            # without its layout: the shell prints all numbers, also those whose intervals say nothing
+            drawn = Result(result.arrow(), result.receipt, standing=lambda: result.standing)
+            for line in drawn.lines_below(receipt_at=f"FROM {RECEIPT_FUNCTION}()"):
+                sys.stderr.write(f"{line}\n")
         return result.arrow()
 
+    def _last_receipt(self) -> pa.Table:
+        """Return the receipt of the last private answer, a sentence a row.
+
+        Raises:
+            AccessError: there was no private answer in this shell.
+
+        """
+        if self._receipt is None:
+            raise AccessError("no private answer was asked for in this shell; ask with FROM dp_query($$ SELECT … $$)")
+        return pa.table(list(zip(*receipt_rows(self._receipt), strict=True)), names=list(_RECEIPT_COLUMNS))
+
     def _columns(self, call: Call) -> tuple[list[str], list[WireType]]:
-        """Names and types of the answer, for which nothing is charged."""
+        """Return names and types of the answer; they cost nothing."""
         if call.name in _ONE_TEXT:
             return [_ONE_TEXT[call.name]], [wire_type("VARCHAR")]
+        if call.name == RECEIPT_FUNCTION:
+            return list(_RECEIPT_COLUMNS), [wire_type("VARCHAR")] * len(_RECEIPT_COLUMNS)
         if call.name == "dp_query":
             columns = self._ask(Call("dp_describe", call.arguments).statement).fetchall()
             return [name for name, _ in columns], [wire_type(kind) for _, kind in columns]
@@ -114,7 +142,7 @@ class Helper:
         return table.column_names, self._connection.types(table)
 
     def _move(self, call: Call) -> pa.Table:
-        """``CALL dp_server(url)``: what is asked from now on is asked of a server; of the own database after NULL."""
+        """Send later questions to a server, as ``CALL dp_server(url)`` says; to the own database if the URL is NULL."""
         url = call.texts.get(0)
         if url is None:
             self._server = None
@@ -133,13 +161,13 @@ class Helper:
 
     @functools.cached_property
     def _own(self) -> Callable[[str], Result]:
-        """The shell's own database, with its state file."""
+        """Return the function that answers on the shell's own database, with its state file."""
         named = os.environ.get(STATE_VARIABLE)
         return sql_on(self._connection, Path(named) if named else state_beside(self._connection.path()))
 
 
 class ShellConnection:
-    """The two connections that the extension holds to the shell's database: one as it is, one with pinned settings."""
+    """Two connections of the extension to the shell's database: one as it is, one with pinned settings."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -149,7 +177,7 @@ class ShellConnection:
         self._is_pinned = False
 
     def home(self) -> tuple[str, str]:
-        """Database and schema that the shell began with."""
+        """Return the database and the schema that the shell began with."""
         ((database, schema),) = self.rows(_HOME, "SELECT current_database(), current_schema()")
         return str(database), str(schema)
 
@@ -164,13 +192,13 @@ class ShellConnection:
         return False
 
     def path(self) -> str:
-        """The file of the shell's database; empty for one in memory."""
+        """Return the file of the shell's database; empty for one in memory."""
         ((path,),) = self.rows(_HOME, "SELECT path FROM duckdb_databases() WHERE database_name = current_database()")
         return str(path or "")
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[_ShellCursor]:
-        """The connection with pinned settings; one cursor at a time."""
+        """Return the connection with pinned settings; one cursor at a time."""
         if not self._is_pinned:
             for statement in PINNED:
                 self.run(_PINNED, statement)
@@ -179,24 +207,24 @@ class ShellConnection:
             yield cursor
 
     def load_native(self) -> None:
-        """Nothing: the extension is the library."""
+        """Do nothing: the extension is the library."""
 
     def run(self, place: int, sql: str) -> pa.Table:
-        """Rows of a query.
+        """Return the rows of a query.
 
         Raises:
-            duckdb.Error: what DuckDB says.
+            duckdb.Error: the query fails; its text is that of DuckDB.
 
         """
         table = self._flat(place, sql)
         return self._described(place, sql) if table is None else table
 
     def rows(self, place: int, sql: str) -> list[tuple[Any, ...]]:
-        """The same as tuples."""
+        """Return the rows of a query as tuples."""
         return [tuple(row.values()) for row in self.run(place, sql).to_pylist()]
 
     def _flat(self, place: int, sql: str) -> pa.Table | None:
-        """Rows of a query; None where a column is not flat."""
+        """Return the rows of a query; None if a column is not flat."""
         self._channel.send("Q", bytes((place,)) + text(sql))
         kind, body = self._channel.receive()
         if kind == "X":
@@ -210,7 +238,7 @@ class ShellConnection:
         return pa.table(read_chunks(bodies, types), names=names)
 
     def _described(self, place: int, sql: str) -> pa.Table:
-        """Rows of a query with columns that are not flat, which travel as texts and are cast back."""
+        """Return the rows of a query with columns that are not flat: they travel as texts and are cast back."""
         columns = [
             (str(row[0]), str(row[1]))
             for row in self.rows(place, f"SELECT column_name, column_type FROM (DESCRIBE {sql})")
@@ -221,17 +249,17 @@ class ShellConnection:
         return self._cast(flat, [kind for _, kind in columns]).rename_columns([name for name, _ in columns])
 
     def _cast(self, table: pa.Table, kinds: Sequence[str]) -> pa.Table:
-        """The columns in these types, called c0, c1, …."""
+        """Return the columns in these types, called c0, c1, …."""
         numbered = table.rename_columns([f"c{i}" for i in range(len(kinds))])
         casts = ", ".join(f"CAST(c{i} AS {kind}) AS c{i}" for i, kind in enumerate(kinds))
         return self._local.from_arrow(numbered).project(casts).to_arrow_table()
 
     def typed(self, table: pa.Table, types: Sequence[WireType]) -> pa.Table:
-        """The columns of a table in the types in which they travel."""
+        """Return the columns of a table in the types in which they travel."""
         return self._cast(table, [sql_name(kind) for kind in types])
 
     def types(self, table: pa.Table) -> list[WireType]:
-        """The types in which a table's columns travel."""
+        """Return the types in which a table's columns travel."""
         return [wire_type(str(kind)) for kind in self._local.from_arrow(table).types]
 
     def put(self, name: str, table: pa.Table) -> None:
@@ -275,13 +303,13 @@ class _ShellCursor:
         self._offered.append(name)
 
     def count_progress(self) -> None:
-        """Nothing: the prompt has no progress of a helper's query."""
+        """Do nothing: the prompt has no progress of a helper's query."""
 
     def interrupt(self) -> None:
-        """Nothing: a question from the shell has no limit of time, and its reading ends with its query."""
+        """Do nothing: a question from the shell has no limit of time, and its reading ends with its query."""
 
     def progress(self) -> float | None:
-        """Not known here: the shell's own bar is that of the query around."""
+        """Return None: the shell's own bar is that of the query around."""
         return None
 
     def close(self) -> None:
@@ -289,8 +317,18 @@ class _ShellCursor:
             self._connection.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
 
 
+def receipt_rows(receipt: Receipt) -> list[tuple[str, str]]:
+    """Return the sentences of a receipt, each with its heading."""
+    rows: list[tuple[str, str]] = []
+    for line in str(receipt).splitlines():
+        found = _RECEIPT_LINE.fullmatch(line)
+        heading, sentence = found.groups() if found else ("", line)
+        rows.append((heading or (rows[-1][0] if rows else ""), sentence))
+    return rows
+
+
 def read_call(body: BodyReader) -> Call:
-    """A function's name and arguments."""
+    """Read a function's name and arguments."""
     name = body.text()
     values: dict[str | int, tuple[str, str | None]] = {place: _value(body) for place in range(body.number())}
     while body.byte():

@@ -49,7 +49,7 @@ _DECIMAL_TYPE = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 class Channel:
-    """One end of the pair of sockets."""
+    """One end of the pair of sockets, for frames."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -60,7 +60,7 @@ class Channel:
         self._socket.sendall(_HEAD.pack(kind.encode(), len(body)) + body)
 
     def receive(self) -> tuple[str, bytes]:
-        """The next frame.
+        """Return the next frame.
 
         Raises:
             EOFError: the other end is gone.
@@ -77,13 +77,13 @@ class Channel:
 
 
 class BodyReader:
-    """What a body says, from the front."""
+    """Reader of a body, from its front."""
 
     def __init__(self, body: bytes) -> None:
         self._body = memoryview(body)
 
     def raw(self, size: int) -> memoryview:
-        """Bytes as they are.
+        """Return the next bytes as they are.
 
         Raises:
             ValueError: there are fewer.
@@ -95,25 +95,25 @@ class BodyReader:
         return taken
 
     def byte(self) -> int:
-        """A number below 256."""
+        """Return the next number below 256."""
         return self.raw(1)[0]
 
     def number(self) -> int:
-        """A number below 2**32."""
+        """Return the next number below 2**32."""
         return int(_SIZE.unpack(self.raw(_SIZE.size))[0])
 
     def text(self) -> str:
-        """A text, with its size before it."""
+        """Return the next text, which has its size before it."""
         return bytes(self.raw(self.number())).decode()
 
 
 def number(value: int) -> bytes:
-    """A number below 2**32."""
+    """Return the bytes of a number below 2**32."""
     return _SIZE.pack(value)
 
 
 def text(value: str) -> bytes:
-    """A text, with its size before it."""
+    """Return the bytes of a text, with its size before it."""
     encoded = value.encode()
     return number(len(encoded)) + encoded
 
@@ -128,16 +128,16 @@ class WireType:
 
     @property
     def is_known(self) -> bool:
-        """Whether columns of this type can be read and written here."""
+        """Check that columns of this type can be read and written here."""
         return self.id == _DECIMAL or self.id in _BY_ID
 
     def packed(self) -> bytes:
-        """Three bytes."""
+        """Return the type as three bytes."""
         return bytes((self.id, self.width, self.scale))
 
 
 def wire_type(name: str) -> WireType:
-    """The type by which a column of a DuckDB type travels: its own, or VARCHAR."""
+    """Return the type by which a column of a DuckDB type travels: its own, or VARCHAR."""
     decimal = _DECIMAL_TYPE.fullmatch(name)
     if decimal:
         return WireType(_DECIMAL, int(decimal[1]), int(decimal[2]))
@@ -145,24 +145,24 @@ def wire_type(name: str) -> WireType:
 
 
 def sql_name(kind: WireType) -> str:
-    """The DuckDB type, as SQL writes it."""
+    """Return the DuckDB type as SQL writes it."""
     return f"DECIMAL({kind.width},{kind.scale})" if kind.id == _DECIMAL else _BY_ID[kind.id][0]
 
 
 def header(names: list[str], types: list[WireType]) -> bytes:
-    """Names and types of columns."""
+    """Return the bytes of names and types of columns."""
     return number(len(names)) + b"".join(text(name) + kind.packed() for name, kind in zip(names, types, strict=True))
 
 
 def read_header(body: bytes) -> tuple[list[str], list[WireType]]:
-    """The same back."""
+    """Read names and types of columns."""
     reader = BodyReader(body)
     columns = [(reader.text(), WireType(*reader.raw(3))) for _ in range(reader.number())]
     return [name for name, _ in columns], [kind for _, kind in columns]
 
 
 def chunks(table: pa.Table, types: list[WireType]) -> list[bytes]:
-    """The rows of a table, which has these types, at most ``ROWS_OF_A_CHUNK`` a chunk; none for no rows."""
+    """Return the rows of a table of these types, at most ``ROWS_OF_A_CHUNK`` a chunk; no chunk for no rows."""
     return [
         number(batch.num_rows)
         + b"".join(_column_bytes(column, kind) for column, kind in zip(batch.columns, types, strict=True))
@@ -172,7 +172,7 @@ def chunks(table: pa.Table, types: list[WireType]) -> list[bytes]:
 
 
 def read_chunks(bodies: list[bytes], types: list[WireType]) -> list[pa.ChunkedArray]:
-    """The columns of chunks, for types that are known."""
+    """Read the columns of chunks, for types that are known."""
     pieces: list[list[pa.Array]] = [[] for _ in types]
     for body in bodies:
         reader = BodyReader(body)
@@ -186,7 +186,7 @@ def read_chunks(bodies: list[bytes], types: list[WireType]) -> list[pa.ChunkedAr
 
 
 def _column_bytes(array: pa.Array, kind: WireType) -> bytes:
-    """A column as DuckDB's bytes: which rows have a value, and the values."""
+    """Return a column as DuckDB's bytes: which rows have a value, and the values."""
     valid = np.asarray(array.is_valid()).astype(np.uint8).tobytes()
     if kind.id == _DECIMAL:
         words = np.frombuffer(array.buffers()[1], "<i8").reshape(-1, 2)[array.offset : array.offset + len(array)]

@@ -55,7 +55,7 @@ def run_shell(database: str | None, state: Path | None, arguments: Sequence[str]
 
 
 def install_extension(folder: Path) -> str:
-    """Put the extension into a folder, built if need be; returns what to write into ``~/.duckdbrc``.
+    """Put the extension into a folder, built if need be, and return the line for ``~/.duckdbrc``.
 
     Each installation of dpsql has a folder of its own there, which the line names: the library, and beside it the
     program that it starts. So another environment does not change what this line loads.
@@ -78,7 +78,7 @@ def install_extension(folder: Path) -> str:
 
 
 def _installation(program: str) -> str:
-    """A folder's name for one installation: its environment's, and a digest of where its program is."""
+    """Return a folder's name for one installation: its environment's, and a digest of its program's place."""
     bin_folder = Path(program).absolute().parent
     environments = (part.name for part in bin_folder.parents if part.name and not part.name.startswith("."))
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", next(environments, "dpsql"))
@@ -141,12 +141,12 @@ def _copying(database: Path) -> str:
 
 
 def _program() -> str:
-    """The command ``dpsql`` of the Python that runs."""
+    """Return the command ``dpsql`` of the Python that runs."""
     return _found("dpsql", "there is no command dpsql beside this Python; install dpsql with pip")
 
 
 def _found(name: str, otherwise: str) -> str:
-    """A command beside the Python that runs, or else one on the path."""
+    """Return a command beside the Python that runs, or else one on the path."""
     command = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if command is None:
         raise _impossible(otherwise)

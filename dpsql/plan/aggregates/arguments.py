@@ -243,14 +243,15 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
 
 
 def _refuse_function(node: exp.Expr, call: exp.Expr, source: AggregateSource) -> NoReturn:
-    hint = "Use count, sum or avg, with FILTER and over a GROUP BY."
+    has_clause = isinstance(call, exp.Window | exp.WithinGroup)
+    hint = "Use count, sum or avg." if has_clause else "Write count(*) in its place, or use sum or avg."
     if isinstance(call, exp.Min | exp.Max):
         column = source.schema.column(call.this.name) if isinstance(call.this, exp.Column) else None
         share = "0.01" if isinstance(call, exp.Min) else "0.99"
         hint = f"One row decides it. {_with_value(node, 'quantile_cont', [call.this], share)}"
         if column and not is_number(column.type) and column.type not in TIMES:
             hint = "One row decides it. Group by it, or count its distinct values."
-    name = "a window or ordered set" if isinstance(call, exp.Window | exp.WithinGroup) else written(call)
+    name = "a window or ordered set" if has_clause else written(call)
     source.refuse("aggregate", node, f"{name} has no private form yet.", hint)
 
 

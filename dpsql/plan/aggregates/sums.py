@@ -81,7 +81,7 @@ def read_quantile(source: AggregateSource, call: Call) -> Aggregate:
         refuse_by_norm(source, call)
     bounds, cap = _row_bounds(source, call), source.row_cap(call.name)
     if not cap:
-        raise AssertionError("a quantile is of rows of which a unit has so many in a group")
+        raise AssertionError("a quantile needs max_rows_per_group")
     sql, are_times = to_sql(call.value), call.value_type in TIMES
     statistic = Statistic(
         kind="histogram",

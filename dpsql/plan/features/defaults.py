@@ -1,7 +1,7 @@
 """Bounds that neither policy nor text names, each of them left to AUTO by itself.
 
 Only a text that would be refused for want of a bound comes here. A text that named bounds answer keeps its plan. The
-order of the attempts follows the error that is predicted for most tables (docs/accuracy.md). Private keys are selected
+order of the attempts follows the error that is predicted for most tables (docs/measured.md). Private keys are selected
 first. A norm bounds all that a unit adds, unless the policy says how many rows of a unit count in a group.
 """
 

@@ -257,8 +257,8 @@ def require_not_public(columns: Sequence[str], policy: Policy, engine: Engine) -
         known = engine.find(public.table) if public.decision is None else None
         if known and all(map(known.column, columns)):
             raise PolicyError(
-                f"table {public.table!r} is public and has {', '.join(map(repr, columns))}, too, which tells of people "
-                f"now. Say CALL dp_public('{public.table}', public := false), or dp_public('{public.table}', "
+                f"table {public.table!r} is public and has {', '.join(map(repr, columns))}, too: its rows now "
+                f"belong to people. Say CALL dp_public('{public.table}', public := false), or dp_public('{public.table}', "
                 "public_by_decision := 'why') first"
             )
 

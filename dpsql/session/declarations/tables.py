@@ -267,7 +267,7 @@ def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) ->
     before = policy.public_table(schema.canonical)
     if not arguments.flag("public", default=True):
         if arguments.names_any("version", "public_by_decision"):
-            raise PolicyError("public := false stands alone: it takes a declaration back")
+            raise PolicyError("public := false goes with no other argument: it takes a declaration back")
         if before:
             access.write().withdraw_public(schema.canonical)
         return f"table {schema.canonical} is not public"

@@ -169,7 +169,7 @@ def _step_owner(
             refusals.add(
                 "source",
                 part.join,
-                "which public rows are kept would tell of protected ones.",
+                "the choice of public rows would reveal something about protected rows.",
                 "Start from the protected table.",
             )
         owner = left if filtering else left or right
@@ -185,7 +185,7 @@ def _step_owner(
         refusals.add(
             "source",
             part.join,
-            "two protected tables are joined, and not on what tells whose their rows are.",
+            "two protected tables are joined, and not on the columns that say whose their rows are.",
             "Compare their privacy units, or the keys by which they are linked, as in a.unit = b.unit.",
         )
     rules = together(left.rules, right.rules)

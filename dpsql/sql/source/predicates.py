@@ -221,7 +221,7 @@ def _check(
         refusals.add(
             "source",
             predicate.node,
-            "which public rows are kept would tell of protected ones.",
+            "the choice of public rows would reveal something about protected rows.",
             "Start from the protected table.",
         )
     elif not are_one_unit(outer.owner, inner.owner, equal):

@@ -124,7 +124,7 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
     for column in columns:
         if not is_scalar(column.type):
             refusals.add(
-                "key_type", node, f"{column.name} cannot be told apart by its value.", "Leave it out, or cast it."
+                "key_type", node, f"{column.name} has values that cannot be distinguished.", "Leave it out, or cast it."
             )
     refusals.raise_if_any(before)
     if owner and owner.unit not in visible:

@@ -1,0 +1,257 @@
+"""The receipt of an answer: which release it was, its price, and the size of its noise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from dpsql.answer import phrases, words
+from dpsql.pictures.tables import short
+
+_HIDING = ("gshm", "csh")
+"""Mechanisms of private keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReceipt:
+    """The noise of one column.
+
+    Attributes:
+        name: name of the column in the result.
+        aggregate: the aggregate it shows.
+        bounds: public interval of what one unit adds to one group; None for averages.
+        linf: most that one unit was assumed to move one group of the noised sum (after recentring).
+        l2: the same over all groups of the unit, with max_groups groups.
+        sigma: standard deviation of the shown value, the largest of all rows; None for averages, whose error depends on
+            what is shown.
+        half_width_95: half of the 95 % interval, likewise.
+        lattice: step of the grid on which the noised sum lives.
+
+    """
+
+    name: str
+    aggregate: str
+    bounds: tuple[float, float] | None
+    linf: float | None
+    l2: float | None
+    sigma: float | None
+    half_width_95: float | None
+    lattice: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageReceipt:
+    """Coverage of one number: noisy numbers on what bounding leaves, released and paid for like those of the answer.
+
+    All numbers of all coverage of one answer, but for ``share``, are true together with probability 95 %.
+
+    Attributes:
+        of: ``groups``, ``rows``, or the aggregate that adds them up.
+        unit: whose.
+        share: estimate of the part that is left, over units up to ``size``; None where it is unknown.
+        low, high: the ends of its interval.
+        size: number of groups or rows, or amount, up to which a unit's is told apart.
+        least_beyond, beyond: fewest and most units with more than that; what bounds keep of theirs is not known.
+        part_beyond: least part that they have of all that there is.
+        high_of_all: most that bounds keep of all that there is; 1 where nothing is known.
+        advice: where ``low`` is less than 95 %, what to write for more, and what that costs.
+        unknown: why nothing is known, and what to write to know more; else empty.
+
+    """
+
+    of: str
+    unit: str
+    share: float | None = None
+    low: float = 0.0
+    high: float = 1.0
+    size: float = 0.0
+    least_beyond: int = 0
+    beyond: int = 0
+    part_beyond: float = 0.0
+    high_of_all: float = 1.0
+    advice: str = ""
+    unknown: str = ""
+
+    def __str__(self) -> str:
+        if self.unknown:
+            return words.KEPT_UNKNOWN.format(of=self.of, why=self.unknown)
+        kept = phrases.kept_up_to(self.of, self.unit, f"{self.size:,.9g}", self.low, self.high)
+        more = phrases.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
+        return "; ".join(filter(None, [kept, more, phrases.kept_of_all(self.of, self.high_of_all), self.advice]))
+
+
+@dataclass(frozen=True, slots=True)
+class SetReceipt:
+    """The receipt of one grouping set, by its keys."""
+
+    keys: tuple[str, ...]
+    receipt: Receipt
+
+    @property
+    def name(self) -> str:
+        """The keys as a list."""
+        return ", ".join(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a release was, what it cost, and how noisy it is; a function of policy, text and past releases.
+
+    Attributes:
+        query_hash: identity of the statistics asked for.
+        table, version, unit: which data, under whose budget.
+        mechanism: ``gaussian``, ``correlated_gaussian`` or ``factorised_gaussian`` (public keys), ``gshm`` or ``csh``
+            (private keys behind a threshold), ``discrete_correlated_gaussian`` where the noise is discrete,
+            ``keys_first`` where keys are selected by releases of their own.
+        rho: zCDP level of the numbers shown, whether paid now or before; where the keys beside them stem from a release
+            at a higher level, notes name it.
+        epsilon, delta: what numbers and keys shown guarantee together, by the exact joint analysis or, inside a window,
+            from zCDP with the delta of all its thresholds.
+        charged_rho, charged_delta: what this query took from the unit's budget.
+        reused: whether everything was served from stored releases.
+        max_groups: most groups that one unit was assumed (and made) to touch; None where it may touch any number.
+        max_keys: most keys that have a count, whatever the data are (a public list, or top-k); None for any number.
+        threshold: a key is shown if its noisy count of units exceeds this; None with public keys. Where max_keys bounds
+            private keys: exceeds the largest group left out by more than this.
+        columns: the noise per column.
+        notes: rules that shaped the answer, as sentences.
+        sets: of a query with several grouping sets, the receipt of each; of one with other_group that of the groups
+            and that of the row, whose keys are (); of keys that are selected in rounds that of each round, by its
+            number, and last that of the numbers, if there are any. What stands above is of all together, and of a
+            column the largest.
+        coverage: where it was asked for, what bounding leaves of what units have.
+        nothing_shown: why the answer, or one of its grouping sets, has no groups, as sentences.
+        asked_rho: zCDP level that was asked for; stored numbers of a higher level may serve it. None if a server of
+            before does not tell it.
+        asked_by: ``epsilon`` or ``rho``, by which the question asked for its level. None as for ``asked_rho``.
+
+    """
+
+    query_hash: str
+    table: str
+    version: str
+    unit: str
+    mechanism: str
+    rho: float
+    epsilon: float
+    delta: float
+    charged_rho: float
+    charged_delta: float
+    reused: bool
+    max_groups: int | None
+    max_keys: int | None
+    threshold: float | None
+    columns: tuple[ColumnReceipt, ...]
+    notes: tuple[str, ...]
+    sets: tuple[SetReceipt, ...] = ()
+    coverage: tuple[CoverageReceipt, ...] = ()
+    nothing_shown: tuple[str, ...] = ()
+    asked_rho: float | None = None
+    asked_by: str | None = None
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the threshold counts from the largest group left out: a list of keys leaves none out."""
+        return self.max_keys is not None and self.mechanism in _HIDING
+
+    @property
+    def price(self) -> str:
+        """What was charged, in words."""
+        if self.reused:
+            return words.NOTHING_CHARGED
+        return phrases.charged_amount(self.charged_rho, self.charged_delta)
+
+    @property
+    def sections(self) -> dict[str, tuple[str, ...]]:
+        """All sentences of the receipt under five headings: price, privacy, keys, error, bounds."""
+        found: dict[str, list[str]] = {
+            "price": [self.price, *map(_set_price, self.sets)],
+            "privacy": [*_privacy(self), *map(_set_level, self.sets)],
+            "keys": [*self.nothing_shown, *_keys(self)],
+            "error": list(map(_column_error, self.columns)),
+            "bounds": list(self.kept),
+        }
+        for note in self.notes:
+            heading = found[heading_of(note)]
+            # a missed target stands first
+            heading.insert(0 if phrases.says_missed(note) else len(heading), note)
+        return {heading: tuple(sentences) for heading, sentences in found.items()}
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Sentences on what bounds keep, of each grouping set, too: they stand beside the numbers everywhere."""
+        of_sets = (f"({one.name}): {kept}" for one in self.sets for kept in one.receipt.coverage)
+        return (*map(str, self.coverage), *of_sets)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Sentences on missing groups, columns that are NULL, and a missed target: they stand beside the numbers."""
+        notes = dict.fromkeys([*self.notes, *(note for one in self.sets for note in one.receipt.notes)])
+        return (*self.nothing_shown, *filter(phrases.says_missed, notes), *filter(phrases.says_null, notes))
+
+    def __str__(self) -> str:
+        lines = []
+        for heading, sentences in self.sections.items():
+            heads = [heading] + [""] * (len(sentences) - 1)
+            lines += [f"{head:<9}{sentence}" for head, sentence in zip(heads, sentences, strict=False)]
+        return "\n".join(lines)
+
+
+def heading_of(note: str) -> str:
+    """Return the heading that a note stands under.
+
+    >>> heading_of("rows where pid is NULL are left out")
+    'bounds'
+    >>> heading_of("keys were selected in one round, at rho = 0.01")
+    'keys'
+    """
+    return next((heading for heading, pattern in _patterns() if pattern.fullmatch(note)), "bounds")
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return what the notes of each heading look like: the rows of the table with any text as values."""
+    found = []
+    for heading, sentences in words.HEADINGS.items():
+        rows = (re.sub(r"\\{.*?\\}", ".*", re.escape(sentence)) for sentence in sentences)
+        found.append((heading, re.compile("|".join(rows))))
+    return tuple(found)
+
+
+def _privacy(receipt: Receipt) -> Iterator[str]:
+    """Yield what was released, at which level, and the guarantee of the answer alone."""
+    yield words.RELEASE.format(
+        mechanism=receipt.mechanism, table=receipt.table, version=receipt.version, unit=receipt.unit
+    )
+    yield phrases.served_at(receipt.rho, receipt.asked_rho)
+    yield words.ALONE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+
+
+def _keys(receipt: Receipt) -> Iterator[str]:
+    """Yield the rules by which groups are shown."""
+    if receipt.threshold is not None:
+        rule = words.SHOWN_ABOVE_LARGEST if receipt.is_relative else words.SHOWN_ABOVE
+        yield rule.format(threshold=short(receipt.threshold, 4))
+    for one in receipt.sets:
+        if one.receipt.threshold is not None:
+            yield words.SET_SHOWN_ABOVE.format(keys=one.name, threshold=short(one.receipt.threshold, 4))
+
+
+def _set_price(one: SetReceipt) -> str:
+    """Return the price of one grouping set."""
+    return words.SET_CHARGED.format(keys=one.name, rho=f"{one.receipt.charged_rho:.6g}")
+
+
+def _set_level(one: SetReceipt) -> str:
+    """Return the level of one grouping set."""
+    level = phrases.served_at(one.receipt.rho, one.receipt.asked_rho)
+    return words.SET_LEVEL.format(keys=one.name, level=level)
+
+
+def _column_error(column: ColumnReceipt) -> str:
+    """Return the error of one column."""
+    if column.half_width_95 is None:
+        return words.COLUMN_BY_ROW.format(column=column.name)
+    return words.COLUMN_WIDTH.format(column=column.name, half_width=short(column.half_width_95))

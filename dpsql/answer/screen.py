@@ -1,0 +1,314 @@
+"""Lines below a printed answer: at most four, each of at most 100 characters. The receipt says all else.
+
+A line has several wordings, the longest first, and is printed in the first one that fits. No wording claims more than
+the receipt does.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsql.answer import phrases, words
+from dpsql.answer.printed_table import PrintedTable
+from dpsql.answer.receipt import CoverageReceipt, Receipt
+from dpsql.answer.sentence import Sentence
+from dpsql.pictures.tables import short
+
+MOST_LINES = 4
+MOST_CHARACTERS = 100
+_HEAD = 8
+"""Characters of the word that a line begins with, with the spaces after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The budget of a unit after an answer, for one reader.
+
+    Attributes:
+        epsilon_spent, epsilon_budget: of all readers together.
+        rho_spent, rho_budget: likewise.
+        questions_left: how often the reader can ask this question of other data; None if it is not known.
+
+    """
+
+    epsilon_spent: float
+    epsilon_budget: float
+    rho_spent: float
+    rho_budget: float
+    questions_left: int | None
+
+    def amounts(self, *, by_epsilon: bool) -> tuple[str, float, float]:
+        """Return the name of a level, how much of it is spent, and how much there is."""
+        if by_epsilon:
+            return "epsilon", self.epsilon_spent, self.epsilon_budget
+        return "rho", self.rho_spent, self.rho_budget
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that is said below an answer.
+
+    Attributes:
+        head: the word that it begins with.
+        wordings: its texts, the longest first.
+        most: most lines that it may take.
+
+    """
+
+    head: str
+    wordings: Sequence[str]
+    most: int = 1
+
+    def lines(self) -> list[str]:
+        """Return the first wording that fits, in lines; the last wording is cut if it does not fit."""
+        for wording in self.wordings:
+            found = textwrap.wrap(
+                wording,
+                MOST_CHARACTERS,
+                initial_indent=f"{self.head:<{_HEAD}}",
+                subsequent_indent=" " * _HEAD,
+                break_on_hyphens=False,
+            )
+            if len(found) <= self.most:
+                return found
+        return [f"{found[0][: MOST_CHARACTERS - 2]} …"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrangement:
+    """Places of the parts: how many lines each may take, and which parts are joined to others.
+
+    Attributes:
+        first: most lines on what an answer lacks.
+        bounds: most lines on what bounds keep.
+        joins_notes: whether the number of notes stands in the line of the price.
+        joins_nulls: whether columns with NULL stand in the line of the error.
+
+    """
+
+    first: int
+    bounds: int
+    joins_notes: bool
+    joins_nulls: bool
+
+
+_ARRANGEMENTS = (
+    _Arrangement(2, 2, joins_notes=False, joins_nulls=False),
+    _Arrangement(2, 2, joins_notes=True, joins_nulls=False),
+    _Arrangement(2, 2, joins_notes=True, joins_nulls=True),
+    _Arrangement(2, 1, joins_notes=True, joins_nulls=True),
+    _Arrangement(1, 1, joins_notes=True, joins_nulls=True),
+)
+"""In the order in which they are tried. The last one has four lines at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What the lines below an answer are made of.
+
+    Attributes:
+        receipt: of the answer.
+        printed: how its table shows intervals.
+        unknown: columns with NULL because their intervals say nothing, and the domains that these cover.
+        standing: the unit's budget; None if it is not known here.
+        receipt_at: where the reader finds the receipt.
+
+    """
+
+    receipt: Receipt
+    printed: PrintedTable
+    unknown: Mapping[str, str]
+    standing: Standing | None
+    receipt_at: str
+
+    def lines(self) -> list[str]:
+        """Return the lines."""
+        found: list[str] = []
+        for arrangement in _ARRANGEMENTS:
+            found = [line for part in self._parts(arrangement) for line in part.lines()]
+            if len(found) <= MOST_LINES:
+                break
+        return found
+
+    def _parts(self, places: _Arrangement) -> Iterator[Part]:
+        """Yield the parts, the most important ones first."""
+        receipt, rows = self.receipt, self.printed.rows
+        missed = [note for note in receipt.missing if phrases.says_missed(note)]
+        nulls = list(self._nulls())
+        if receipt.nothing_shown:
+            yield Part("nothing", self._sentences(receipt.nothing_shown, words.NOTHING), places.first)
+        elif missed:
+            yield Part("missed", self._sentences(missed, words.MISSED), places.first)
+        if rows:
+            if nulls and not places.joins_nulls:
+                yield Part("null", nulls, places.first)
+            if error := self._error():
+                also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
+                yield Part("error", _wordings(error, also))
+            if coverage := _all_coverage(receipt):
+                yield Part("bounds", list(self._bounds(coverage)), places.bounds)
+        yield Part("price", self._price(joins_notes=places.joins_notes))
+        if not places.joins_notes and (notes := self._notes()):
+            yield Part("notes" if receipt.threshold is None else "keys", notes)
+
+    def _sentences(self, sentences: Sequence[str], otherwise: Sentence) -> list[str]:
+        """Return wordings of some sentences: the first one, then without its last clauses, then a fixed text."""
+        first, *others = sentences
+        more = f"; {words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
+        clauses = first.split("; ")
+        shorter = ["; ".join(clauses[:count]) for count in range(len(clauses), 0, -1)]
+        return [*(f"{one}{more}" for one in shorter), otherwise.format(receipt_at=self.receipt_at)]
+
+    def _nulls(self) -> Iterator[str]:
+        """Yield wordings of the reason why columns have NULL; none if no column has."""
+        unbounded = [note for note in self.receipt.missing if phrases.says_null(note)]
+        sentences = [words.UNKNOWN_IN.format(column=name, domain=domain) for name, domain in self.unknown.items()]
+        if self.unknown and not unbounded:
+            yield from sentences if len(sentences) == 1 else ()
+            yield words.ALL_UNKNOWN_IN.format(columns=phrases.listed(list(self.unknown)))
+            yield words.ALL_UNKNOWN_IN.format(columns=f"{len(sentences)} columns")
+        elif unbounded:
+            yield from self._sentences([*unbounded, *sentences], words.NULLS)
+
+    def _error(self) -> list[str]:
+        """Return wordings of the coverage of intervals; empty if no interval is known."""
+        printed = self.printed
+        ends = [words.HALF_WIDTHS] * printed.has_half_widths + [words.ENDS] * printed.has_ends
+        wordings = []
+        if printed.end_columns:
+            named, some = [*ends, *printed.end_columns], [*ends, words.END_COLUMNS]
+            wordings = [words.COVER.format(intervals=phrases.listed(one)) for one in (named, some)]
+        elif ends:
+            verb = words.COVERS if ends == [words.HALF_WIDTHS] else words.COVER
+            wordings = [verb.format(intervals=phrases.listed(ends))]
+        else:
+            widths = [
+                words.WIDTH.format(half_width=short(column.half_width_95), column=column.name)
+                for column in self.receipt.columns
+                if column.half_width_95 is not None
+            ]
+            shown = [", ".join(widths[:count]) for count in range(len(widths), 0, -1)]
+            wordings = [words.WIDTHS.format(widths=one) for one in shown]
+        return [f"{one}{words.NOT_BOUNDS}" for one in wordings] if _all_coverage(self.receipt) else wordings
+
+    def _bounds(self, coverage: Sequence[CoverageReceipt]) -> Iterator[str]:
+        """Yield wordings of what bounds keep, the worst column first."""
+        worst, *others = sorted(coverage, key=_sureness)
+        more = f"; {words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
+        if worst.unknown:
+            yield f"{words.UNKNOWN.format(of=worst.of, why=worst.unknown)}{more}"
+            yield f"{words.UNKNOWN.format(of=worst.of, why=words.SEE.format(receipt_at=self.receipt_at))}{more}"
+            yield words.UNKNOWN.format(of=words.ONE_COLUMN, why=words.SEE.format(receipt_at=self.receipt_at))
+            return
+        kept = [_kept(one) for one in (worst, *others) if not one.unknown]
+        if others and len(kept) > len(others):
+            yield "; ".join([kept[0], *_beyond(worst), *(one.removeprefix("keep ") for one in kept[1:])])
+        yield f"{'; '.join([kept[0], *_beyond(worst)])}{more}"
+        yield "; ".join([kept[0], *_beyond(worst)])
+        if not worst.least_beyond:
+            yield f"{kept[0]}{more}"
+            yield kept[0]
+        yield "; ".join([_kept_short(worst), *_beyond_short(worst)])
+
+    def _price(self, *, joins_notes: bool) -> list[str]:
+        """Return wordings of the price, of what is spent of the budget, and of how often it can be paid again."""
+        receipt, standing = self.receipt, self.standing
+        price = _charged(receipt)
+        notes = self._counted() if joins_notes else []
+        if standing is None:
+            return _wordings([price], notes)
+        level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
+        so_far = words.SPENT.format(level=level, spent=f"{spent:.3g}", budget=f"{budget:.4g}")
+        left = standing.questions_left
+        times = [] if left is None else [_questions(left)]
+        extras: tuple[list[str], ...] = ([so_far, *times, *notes], [so_far, *notes], notes, [])
+        return ["; ".join([price, *extra]) for extra in extras]
+
+    def _notes(self) -> list[str]:
+        """Return wordings of the rule by which groups are shown, and of the number of notes."""
+        receipt, notes = self.receipt, self._counted()
+        if receipt.threshold is None:
+            return [words.NOTES_ALONE.format(count=self._count(), receipt_at=self.receipt_at)] if notes else []
+        rule = words.KEYS_ABOVE_LARGEST if receipt.is_relative else words.KEYS_ABOVE
+        return _wordings([rule.format(threshold=short(receipt.threshold, 4))], notes)
+
+    def _counted(self) -> list[str]:
+        """Return the number of notes in words; empty if there are none."""
+        count = self._count()
+        if not count:
+            return []
+        return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
+
+    def _count(self) -> int:
+        """Return the number of notes of the receipt that are not printed by themselves."""
+        return sum(not phrases.says_missed(note) and not phrases.says_null(note) for note in self.receipt.notes)
+
+
+def _kept(coverage: CoverageReceipt) -> str:
+    """Say what bounds keep of one column."""
+    low, high, of = phrases.at_least(coverage.low), phrases.at_most(coverage.high), coverage.of
+    if coverage.beyond:
+        return words.KEEP_UP_TO.format(low=low, of=of, size=f"{coverage.size:,.9g}")
+    if coverage.high <= phrases.TOLD_HIGH:
+        return words.KEEP_RANGE.format(low=low, high=high, of=of)
+    return words.KEEP_ALL.format(low=low, of=of)
+
+
+def _kept_short(coverage: CoverageReceipt) -> str:
+    """Say what bounds keep of one column, without its name."""
+    low = phrases.at_least(coverage.low)
+    return words.KEEP_SHORT.format(low=low, size=f"{coverage.size:,.9g}") if coverage.beyond else _kept(coverage)
+
+
+def _beyond(coverage: CoverageReceipt) -> Iterator[str]:
+    """Say how many units have more than the size that is spoken of, if any may have."""
+    if coverage.least_beyond:
+        is_known = coverage.part_beyond >= phrases.LEAST_PART
+        theirs = words.THEIRS.format(part=phrases.at_least(coverage.part_beyond)) if is_known else words.THEIRS_UNKNOWN
+        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
+    elif coverage.beyond:
+        yield words.MAYBE_BEYOND.format(most=coverage.beyond)
+
+
+def _beyond_short(coverage: CoverageReceipt) -> Iterator[str]:
+    """Say how many units certainly have more than the size that is spoken of."""
+    if coverage.least_beyond:
+        is_known = coverage.part_beyond >= phrases.LEAST_PART
+        theirs = words.THEIRS_SHORT.format(part=phrases.at_least(coverage.part_beyond)) if is_known else ""
+        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
+
+
+def _questions(left: int) -> str:
+    """Say how often a question can be asked again of other data."""
+    if not left:
+        return words.NO_QUESTION_LEFT
+    return words.ONE_QUESTION_LEFT if left == 1 else words.QUESTIONS_LEFT.format(count=left)
+
+
+def _charged(receipt: Receipt) -> str:
+    """Return the price in the words of the question: epsilon if it asked by epsilon, else rho."""
+    guaranteed = words.GUARANTEE.format(epsilon=f"{receipt.epsilon:.4g}", delta=f"{receipt.delta:.3g}")
+    level = words.RHO.format(rho=f"{receipt.rho:.6g}") if receipt.asked_by == "rho" else guaranteed
+    if receipt.reused:
+        return words.STORED.format(level=level)
+    charged = phrases.charged_amount(receipt.charged_rho, receipt.charged_delta)
+    if phrases.is_level(receipt.charged_rho, receipt.rho):
+        return charged if receipt.asked_by == "rho" else guaranteed
+    return words.CHARGED_FOR.format(charged=charged, level=level)
+
+
+def _all_coverage(receipt: Receipt) -> list[CoverageReceipt]:
+    """Return the coverage of an answer and of its grouping sets."""
+    return [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
+
+
+def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
+    """Return a key that sorts coverage, the one that says least about all units first."""
+    return not coverage.unknown, coverage.low * (1.0 - coverage.part_beyond)
+
+
+def _wordings(mains: Sequence[str], extras: Sequence[str]) -> list[str]:
+    """Return each main text with all extras; and last the shortest main text alone."""
+    return [*("; ".join([main, *extras]) for main in mains), *mains[-1:]]

@@ -1,0 +1,86 @@
+"""One line of dbt's log for each private model: what its answer lacks, or else the share that bounds keep.
+
+The price is in dbt's own line of the model, and everything else is in the receipt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dpsql.session import CoverageReceipt, Receipt, at_least
+
+MOST_CHARACTERS = 95
+"""Longest text, so that a line of the log has at most 120 characters with the time and the name of the adapter."""
+
+_MORE = "; see its receipt"
+_CLAUSE_ENDS = re.compile(r"(?=; )|(?=: )")
+
+
+def log_line(model: str, receipt: Receipt) -> str:
+    """Return the longest wording that fits; a model's name is cut if no wording fits.
+
+    Args:
+        model: its name.
+        receipt: of its answer.
+
+    """
+    wordings = list(_wordings(receipt))
+    for wording in wordings:
+        line = f"{model}: {wording}"
+        if len(line) <= MOST_CHARACTERS:
+            return line
+    shortest = wordings[-1]
+    return f"{model[: MOST_CHARACTERS - len(shortest) - 3]}…: {shortest}"
+
+
+def _wordings(receipt: Receipt) -> Iterator[str]:
+    """Yield what is said of an answer, the longest wording first."""
+    if receipt.missing:
+        yield from _shortened(receipt.missing[0])
+        yield "no complete answer; see its receipt"
+        return
+    coverage = [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
+    if coverage:
+        yield from _of_bounds(min(coverage, key=_sureness))
+        return
+    yield f"{receipt.mechanism}{_MORE}"
+
+
+def _shortened(sentence: str) -> Iterator[str]:
+    """Yield a sentence, and then its beginnings, each up to the end of a clause.
+
+    >>> list(_shortened("no count passed the threshold of 8 units: all are small; coarser keys help"))[1:]
+    ['no count passed the threshold of 8 units: all are small; see its receipt', \
+'no count passed the threshold of 8 units; see its receipt']
+    """
+    yield sentence
+    for end in reversed([found.start() for found in _CLAUSE_ENDS.finditer(sentence)]):
+        yield f"{sentence[:end]}{_MORE}"
+
+
+def _of_bounds(worst: CoverageReceipt) -> Iterator[str]:
+    """Yield wordings of the share that bounds keep of one number, with the units that surely have more."""
+    if worst.unknown:
+        yield f"it is unknown how much bounds keep of {worst.of}{_MORE}"
+        yield f"it is unknown how much bounds keep{_MORE}"
+        return
+    low, size, count = at_least(worst.low), f"{worst.size:,.9g}", worst.least_beyond
+    if not worst.beyond:
+        yield f"bounds keep at least {low} of all {worst.of}{_MORE}"
+        yield f"bounds keep at least {low}{_MORE}"
+        return
+    yield f"bounds keep at least {low} of {worst.of} of units with up to {size} each{_beyond(count)}{_MORE}"
+    yield f"bounds keep at least {low} of {worst.of} up to {size} a unit{_beyond(count)}"
+    yield f"bounds keep at least {low} up to {size} a unit{_beyond(count)}"
+    yield f"bounds leave something out{_MORE}"
+
+
+def _beyond(count: int) -> str:
+    """Say how many units surely have more than the size that is spoken of; empty if none is known."""
+    return f"; at least {count:,} units have more" if count else ""
+
+
+def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
+    """Return a key that sorts coverage, the one that says least about all units first."""
+    return not coverage.unknown, coverage.low * (1.0 - coverage.part_beyond)
