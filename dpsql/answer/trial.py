@@ -32,8 +32,8 @@ def refusal_of(frame: Frame, statistics: Sequence[Statistic], engine: Engine) ->
         try:
             engine.run_empty([text], listed_keys=None)
         except SchemaError:
-            return SchemaError(f"the database cannot compute {sql}, whatever the rows are.", hint=_HINT)
-    return SchemaError("the database cannot run this query, whatever the rows are.", hint=_OTHER_HINT)
+            return SchemaError(f"the database cannot compute {sql}, on any rows.", hint=_HINT)
+    return SchemaError("the database cannot run this query, on any rows.", hint=_OTHER_HINT)
 
 
 def _expressions(frame: Frame, statistics: Sequence[Statistic]) -> Iterator[tuple[str, str]]:

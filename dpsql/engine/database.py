@@ -155,7 +155,7 @@ class DuckDBEngine(Catalog):
             raise _failure(expired)
         # raised outside the handler, as in _run: keys of a frame may be listed
         if failed:
-            raise SchemaError("the database cannot run this query, whatever the rows are.")
+            raise SchemaError("the database cannot run this query, on any rows.")
 
     def aggregate(self, sql: str, *, listed_keys: pa.Table | None, timeout_seconds: float | None) -> ExactTable:
         """Run the bounded query and return its exact groups.

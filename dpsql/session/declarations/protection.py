@@ -258,8 +258,8 @@ def require_not_public(columns: Sequence[str], policy: Policy, engine: Engine) -
         if known and all(map(known.column, columns)):
             raise PolicyError(
                 f"table {public.table!r} is public and has {', '.join(map(repr, columns))}, too: its rows now "
-                f"belong to people. Say CALL dp_public('{public.table}', public := false), or dp_public('{public.table}', "
-                "public_by_decision := 'why') first"
+                f"belong to people. Say CALL dp_public('{public.table}', public := false), or "
+                f"dp_public('{public.table}', public_by_decision := 'why') first"
             )
 
 
