@@ -187,9 +187,12 @@ def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_
     for i, one in covered:
         if one.kind == "presence":
             continue
+        size = f"whole_{i}" if one.kind == "rows" else f"abs(whole_{i})"
+        # of most groups nothing is lost, and NULL is added up in no time
+        lost = f"CASE WHEN whole_{i} <> v_{i} THEN abs(whole_{i} - v_{i}) END"
         sums += (
-            f", CAST({total}(abs(whole_{i})) AS DOUBLE) AS size_{i}"
-            f", CAST({total}(abs(whole_{i} - v_{i})) AS DOUBLE) AS lost_{i}"
+            f", CAST({total}({size}) AS DOUBLE) AS size_{i}"
+            f", coalesce(CAST({total}({lost}) AS DOUBLE), 0.0::DOUBLE) AS lost_{i}"
         )
         if isinstance(one.limit, Norm):
             # up to 2**31 rows, or 2**38 parts of a sum, squared, in any number of groups: they fit a HUGEINT
