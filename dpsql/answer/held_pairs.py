@@ -17,7 +17,7 @@ import pyarrow as pa
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
 from dpsql.bound.coverage import unclamped
-from dpsql.bound.formulations import Formulation
+from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.engine import ExactTable
 from dpsql.engine.connection import Cursor
@@ -78,7 +78,7 @@ class HeldPairs:
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         transaction = self._transaction or self._begin(runtime, timeout_seconds)
-        formulation = self._formulation(frame)
+        formulation = self._formulation(frame, runtime)
         has_all = formulation != "one_row" and all(map(self._pairs.has, statistics))
         sql = write(formulation, self._pairs if has_all else None)
         left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -101,7 +101,7 @@ class HeldPairs:
         self._transaction = transaction
         return transaction
 
-    def _formulation(self, frame: Frame) -> Formulation:
+    def _formulation(self, frame: Frame, runtime: Runtime) -> Formulation:
         """Return the fastest formulation of a frame's statement; all of them have one result."""
         if self._has_one_row:
             return "one_row"
@@ -111,8 +111,9 @@ class HeldPairs:
         too_many = sum(units for groups, units in self._units_by_groups if groups > most)
         if not too_many:
             return "none_choose"
-        few = _FEW * too_many <= sum(units for _, units in self._units_by_groups)
-        return "few_choose" if few else "groups_first"
+        if _FEW * too_many <= sum(units for _, units in self._units_by_groups):
+            return "few_choose"
+        return fastest_of_groups(frame, has_native=runtime.engine.has_native)
 
 
 def read_units(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpsql.answer.exact import Reading
 from dpsql.answer.held_pairs import numbers_of
-from dpsql.bound.formulations import Formulation
+from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
 from dpsql.engine.transaction import Transaction
@@ -42,7 +42,7 @@ def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counte
     return Counter(map(repr, table.to_pylist()))
 
 
-def _formulations(transaction: Transaction, frame: Frame) -> list[Formulation]:
+def _formulations(transaction: Transaction, frame: Frame, *, has_native: bool) -> list[Formulation]:
     """Return the formulations that hold for the rows."""
     most = frame.bounding.counted_groups or frame.bounding.max_groups
     largest = transaction.run(
@@ -51,7 +51,9 @@ def _formulations(transaction: Transaction, frame: Frame) -> list[Formulation]:
         timeout_seconds=None,
     )[0][0]
     fits = most is None or not largest or largest <= most
-    return ["groups_first", "few_choose", *(["none_choose"] if fits else [])]  # type: ignore[list-item]
+    over_groups = fastest_of_groups(frame, has_native=has_native)
+    found: list[Formulation] = ["groups_first", "few_choose", over_groups, *(["none_choose"] if fits else [])]  # type: ignore[list-item]
+    return list(dict.fromkeys(found))
 
 
 def _of_auto(statistics: tuple[Statistic, ...]) -> list[Statistic]:
@@ -87,7 +89,7 @@ def _check(laboratory: Laboratory, case: Case) -> bool:
                 if not all(map(pairs.has, reading.measured)):
                     continue
                 expected = _rows(transaction, reading.sql(SALT), listed)
-                for formulation in _formulations(transaction, frame):
+                for formulation in _formulations(transaction, frame, has_native=laboratory.has_native):
                     for table in (pairs, None):
                         if table or formulation == "groups_first" or coverage:
                             sql = reading.sql(SALT, formulation, table)
