@@ -96,8 +96,8 @@ def _listening(
 
     def reading(reading: Reading, salt: bytes, runtime: Runtime, timeout: float | None) -> Exact:
         exact = read_exact(reading, salt, runtime, timeout)
-        if reading.coverage:
-            found.append((reading.frame, salt, {one: exact.values[one] for one in reading.coverage}, runtime))
+        if coverage := reading.bounded.coverage:
+            found.append((reading.bounded.frame, salt, {one: exact.values[one] for one in coverage}, runtime))
         return exact
 
     def kept(noisy: npt.NDArray[np.float64], sigma: float, end: float, most: float, **named: Any) -> Kept:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dpsql
 from dpsql.answer.sketch import Sketch, sketched
-from dpsql.bound.aggregation import SHARDS, sketch_sql
+from dpsql.bound.shards import SHARDS, sketch_sql
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.model.frame import Frame

@@ -16,6 +16,7 @@ from typing import Any
 import dpsql
 from dpsql.answer import exact
 from dpsql.answer.exact import Reading, Runtime, public_key_table
+from dpsql.bound.statement import Bounded
 from dpsql.engine import DuckDBEngine
 from dpsql.errors import DpsqlError, ReleaseError
 from dpsql.model.private_query import PrivateQuery
@@ -182,12 +183,13 @@ class Side:
             for part in query.parts:
                 # as `prepare_reading` makes it for what nobody asked yet, without binding the text once more
                 listed = public_key_table(part.frame, runtime)
-                reading = Reading(part.frame, part.statistics, listed, listed)
                 named = {"timeout_seconds": self._timeout_seconds}
                 if part.frame.bounding.sparsity is not None and part.frame.bounding.sparsity.kind == "sketch":
-                    for _ in self._engine.stream(reading.sql(_SALT), **named):
+                    bounded = Bounded(part.frame, part.statistics, kind="shards")
+                    for _ in self._engine.stream(bounded.sql(_SALT), **named):
                         pass
                 else:
+                    reading = Reading(Bounded(part.frame, part.statistics), part.statistics, listed, listed)
                     exact._aggregate(reading, _SALT, runtime, self._timeout_seconds)
 
         return self._measured(run)

@@ -9,17 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.bound.coverage import PLACES, coverage_sql
+from dpsql.bound.coverage import PLACES
+from dpsql.bound.statement import Bounded
 from dpsql.engine import Engine
-from dpsql.model.frame import Frame, Statistic
+from dpsql.model.frame import Statistic
 from dpsql.state import to_numpy
 
 Places = dict[Statistic, npt.NDArray[np.int64]]
 
 
 def read_coverage(
-    frame: Frame,
-    coverage: Sequence[Statistic],
+    bounded: Bounded,
     salt: bytes,
     engine: Engine,
     *,
@@ -33,12 +33,12 @@ def read_coverage(
 
     """
     exact = engine.aggregate_units(
-        frame.rows_sql.stored_unit,
-        lambda has_one_row: coverage_sql(frame, coverage, salt, has_one_row=has_one_row),
+        bounded.frame.rows_sql.stored_unit,
+        lambda has_one_row: bounded.sql(salt, "one_row" if has_one_row else "groups_first"),
         listed_keys=listed_keys,
         timeout_seconds=timeout_seconds,
     ).reveal()
-    return _places_of(coverage, exact)
+    return _places_of(bounded.coverage, exact)
 
 
 def split_coverage(coverage: Sequence[Statistic], exact: pa.Table) -> tuple[pa.Table, Places]:

@@ -29,10 +29,9 @@ from dpsql.answer.coverage_values import split_coverage
 from dpsql.answer.formulation import choose_formulation
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
-from dpsql.bound.aggregation import bounded_sql, cell_columns, sketch_sql
-from dpsql.bound.coverage import coverage_sql
-from dpsql.bound.formulations import Formulation, fastest_of_groups
-from dpsql.bound.one_pass import one_pass_sql
+from dpsql.bound.aggregation import cell_columns
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.statement import Bounded, Kind
 from dpsql.engine import Engine, ExactTable, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
@@ -120,57 +119,31 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Reading:
-    """The bounded query by which the due statistics are read, and the keys that its groups are lined up with.
+    """What is asked of the rows for the due statistics, and the keys that the groups are lined up with.
 
     Attributes:
+        bounded: what is asked.
         due: statistics whose values are wanted, presence first where it is among them.
-        listed: keys that the bounded query is about, where these are known before it.
+        listed: keys that the statement is about, where these are known before it.
         known: keys that the frame holds, or is to hold whatever the rows are; None where rows alone tell its keys.
         is_first: whether the frame holds no keys yet.
         frozen: where the keys are those that the rows had at the frame's first release, the frozen presence counts and
             their floor, no values where there are none; None elsewhere.
-        coverage: what of it is wanted.
+        coverage: what is asked for the coverage that ``bounded`` does not read; None where none is wanted.
         public: public keys of the frame; None where keys are private.
         needs_data: whether raw rows are read at all.
 
     """
 
-    frame: Frame
+    bounded: Bounded
     due: tuple[Statistic, ...]
     listed: pa.Table | None = field(repr=False)
     known: pa.Table | None = field(repr=False)
     is_first: bool = True
     frozen: Exact | None = None
-    coverage: tuple[Statistic, ...] = ()
+    coverage: Bounded | None = None
     public: pa.Table | None = field(default=None, repr=False)
     needs_data: bool = True
-
-    @property
-    def is_one_pass(self) -> bool:
-        """Return whether the bounded query reads coverage as well."""
-        return bool(self.coverage and self.due) and not (self.frozen and self.due == (PRESENCE,))
-
-    @property
-    def measured(self) -> tuple[Statistic, ...]:
-        """Return all statistics of which numbers of rows are read, of coverage those that it is about."""
-        covered = [one.covered for one in self.coverage if one.covered] if self.is_one_pass else []
-        return (*self.due, *covered, *(replace(one, row_bounds_steps=None) for one in covered))
-
-    def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
-        """Return the bounded query, over pairs if they have all that it measures; nothing of the data."""
-        sparsity = self.frame.bounding.sparsity
-        if sparsity and sparsity.kind == "sketch" and self.is_first:
-            return sketch_sql(self.frame, salt)
-        asked = (PRESENCE, *(statistic for statistic in self.due if statistic != PRESENCE))
-        # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
-        held = bool(self.frozen) and self.frame.mechanism != KEYS_FIRST
-        if self.is_one_pass and formulation != "one_row":
-            return one_pass_sql(
-                self.frame, asked, self.coverage, salt, held_keys=held, formulation=formulation, pairs=pairs
-            )
-        if pairs:
-            return pairs.bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
-        return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
 
 
 def matches_of(frame: Frame, left: str, right: str) -> str:
@@ -200,20 +173,44 @@ def prepare_reading(
     listed = public_key_table(frame.bounding.finer, runtime) if frame.bounding.finer else public
     if frame.rows.outside:
         listed = shown_keys
+    known, frozen, held_keys = held, None, False
     if held is None:
         # numbers on selected keys are noised on these, whatever the rows are
-        known = shown_keys if frame.mechanism == KEYS_FIRST else public
-        reading = Reading(frame, due, listed, known if frame.keys else _ONE_KEY)
+        known = (shown_keys if frame.mechanism == KEYS_FIRST else public) if frame.keys else _ONE_KEY
     elif frame.is_frozen:
         snapshot = side_table.snapshot(name)
-        frozen = _of_snapshot(snapshot, held.num_rows) if snapshot else NOTHING_READ
-        reading = Reading(frame, due, held, held, is_first=False, frozen=frozen)
-    else:
-        reading = Reading(frame, due, listed, held, is_first=False)
-    needs_data = not reading.frozen or bool(coverage) or any(statistic != PRESENCE for statistic in due)
-    reading = replace(reading, coverage=coverage, public=public, needs_data=needs_data)
-    if not needs_data:
-        return reading
+        listed, frozen = held, _of_snapshot(snapshot, held.num_rows) if snapshot else NOTHING_READ
+        # where any key may be shown later, which keys the frame holds by then must not decide what is read of it
+        held_keys = frame.mechanism != KEYS_FIRST
+    kind: Kind = "groups"
+    if frame.bounding.sparsity and frame.bounding.sparsity.kind == "sketch" and held is None:
+        kind = "shards"
+    elif coverage and due and not (frozen and due == (PRESENCE,)):
+        kind = "covered_groups"
+    reading = Reading(
+        Bounded(frame, due, coverage if kind == "covered_groups" else (), kind, held_keys),
+        due,
+        listed,
+        known,
+        is_first=held is None,
+        frozen=frozen,
+        coverage=Bounded(frame, (), coverage, "coverage") if coverage else None,
+        public=public,
+        needs_data=not frozen or bool(coverage) or any(statistic != PRESENCE for statistic in due),
+    )
+    if reading.needs_data:
+        _require_rows(reading, runtime)
+    return reading
+
+
+def _require_rows(reading: Reading, runtime: Runtime) -> None:
+    """Refuse a reading whose rows are gone, or whose statements fail on empty tables.
+
+    Raises:
+        ReleaseError, SchemaError: as `prepare_reading`.
+
+    """
+    bounded, frame = reading.bounded, reading.bounded.frame
     if not frame.rows_sql.relation:
         rows = frame.rows
         others = ", ".join(f"{table} @ {version}" for table, version in rows.table_versions[1:])
@@ -223,10 +220,10 @@ def prepare_reading(
             "asked for at the same or lower levels, and nothing else"
         )
     # of the formulations one is tried: all that a text writes stands in what they share
-    require_runs(frame, (*due, *coverage), reading.sql(STAND_IN_SALT), reading.listed, runtime.engine)
-    if reading.coverage and not reading.is_one_pass:
-        require_runs(frame, coverage, coverage_sql(frame, coverage, STAND_IN_SALT), public, runtime.engine)
-    return reading
+    require_runs(frame, (*reading.due, *bounded.coverage), bounded.sql(STAND_IN_SALT), reading.listed, runtime.engine)
+    if reading.coverage and not bounded.coverage:
+        apart = reading.coverage
+        require_runs(frame, apart.coverage, apart.sql(STAND_IN_SALT), reading.public, runtime.engine)
 
 
 def _of_snapshot(snapshot: Snapshot, keys: int) -> Exact:
@@ -242,7 +239,7 @@ def read_exact(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
         EngineError: the engine failed or ran out of time.
 
     """
-    frame = reading.frame
+    frame = reading.bounded.frame
     if reading.frozen:
         return _on_held_keys(reading, reading.frozen, salt, runtime, timeout_seconds)
     if not frame.is_frozen:
@@ -272,9 +269,10 @@ def _sketch(
     reading: Reading, sparsity: Sparsity, salt: bytes, runtime: Runtime, timeout_seconds: float | None
 ) -> tuple[pa.Table, int]:
     """Counters above the policy's minimum, and the floor with it: true counts are below counter + floor."""
-    with contextlib.closing(runtime.engine.stream(reading.sql(salt), timeout_seconds=timeout_seconds)) as pieces:
+    sql = reading.bounded.sql(salt)
+    with contextlib.closing(runtime.engine.stream(sql, timeout_seconds=timeout_seconds)) as pieces:
         sketch = sketched(sparsity.k, (piece.reveal() for piece in pieces), runtime.sandbox.run)
-    left_out = reading.frame.bounding.minimum_units - 1
+    left_out = reading.bounded.frame.bounding.minimum_units - 1
     units = pc.subtract(sketch.counters.column("units"), left_out)
     counters = sketch.counters.set_column(sketch.counters.num_columns - 1, "units", units)
     return counters.filter(pc.greater(units, 0)), sketch.floor + left_out
@@ -289,31 +287,26 @@ def _on_held_keys(
     exact = align_groups(reading, _aggregate(reading, salt, runtime, timeout_seconds), runtime)
     if exact.new_keys is None:
         return replace(frozen, values={**exact.values, **frozen.values})
-    if reading.frame.mechanism != KEYS_FIRST:
+    if reading.bounded.frame.mechanism != KEYS_FIRST:
         raise EngineError("the keys that a frame holds do not match themselves", withheld=False)
     counts = {one: np.pad(values, (0, exact.new_keys.num_rows)) for one, values in frozen.values.items()}
     return replace(exact, values={**exact.values, **counts}, floor=frozen.floor)
 
 
 def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds: float | None) -> pa.Table:
+    bounded, listed = reading.bounded, reading.listed
     for held in runtime.held:
-        if held.serves(reading.frame):
-            write = partial(reading.sql, salt)
-            return held.read(reading.frame, reading.measured, write, runtime, reading.listed, timeout_seconds).reveal()
+        if held.serves(bounded.frame):
+            write = partial(bounded.sql, salt)
+            return held.read(bounded.frame, bounded.measured, write, runtime, listed, timeout_seconds).reveal()
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    fastest = partial(choose_formulation, bounded, salt, runtime.engine, listed, deadline)
     return runtime.engine.aggregate_units(
-        reading.frame.rows_sql.stored_unit,
-        lambda has_one_row: reading.sql(salt, "one_row" if has_one_row else _fastest(reading, salt, runtime, deadline)),
-        listed_keys=reading.listed,
+        bounded.frame.rows_sql.stored_unit,
+        lambda has_one_row: bounded.sql(salt, "one_row" if has_one_row else fastest()),
+        listed_keys=listed,
         timeout_seconds=timeout_seconds,
     ).reveal()
-
-
-def _fastest(reading: Reading, salt: bytes, runtime: Runtime, deadline: float | None) -> Formulation:
-    """Return the formulation in which the bounded query of a reading is fastest."""
-    if reading.is_one_pass:
-        return fastest_of_groups(reading.frame, has_native=runtime.engine.has_native)
-    return choose_formulation(reading.frame, reading.due, salt, runtime.engine, reading.listed, deadline)
 
 
 def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
@@ -323,8 +316,8 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
     """
     covered: Mapping[Statistic, npt.NDArray[np.int64]] = {}
     if "measure" in exact.column_names:
-        exact, covered = split_coverage(reading.coverage, exact)
-    names = [f"key_{i}" for i in range(len(reading.frame.keys))]
+        exact, covered = split_coverage(reading.bounded.coverage, exact)
+    names = reading.bounded.frame.key_columns
     others = [statistic for statistic in reading.due if statistic != PRESENCE]
     columns = {PRESENCE: ("units",)} | {other: cell_columns(i, other) for i, other in enumerate(others, start=1)}
     order = ", ".join(f"e.{name} NULLS LAST" for name in names)
@@ -340,7 +333,7 @@ def align_groups(reading: Reading, exact: pa.Table, runtime: Runtime) -> Exact:
         keys = ", ".join(f"e.{name} AS {name}" for name in names)
         table = runtime.sandbox.run(
             f"SELECT h.key_id AS key_id, {keys}, {values} FROM exact e FULL JOIN held h "
-            f"ON {matches_of(reading.frame, 'e', 'h')} "
+            f"ON {matches_of(reading.bounded.frame, 'e', 'h')} "
             f"ORDER BY h.key_id NULLS LAST, {order}",
             {"exact": exact, "held": numbered},
         )

@@ -11,10 +11,11 @@ import time
 import pyarrow as pa
 
 from dpsql.bound.aggregation import approximate_sizes_sql
-from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end
+from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end, fastest_of_groups
+from dpsql.bound.statement import Bounded
 from dpsql.engine import Engine
 from dpsql.errors import EngineError
-from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.frame import PRESENCE
 
 _FIRST_ROWS = 500_000
 """The number of rows that are looked at first, and about the number that a part of the units has.
@@ -26,31 +27,27 @@ _USUAL_PARTS = 16
 
 
 def choose_formulation(
-    frame: Frame,
-    due: tuple[Statistic, ...],
-    salt: bytes,
-    engine: Engine,
-    listed_keys: pa.Table | None,
-    deadline: float | None,
+    bounded: Bounded, salt: bytes, engine: Engine, listed_keys: pa.Table | None, deadline: float | None
 ) -> Formulation:
     """Return the formulation that is fastest, or the one that fits all data if the sizes cannot be read.
 
     The first rows are looked at. If more rows could choose another formulation, all rows of some units are.
 
     Args:
-        frame: what is grouped.
-        due: the statistics whose values are wanted.
+        bounded: what is asked of the rows.
         salt: the salt of the frame.
         engine: reads the rows.
-        listed_keys: the keys that the bounded query is about, if they are known before it.
+        listed_keys: the keys that its groups are of, if they are known before it.
         deadline: the end of the time, on the clock `time.monotonic`.
 
     """
-    frame = frame.bounding.finer or frame
+    if bounded.kind == "covered_groups":
+        return fastest_of_groups(bounded.frame, has_native=engine.has_native)
+    frame = bounded.frame.bounding.finer or bounded.frame
     # rows are cut by windows, and DuckDB 2.0 never ends where a join of windows is read up to a limit
     if not chooses_groups(frame) or frame.rows_sql.cuts:
         return "groups_first"
-    others = tuple(statistic for statistic in due if statistic != PRESENCE)
+    others = tuple(statistic for statistic in bounded.statistics if statistic != PRESENCE)
     has_native = engine.has_native
     with contextlib.suppress(EngineError):
         stored_rows = engine.stored_rows(frame.rows_sql.relation)

@@ -2,7 +2,7 @@
 
 The counters are a histogram of at most ``size`` keys, the floor is what was subtracted on the way, and a unit moves
 either some counters up by one, or some down by one and the floor up by one. This holds where every unit is in exactly
-one of the tables that are absorbed, whole, and where the others' places do not depend on it (`query.sketch_sql`).
+one of the tables that are absorbed, whole, and where the others' places do not depend on it (`bound.shards`).
 """
 
 from __future__ import annotations

@@ -180,18 +180,13 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     """
     if not charged.charge_ids:
         raise AssertionError("rows are read after a charge")
-    frame, exact = reading.frame, NOTHING_READ
+    frame, exact, apart = reading.bounded.frame, NOTHING_READ, reading.coverage
     salt = _salt(_frames(frame), runtime)
     if reading.due:
         exact = read_exact(reading, salt, runtime, timeout_seconds)
-    if not exact.values.keys() >= set(reading.coverage):
+    if apart and not exact.values.keys() >= set(apart.coverage):
         covered = read_coverage(
-            frame,
-            reading.coverage,
-            salt,
-            runtime.engine,
-            listed_keys=reading.public,
-            timeout_seconds=timeout_seconds,
+            apart, salt, runtime.engine, listed_keys=reading.public, timeout_seconds=timeout_seconds
         )
         exact = replace(exact, values={**exact.values, **covered})
     if reading.frozen and exact.new_keys is not None:

@@ -71,7 +71,7 @@ def square_sql(i: int, statistic: Statistic, *, has_one_row: bool = False) -> st
     return f"CAST({square} AS HUGEINT) * {steps}::HUGEINT AS square_{i}"
 
 
-def scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool = False) -> str:
+def _scaled_ctes(normed: Sequence[tuple[int, Statistic]], *, has_one_row: bool = False) -> str:
     """Return the expressions from ``weighted`` to ``scaled``, whose v of these statistics is what is left of y.
 
     Args:
@@ -117,6 +117,46 @@ def _left_sql(i: int, statistic: Statistic) -> str:
     root = f"CAST(ceil(sqrt(CAST(square_{i} AS DOUBLE)) * {_ROOT_UP!r}::DOUBLE) AS HUGEINT)"
     over = f"CAST(CAST(y_{i} AS HUGEINT) * {most} // {root} AS BIGINT)"
     return f"CASE WHEN square_{i} <= {most**2}::HUGEINT THEN y_{i} ELSE {over} END"
+
+
+def weighted_ctes(frame: Frame, added: Sequence[tuple[int, Statistic]], *, has_one_row: bool) -> list[str]:
+    """Return the CTEs that follow ``kept`` where units count with a weight: the weights, and what norms leave.
+
+    Args:
+        frame: what is grouped.
+        added: numbered statistics that are added up.
+        has_one_row: no unit has two rows, so that each has its whole weight.
+
+    """
+    normed = [(i, statistic) for i, statistic in added if isinstance(statistic.limit, Norm)]
+    free = [(i, statistic) for i, statistic in normed if not needs_weights(statistic)]
+    squares = "".join(f", {square_sql(i, statistic, has_one_row=has_one_row)}" for i, statistic in free)
+    # a unit in one group has its whole weight
+    ctes = [f"weighted AS (SELECT *, {2**WEIGHT_BITS}::BIGINT AS weight{squares} FROM kept)"]
+    if not has_one_row:
+        names = "".join(f", square_{i}" for i, _ in free)
+        ctes = [
+            f"weights AS ({_weights_sql(frame.unit_groups, squares)})",
+            f"weighted AS (SELECT kept.*, weight{names} FROM kept "
+            "JOIN weights ON kept.unit IS NOT DISTINCT FROM weights.unit)",
+        ]
+    return [*ctes, *([_scaled_ctes(normed, has_one_row=has_one_row)] if normed else [])]
+
+
+def _weights_sql(max_groups: int, squares: str) -> str:
+    """Return a SELECT of the weight sqrt(max_groups / n) of each unit of ``kept`` in n groups, with its ``squares``.
+
+    It is in steps of 2**-WEIGHT_BITS, rounded down. What a floating-point root makes too large by rounding is taken
+    back: n weight**2 <= max_groups holds in integers.
+    """
+    squared = max_groups << 2 * WEIGHT_BITS
+    root = (
+        f"CASE WHEN n <= {max_groups} THEN {2**WEIGHT_BITS} ELSE CAST(floor(sqrt({squared}::DOUBLE / n)) AS BIGINT) END"
+    )
+    return (
+        f"SELECT * EXCLUDE (n, root), root - CAST(root * root * n > {squared} AS BIGINT) AS weight FROM ("
+        f"SELECT *, {root} AS root FROM (SELECT unit, count(*) AS n{squares} FROM kept GROUP BY unit))"
+    )
 
 
 def cut_rows_sql(rows: str, frame: Frame, others: Sequence[tuple[int, Statistic]], salt: bytes, most: int) -> str:

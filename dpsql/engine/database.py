@@ -22,10 +22,9 @@ import pyarrow as pa
 
 from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
-from dpsql.engine.catalog import PLACE, Catalog
+from dpsql.engine.catalog import PLACE, Catalog, unique_by
 from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
 from dpsql.engine.listing import ListedTable, list_tables
-from dpsql.engine.one_row import table_of_one_row
 from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
 from dpsql.model.environment import TableSchema
@@ -176,7 +175,8 @@ class DuckDBEngine(Catalog):
     ) -> ExactTable:
         """Run the bounded query that fits the constraints of its table, and return its exact groups.
 
-        The transaction that reads the rows reads the constraint.
+        The transaction that reads the rows reads the constraint. So the rows are those that it holds of, whatever
+        becomes of the table meanwhile. It is a fact of the catalog, like the columns of a table, and none of the rows.
 
         Args:
             stored_unit: database, schema, table and column that hold the unit, if there is such a column.
@@ -190,7 +190,7 @@ class DuckDBEngine(Catalog):
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         if stored_unit:
-            found = self._run(lambda cursor: table_of_one_row(cursor, stored_unit, sql), listed_keys, timeout_seconds)
+            found = self._run(lambda cursor: _table_of_one_row(cursor, stored_unit, sql), listed_keys, timeout_seconds)
             if found is not None:
                 return ExactTable(found)
         text = sql(False)
@@ -337,6 +337,15 @@ class DuckDBEngine(Catalog):
 
 Engine = DuckDBEngine
 """What the steps of a query are handed; they ask of a database what its methods answer, and nothing else."""
+
+
+def _table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[bool], str]) -> pa.Table | None:
+    """Return the rows of a query, or None if no constraint keeps the unit column unique."""
+    cursor.rows("BEGIN TRANSACTION")
+    try:
+        return cursor.table(sql(True)) if unique_by(cursor, stored_unit) else None
+    finally:
+        cursor.rows("ROLLBACK")
 
 
 def _failure(expired: threading.Event) -> EngineError:

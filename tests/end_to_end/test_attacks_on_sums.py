@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import dpsql
-from dpsql.answer import exact as exact_module
+from dpsql.bound import statement
 from dpsql.errors import BudgetError, CalibrationError, ReleaseError
 
 FAR = "SELECT sum(x, contribution_bounds_per_row => (1048576, 1048577.99)) AS s FROM visits"
@@ -102,7 +102,7 @@ def test_text_for_the_engine_is_made_before_the_charge(session: dpsql.Session, m
 
     before = books(session)
     with monkeypatch.context() as patch:
-        patch.setattr(exact_module, "bounded_sql", failing)
+        patch.setattr(statement, "bounded_sql", failing)
         with pytest.raises(ReleaseError, match="no text"):
             session.sql(BY_CITY, rho=0.1, delta=1e-6)
     assert books(session) == before

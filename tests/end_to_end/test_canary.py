@@ -171,7 +171,7 @@ def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTab
     ("text", "place", "fault"),
     [
         (BY_THRESHOLD, "dpsql.answer.exact.align_groups", broken),
-        (BY_THRESHOLD, "dpsql.answer.exact.bounded_sql", broken),
+        (BY_THRESHOLD, "dpsql.bound.statement.bounded_sql", broken),
         (BY_THRESHOLD, "dpsql.engine.DuckDBEngine.aggregate", broken),
         (BY_THRESHOLD, "dpsql.mechanism.independent_gaussian.IndependentHistogram.draw", broken),
         (BY_THRESHOLD, "dpsql.answer.points.noisy_values", broken),
@@ -180,7 +180,7 @@ def broken_after_a_piece(_: object, sql: str, **__: object) -> Iterator[ExactTab
         (BY_LIST_DISCRETE, "dpsql.mechanism.discrete_correlated_gaussian.DiscreteListedHistogram.draw", broken),
         (BY_TOP_K, "dpsql.answer.exact.align_groups", broken),
         (BY_TOP_K, "dpsql.mechanism.csh.SubtractedHistogram.draw", broken),
-        (BY_SKETCH, "dpsql.answer.exact.sketch_sql", broken),
+        (BY_SKETCH, "dpsql.bound.statement.sketch_sql", broken),
         (BY_SKETCH, "dpsql.answer.exact.sketched", broken),
         (BY_SKETCH, "dpsql.answer.sketch.absorb", broken),
         (BY_SKETCH, "dpsql.engine.DuckDBEngine.stream", broken),

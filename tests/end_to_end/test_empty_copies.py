@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import dpsql
-from dpsql.answer.exact import Reading
 from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import chooses_groups
+from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox, trials
 from dpsql.errors import QueryError, SchemaError, UnsupportedQueryError
@@ -201,10 +201,10 @@ def outcome(text: str, benches: dict[str, Bench]) -> str:
         query = plan_query(statement, benches["empty"].environment, {"rho": 1.0, "delta": 1e-6})
     except QueryError as error:
         return type(error).__name__
-    reading = Reading(query.first.frame, query.first.statistics, None, None)
+    bounded = Bounded(query.first.frame, query.first.statistics)
     # one formulation is tried, and any may run
-    queries = [reading.sql(STAND_IN_SALT)]
-    queries += [reading.sql(STAND_IN_SALT, "rows_first")] if chooses_groups(query.first.frame) else []
+    queries = [bounded.sql(STAND_IN_SALT)]
+    queries += [bounded.sql(STAND_IN_SALT, "rows_first")] if chooses_groups(query.first.frame) else []
     runs = {benches[name].runs_empty(queries[:1]) for name in ("empty", "all")}
     assert len(runs) == 1, "the trial reads no row"
     if not runs.pop():

@@ -13,9 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.accounting import gaussian
+from dpsql.answer import exact as exact_module
 from dpsql.answer.exact import Reading
-from dpsql.bound.aggregation import listed_join
-from dpsql.bound.formulations import Formulation
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.errors import ReleaseError
 from dpsql.features import keys_first
@@ -299,14 +298,12 @@ def test_one_person_moves_no_number_further_than_the_noise_allows_for(story: lis
 @pytest.mark.usefixtures("one_salt")
 def test_values_on_the_keys_that_a_frame_holds_would_tell_of_one_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin reads sums on held keys alone, among them one that nobody but one person had: others have it later."""
-    sql = Reading.sql
+    read = exact_module._on_held_keys
 
-    def on_held_keys(self: Reading, salt: bytes, formulation: Formulation = "groups_first") -> str:
-        text = sql(self, salt, formulation)
-        kept = listed_join("grouped", ["key_0"], self.frame, "SEMI")
-        return f"SELECT g.* FROM ({text}) AS g {kept.replace('grouped.', 'g.')}" if self.frozen else text
+    def on_held_keys(reading: Reading, *given: Any) -> Any:
+        return read(replace(reading, bounded=replace(reading.bounded, held_keys=True)), *given)
 
-    monkeypatch.setattr(Reading, "sql", on_held_keys)
+    monkeypatch.setattr(exact_module, "_on_held_keys", on_held_keys)
     assert any(distance > 3.0 for distance in distances(STORY))
 
 

@@ -13,7 +13,7 @@ import dpsql
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.coverage import coverage_sql
 from dpsql.cascade.reader import CURATOR
-from dpsql.engine import DuckDBEngine, catalog, one_row
+from dpsql.engine import DuckDBEngine, catalog, database
 from dpsql.engine.connection import Cursor
 from dpsql.features.auto_histograms import Question
 from dpsql.model.frame import COVERAGE_KINDS
@@ -57,7 +57,7 @@ def session() -> Iterator[dpsql.Session]:
 
 
 def test_values_and_coverage_are_the_same_to_the_bit(session: dpsql.Session) -> None:
-    engine, salt = session._runner.engine, bytes(range(16))
+    engine, salt = DuckDBEngine(session.connection), bytes(range(16))
     for text in QUESTIONS:
         statement = read_statement(text)
         assert isinstance(statement, SelectStatement)
@@ -182,7 +182,7 @@ def test_rows_are_those_of_the_constraint(session: dpsql.Session, monkeypatch: p
         )
         return found
 
-    monkeypatch.setattr(one_row, "unique_by", replaced)
+    monkeypatch.setattr(database, "unique_by", replaced)
     silence(session)
     text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (coverage = FALSE) count(*) AS n FROM kept"
     (row,) = session.sql(text, rho=5.0, delta=1e-3).arrow().to_pylist()

@@ -37,9 +37,10 @@ import dpsql
 from dpsql.answer import exact as exact_module
 from dpsql.answer import points as shown_module
 from dpsql.answer import round_keys
-from dpsql.answer.exact import Reading, Runtime
+from dpsql.answer.exact import Runtime
 from dpsql.answer.policy_view import environment
 from dpsql.bound.formulations import Formulation, chooses_groups
+from dpsql.bound.statement import Bounded
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import DuckDBEngine, Sandbox
 from dpsql.errors import ParseError, SchemaError
@@ -294,14 +295,14 @@ class Clinic:
     def _exact_rows(self, query: PrivateQuery, formulation: Formulation, see: See = _see_nothing) -> tuple[str, ...]:
         least = 2 if isinstance(query, WithOtherGroup) else 1
 
-        def formulation_of(reading: Reading, *_: object) -> Formulation:
-            return formulation if chooses_groups(reading.frame.bounding.finer or reading.frame) else "groups_first"
+        def formulation_of(bounded: Bounded, *_: object) -> Formulation:
+            return formulation if chooses_groups(bounded.frame.bounding.finer or bounded.frame) else "groups_first"
 
         def keys_of_units(counts: np.ndarray, tau: float | None, _: int) -> np.ndarray:
             return np.flatnonzero((counts >= least) | (tau is None))
 
         with (
-            mock.patch.object(exact_module, "_fastest", formulation_of),
+            mock.patch.object(exact_module, "choose_formulation", formulation_of),
             mock.patch.object(shown_module, "shown_keys", keys_of_units),
             mock.patch.object(round_keys, "shown_keys", keys_of_units),
             mock.patch.object(shown_module, "_floors", return_value=(0.0, 0.0)),

@@ -13,7 +13,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.accounting.sparse_histogram import WeightedProfile
-from dpsql.bound import aggregation
+from dpsql.bound import norms
 from tests.noise_sources import seeded_noise
 
 pytestmark = pytest.mark.statistical
@@ -53,8 +53,8 @@ def test_a_lonely_unit_is_shown_as_often_as_the_threshold_costs() -> None:
 
 
 def test_the_check_catches_weights_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighted = aggregation._weights_sql
+    weighted = norms._weights_sql
     monkeypatch.setattr(
-        aggregation, "_weights_sql", lambda *of: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of))
+        norms, "_weights_sql", lambda *of: re.sub(r"THEN (\d+) ELSE", r"THEN \1 ELSE \1 + 0 *", weighted(*of))
     )
     assert _p_value() < CAUGHT

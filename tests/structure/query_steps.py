@@ -52,7 +52,7 @@ STEPS = (
         (
             "mechanism/calibrate.py:calibrate",
             "cascade/servings.py:servings_of",
-            "bound/aggregation.py:bounded_sql",
+            "bound/statement.py:Bounded.sql",
         ),
         "noise scales, threshold, price, SQL",
     ),

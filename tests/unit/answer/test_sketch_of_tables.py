@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.answer.sketch import Sketch, sketched
-from dpsql.bound.aggregation import SHARDS, sketch_sql
+from dpsql.bound.shards import SHARDS, sketch_sql
 from dpsql.errors import EngineError
 from dpsql.model.frame import Frame
 from tests.frames import with_bounding, with_relation

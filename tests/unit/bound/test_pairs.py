@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dpsql.answer.exact import Reading
 from dpsql.answer.held_pairs import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
+from dpsql.bound.statement import Bounded, Kind
 from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
 from dpsql.engine.transaction import Transaction
 from dpsql.model.frame import PRESENCE, Frame, Statistic
@@ -85,14 +85,15 @@ def _check(laboratory: Laboratory, case: Case) -> bool:
             plain = tuple(one for one in query.statistics if not one.covered)
             covering = tuple(one for one in query.statistics if one.covered)
             for due, coverage in ((plain, ()), (plain, covering), ((PRESENCE,), covering)):
-                reading = Reading(frame, due, listed, None, coverage=coverage)
-                if not all(map(pairs.has, reading.measured)):
+                kind: Kind = "covered_groups" if coverage else "groups"
+                bounded = Bounded(frame, due, coverage, kind)
+                if not all(map(pairs.has, bounded.measured)):
                     continue
-                expected = _rows(transaction, reading.sql(SALT), listed)
+                expected = _rows(transaction, bounded.sql(SALT), listed)
                 for formulation in _formulations(transaction, frame, has_native=laboratory.has_native):
                     for table in (pairs, None):
                         if table or formulation == "groups_first" or coverage:
-                            sql = reading.sql(SALT, formulation, table)
+                            sql = bounded.sql(SALT, formulation, table)
                             assert _rows(transaction, sql, listed) == expected, (formulation, bool(table))
             _check_histograms(transaction, frame, of_auto, pairs, listed)
             if frame.has_private_keys:
@@ -122,11 +123,11 @@ def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs) -> None:
         listed_keys=None,
         timeout_seconds=None,
     )
-    reading = Reading(later, (PRESENCE,), listed, None)
+    bounded = Bounded(later, (PRESENCE,))
     assert pairs.serves(later)
-    expected = _rows(transaction, reading.sql(SALT), listed)
+    expected = _rows(transaction, bounded.sql(SALT), listed)
     for formulation in ("groups_first", "few_choose"):
-        assert _rows(transaction, reading.sql(SALT, formulation, pairs), listed) == expected
+        assert _rows(transaction, bounded.sql(SALT, formulation, pairs), listed) == expected
 
 
 @settings(_SHORT)

@@ -1,0 +1,77 @@
+"""What is asked of the rows of a frame, as a record, and the DuckDB text that answers it.
+
+Whoever runs a question hands over the record, and says late how it is written: with which salt, in which formulation,
+over rows or over pairs. All texts of a record with one salt have one result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.coverage import coverage_sql
+from dpsql.bound.formulations import Formulation
+from dpsql.bound.one_pass import one_pass_sql
+from dpsql.bound.pairs import Pairs
+from dpsql.bound.shards import sketch_sql
+from dpsql.model.frame import PRESENCE, Frame, Statistic
+
+Kind = Literal["groups", "covered_groups", "coverage", "shards"]
+"""Kind of a statement, by its rows:
+
+    groups           the groups of a frame with its statistics (`aggregation`)
+    covered_groups   the same, and beside them the histograms of its coverage (`one_pass`)
+    coverage         the histograms of its coverage alone (`coverage`)
+    shards           the presence counts of one part of the units after the other (`shards`)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A question to the rows of a frame, in which each unit is bounded.
+
+    Attributes:
+        frame: what is grouped, and how units are bounded.
+        statistics: what is read of groups; their presence counts are read in any case.
+        coverage: the statistics of coverage that are read.
+        kind: which rows the answer has.
+        held_keys: whether groups are those of the keys that the frame holds already; then nothing is left out and
+            nothing subtracted.
+
+    """
+
+    frame: Frame
+    statistics: tuple[Statistic, ...]
+    coverage: tuple[Statistic, ...] = ()
+    kind: Kind = "groups"
+    held_keys: bool = False
+
+    @property
+    def measured(self) -> tuple[Statistic, ...]:
+        """Return all statistics whose numbers of rows are read, of coverage those that it is about."""
+        covered = [one.covered for one in self.coverage if one.covered]
+        return (*self.statistics, *covered, *(replace(one, row_bounds_steps=None) for one in covered))
+
+    def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
+        """Return the statement; nothing in it follows from rows.
+
+        Args:
+            salt: 128 secret bits of the frame.
+            formulation: how the answer is computed. If it is ``one_row``, covered groups come without their coverage:
+                nothing is grouped by unit then, so that nothing is saved where both are read at once.
+            pairs: the table that has the numbers of all that is measured, if there is one.
+
+        """
+        if self.kind == "shards":
+            return sketch_sql(self.frame, salt)
+        if self.kind == "coverage":
+            return coverage_sql(self.frame, self.coverage, salt, has_one_row=formulation == "one_row")
+        held, asked = self.held_keys, (PRESENCE, *(one for one in self.statistics if one != PRESENCE))
+        if self.kind == "covered_groups" and formulation != "one_row":
+            return one_pass_sql(
+                self.frame, asked, self.coverage, salt, held_keys=held, formulation=formulation, pairs=pairs
+            )
+        if pairs:
+            return pairs.bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
+        return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
