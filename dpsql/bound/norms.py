@@ -1,5 +1,6 @@
 """What a norm leaves of a unit: its values in all its groups, scaled down together; and which of its rows are read.
 
+    weights    one row per unit: its weight
     weighted   one row per (unit, group): the unit's weight, per statistic its value v, beside a sum that follows the
                unit's rows their number n
     recentred  the same with y, v less the centre times the weight, in steps of the noise

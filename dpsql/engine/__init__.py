@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dpsql.engine.catalog import Mark, identity
 from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, stopped_by
-from dpsql.engine.database import DuckDBEngine, Engine, ExactTable
+from dpsql.engine.database import DuckDBEngine, ExactTable
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
+from dpsql.engine.protocol import Engine
 from dpsql.engine.sandbox import Sandbox, digest
 
 __all__ = [

@@ -1,9 +1,10 @@
 """The curator's DuckDB: names and types for planning, one bounded query for aggregation.
 
-The only way from raw rows into this program is ``Engine.aggregate``; its result goes to the noise and nowhere else.
-``Engine.sizes`` says how large the data are, by which nothing but the speed of the next query is decided.
+The only way from raw rows into this program is `DuckDBEngine`, whose exact rows go to the noise and nowhere else.
+``DuckDBEngine.sizes`` says how large the data are, by which nothing but the speed of the next query is decided.
 
-``Engine.run_empty`` tries a query before anything is charged (`engine/trials.py`).
+``DuckDBEngine.run_empty`` tries a query before anything is charged (`engine/trials.py`). What the rooms above ask of an
+engine is listed in `engine/protocol.py`.
 """
 
 from __future__ import annotations
@@ -333,10 +334,6 @@ class DuckDBEngine(Catalog):
         # raised outside the handler, as in aggregate
         if failed or expired.is_set():
             raise _failure(expired)
-
-
-Engine = DuckDBEngine
-"""What the steps of a query are handed; they ask of a database what its methods answer, and nothing else."""
 
 
 def _table_of_one_row(cursor: Cursor, stored_unit: Sequence[str], sql: Callable[[bool], str]) -> pa.Table | None:

@@ -24,6 +24,7 @@ from dpsql.bound.aggregation import bounded_sql
 from dpsql.bound.formulations import Formulation
 from dpsql.cascade.cascade import lowered
 from dpsql.cascade.reader import CURATOR
+from dpsql.engine import DuckDBEngine
 from dpsql.features import key_rounds, keys_alone
 from dpsql.mechanism.histogram import NoisyHistogram
 from dpsql.model.frame import NANO, PRESENCE, WEIGHT_BITS, Frame
@@ -459,7 +460,7 @@ def weights(
     session: dpsql.Session, frame: Frame, selected: pa.Table, formulation: Formulation = "groups_first"
 ) -> dict[object, float]:
     sql = bounded_sql(frame, (PRESENCE,), bytes(16), formulation=formulation)
-    table = session._runner.engine.aggregate(sql, listed_keys=selected, timeout_seconds=None).reveal()
+    table = DuckDBEngine(session.connection).aggregate(sql, listed_keys=selected, timeout_seconds=None).reveal()
     units = table.column("units").to_pylist()
     return {key: n / 2**WEIGHT_BITS for key, n in zip(table.column("key_0").to_pylist(), units, strict=True)}
 

@@ -13,6 +13,7 @@ import dpsql
 from dpsql.accounting import zcdp
 from dpsql.bound.aggregation import bounded_sql
 from dpsql.cascade.reader import CURATOR
+from dpsql.engine import DuckDBEngine
 from dpsql.model.frame import PRESENCE
 from dpsql.model.query_kinds import WithOtherGroup
 from dpsql.sql.statements import SelectStatement, read_statement
@@ -270,7 +271,7 @@ def moved(session: dpsql.Session, asked: WithOtherGroup) -> dict[Any, int]:
     names = ["units", *(f"stat_{i}" for i in range(1, len(row.statistics)))]
 
     def exact() -> dict[str, int]:
-        table = session._runner.engine.aggregate(sql, listed_keys=SHOWN, timeout_seconds=None).reveal()
+        table = DuckDBEngine(session.connection).aggregate(sql, listed_keys=SHOWN, timeout_seconds=None).reveal()
         return {name: int(table.column(name)[0].as_py()) for name in names}
 
     whole = exact()

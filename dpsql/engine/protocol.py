@@ -1,0 +1,184 @@
+"""What the rooms above ask of the curator's database, whichever engine answers.
+
+Nothing of the data is shown by what is asked of the catalog. Exact values leave an engine in an ``ExactTable`` alone,
+and go to the noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from dpsql.engine.catalog import Mark
+from dpsql.engine.listing import ListedTable
+from dpsql.model.environment import TableSchema
+
+if TYPE_CHECKING:
+    from dpsql.engine.database import ExactTable
+    from dpsql.engine.transaction import Transaction
+
+
+class Engine(Protocol):
+    """The curator's database: names and types for planning, bounded statements for exact values."""
+
+    # names, types and constraints; no row is read for them
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Return the settings that the value of an expression depends on, with the default collation."""
+
+    def session_zone(self) -> str:
+        """Return the time zone of the curator's session."""
+
+    def resolve(self, parts: Sequence[str]) -> TableSchema | None:
+        """Return the table or view that ``[catalog.][schema.]table`` means. Return None if there is none."""
+
+    def find(self, canonical: str, *, views: bool = False) -> TableSchema | None:
+        """Return the base table of an identity, or a view if ``views`` is true. Return None if there is none."""
+
+    def listed(self, wanted: Collection[str]) -> dict[str, ListedTable]:
+        """Return the tables and views of some identities, by identity; one that is not there has no entry."""
+
+    def is_base_table(self, schema: TableSchema) -> bool:
+        """Return whether a resolved name is a base table and not a view."""
+
+    def view_text(self, schema: TableSchema) -> str | None:
+        """Return the statement that made a view of the curator's own schema. Return None for anything else."""
+
+    def tables_read(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return the names of the base tables that a view reads, as SQL writes names.
+
+        Raises:
+            EngineError: the view cannot be read.
+
+        """
+
+    def members(self, schema: TableSchema, column: str) -> tuple[str, ...]:
+        """Return the members of a column's ENUM type in their order, or nothing if it has another type."""
+
+    def collation(self, schema: TableSchema, column: str) -> str | None:
+        """Return the collation of a column that may hold different texts equal. Return None if bytes decide.
+
+        Raises:
+            EngineError: the column cannot be read.
+
+        """
+
+    def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+        """Return the columns of each PRIMARY KEY or UNIQUE constraint, as they are now."""
+
+    def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
+        """Return whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
+
+    def unit_constraint(self, stored_unit: Sequence[str]) -> str:
+        """Return the constraint that keeps the unit column unique, as SQL; or nothing if there is none.
+
+        Args:
+            stored_unit: database, schema, table and column that hold the unit, if there is such a column.
+
+        """
+
+    # rows of public tables
+
+    def column_values(self, schema: TableSchema, column: str, key_type: str) -> pa.Array:
+        """Return the distinct non-NULL values of a public table's column as ``key_type``, sorted."""
+
+    def most_matches(self, schema: TableSchema, columns: Sequence[str], version: str | None) -> int:
+        """Return the most rows of a public table that agree on some columns, none of them NULL.
+
+        An engine may remember the number for a version of the table.
+        """
+
+    def value_bounds(self, schema: TableSchema, column: str) -> tuple[float, float] | None:
+        """Return the least and the largest finite number of a public table's column.
+
+        Return None if there is none, or if numbers are too large, or too far from 0 for their width, to bound a sum.
+        """
+
+    # bounded statements
+
+    @property
+    def has_native(self) -> bool:
+        """Whether the native aggregate can be called, so that formulations in C run."""
+
+    @property
+    def has_own_cursors(self) -> bool:
+        """Whether a transaction may stay open while other statements read."""
+
+    def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
+        """Run bounded statements on empty copies of their tables, unless they are known to run.
+
+        Raises:
+            SchemaError: one fails; the message is constant.
+            EngineError: the thread was told to stop.
+
+        """
+
+    def stored_rows(self, relation: str) -> tuple[int, ...]:
+        """Return the numbers of rows that the engine keeps of the tables that a relation reads; no row is read."""
+
+    def sizes(
+        self,
+        sql: str,
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+        stored_rows: tuple[int, ...] = (),
+    ) -> tuple[int, ...]:
+        """Return the one row of a query of approximate sizes.
+
+        They decide how a bounded statement is written, and not what it returns.
+
+        Args:
+            sql: the query.
+            listed_keys: as for ``aggregate_units``.
+            timeout_seconds: as for ``aggregate_units``.
+            stored_rows: the rows of its tables, if they are known. Sizes may be remembered while these stay.
+
+        Raises:
+            EngineError: as ``aggregate_units``.
+
+        """
+
+    def aggregate_units(
+        self,
+        stored_unit: Sequence[str],
+        sql: Callable[[bool], str],
+        *,
+        listed_keys: pa.Table | None,
+        timeout_seconds: float | None,
+    ) -> ExactTable:
+        """Return the exact rows of a bounded statement that fits the constraints of its table.
+
+        Args:
+            stored_unit: database, schema, table and column that hold the unit, if there is such a column.
+            sql: writes the statement. Its argument is true if a constraint keeps the unit column unique in the
+                transaction that reads the rows.
+            listed_keys: the keys that its groups are of, if they are known before it.
+            timeout_seconds: limit of time.
+
+        Raises:
+            EngineError: it failed or ran out of time; the message is constant.
+
+        """
+
+    def stream(self, sql: str, *, timeout_seconds: float | None) -> Generator[ExactTable, None, None]:
+        """Yield the exact rows of a bounded statement piece by piece, in their order; one piece at least.
+
+        Raises:
+            EngineError: it failed or ran out of time; the message is constant.
+
+        """
+
+    def transaction(self) -> contextlib.AbstractContextManager[Transaction]:
+        """Return a transaction in which several bounded statements read rows."""
+
+    # for the curator alone
+
+    def marks(self, tables: Sequence[str]) -> dict[str, Mark]:
+        """Return the marks of tables and views as they are now, by their canonical names."""
+
+    def progress(self) -> float | None:
+        """Return how much of the reading that began last is done, 0 to 1. Return None if it is not known."""
