@@ -32,7 +32,7 @@ from dpsql.answer.sketch import sketched
 from dpsql.bound.aggregation import cell_columns
 from dpsql.bound.formulations import Formulation
 from dpsql.bound.statement import Bounded, Kind
-from dpsql.engine import Engine, ExactTable, Sandbox, digest
+from dpsql.engine import Engine, ExactTable, Mark, Sandbox, digest
 from dpsql.errors import EngineError, ReleaseError, SchemaError
 from dpsql.model.frame import COVERAGE_KINDS, KEYS_FIRST, PRESENCE, Frame, Sparsity, Statistic
 from dpsql.model.identity import frame_hash
@@ -74,6 +74,10 @@ _ONE_KEY = pa.table({"": pa.nulls(1)}).select([])
 
 class SharedPairs(Protocol):
     """Pairs of units and groups that the readings of a question share (`answer.held_pairs`)."""
+
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        """Marks of the tables as they were when the pairs were made; none before."""
 
     def serves(self, frame: Frame) -> bool:
         """Return whether a frame reads these rows by these keys."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from dpsql.answer.offer import Offer
 from dpsql.bound.coverage import unclamped
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.engine import ExactTable
+from dpsql.engine import ExactTable, Mark
 from dpsql.engine.connection import Cursor
 from dpsql.engine.transaction import Transaction
 from dpsql.errors import SchemaError
@@ -43,11 +43,17 @@ class HeldPairs:
         self._transaction: Transaction | None = None
         self._has_one_row = False
         self._units_by_groups: list[tuple[int, int]] = []
+        self._marks: Mapping[str, Mark] = {}
 
     def close(self) -> None:
         """End the transaction, and the table with it."""
         self._until_end.close()
         self._transaction = None
+
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        """Marks of the tables as they were when the pairs were made; none before."""
+        return self._marks
 
     def serves(self, frame: Frame) -> bool:
         """Return whether a frame reads these rows by these keys."""
@@ -77,18 +83,20 @@ class HeldPairs:
 
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        transaction = self._transaction or self._begin(runtime, timeout_seconds)
+        transaction = self._transaction or self._begin(runtime, deadline)
         formulation = self._formulation(frame, runtime)
         has_all = formulation != "one_row" and all(map(self._pairs.has, statistics))
         sql = write(formulation, self._pairs if has_all else None)
-        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        found = transaction.run(lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=left)
+        found = transaction.run(
+            lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=_left(deadline)
+        )
         return ExactTable(found)
 
-    def _begin(self, runtime: Runtime, timeout_seconds: float | None) -> Transaction:
+    def _begin(self, runtime: Runtime, deadline: float | None) -> Transaction:
         """Begin the transaction, and make the table unless a constraint keeps the unit column unique."""
-        transaction = self._until_end.enter_context(runtime.engine.transaction())
-        self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit)
+        rows, engine = self._pairs.frame.rows, runtime.engine
+        transaction = self._until_end.enter_context(engine.transaction(_left(deadline)))
+        self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit, _left(deadline))
         if not self._has_one_row:
             made = f"CREATE TEMP TABLE {PAIRS} AS {self._pairs.sql()}"
             counted = f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit) GROUP BY n"
@@ -97,7 +105,9 @@ class HeldPairs:
                 cursor.rows(made)
                 return cursor.rows(counted)
 
-            self._units_by_groups = transaction.run(make, listed_keys=self._listed, timeout_seconds=timeout_seconds)
+            self._units_by_groups = transaction.run(make, listed_keys=self._listed, timeout_seconds=_left(deadline))
+        # on a cursor of their own: a table that cannot be counted would end the transaction
+        self._marks = engine.marks([table for table, _ in rows.table_versions])
         self._transaction = transaction
         return transaction
 
@@ -114,6 +124,11 @@ class HeldPairs:
         if _FEW * too_many <= sum(units for _, units in self._units_by_groups):
             return "few_choose"
         return fastest_of_groups(frame, has_native=runtime.engine.has_native)
+
+
+def _left(deadline: float | None) -> float | None:
+    """Return the seconds until a deadline."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def read_units(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from dpsql.answer.points import new_points
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.result import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
-from dpsql.engine import Engine
+from dpsql.engine import Engine, Mark
 from dpsql.model.frame import COVERAGE_KINDS, Frame, PublicKeys
 from dpsql.model.identity import base_hash, frame_hash
 from dpsql.model.private_query import FrameQuery
@@ -192,7 +192,13 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     if reading.frozen and exact.new_keys is not None:
         add_keys(frame, exact.new_keys, runtime)
         exact = replace(exact, new_keys=None)
-    return FrameValues(exact, read_marks(frame.rows.table_versions, runtime.engine) if reading.needs_data else ())
+    if not reading.needs_data:
+        return FrameValues(exact)
+    made: Mapping[str, Mark] = {}
+    for held in runtime.held:
+        if held.serves(frame):
+            made = held.marks
+    return FrameValues(exact, read_marks(frame.rows.table_versions, runtime.engine, made))
 
 
 def release_frame(
@@ -337,9 +343,11 @@ _OF_OTHERS = logging.getLogger("dpsql.curator")
 _OF_OTHERS.addHandler(logging.NullHandler())
 
 
-def read_marks(table_versions: Sequence[tuple[str, str]], engine: Engine) -> tuple[TableMark, ...]:
-    """The marks of tables in their versions, as they are now."""
-    found = engine.marks([table for table, _ in table_versions])
+def read_marks(
+    table_versions: Sequence[tuple[str, str]], engine: Engine, found: Mapping[str, Mark] | None = None
+) -> tuple[TableMark, ...]:
+    """Return the marks of tables in their versions, as they are now if none were found with the rows."""
+    found = found or engine.marks([table for table, _ in table_versions])
     return tuple(
         TableMark(table, version, tuple(found[table].items())) for table, version in table_versions if table in found
     )

@@ -282,11 +282,11 @@ class DuckDBEngine(Catalog):
         """Return whether a transaction may stay open while other cursors read."""
         return self._connection.has_own_cursors
 
-    def transaction(self) -> contextlib.AbstractContextManager[Transaction]:
-        """Return a transaction in which several statements read rows."""
+    def transaction(self, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[Transaction]:
+        """Return a transaction in which several statements read rows, and which begins within a limit of time."""
         from dpsql.engine.transaction import transaction_of  # noqa: PLC0415 — few questions need it
 
-        return transaction_of(self._connection, self._run)
+        return transaction_of(self._connection, self._run, timeout_seconds)
 
     def _run(
         self,

@@ -45,18 +45,23 @@ class Transaction:
         """
         return self._run_on(read, listed_keys, timeout_seconds, self._cursor)
 
-    def has_one_row(self, stored_unit: Sequence[str]) -> bool:
+    def has_one_row(self, stored_unit: Sequence[str], timeout_seconds: float | None) -> bool:
         """Return whether a constraint keeps the column of the unit unique."""
         return bool(stored_unit) and self.run(
-            lambda cursor: bool(unique_by(cursor, stored_unit)), listed_keys=None, timeout_seconds=None
+            lambda cursor: bool(unique_by(cursor, stored_unit)), listed_keys=None, timeout_seconds=timeout_seconds
         )
 
 
 @contextlib.contextmanager
-def transaction_of(connection: Connection, run_on: RunOn) -> Iterator[Transaction]:
-    """Open a transaction; it ends without a commit, and its temporary tables end with it."""
+def transaction_of(connection: Connection, run_on: RunOn, timeout_seconds: float | None) -> Iterator[Transaction]:
+    """Open a transaction; it ends without a commit, and its temporary tables end with it.
+
+    Raises:
+        EngineError: it could not begin, or not in time; the message is constant.
+
+    """
     with connection.pinned() as cursor:
-        cursor.rows("BEGIN TRANSACTION")
+        run_on(lambda opened: opened.rows("BEGIN TRANSACTION"), None, timeout_seconds, cursor)
         try:
             yield Transaction(cursor, run_on)
         finally:

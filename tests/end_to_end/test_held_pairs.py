@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import dpsql
 from dpsql.answer import held_pairs
 from dpsql.answer.held_pairs import HeldPairs
 from dpsql.bound.pairs import PAIRS
-from dpsql.engine import connection
+from dpsql.engine import DuckDBEngine, connection
+from dpsql.errors import EngineError
 from dpsql.state import Ledger, SideTable
 from tests.end_to_end.asking import Asker, assert_paid, ledger
 from tests.noise_sources import seeded_noise
@@ -156,6 +158,47 @@ def test_the_table_and_its_transaction_end_with_the_question(
         session.connection.execute(f"FROM temp.main.{PAIRS}")
 
 
+def test_a_transaction_that_cannot_begin_fails_with_the_constant_message(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins after a charge: what DuckDB says, as of a database that an error has closed, is withheld."""
+    run, is_charged = connection._LocalCursor.rows, []
+    charge = Ledger.charge
+
+    def charged(self: Ledger, *of: Any, **named: Any) -> Any:
+        is_charged.append(True)
+        return charge(self, *of, **named)
+
+    def failing(self: Any, sql: str, *of: Any) -> Any:
+        if is_charged and sql == "BEGIN TRANSACTION":
+            raise duckdb.FatalException("invalidated by a row of Ana")
+        return run(self, sql, *of)
+
+    monkeypatch.setattr(Ledger, "charge", charged)
+    monkeypatch.setattr(connection._LocalCursor, "rows", failing)
+    with pytest.raises(EngineError, match="withheld"):
+        asked(session, NOTHING_NAMED[0])
+
+
+def test_all_that_a_reading_runs_has_its_limit_of_time(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit holds for what is asked of the catalog and for the table, too."""
+    limits: list[float | None] = []
+    run = DuckDBEngine._run
+
+    def watched(self: DuckDBEngine, read: Any, listed: Any, seconds: float | None, *opened: Any) -> Any:
+        limits.append(seconds)
+        return run(self, read, listed, seconds, *opened)
+
+    monkeypatch.setattr(DuckDBEngine, "_run", watched)
+    session._runner.noise_source = seeded_noise(11)
+    session.sql(NOTHING_NAMED[0].format(OPTIONS.format("")), timeout_seconds=600)
+    assert len(limits) >= 5
+    assert all(seconds and seconds <= 600 for seconds in limits)
+    # the first reading shares one limit
+    assert limits[:4] == sorted(limits[:4], key=lambda seconds: -(seconds or 0))
+    assert limits[0] != limits[3]
+
+
 def test_all_readings_see_the_rows_of_one_moment(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that come between two readings of a question are of neither; a new version is read from its own rows."""
     begin, versions = HeldPairs._begin, iter((None, "2"))
@@ -171,6 +214,8 @@ def test_all_readings_see_the_rows_of_one_moment(session: dpsql.Session, monkeyp
     # the sum is read from rows, beside pairs
     answer, _ = asked(session, NOTHING_NAMED[1])
     assert "new" not in {row[0] for row in answer}
+    # the table is marked as it was then, so that the curator is told
+    assert [text for text in session.warnings if "visits changed" in text]
     # AUTO asked of version 1; the numbers are those of version 2
     session.sql("CALL dp_new_version('visits', version := 'in between')")
     answer, _ = asked(session, NOTHING_NAMED[1])
