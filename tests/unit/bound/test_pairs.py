@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from dpsql.answer.held_pairs import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.bound.statement import Bounded, Kind
+from dpsql.bound.statement import Bounded
 from dpsql.bound.unit_histograms import extremes_sql, group_counts_sql, norms_sql
 from dpsql.engine.transaction import Transaction
-from dpsql.model.frame import PRESENCE, Frame, Statistic
+from dpsql.model.frame import PRESENCE, Frame, Sparsity, Statistic
 from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.key_rounds import first_round, next_round
 from tests.unit.bound.exact_runs import SALT, Laboratory
@@ -82,23 +82,47 @@ def _check(laboratory: Laboratory, case: Case) -> bool:
                 listed_keys=listed,
                 timeout_seconds=None,
             )
-            plain = tuple(one for one in query.statistics if not one.covered)
-            covering = tuple(one for one in query.statistics if one.covered)
-            for due, coverage in ((plain, ()), (plain, covering), ((PRESENCE,), covering)):
-                kind: Kind = "covered_groups" if coverage else "groups"
-                bounded = Bounded(frame, due, coverage, kind)
-                if not all(map(pairs.has, bounded.measured)):
-                    continue
-                expected = _rows(transaction, bounded.sql(SALT), listed)
-                for formulation in _formulations(transaction, frame, has_native=laboratory.has_native):
-                    for table in (pairs, None):
-                        if table or formulation == "groups_first" or coverage:
-                            sql = bounded.sql(SALT, formulation, table)
-                            assert _rows(transaction, sql, listed) == expected, (formulation, bool(table))
+            for bounded in _readings(frame, query.statistics):
+                _check_reading(transaction, bounded, listed, pairs, has_native=laboratory.has_native)
             _check_histograms(transaction, frame, of_auto, pairs, listed)
             if frame.has_private_keys:
-                _check_rounds(transaction, frame, pairs)
+                keys = _some_keys(transaction, frame)
+                _check_rounds(transaction, frame, pairs, keys)
+                for bounded in _readings_of_private_keys(frame, query.statistics):
+                    _check_reading(transaction, bounded, keys, pairs, has_native=laboratory.has_native)
     return True
+
+
+def _readings(frame: Frame, statistics: tuple[Statistic, ...]) -> list[Bounded]:
+    """Return first readings of a frame, of numbers, of coverage beside them, and of coverage beside counts of units."""
+    plain = tuple(one for one in statistics if not one.covered)
+    covering = tuple(one for one in statistics if one.covered)
+    beside = [Bounded(frame, due, covering, "covered_groups") for due in (plain, (PRESENCE,)) if covering]
+    return [Bounded(frame, plain), *beside]
+
+
+def _readings_of_private_keys(frame: Frame, statistics: tuple[Statistic, ...]) -> list[Bounded]:
+    """Return first readings with a minimum and a subtraction, and one on the keys that a frame holds already."""
+    plain = tuple(one for one in statistics if not one.covered)
+    boundings = (
+        replace(frame.bounding, minimum_units=2),
+        replace(frame.bounding, minimum_units=2, sparsity=Sparsity("top_k", 1)),
+    )
+    first = [Bounded(replace(frame, bounding=bounding), plain) for bounding in boundings]
+    return [*first, Bounded(frame, plain, held_keys=True)]
+
+
+def _check_reading(
+    transaction: Transaction, bounded: Bounded, listed: pa.Table | None, pairs: Pairs, *, has_native: bool
+) -> None:
+    if not all(map(pairs.has, bounded.measured)):
+        return
+    expected = _rows(transaction, bounded.sql(SALT), listed)
+    for formulation in _formulations(transaction, bounded.frame, has_native=has_native):
+        for table in (pairs, None):
+            if table or formulation == "groups_first" or bounded.coverage:
+                sql = bounded.sql(SALT, formulation, table)
+                assert _rows(transaction, sql, listed) == expected, (formulation, bool(table))
 
 
 def _check_histograms(
@@ -112,22 +136,20 @@ def _check_histograms(
         assert found[0] == found[1], one.kind
 
 
-def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs) -> None:
-    """Compare a round of key selection on the rows of all keys but the first one."""
-    first = first_round(frame, 2)
-    later = next_round(first, 1, "selected")
-    listed = transaction.run(
-        lambda cursor: cursor.table(
-            f"SELECT DISTINCT {', '.join(frame.key_columns)} FROM temp.main.{PAIRS} ORDER BY ALL LIMIT 1"
-        ),
-        listed_keys=None,
-        timeout_seconds=None,
-    )
+def _some_keys(transaction: Transaction, frame: Frame) -> pa.Table:
+    """Return the first key, or none if no unit has one."""
+    first = f"SELECT DISTINCT {', '.join(frame.key_columns)} FROM temp.main.{PAIRS} ORDER BY ALL LIMIT 1"
+    return transaction.run(lambda cursor: cursor.table(first), listed_keys=None, timeout_seconds=None)
+
+
+def _check_rounds(transaction: Transaction, frame: Frame, pairs: Pairs, selected: pa.Table) -> None:
+    """Compare a round of key selection on the rows of all keys but those that were selected."""
+    later = next_round(first_round(frame, 2), 1, "selected")
     bounded = Bounded(later, (PRESENCE,))
     assert pairs.serves(later)
-    expected = _rows(transaction, bounded.sql(SALT), listed)
+    expected = _rows(transaction, bounded.sql(SALT), selected)
     for formulation in ("groups_first", "few_choose"):
-        assert _rows(transaction, bounded.sql(SALT, formulation, pairs), listed) == expected
+        assert _rows(transaction, bounded.sql(SALT, formulation, pairs), selected) == expected
 
 
 @settings(_SHORT)
