@@ -172,8 +172,8 @@ class Engine(Protocol):
 
         """
 
-    def transaction(self) -> contextlib.AbstractContextManager[Transaction]:
-        """Return a transaction in which several bounded statements read rows."""
+    def transaction(self, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[Transaction]:
+        """Return a transaction in which several bounded statements read rows; it begins within a limit of time."""
 
     # for the curator alone
 
