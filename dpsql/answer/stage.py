@@ -192,13 +192,9 @@ def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_sec
     if reading.frozen and exact.new_keys is not None:
         add_keys(frame, exact.new_keys, runtime)
         exact = replace(exact, new_keys=None)
-    if not reading.needs_data:
-        return FrameValues(exact)
-    made: Mapping[str, Mark] = {}
-    for held in runtime.held:
-        if held.serves(frame):
-            made = held.marks
-    return FrameValues(exact, read_marks(frame.rows.table_versions, runtime.engine, made))
+    found = [held.marks for held in runtime.held if held.serves(frame)]
+    marks = read_marks(frame.rows.table_versions, runtime.engine, *found) if reading.needs_data else ()
+    return FrameValues(exact, marks)
 
 
 def release_frame(
