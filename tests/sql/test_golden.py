@@ -24,7 +24,8 @@ from tests.golden.records import PLANNED, fresh_session, key_of, outcome
 from tests.sql.golden_records import DIRECTIVES, Clinic, Record, records
 
 RECORDS = records()
-PAGES = "\n".join(path.read_text(encoding="utf-8") for path in (Path(__file__).parents[2] / "docs").glob("sql*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference.md", *DOCS.glob("sql*.md")))
 DECLARATION_ARGUMENTS = sorted({"analysts"}.union(*ARGUMENTS.values()))
 CLAUSES = (
     "FROM", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "NATURAL JOIN", "ON", "USING",
