@@ -149,8 +149,13 @@ class Screen:
                 yield Part("error", _wordings(error, also))
             if coverage := _all_coverage(receipt):
                 yield Part("bounds", list(self._bounds(coverage)), places.bounds)
-        yield Part("price", self._price(joins_notes=places.joins_notes))
-        if not places.joins_notes and (notes := self._notes()):
+        # a note with the reason of NULL counts if it is not printed
+        count = sum(
+            not phrases.says_missed(note) and (places.joins_nulls or not phrases.says_null(note))
+            for note in receipt.notes
+        )
+        yield Part("price", self._price(count if places.joins_notes else 0))
+        if not places.joins_notes and (notes := self._notes(count)):
             yield Part("notes" if receipt.threshold is None else "keys", notes)
 
     def _sentences(self, sentences: Sequence[str], otherwise: Sentence) -> list[str]:
@@ -210,13 +215,14 @@ class Screen:
         if not worst.least_beyond:
             yield f"{kept[0]}{more}"
             yield kept[0]
-        yield "; ".join([_kept_short(worst), *_beyond_short(worst)])
+        yield "; ".join([_kept_short(worst), *_beyond(worst, words.THEIRS_SHORT)])
+        yield "; ".join([_kept_short(worst), *_beyond(worst, "", "")])
 
-    def _price(self, *, joins_notes: bool) -> list[str]:
-        """Return wordings of the price, of what is spent of the budget, and of how often it can be paid again."""
+    def _price(self, count: int) -> list[str]:
+        """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
         receipt, standing = self.receipt, self.standing
         price = _charged(receipt)
-        notes = self._counted() if joins_notes else []
+        notes = self._counted(count)
         if standing is None:
             return _wordings([price], notes)
         level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
@@ -226,24 +232,19 @@ class Screen:
         extras: tuple[list[str], ...] = ([so_far, *times, *notes], [so_far, *notes], notes, [])
         return ["; ".join([price, *extra]) for extra in extras]
 
-    def _notes(self) -> list[str]:
+    def _notes(self, count: int) -> list[str]:
         """Return wordings of the rule by which groups are shown, and of the number of notes."""
-        receipt, notes = self.receipt, self._counted()
+        receipt, notes = self.receipt, self._counted(count)
         if receipt.threshold is None:
-            return [words.NOTES_ALONE.format(count=self._count(), receipt_at=self.receipt_at)] if notes else []
+            return [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)] if notes else []
         rule = words.KEYS_ABOVE_LARGEST if receipt.is_relative else words.KEYS_ABOVE
         return _wordings([rule.format(threshold=short(receipt.threshold, 4))], notes)
 
-    def _counted(self) -> list[str]:
-        """Return the number of notes in words; empty if there are none."""
-        count = self._count()
+    def _counted(self, count: int) -> list[str]:
+        """Return a number of notes in words; empty if there are none."""
         if not count:
             return []
         return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
-
-    def _count(self) -> int:
-        """Return the number of notes of the receipt that are not printed by themselves."""
-        return sum(not phrases.says_missed(note) and not phrases.says_null(note) for note in self.receipt.notes)
 
 
 def _kept(coverage: CoverageReceipt) -> str:
@@ -262,22 +263,21 @@ def _kept_short(coverage: CoverageReceipt) -> str:
     return words.KEEP_SHORT.format(low=low, size=f"{coverage.size:,.9g}") if coverage.beyond else _kept(coverage)
 
 
-def _beyond(coverage: CoverageReceipt) -> Iterator[str]:
-    """Say how many units have more than the size that is spoken of, if any may have."""
+def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str = words.THEIRS_UNKNOWN) -> Iterator[str]:
+    """Say how many units have more than the size that the kept part is about, if any may have.
+
+    Args:
+        coverage: of one column.
+        known: row for the part of all that these units have.
+        unknown: row for a part that is not known.
+
+    """
     if coverage.least_beyond:
-        is_known = coverage.part_beyond >= phrases.LEAST_PART
-        theirs = words.THEIRS.format(part=phrases.at_least(coverage.part_beyond)) if is_known else words.THEIRS_UNKNOWN
-        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
+        theirs = known if coverage.part_beyond >= phrases.LEAST_PART else unknown
+        part = theirs.format(part=phrases.at_least(coverage.part_beyond))
+        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{part}"
     elif coverage.beyond:
         yield words.MAYBE_BEYOND.format(most=coverage.beyond)
-
-
-def _beyond_short(coverage: CoverageReceipt) -> Iterator[str]:
-    """Say how many units certainly have more than the size that is spoken of."""
-    if coverage.least_beyond:
-        is_known = coverage.part_beyond >= phrases.LEAST_PART
-        theirs = words.THEIRS_SHORT.format(part=phrases.at_least(coverage.part_beyond)) if is_known else ""
-        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
 
 
 def _questions(left: int) -> str:
