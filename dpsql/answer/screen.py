@@ -148,7 +148,8 @@ class Screen:
                 also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
             if coverage := _all_coverage(receipt):
-                yield Part("bounds", list(self._bounds(coverage)), places.bounds)
+                is_long = any(one.least_beyond or one.unknown for one in coverage)
+                yield Part("bounds", list(self._bounds(coverage)), places.bounds if is_long else 1)
         # a note with the reason of NULL counts if it is not printed
         count = sum(
             not phrases.says_missed(note) and (places.joins_nulls or not phrases.says_null(note))
@@ -207,14 +208,11 @@ class Screen:
             yield f"{words.UNKNOWN.format(of=worst.of, why=words.SEE.format(receipt_at=self.receipt_at))}{more}"
             yield words.UNKNOWN.format(of=words.ONE_COLUMN, why=words.SEE.format(receipt_at=self.receipt_at))
             return
-        kept = [_kept(one) for one in (worst, *others) if not one.unknown]
-        if others and len(kept) > len(others):
-            yield "; ".join([kept[0], *_beyond(worst), *(one.removeprefix("keep ") for one in kept[1:])])
-        yield f"{'; '.join([kept[0], *_beyond(worst)])}{more}"
-        yield "; ".join([kept[0], *_beyond(worst)])
-        if not worst.least_beyond:
-            yield f"{kept[0]}{more}"
-            yield kept[0]
+        kept = ["; ".join([_kept(one), *_beyond(one)]) for one in (worst, *others)]
+        if others:
+            yield "; ".join([kept[0], *(one.removeprefix("keep ") for one in kept[1:])])
+        yield f"{kept[0]}{more}"
+        yield kept[0]
         yield "; ".join([_kept_short(worst), *_beyond(worst, words.THEIRS_SHORT)])
         yield "; ".join([_kept_short(worst), *_beyond(worst, "", "")])
 
@@ -264,7 +262,7 @@ def _kept_short(coverage: CoverageReceipt) -> str:
 
 
 def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str = words.THEIRS_UNKNOWN) -> Iterator[str]:
-    """Say how many units have more than the size that the kept part is about, if any may have.
+    """Say how many units have more than the size that the kept part is about, if noise does not hide them.
 
     Args:
         coverage: of one column.
@@ -276,8 +274,6 @@ def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str =
         theirs = known if coverage.part_beyond >= phrases.LEAST_PART else unknown
         part = theirs.format(part=phrases.at_least(coverage.part_beyond))
         yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{part}"
-    elif coverage.beyond:
-        yield words.MAYBE_BEYOND.format(most=coverage.beyond)
 
 
 def _questions(left: int) -> str:
@@ -304,9 +300,9 @@ def _all_coverage(receipt: Receipt) -> list[CoverageReceipt]:
     return [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
 
 
-def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
+def _sureness(coverage: CoverageReceipt) -> tuple[bool, bool, float]:
     """Return a key that sorts coverage, the one that says least about all units first."""
-    return not coverage.unknown, coverage.low * (1.0 - coverage.part_beyond)
+    return not coverage.unknown, not coverage.least_beyond, coverage.low * (1.0 - coverage.part_beyond)
 
 
 def _wordings(mains: Sequence[str], extras: Sequence[str]) -> list[str]:
