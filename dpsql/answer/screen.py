@@ -249,7 +249,7 @@ def _kept(coverage: CoverageReceipt) -> str:
     """Say what bounds keep of one column."""
     low, high, of = phrases.at_least(coverage.low), phrases.at_most(coverage.high), coverage.of
     if coverage.beyond:
-        return words.KEEP_UP_TO.format(low=low, of=of, size=f"{coverage.size:,.9g}")
+        return words.KEEP_UP_TO.format(low=low, of=of, size=phrases.up_to(of, coverage.size))
     if coverage.high <= phrases.TOLD_HIGH:
         return words.KEEP_RANGE.format(low=low, high=high, of=of)
     return words.KEEP_ALL.format(low=low, of=of)
@@ -257,8 +257,10 @@ def _kept(coverage: CoverageReceipt) -> str:
 
 def _kept_short(coverage: CoverageReceipt) -> str:
     """Say what bounds keep of one column, without its name."""
-    low = phrases.at_least(coverage.low)
-    return words.KEEP_SHORT.format(low=low, size=f"{coverage.size:,.9g}") if coverage.beyond else _kept(coverage)
+    if not coverage.beyond:
+        return _kept(coverage)
+    size = phrases.up_to(coverage.of, coverage.size)
+    return words.KEEP_SHORT.format(low=phrases.at_least(coverage.low), size=size)
 
 
 def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str = words.THEIRS_UNKNOWN) -> Iterator[str]:

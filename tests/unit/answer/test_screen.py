@@ -72,7 +72,7 @@ def test_an_answer_has_its_error_bounds_price_and_keys() -> None:
 def test_the_worst_column_comes_first_and_units_beyond_are_never_left_out() -> None:
     kept = coverage("rows", 0.91), coverage("values of sum(cost)", 0.78, beyond=2914, least=646)
     *_, first, second, price = lines(NOTE, coverage=kept)
-    assert first.startswith("bounds  keep at least 78 % of values of sum(cost) of units with up to 4,096 each;")
+    assert first.startswith("bounds  keep at least 78 % of values of sum(cost) of units with amounts up to 4,096;")
     assert "at least 646 units have more" in " ".join(f"{first} {second}".split())
     assert "34 % of all" in second
     assert price.startswith("price   epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3")
