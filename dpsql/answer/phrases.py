@@ -61,8 +61,9 @@ def up_to(of: str, size: float) -> str:
     """
     if of == "groups":
         return words.UP_TO_ONE_GROUP if size == 1.0 else words.UP_TO_GROUPS.format(size=f"{size:,.9g}")
-    counted = words.UP_TO_ROWS if of == "rows" or of.startswith("rows ") else words.UP_TO_AMOUNT
-    return counted.format(size=f"{size:,.9g}")
+    if of == "rows" or of.startswith("rows "):
+        return words.UP_TO_ONE_ROW if size == 1.0 else words.UP_TO_ROWS.format(size=f"{size:,.9g}")
+    return words.UP_TO_AMOUNT.format(size=f"{size:,.9g}")
 
 
 def kept_up_to(of: str, unit: str, size: float, low: float, high: float) -> str:

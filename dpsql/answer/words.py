@@ -322,6 +322,7 @@ KEEP_SHORT = Sentence("keep at least {low} of units with {size}", low="91 %", si
 UP_TO_ROWS = Sentence("up to {size} rows", size="64")
 UP_TO_GROUPS = Sentence("up to {size} groups", size="4")
 UP_TO_ONE_GROUP = Sentence("1 group")
+UP_TO_ONE_ROW = Sentence("1 row")
 UP_TO_AMOUNT = Sentence("amounts up to {size}", size="4,096")
 MORE_THAN_THAT = Sentence("at least {count:,} units have more", count=646)
 THEIRS = Sentence(", with at least {part} of all; bounds keep an unknown part of it", part="34 %")
