@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.frontends.demo import interval_of
 from tests.documents.pages import without_numbers
+from tests.end_to_end.printed_answers import short_answers
 from tests.golden import files
 from tests.golden.observed import observed
 
