@@ -15,7 +15,8 @@ import dpsql
 from dpsql.access.tokens import read_tokens
 from dpsql.frontends import cli
 from dpsql.frontends.server.doors import Address, Door, Urls
-from tests.end_to_end.printed_answers import short_answers, without_numbers
+from tests.documents.pages import without_numbers
+from tests.end_to_end.printed_answers import short_answers
 from tests.serving import in_background
 
 ROOT = Path(__file__).parents[2]
