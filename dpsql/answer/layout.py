@@ -1,4 +1,4 @@
-"""What the columns of an answer are, beside the answer itself: keys, intervals of numbers, and what is drawn of them.
+"""The meaning of the columns of an answer: keys, intervals of numbers, and bars of them.
 
 Of a released table nothing is looked at but the table and what came with it.
 """
@@ -30,7 +30,7 @@ _WHOLE = 1.0 - 1e-9
 
 
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column itself, or as text where it holds an infinite date, or one outside the years 1 to 9999."""
+    """Return the column, or its text if it holds an infinite date or one outside the years 1 to 9999."""
     innermost = column.type
     while pa.types.is_list(innermost) or pa.types.is_fixed_size_list(innermost):
         innermost = innermost.value_type
@@ -48,7 +48,7 @@ def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """What the columns of an answer are; as public as the answer.
+    """Meaning of the columns of an answer; as public as the answer.
 
     Attributes:
         keys: names of the columns that tell the groups apart.
@@ -72,14 +72,14 @@ class Layout:
         return self.ends.column(f"unknown {name}").slice(0, rows)
 
     def interval(self, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
-        """The ends of the intervals of a column."""
+        """Return both ends of the intervals of a column, or None if it has none."""
         if f"low {name}" not in self.ends.column_names:
             return None
         return self.ends.column(f"low {name}"), self.ends.column(f"high {name}")
 
 
 def layout_of(query: PrivateQuery, finished: pa.Table) -> Layout:
-    """The layout of an answer, from what `finish_sql` gave: the answer's columns, then the ends of the intervals."""
+    """Return the layout of an answer from the table of `finish_sql`: its columns, then the ends of intervals."""
     first = query.first
     columns = first.finish.columns
     keys = {quote(f"key_{i}") for i in range(len(query.keys))}
@@ -148,7 +148,7 @@ def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
 
 
 def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, column: str | None, rows: int) -> Bars:
-    """One column of an answer as bars.
+    """Return one column of an answer as bars.
 
     Args:
         table: the answer.
@@ -196,7 +196,7 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
 
 
 def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:
-    """All columns with the intervals that are known of them."""
+    """Return all columns with the known intervals of their numbers."""
     layout = layout or _layout_of(table)
     columns, table = [], told(table, layout)
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -231,7 +231,7 @@ def rounded(table: pa.Table, layout: Layout | None) -> pa.Table:
 
 
 def _layout_of(table: pa.Table) -> Layout:
-    """The layout of a table that has none: its key is its first column that holds no numbers, and nothing has ends."""
+    """Return the layout of a table without one: its key is the first column without numbers, and no column has ends."""
     names = [field.name for field in table.schema if not _is_number(field.type)]
     return Layout(keys=tuple(names[:1]), is_cut=False, units=None, ends=pa.table({}))
 

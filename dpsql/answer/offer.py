@@ -1,4 +1,4 @@
-"""Steps 4 and 5 but for the charge: how a query, or each of its grouping sets, is served, guaranteed and priced.
+"""Steps 4 and 5 without the charge: serving, guarantee and price of a query, or of each of its grouping sets.
 
 Plans are explained by the same offers as they are answered by. The receipt of an answer is written from the offer and
 the levels that serve it: nothing of the data beyond what is shown.
@@ -38,7 +38,7 @@ from dpsql.state import DELTA_UNITS_PER_ONE, NANO_PER_RHO, Charged, ChargeItem, 
 
 @dataclass(frozen=True)
 class Offer:
-    """A query of one frame as it is to be served; nothing is charged, read or drawn yet.
+    """Query of one frame with the way it will be served; nothing is charged, read or drawn yet.
 
     Attributes:
         query: on the current generation of its frame.
@@ -62,17 +62,17 @@ class Offer:
 
     @property
     def presence(self) -> Serving:
-        """How the presence count is served."""
+        """Serving of the presence count."""
         return self.servings[0]
 
     @property
     def coverage(self) -> tuple[Serving, ...]:
-        """How it is served what bounding leaves of units."""
+        """Servings of the coverage."""
         return tuple(serving for serving in self.servings if serving.level.statistic.kind in COVERAGE_KINDS)
 
     @property
     def drawn(self) -> tuple[Statistic, ...]:
-        """Statistics of which a point is drawn from exact values."""
+        """Statistics with a point that is drawn from exact values."""
         steps = ((serving.level.statistic, serving.steps) for serving in self.servings)
         return tuple(statistic for statistic, made in steps if any(isinstance(step, Draw) for step in made))
 
@@ -89,7 +89,7 @@ class Offer:
 
 
 def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tuple[Offer, ...]:
-    """How queries of frames that are released together are served.
+    """Return how queries of frames that are released together are served.
 
     Args:
         parts: as `current` gives them.
@@ -118,7 +118,7 @@ def offers_of(parts: Sequence[FrameQuery], state: State, reader: Reader) -> tupl
 
 
 def _measurable(query: FrameQuery, calibration: Calibration, state: State) -> Calibration:
-    """The calibration with coverage as far as it is stored, where the rows are gone that would tell more."""
+    """Return the calibration with the stored part of coverage, if the rows are gone that it would be measured on."""
     if query.frame.rows_sql.relation:
         return calibration
     found = []
@@ -133,7 +133,7 @@ def _measurable(query: FrameQuery, calibration: Calibration, state: State) -> Ca
 
 
 def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
-    """The query on the last generation of its frame, or on the next where a refresh is asked for.
+    """Return the query on the last generation of its frame, or on the next one if a refresh is asked for.
 
     Of several frames the finest comes first: units of sums are bounded by the salt of its generation.
 
@@ -152,7 +152,7 @@ def current(query: FrameQuery, state: State, reader: Reader) -> FrameQuery:
 
 
 def held_histogram(query: FrameQuery, state: State) -> Histogram:
-    """How the presence count is noised; a frame that has a point of it keeps its shape."""
+    """Return how noise is added to the presence count; a frame with a stored point keeps its shape."""
     stored = state.side_table.levels(statistic_hash(PRESENCE, query.frame))
     shape = Shape(stored[0].correlation, stored[0].floor_correlation) if stored else None
     return histogram_of(query.frame, shape)
@@ -185,7 +185,7 @@ def _guarantee(query: FrameQuery, calibration: Calibration, servings: tuple[Serv
 
 
 def _charge_items(servings: tuple[Serving, ...], histogram: Histogram) -> tuple[ChargeItem, ...]:
-    """The price: each draw and its imprecision, and the thresholds that are due."""
+    """Return the price: each draw and its imprecision, and the thresholds that are due."""
     items = []
     for serving in servings:
         drawn = [step.fresh for step in serving.steps if isinstance(step, Draw)]
@@ -200,7 +200,7 @@ def _charge_items(servings: tuple[Serving, ...], histogram: Histogram) -> tuple[
 
 
 def with_price(receipt: Receipt, charged: Charged) -> Receipt:
-    """The receipt with what was charged."""
+    """Return the receipt with its charges."""
     return replace(
         receipt,
         charged_rho=charged.rho_nano / NANO_PER_RHO,
@@ -210,7 +210,7 @@ def with_price(receipt: Receipt, charged: Charged) -> Receipt:
 
 
 def make_receipt(offer: Offer) -> Receipt:
-    """What is shown, at the levels that are served (which may be above those asked for), before a price is known."""
+    """Build the receipt without charges, at the levels that will be served. These may be higher than requested."""
     query, frame = offer.query, offer.query.frame
     return Receipt(
         query_hash=part_hash(query),
@@ -239,7 +239,7 @@ def asked_together(receipts: Sequence[Receipt]) -> float:
 
 
 def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | None:
-    """The number that a noisy count of units must exceed for its key to be shown.
+    """Return the number that a noisy count of units must exceed for its key to be shown.
 
     After top-k or of a sketch it stands on top of what was subtracted, which is itself an answer and no part of this.
     """
@@ -253,7 +253,7 @@ def shown_threshold(frame: Frame, tau: float | None, min_units: int) -> float | 
 def column_receipts(
     query: FrameQuery, histogram: Histogram, noise: Mapping[Statistic, float], roundings: int = 1
 ) -> tuple[ColumnReceipt, ...]:
-    """The noise of every result column that is one aggregate, from that of the statistics' values."""
+    """Return the noise of every result column that is one aggregate, from the noise of its statistics."""
     found, frame = [], query.frame
     shown = [(one.name, query.estimates[one.estimate]) for one in query.finish.columns if one.estimate is not None]
     for name, estimate in shown:

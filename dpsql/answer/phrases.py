@@ -53,10 +53,23 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def kept_up_to(of: str, unit: str, size: str, low: float, high: float) -> str:
+def up_to(of: str, size: float) -> str:
+    """Say the largest size of the units that a kept part is about: rows, groups, or amounts of a number.
+
+    >>> up_to("rows", 64.0), up_to("groups", 1.0), up_to("values of avg(cost)", 4096.0)
+    ('up to 64 rows', '1 group', 'amounts up to 4,096')
+    """
+    if of == "groups":
+        return words.UP_TO_ONE_GROUP if size == 1.0 else words.UP_TO_GROUPS.format(size=f"{size:,.9g}")
+    if of == "rows" or of.startswith("rows "):
+        return words.UP_TO_ONE_ROW if size == 1.0 else words.UP_TO_ROWS.format(size=f"{size:,.9g}")
+    return words.UP_TO_AMOUNT.format(size=f"{size:,.9g}")
+
+
+def kept_up_to(of: str, unit: str, size: float, low: float, high: float) -> str:
     """Say what part bounds keep of units up to a size."""
     ends = f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= TOLD_HIGH else ''}"
-    return words.KEPT_UP_TO.format(ends=ends, of=of, unit=unit, size=size)
+    return words.KEPT_UP_TO.format(ends=ends, of=of, unit=unit, size=up_to(of, size))
 
 
 def kept_of_all(of: str, high: float) -> str:

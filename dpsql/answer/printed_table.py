@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dpsql.answer.layout import Layout, rounded
 from dpsql.pictures.tables import digits_of
+from dpsql.state import texts_to_arrow
 
 Number: TypeAlias = int | float | Decimal
 
@@ -102,8 +103,9 @@ def _box_of_texts(table: pa.Table, cells: dict[str, dict[int, str]]) -> str:
     places = {table.column_names.index(name): texts for name, texts in cells.items()}
     for place, texts in places.items():
         width = max([len(types[place]), *map(len, texts.values())])
-        column = [texts[row].rjust(width) if row in texts else None for row in range(table.num_rows)]
-        table = table.set_column(place, table.column_names[place], pa.array(column, pa.string()))
+        # rows in the middle of a long table are not printed
+        column = texts_to_arrow([texts.get(row, "").rjust(width) for row in range(table.num_rows)])
+        table = table.set_column(place, table.column_names[place], column)
     lines = _box(table).split("\n")
     words = lines[_TYPES].split("│")
     # a box that is too wide leaves out columns
@@ -151,8 +153,9 @@ def _is_finite(low: float | None, high: float | None) -> bool:
 
 
 def _has_centre(value: Number, low: float, high: float) -> bool:
-    """Check that a number is in the middle of its interval, up to the last digit that is printed."""
-    return abs((high - float(value)) - (float(value) - low)) <= _last_place(low, high)
+    """Check that a number is in the middle of its interval, up to its rounding."""
+    place = _last_place(low, high)
+    return abs((high - float(value)) - (float(value) - low)) <= (max(1.0, place) if isinstance(value, int) else place)
 
 
 def _with_half_width(value: Number, low: float, high: float) -> str:

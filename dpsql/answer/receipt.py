@@ -77,7 +77,7 @@ class CoverageReceipt:
     def __str__(self) -> str:
         if self.unknown:
             return words.KEPT_UNKNOWN.format(of=self.of, why=self.unknown)
-        kept = phrases.kept_up_to(self.of, self.unit, f"{self.size:,.9g}", self.low, self.high)
+        kept = phrases.kept_up_to(self.of, self.unit, self.size, self.low, self.high)
         more = phrases.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
         return "; ".join(filter(None, [kept, more, phrases.kept_of_all(self.of, self.high_of_all), self.advice]))
 

@@ -28,7 +28,7 @@ __all__ = ["Receipt", "Result"]
 
 
 class Result:
-    """A table that was computed once; reading it again costs nothing and changes nothing.
+    """Table that was computed once: reading it again costs nothing and changes nothing.
 
     It is read as a result of DuckDB is: ``fetchone``, ``fetchmany`` and ``fetchall`` take rows one after the other, and
     after ``fetchall`` they begin again. It is also a sequence of rows: ``len``, ``result[0]``, ``for row in result``.
@@ -53,12 +53,12 @@ class Result:
 
     @cached_property
     def layout(self) -> Layout | None:
-        """What the columns of a private answer are; None of what is looked up, or computed around an answer."""
+        """Meaning of the columns of a private answer; None for a table that is looked up or computed from an answer."""
         return self._layout() if callable(self._layout) else self._layout
 
     @property
     def standing(self) -> Standing | None:
-        """The budget of the unit now; None where it cannot be looked up."""
+        """Budget of the unit now; None if it cannot be looked up."""
         return self._standing() if callable(self._standing) else self._standing
 
     def __getstate__(self) -> dict[str, Any]:
@@ -89,15 +89,15 @@ class Result:
     def __getitem__(self, place: slice) -> list[tuple[Any, ...]]: ...
 
     def __getitem__(self, place: int | slice) -> tuple[Any, ...] | list[tuple[Any, ...]]:
-        """One row by its number, or a list of rows by a slice."""
+        """Return one row by its number, or a list of rows by a slice."""
         return self._rows[place]
 
     def arrow(self) -> pa.Table:
-        """The table as Arrow."""
+        """Return the table as Arrow."""
         return self._table
 
     def df(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame; dates that Python cannot hold become text."""
+        """Return the table as a pandas DataFrame; dates that Python cannot hold become text."""
         columns = [readable(column) for column in self._table.columns]
         frame: pd.DataFrame = pa.table(columns, self._table.column_names).to_pandas()
         return frame
@@ -108,7 +108,7 @@ class Result:
     to_arrow_table = arrow
 
     def pl(self) -> pl.DataFrame:
-        """The table as a polars DataFrame (polars must be installed)."""
+        """Return the table as a polars DataFrame (polars must be installed)."""
         import polars as pl  # noqa: PLC0415 — optional, so imported where it is used
 
         frame = pl.from_arrow(self._table)
@@ -116,24 +116,24 @@ class Result:
         return frame
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row as a Python tuple, None after the last; dates that Python cannot hold become text."""
+        """Return the next row as a tuple, or None after the last row; dates that Python cannot hold become text."""
         row = self.fetchmany(1)
         return row[0] if row else None
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
-        """The next rows, at most ``size`` of them; an empty list after the last."""
+        """Return the next rows, at most ``size`` of them; an empty list after the last row."""
         start = self._fetched
         self._fetched = min(start + max(size, 0), len(self))
         return self._rows[start : self._fetched]
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that ``fetchone`` and ``fetchmany`` have left; they begin again at the first row afterwards."""
+        """Return all rows that were not fetched yet; the next fetch begins again at the first row."""
         start, self._fetched = self._fetched, 0
         return self._rows[start:]
 
     @cached_property
     def _rows(self) -> list[tuple[Any, ...]]:
-        """All rows, read once: whether dates become text is said by the whole column."""
+        """All rows, read once: the whole column decides if its dates become text."""
         return list(zip(*(readable(column).to_pylist() for column in self._table.columns), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:
@@ -210,7 +210,7 @@ class Result:
         return draw_bars(replace(bars, remark=" ".join(filter(None, [bars.remark, *told]))), ax)
 
     def _repr_html_(self) -> str:
-        """For notebooks: intervals beside the numbers, the receipt folded, every text escaped."""
+        """Return the answer for notebooks: intervals beside the numbers, a folded receipt, and every text escaped."""
         shown = self._table.slice(0, MOST_ROWS)
         columns = table_columns(shown, self.layout)
         if not self.receipt:

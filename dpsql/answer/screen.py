@@ -148,9 +148,15 @@ class Screen:
                 also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
             if coverage := _all_coverage(receipt):
-                yield Part("bounds", list(self._bounds(coverage)), places.bounds)
-        yield Part("price", self._price(joins_notes=places.joins_notes))
-        if not places.joins_notes and (notes := self._notes()):
+                is_long = any(one.least_beyond or one.unknown for one in coverage)
+                yield Part("bounds", list(self._bounds(coverage)), places.bounds if is_long else 1)
+        # a note with the reason of NULL counts if it is not printed
+        count = sum(
+            not phrases.says_missed(note) and (places.joins_nulls or not phrases.says_null(note))
+            for note in receipt.notes
+        )
+        yield Part("price", self._price(count if places.joins_notes else 0))
+        if not places.joins_notes and (notes := self._notes(count)):
             yield Part("notes" if receipt.threshold is None else "keys", notes)
 
     def _sentences(self, sentences: Sequence[str], otherwise: Sentence) -> list[str]:
@@ -202,21 +208,19 @@ class Screen:
             yield f"{words.UNKNOWN.format(of=worst.of, why=words.SEE.format(receipt_at=self.receipt_at))}{more}"
             yield words.UNKNOWN.format(of=words.ONE_COLUMN, why=words.SEE.format(receipt_at=self.receipt_at))
             return
-        kept = [_kept(one) for one in (worst, *others) if not one.unknown]
-        if others and len(kept) > len(others):
-            yield "; ".join([kept[0], *_beyond(worst), *(one.removeprefix("keep ") for one in kept[1:])])
-        yield f"{'; '.join([kept[0], *_beyond(worst)])}{more}"
-        yield "; ".join([kept[0], *_beyond(worst)])
-        if not worst.least_beyond:
-            yield f"{kept[0]}{more}"
-            yield kept[0]
-        yield "; ".join([_kept_short(worst), *_beyond_short(worst)])
+        kept = ["; ".join([_kept(one), *_beyond(one)]) for one in (worst, *others)]
+        if others:
+            yield "; ".join([kept[0], *(one.removeprefix("keep ") for one in kept[1:])])
+        yield f"{kept[0]}{more}"
+        yield kept[0]
+        yield "; ".join([_kept_short(worst), *_beyond(worst, words.THEIRS_SHORT)])
+        yield "; ".join([_kept_short(worst), *_beyond(worst, "", "")])
 
-    def _price(self, *, joins_notes: bool) -> list[str]:
-        """Return wordings of the price, of what is spent of the budget, and of how often it can be paid again."""
+    def _price(self, count: int) -> list[str]:
+        """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
         receipt, standing = self.receipt, self.standing
         price = _charged(receipt)
-        notes = self._counted() if joins_notes else []
+        notes = self._counted(count)
         if standing is None:
             return _wordings([price], notes)
         level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
@@ -226,31 +230,26 @@ class Screen:
         extras: tuple[list[str], ...] = ([so_far, *times, *notes], [so_far, *notes], notes, [])
         return ["; ".join([price, *extra]) for extra in extras]
 
-    def _notes(self) -> list[str]:
+    def _notes(self, count: int) -> list[str]:
         """Return wordings of the rule by which groups are shown, and of the number of notes."""
-        receipt, notes = self.receipt, self._counted()
+        receipt, notes = self.receipt, self._counted(count)
         if receipt.threshold is None:
-            return [words.NOTES_ALONE.format(count=self._count(), receipt_at=self.receipt_at)] if notes else []
+            return [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)] if notes else []
         rule = words.KEYS_ABOVE_LARGEST if receipt.is_relative else words.KEYS_ABOVE
         return _wordings([rule.format(threshold=short(receipt.threshold, 4))], notes)
 
-    def _counted(self) -> list[str]:
-        """Return the number of notes in words; empty if there are none."""
-        count = self._count()
+    def _counted(self, count: int) -> list[str]:
+        """Return a number of notes in words; empty if there are none."""
         if not count:
             return []
         return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
-
-    def _count(self) -> int:
-        """Return the number of notes of the receipt that are not printed by themselves."""
-        return sum(not phrases.says_missed(note) and not phrases.says_null(note) for note in self.receipt.notes)
 
 
 def _kept(coverage: CoverageReceipt) -> str:
     """Say what bounds keep of one column."""
     low, high, of = phrases.at_least(coverage.low), phrases.at_most(coverage.high), coverage.of
     if coverage.beyond:
-        return words.KEEP_UP_TO.format(low=low, of=of, size=f"{coverage.size:,.9g}")
+        return words.KEEP_UP_TO.format(low=low, of=of, size=phrases.up_to(of, coverage.size))
     if coverage.high <= phrases.TOLD_HIGH:
         return words.KEEP_RANGE.format(low=low, high=high, of=of)
     return words.KEEP_ALL.format(low=low, of=of)
@@ -258,26 +257,25 @@ def _kept(coverage: CoverageReceipt) -> str:
 
 def _kept_short(coverage: CoverageReceipt) -> str:
     """Say what bounds keep of one column, without its name."""
-    low = phrases.at_least(coverage.low)
-    return words.KEEP_SHORT.format(low=low, size=f"{coverage.size:,.9g}") if coverage.beyond else _kept(coverage)
+    if not coverage.beyond:
+        return _kept(coverage)
+    size = phrases.up_to(coverage.of, coverage.size)
+    return words.KEEP_SHORT.format(low=phrases.at_least(coverage.low), size=size)
 
 
-def _beyond(coverage: CoverageReceipt) -> Iterator[str]:
-    """Say how many units have more than the size that is spoken of, if any may have."""
+def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str = words.THEIRS_UNKNOWN) -> Iterator[str]:
+    """Say how many units have more than the size that the kept part is about, if noise does not hide them.
+
+    Args:
+        coverage: of one column.
+        known: row for the part of all that these units have.
+        unknown: row for a part that is not known.
+
+    """
     if coverage.least_beyond:
-        is_known = coverage.part_beyond >= phrases.LEAST_PART
-        theirs = words.THEIRS.format(part=phrases.at_least(coverage.part_beyond)) if is_known else words.THEIRS_UNKNOWN
-        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
-    elif coverage.beyond:
-        yield words.MAYBE_BEYOND.format(most=coverage.beyond)
-
-
-def _beyond_short(coverage: CoverageReceipt) -> Iterator[str]:
-    """Say how many units certainly have more than the size that is spoken of."""
-    if coverage.least_beyond:
-        is_known = coverage.part_beyond >= phrases.LEAST_PART
-        theirs = words.THEIRS_SHORT.format(part=phrases.at_least(coverage.part_beyond)) if is_known else ""
-        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{theirs}"
+        theirs = known if coverage.part_beyond >= phrases.LEAST_PART else unknown
+        part = theirs.format(part=phrases.at_least(coverage.part_beyond))
+        yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{part}"
 
 
 def _questions(left: int) -> str:
@@ -304,9 +302,9 @@ def _all_coverage(receipt: Receipt) -> list[CoverageReceipt]:
     return [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
 
 
-def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
+def _sureness(coverage: CoverageReceipt) -> tuple[bool, bool, float]:
     """Return a key that sorts coverage, the one that says least about all units first."""
-    return not coverage.unknown, coverage.low * (1.0 - coverage.part_beyond)
+    return not coverage.unknown, not coverage.least_beyond, coverage.low * (1.0 - coverage.part_beyond)
 
 
 def _wordings(mains: Sequence[str], extras: Sequence[str]) -> list[str]:

@@ -254,11 +254,11 @@ NOT_FOUND: Mapping[str, Sentence] = {
 # Coverage.
 
 KEPT_UP_TO = Sentence(
-    "bounds keep {ends} of {of} of units ({unit}) with up to {size} each",
+    "bounds keep {ends} of {of} of units ({unit}) with {size}",
     ends="at least 91 %",
     of="rows",
     unit="patient",
-    size="64",
+    size="up to 64 rows",
 )
 KEPT_OF_ALL = Sentence("bounds keep at most {high} of all {of}", high="60 %", of="rows")
 KEPT_UNKNOWN = Sentence("it is unknown what part bounds keep of {of}: {why}", of="rows", why="see a note")
@@ -317,8 +317,13 @@ ALL_UNKNOWN_IN = Sentence("NULL in {columns}: the 95 % intervals cover all possi
 NULLS = Sentence("NULL in some columns; {receipt_at} says why", receipt_at="answer.receipt")
 KEEP_RANGE = Sentence("keep {low} to {high} of all {of}", low="91 %", high="98 %", of="rows")
 KEEP_ALL = Sentence("keep at least {low} of all {of}", low="91 %", of="rows")
-KEEP_UP_TO = Sentence("keep at least {low} of {of} of units with up to {size} each", low="91 %", of="rows", size="64")
-KEEP_SHORT = Sentence("keep at least {low} up to {size} a unit", low="91 %", size="64")
+KEEP_UP_TO = Sentence("keep at least {low} of {of} of units with {size}", low="91 %", of="rows", size="up to 64 rows")
+KEEP_SHORT = Sentence("keep at least {low} of units with {size}", low="91 %", size="up to 64 rows")
+UP_TO_ROWS = Sentence("up to {size} rows", size="64")
+UP_TO_GROUPS = Sentence("up to {size} groups", size="4")
+UP_TO_ONE_GROUP = Sentence("1 group")
+UP_TO_ONE_ROW = Sentence("1 row")
+UP_TO_AMOUNT = Sentence("amounts up to {size}", size="4,096")
 MORE_THAN_THAT = Sentence("at least {count:,} units have more", count=646)
 THEIRS = Sentence(", with at least {part} of all; bounds keep an unknown part of it", part="34 %")
 THEIRS_SHORT = Sentence(", with at least {part} of all", part="34 %")

@@ -173,7 +173,7 @@ COMMANDS = (
     Command(
         "demo",
         "dpsql.frontends.commands.tour",
-        "a tour on sample data in a temporary folder: counts, sums, intervals, prices",
+        "one story on sample data in a temporary folder: counts, averages, intervals, prices",
         (
             _argument("--open", action="store_true", help="also show its pictures in the browser"),
             _argument("--html", type=Path, metavar="FILE", help="also write its pictures into this file"),

@@ -143,7 +143,7 @@ class _Story:
             _code(declaration)
         _say(
             "Now every answer has noise. It would hardly change if all flights of any one aircraft were removed. All "
-            "answers together may cost epsilon = 3: this is the budget of each aircraft."
+            "answers together may cost epsilon = 3. This budget limits what they reveal about any one aircraft."
         )
 
     def _ask(self) -> Result:
@@ -154,14 +154,14 @@ class _Story:
         receipt = receipt_of(answer)
         _say(
             "Only the curator may see the TRUE numbers. An interval covers the noise with 95 % probability. It is "
-            "wide for an average of few flights. It does not cover that aircraft with very many flights are scaled "
-            "down; the receipt says how much of the rows is kept."
+            "wide for an average of few flights. If an aircraft has very many flights, only a part of them is "
+            "counted. No interval covers the rest. The receipt says which share is counted."
         )
         _say(
             f"Ana sees {len(answer)} of {len(true)} airlines. An airline is shown if its noisy count exceeds "
             f"{receipt.threshold:.1f} aircraft. One with a single aircraft is shown with a probability below delta."
         )
-        self._price("The ledger counts in rho.", receipt)
+        self._price("The budget counts in rho.", receipt)
         return answer
 
     def _ask_again(self, answer: Result) -> None:
@@ -185,7 +185,7 @@ class _Story:
         )
         level, paid = receipt_of(answer).rho, receipt_of(before).rho
         self._price(
-            f"This level is rho = {level:.4f}. Of it rho = {paid:.4f} is paid already.",
+            f"The full price is rho = {level:.4f}, and rho = {paid:.4f} was paid before.",
             receipt_of(answer),
         )
         return answer

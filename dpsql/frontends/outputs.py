@@ -49,7 +49,7 @@ def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Re
 
 
 def short_hashes(result: Result) -> str:
-    """A box in which a query hash shows as many letters as tell queries apart."""
+    """Return a box with the first letters of each query hash."""
     table = result.arrow()
     place = table.schema.get_field_index("query_hash")
     short = pc.utf8_slice_codeunits(table.column(place), 0, 12)
@@ -57,12 +57,12 @@ def short_hashes(result: Result) -> str:
 
 
 def sections(result: Result) -> str:
-    """Rows (section, name, value) as a list in the width of the screen."""
+    """Return rows (section, name, value) as a list in the width of the screen."""
     return _listed([(section, name, value) for section, name, value in result.fetchall()])
 
 
 def records(result: Result) -> str:
-    """Every row as a list of its columns, headed by the first one."""
+    """Return every row as a list of its columns, headed by the first one."""
     return _listed(
         [
             (str(head), name, f"{value:.9g}" if isinstance(value, float) else "NULL" if value is None else str(value))
@@ -92,7 +92,7 @@ def _listed(lines: Sequence[tuple[str, str, str]]) -> str:
 
 @contextlib.contextmanager
 def progress(doing: str, share_done: Callable[[], float | None] | None) -> Iterator[None]:
-    """A line on the terminal with the seconds so far, from the first second on, and how much is done where known."""
+    """Show the seconds so far on the terminal, from the first second on, and the share that is done if it is known."""
     if not sys.stderr.isatty():
         yield
         return
@@ -118,7 +118,7 @@ def progress(doing: str, share_done: Callable[[], float | None] | None) -> Itera
 
 
 def copied(result: Result, file_format: str) -> bytes:
-    """The file that DuckDB writes of a result, in one of ``TEXT_FORMATS`` or as parquet."""
+    """Return the file that DuckDB writes of a result, in one of ``TEXT_FORMATS`` or as parquet."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result")
         if file_format == "parquet":

@@ -1,4 +1,4 @@
-"""Printed answers: the limits of their lines, and what is the same in each of them."""
+"""Printed answers, and the limits of the lines below their tables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from dpsql.answer.screen import MOST_CHARACTERS, MOST_LINES
 
 _HEADS = ("nothing", "missed", "null", "error", "bounds", "price", "keys", "notes")
 """Words that lines below an answer begin with, in their order."""
-_FIXED = ("error", "bounds", "price")
-"""Of these, words that do not depend on noise."""
 
 
 def require_short_lines(answer: dpsql.Result) -> None:
@@ -55,13 +53,3 @@ def short_answers() -> Iterator[None]:
 
     with mock.patch.object(dpsql.Result, "printed", required):
         yield
-
-
-def without_numbers(text: str) -> list[str]:
-    """Return the lines of printed answers without numbers, spaces, rows of groups, and lines that depend on noise."""
-    rows = [
-        re.sub(r"^(error|bounds|price) .*", r"\1", line)
-        for line in text.strip().splitlines()
-        if not re.match(r"^│ [A-Z0-9]{2,3} |^(nothing|missed|null|keys|notes) | {8}\S", line)
-    ]
-    return [re.sub(r"[\d.]+(e-\d+)?| +", "#", line).strip("#") for line in rows if set(line) - set("─┌┬┐├┼┤└┴┘ ")]

@@ -77,6 +77,7 @@ def _answers(terminal: Terminal) -> list[list[str]]:
     first = rows_of(terminal.ask("FROM by_city;"))
     assert [row[0] for row in first] == ["Aarhus", "Bergen", "Cadiz"]
     assert all(abs(int(row[1]) - 2000) < 400 for row in first)
+    assert rows_of(terminal.ask("SELECT DISTINCT heading FROM dp_receipt() WHERE heading = 'price';")) == [["price"]]
     once = spent(terminal)
     assert 0 < once <= 0.0100001
     # a view, a prepared statement, both sides of a join, another question with the same counts: the same release

@@ -441,7 +441,7 @@ def test_the_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert re.search(r"  UA +\d+ .* 620 │ .* 212\n", text)
     # the sharper answer costs the difference
     (numbers,) = re.findall(
-        r"is rho = (\S+)\. Of it rho = (\S+) is paid already\. Price: rho = (\S+);", " ".join(text.split())
+        r"is rho = (\S+), and rho = (\S+) was paid before\. Price: rho = (\S+);", " ".join(text.split())
     )
     level, paid, price = map(float, numbers)
     assert price == pytest.approx(level - paid, abs=2e-4)

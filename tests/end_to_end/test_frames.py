@@ -302,10 +302,9 @@ def test_polars_and_arrow_come_back_as_they_went_in() -> None:
         assert len(grouping.explain(who=("who", "nunique"))) > 5
         mean: Any = grouping["paid"].mean(bounds=(0, 10))
         assert (mean.column_names if isinstance(mean, pa.Table) else mean.columns) == ["city", "shift", "paid"]
-        # what bounds keep stands first
         told = mean.schema.metadata[b"dpsql_text"].decode() if isinstance(mean, pa.Table) else str(mean.dpsql)
-        assert told.startswith("kept ")
-        assert "error    paid: " in told
+        assert told.startswith("price    rho ")
+        assert "\nerror    paid: " in told
         record = json.loads(mean.schema.metadata[b"dpsql"]) if isinstance(mean, pa.Table) else mean.dpsql
         assert record["unit"] == "frames test"
     with pytest.raises(dpsql.PolicyError, match="collect"):

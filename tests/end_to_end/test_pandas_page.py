@@ -26,13 +26,14 @@ def test_every_block_prints_what_stands_below_it(
     names: dict[str, object] = {}
     for code, printed in BLOCKS:
         exec(compile(code, "pandas pages", "exec"), names)  # noqa: S102 — the pages are ours
-        # numbers are noisy: everything else, word by word, is the same
-        assert _words(capsys.readouterr().out) == _words(printed)
+        # numbers are noisy: everything else, word by word, is the same, up to a receipt's heading that ends in …
+        shown, _, rest = printed.partition("bounds   …\n")
+        found = capsys.readouterr().out.partition("\nbounds   " if len(shown) < len(printed) else "\0")[0]
+        assert _words(found) == _words(shown + rest)
 
 
 def _words(text: str) -> list[str]:
-    lines = [line for line in text.splitlines() if not line.startswith("kept ")]
-    return re.sub(r"-?[\d.]+(e-\d+)?", "#", "\n".join(lines)).split()
+    return re.sub(r"-?[\d.]+(e-\d+)?", "#", text).split()
 
 
 def test_the_pages_name_every_argument_and_method() -> None:

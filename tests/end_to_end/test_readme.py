@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.frontends.demo import interval_of
 from tests.documents.pages import without_numbers
+from tests.end_to_end.printed_answers import short_answers
 from tests.golden import files
 from tests.golden.observed import observed
 
@@ -28,7 +29,7 @@ def test_the_first_example_prints_what_stands_below_it(
     (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    with observed() as seen:
+    with observed() as seen, short_answers():
         exec(compile(code_blocks("python")[0], "README.md", "exec"), names)  # noqa: S102 — the README is ours
     printed, shown = capsys.readouterr().out, code_blocks("")[0]
     session, question = names["session"], names["question"]

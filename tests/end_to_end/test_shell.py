@@ -388,8 +388,8 @@ def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
     assert heads.count("price") == 3
     assert max(map(len, err.splitlines())) <= 100
     # the receipt of the last answer before it
-    assert {line.partition(",")[0] for line in out.splitlines()} >= {"price", "privacy", "keys", "error"}
-    assert "rho = 0.0192" in out.partition("sentence\n")[2]
+    assert {line.partition(",")[0] for line in out.splitlines()} >= {"price", "privacy", "keys", "error", "bounds"}
+    assert "rho 0.0192" in out.partition("\nsentence\n")[2]
 
 
 def _without_numbers(line: str) -> str:

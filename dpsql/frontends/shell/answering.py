@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql import remote
-from dpsql.errors import AccessError, DpsqlError, EngineError
+from dpsql.errors import AccessError, DpsqlError, EngineError, ReleaseError
 from dpsql.frontends.shell.frames import (
     PROTOCOL,
     BodyReader,
@@ -50,7 +49,6 @@ _ONE_TEXT = {**dict.fromkeys(DECLARATIONS, "declared"), "dp_server": "answers co
 RECEIPT_FUNCTION = "dp_receipt"
 """Function of the shell that answers with the receipt of the last private answer."""
 _RECEIPT_COLUMNS = ("heading", "sentence")
-_RECEIPT_LINE = re.compile(r"(\w*) {2,}(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +120,14 @@ class Helper:
         """Return the receipt of the last private answer, a sentence a row.
 
         Raises:
-            AccessError: there was no private answer in this shell.
+            ReleaseError: there was no private answer in this shell.
 
         """
         if self._receipt is None:
-            raise AccessError("no private answer was asked for in this shell; ask with FROM dp_query($$ SELECT … $$)")
-        return pa.table(list(zip(*receipt_rows(self._receipt), strict=True)), names=list(_RECEIPT_COLUMNS))
+            raise ReleaseError("no private answer was asked for in this shell; ask with FROM dp_query($$ SELECT … $$)")
+        sections = self._receipt.sections.items()
+        rows = [(heading, sentence) for heading, sentences in sections for sentence in sentences]
+        return pa.table(list(zip(*rows, strict=True)), names=list(_RECEIPT_COLUMNS))
 
     def _columns(self, call: Call) -> tuple[list[str], list[WireType]]:
         """Return names and types of the answer; they cost nothing."""
@@ -315,16 +315,6 @@ class _ShellCursor:
     def close(self) -> None:
         for name in self._offered:
             self._connection.run(_PINNED, f"DROP TABLE IF EXISTS temp.main.{name}")
-
-
-def receipt_rows(receipt: Receipt) -> list[tuple[str, str]]:
-    """Return the sentences of a receipt, each with its heading."""
-    rows: list[tuple[str, str]] = []
-    for line in str(receipt).splitlines():
-        found = _RECEIPT_LINE.fullmatch(line)
-        heading, sentence = found.groups() if found else ("", line)
-        rows.append((heading or (rows[-1][0] if rows else ""), sentence))
-    return rows
 
 
 def read_call(body: BodyReader) -> Call:

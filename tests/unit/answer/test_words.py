@@ -12,7 +12,6 @@ from dpsql.answer.receipt import heading_of
 from dpsql.answer.sentence import Sentence
 
 ROWS = {name: row for name, row in vars(words).items() if isinstance(row, Sentence)}
-SOURCES = "\n".join(path.read_text(encoding="utf-8") for path in Path(dpsql.__file__).parent.rglob("*.py"))
 MOST_WORDS = 30
 
 
@@ -26,7 +25,9 @@ def test_a_row_renders_with_its_example() -> None:
 
 
 def test_a_row_is_used() -> None:
-    assert [name for name in ROWS if not re.search(rf"\bwords\.{name}\b", SOURCES)] == []
+    sources = (path.read_text(encoding="utf-8") for path in Path(dpsql.__file__).parent.rglob("*.py"))
+    used = {name for source in sources for name in re.findall(r"\bwords\.(\w+)", source)}
+    assert ROWS.keys() - used == set()
 
 
 def test_a_note_stands_under_its_heading() -> None:
