@@ -84,7 +84,7 @@ def test_an_error_quotes_nothing(engine: DuckDBEngine) -> None:
     keys = pa.table({"key_0": ["a key"]})
     with pytest.raises(SchemaError) as caught:
         engine.run_empty(["SELECT CAST(key_0 AS INTEGER) FROM temp.main.dpsql_listed_keys"], listed_keys=keys)
-    assert str(caught.value) == "the database cannot run this query, whatever the rows are."
+    assert str(caught.value) == "the database cannot run this query, on any rows."
     assert caught.value.__context__ is None
 
 

@@ -88,7 +88,7 @@ def test_a_place_for_each_group_of_a_unit_is_found_out(session: dpsql.Session) -
     """The planted fault: norms of single groups, of which a unit has several."""
     question = asked(session, "count(*)")
     sql = norms_sql(question.frame, question.statistic, bytes(16))
-    sql = sql.replace("FROM parts GROUP BY unit", "FROM parts GROUP BY unit, v")
+    sql = sql.replace("FROM parts GROUP BY unit", "FROM parts GROUP BY unit, parts")
     fill(session, 1)
     everything, nothing = (
         histogram(session, question, "", sql.replace("FROM parts", f"FROM (FROM parts WHERE unit {of} 5)"))
