@@ -13,7 +13,7 @@ from tests.unit.bound.query_descriptions import Case
 from tests.unit.bound.random_cases import cases, truth_cases
 
 _SHORT = settings(
-    max_examples=30,
+    max_examples=15,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
@@ -66,7 +66,7 @@ def test_a_unit_moves_no_more_than_the_receipt_says(laboratory: Laboratory, case
     _check_against_both(laboratory, case)
 
 
-@settings(_SHORT, max_examples=20)
+@settings(_SHORT, max_examples=10)
 @given(case=truth_cases())
 def test_a_unit_moves_the_units_behind_a_truth_value_by_one(laboratory: Laboratory, case: Case) -> None:
     _check_against_both(laboratory, case)
@@ -74,7 +74,7 @@ def test_a_unit_moves_the_units_behind_a_truth_value_by_one(laboratory: Laborato
 
 @pytest.mark.long
 @settings(max_examples=5000, suppress_health_check=list(HealthCheck))
-@given(case=cases())
+@given(case=cases() | truth_cases())
 def test_a_unit_moves_no_more_than_the_receipt_says_over_many_cases(laboratory: Laboratory, case: Case) -> None:
     with laboratory.run(case) as run:
         _check_answer(laboratory, run)

@@ -25,7 +25,7 @@ from tests.unit.bound.random_cases import cases
 
 Integers = npt.NDArray[np.int64]
 _SHORT = settings(
-    max_examples=20, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=10, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 
 

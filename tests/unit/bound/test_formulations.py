@@ -128,7 +128,7 @@ def check_one_result(laboratory: Laboratory, described: Described, max_groups: i
 
 
 _SHORT = settings(
-    max_examples=25,
+    max_examples=12,
     derandomize=True,
     database=None,
     deadline=None,

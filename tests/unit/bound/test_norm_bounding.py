@@ -14,7 +14,7 @@ from tests.unit.bound.normed_cases import normed_cases
 from tests.unit.bound.query_descriptions import Aggregate, Case, Field, Query, Value, column
 
 _SHORT = settings(
-    max_examples=25, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 
 

@@ -26,7 +26,7 @@ from tests.unit.bound.query_descriptions import Case
 from tests.unit.bound.random_cases import cases
 
 _SHORT = settings(
-    max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=7, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 
 

@@ -20,7 +20,7 @@ from tests.unit.bound.query_descriptions import Aggregate, Case, Field, Query, V
 from tests.unit.bound.random_cases import cases
 
 _SHORT = settings(
-    max_examples=15, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
+    max_examples=10, derandomize=True, database=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,)
 )
 
 

@@ -44,7 +44,8 @@ from tests.unit.sql.relation_worlds import Exact, Planned, World, as_value, fetc
 pytestmark = pytest.mark.usefixtures("plans_each_time")
 
 SALT = bytes(range(16))
-_EXAMPLES = 15
+_EXAMPLES = 9
+_FAULT_EXAMPLES = 15
 _SHORT = settings(
     max_examples=_EXAMPLES,
     derandomize=True,
@@ -493,7 +494,7 @@ def test_the_check_catches_a_planted_fault(
     fault.plant(monkeypatch)
 
     def look() -> None:
-        for number in range(fault.near, fault.near + _EXAMPLES):
+        for number in range(fault.near, fault.near + _FAULT_EXAMPLES):
             check_example(worlds, number, Seen(), fault.rewrite, mutants=False)
 
     with pytest.raises(AssertionError, match=fault.seen_as):

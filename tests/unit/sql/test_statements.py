@@ -223,7 +223,7 @@ def check_mutation(clinic: Clinic, record: Record, seed: int) -> None:
         clinic.exact(query)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(record=st.sampled_from(QUERIES), seed=st.integers(0, 2**32))
 def test_mutated_queries_are_answered_or_refused(clinic: Clinic, record: Record, seed: int) -> None:
     check_mutation(clinic, record, seed)
