@@ -52,7 +52,7 @@ from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, 
 from dpsql.session.plan_cache import PlanCache
 from dpsql.session.runner import answer
 from dpsql.sql.statements import Scalar, SelectStatement, read_statement
-from dpsql.state import Charged, State
+from dpsql.state import Charged, Spent, State
 from tests.end_to_end.printed_answers import require_short_lines
 from tests.noise_sources import NoNoise, silence
 
@@ -253,14 +253,17 @@ class Clinic:
             yield session
 
     def _refusal(self, record: Record) -> str:
-        try:
-            with self.declaring(record) as session:
+        with self.declaring(record) as session:
+            try:
                 session.sql(record.sql, record.params, **record.options)
-        except dpsql.DpsqlError as error:
-            told = set(OF_CURATORS.findall(str(error.for_analyst())))
-            known = record.sql.startswith("CALL") or told <= set(OF_CURATORS.findall(record.sql))
-            assert known, "an analyst is told what an analyst can write"
-            return self._reasons(error)
+            except dpsql.DpsqlError as error:
+                state = session._access.read()
+                assert state.ledger.spent("patient") == Spent(0, 0), "a refusal costs nothing"
+                assert not state.history.releases(), "a refusal releases nothing"
+                told = set(OF_CURATORS.findall(str(error.for_analyst())))
+                known = record.sql.startswith("CALL") or told <= set(OF_CURATORS.findall(record.sql))
+                assert known, "an analyst is told what an analyst can write"
+                return self._reasons(error)
         return "answered"
 
     @staticmethod

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import duckdb
 import pytest
 
 import dpsql
-from dpsql.errors import DpsqlError, ParseError, SchemaError, UnsupportedQueryError
+from dpsql.errors import ParseError, SchemaError, UnsupportedQueryError
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
 from dpsql.model.refusals import CODES, Refusals
@@ -20,8 +19,7 @@ from dpsql.operations.dialect import parse_statement, to_sql
 from dpsql.operations.row_sql import total_sql
 from dpsql.plan.aggregates.lattice import MOST_ROWS
 from dpsql.sql.row_rules import FUNCTION_EXAMPLES, check_row_expression
-from dpsql.state import Spent
-from tests.sql.golden_records import Clinic, Record, new_session, records
+from tests.sql.golden_records import Clinic, Record, new_session
 
 LISTED = {re.match(r"\w+", example)[0] for example in FUNCTION_EXAMPLES}  # type: ignore[index]
 OTHER_NAMES = {
@@ -98,29 +96,6 @@ def test_allowed_expressions_mean_what_was_written(text: str, sample: duckdb.Duc
         for sql in (text, normalised, total_sql(normalised))
     ]
     assert values[0] == values[1] == values[2]
-
-
-def check_refusals_cost_nothing(refused: Iterable[Record]) -> None:
-    with contextlib.closing(Clinic()) as clinic:
-        for record in refused:
-            with clinic.declaring(record) as session:
-                with pytest.raises(DpsqlError):
-                    session.sql(record.sql, record.params, **record.options)
-                state = session._access.read()
-                assert state.ledger.spent("patient") == Spent(0, 0)
-                assert not state.history.releases()
-
-
-def test_refusals_cost_nothing() -> None:
-    """Of each set of reasons for which records are refused, one record."""
-    refused = {record.expected: record for record in records() if record.directive == "refuse"}
-    assert len(refused) > 150
-    check_refusals_cost_nothing(refused.values())
-
-
-@pytest.mark.long
-def test_all_refusals_cost_nothing() -> None:
-    check_refusals_cost_nothing(record for record in records() if record.directive == "refuse")
 
 
 def test_a_table_that_is_not_protected_is_not_told_from_one_that_does_not_exist(clinic: Clinic) -> None:
