@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -21,6 +22,8 @@ _IN_MEMORY = ".dpsql"
 _LOCK = "lock"
 _ROWS = "rows"
 _TRIES = 100
+_ENDING = re.compile("[a-z0-9_]{8}")
+"""What ``mkdtemp`` ends a name with."""
 
 
 class TemporaryFolder:
@@ -60,13 +63,21 @@ class TemporaryFolder:
             except OSError:
                 return None
             lock = _lock_in(path)
-            # another process may have taken the folder for an abandoned one before the lock was held
-            with suppress(OSError):
+            try:
                 lock.acquire(timeout=0)
                 # the lock creates a missing folder again, for everybody
                 if _is_private(path.lstat()):
                     return cls(path, lock)
                 _remove_locked(path, lock)
+            except (FileNotFoundError, TimeoutError):
+                # another process took the folder for an abandoned one before the lock was held, and removes it
+                continue
+            except OSError:
+                # no lock is to be had here, which the next folder would not change
+                with suppress(OSError):
+                    (path / _LOCK).unlink(missing_ok=True)
+                    path.rmdir()
+                return None
         return None
 
     def remove(self) -> bool:
@@ -90,22 +101,26 @@ class TemporaryFolder:
 def remove_abandoned(state_path: Path | None) -> None:
     """Remove the temporary folders beside a state file whose processes have ended; those of live processes stay.
 
-    A folder of another user, a link and a folder that others may enter were not created here, and stay as they are.
+    A folder of another user, with another ending or that others may enter, and a link, were not created here, and stay
+    as they are.
     """
     with suppress(OSError):
         place, beginning = _names(state_path)
         with os.scandir(place) as entries:
-            found = [one for one in entries if one.name.startswith(beginning) and one.is_dir(follow_symlinks=False)]
+            found = [
+                one for one in entries if one.name.startswith(beginning) and _ENDING.fullmatch(one.name, len(beginning))
+            ]
         for one in found:
             with suppress(OSError):
-                if _is_private(one.stat(follow_symlinks=False)):
+                if one.is_dir(follow_symlinks=False) and _is_private(one.stat(follow_symlinks=False)):
                     _remove_unlocked(Path(one.path))
 
 
 def _names(state_path: Path | None) -> tuple[Path, str]:
     """Return where temporary folders lie, and how their names begin."""
     # one file has one name, whatever links lead to it
-    path = Path.cwd() / _IN_MEMORY if state_path is None else state_path.resolve()
+    # and links in a circle are for the state file to complain of
+    path = Path.cwd() / _IN_MEMORY if state_path is None else Path(os.path.realpath(state_path))
     return path.parent, f"{path.name}-temporary-"
 
 

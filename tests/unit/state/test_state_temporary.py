@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -92,6 +93,22 @@ def test_where_nothing_can_be_created_there_is_no_folder(tmp_path: Path) -> None
     assert TemporaryFolder.beside(tmp_path / "missing" / "clinic.dpsql") is None
 
 
+def test_where_no_lock_is_to_be_had_no_folder_stays(state_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def acquire(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(BaseFileLock, "acquire", acquire)
+    assert TemporaryFolder.beside(state_path) is None
+    assert names(state_path.parent) == []
+
+
+def test_links_in_a_circle_are_no_obstacle(tmp_path: Path) -> None:
+    circle = tmp_path / "clinic.dpsql"
+    circle.symlink_to(circle)
+    folders.remove_abandoned(circle)
+    assert created(circle).remove()
+
+
 @pytest.mark.parametrize("opens", ["a folder", "the state"])
 def test_the_folder_of_a_process_stays_until_it_is_killed(state_path: Path, opens: str) -> None:
     def open_next() -> None:
@@ -135,7 +152,7 @@ def test_a_fork_removes_nothing_of_its_parent(state_path: Path) -> None:
 
 
 def test_a_folder_whose_process_was_killed_before_it_held_a_lock_is_removed(state_path: Path) -> None:
-    Path(f"{state_path}-temporary-empty").mkdir(mode=0o700)
+    Path(f"{state_path}-temporary-empty___").mkdir(mode=0o700)
     folders.remove_abandoned(state_path)
     assert names(state_path.parent) == []
 
@@ -148,30 +165,38 @@ def test_what_was_not_created_here_stays(
     (mine / "rows").mkdir()
     (mine / "rows" / "thesis").write_text("")
     (mine / "lock").write_text("")
-    planted = Path(f"{state_path}-temporary-link")
+    planted = Path(f"{state_path}-temporary-link____")
     planted.symlink_to(mine)
-    Path(f"{state_path}-temporary-file").write_text("")
+    Path(f"{state_path}-temporary-file____").write_text("")
     # others may write in this one
-    Path(f"{state_path}-temporary-open").mkdir(mode=0o700)
-    Path(f"{state_path}-temporary-open").chmod(0o777)
+    Path(f"{state_path}-temporary-open____").mkdir(mode=0o700)
+    Path(f"{state_path}-temporary-open____").chmod(0o777)
     # this one has something else in it, and the rows in this one lie elsewhere
-    full, elsewhere = Path(f"{state_path}-temporary-full"), Path(f"{state_path}-temporary-rows")
+    full, elsewhere = Path(f"{state_path}-temporary-full____"), Path(f"{state_path}-temporary-rows____")
     for each in (full, elsewhere):
         each.mkdir(mode=0o700)
     (full / "other").write_text("")
     (elsewhere / "rows").symlink_to(mine / "rows")
     (elsewhere / "lock").write_text("")
+    # this one has the beginning of the name, and is the user's own
+    saved = Path(f"{state_path}-temporary-saved")
+    saved.mkdir(mode=0o700)
+    (saved / "rows").mkdir()
+    (saved / "rows" / "thesis").write_text("")
+    (saved / "lock").write_text("mine")
     before = names(state_path.parent)
     folders.remove_abandoned(state_path)
     assert names(state_path.parent) == before
     assert (mine / "rows" / "thesis").exists()
+    assert (saved / "rows" / "thesis").exists()
+    assert (saved / "lock").read_text() == "mine"
 
     if hasattr(os, "geteuid"):
-        Path(f"{state_path}-temporary-other").mkdir(mode=0o700)
+        Path(f"{state_path}-temporary-other___").mkdir(mode=0o700)
         other = os.geteuid() + 1
         monkeypatch.setattr(os, "geteuid", lambda: other)
         folders.remove_abandoned(state_path)
-        assert Path(f"{state_path}-temporary-other").exists()
+        assert Path(f"{state_path}-temporary-other___").exists()
 
 
 def test_a_folder_that_another_process_takes_for_an_abandoned_one_is_created_again(
