@@ -25,6 +25,8 @@ FROM duckdb_databases() WHERE database_name = current_database()
 """
 """The folder of an open database for such rows, and whether it is DuckDB's own choice."""
 
+_ACCESS = "SELECT current_setting('temp_directory'), current_setting('enable_external_access')"
+
 
 @dataclass
 class _Used:
@@ -61,15 +63,33 @@ def open_database(
     if "temp_directory" in settings:
         connection = duckdb.connect(path, read_only=read_only, config=dict(settings))
         return connection, connection.close
+    if settings.get("enable_external_access", "").lower() not in _FALSE:
+        connection = duckdb.connect(path, read_only=read_only, config=dict(settings))
+        return connection, _spill_beside(state_path, connection)
     # without it the folder cannot be set, and with a folder among the settings the file could not be opened twice
-    is_closed_off = settings.get("enable_external_access", "").lower() in _FALSE
-    if is_closed_off:
-        del settings["enable_external_access"]
-    connection = duckdb.connect(path, read_only=read_only, config=dict(settings))
-    close = _spill_beside(state_path, connection)
-    if is_closed_off:
+    del settings["enable_external_access"]
+    with _TURN:
+        connection = duckdb.connect(path, read_only=read_only, config=dict(settings))
+        _require_no_open_access(connection)
+        close = _spill_beside(state_path, connection)
         connection.execute("SET enable_external_access = false")
     return connection, close
+
+
+def _require_no_open_access(connection: duckdb.DuckDBPyConnection) -> None:
+    """Close the connection if a session of this process has access to files on its database, which is one for all.
+
+    Raises:
+        duckdb.ConnectionException: one has, as DuckDB raises where settings differ.
+
+    """
+    ((place, is_open),) = connection.execute(_ACCESS).fetchall()
+    if is_open and place in _IN_USE:
+        connection.close()
+        raise duckdb.ConnectionException(
+            "this process has the database open with enable_external_access, which one database has for all of its "
+            "connections: close the other sessions first"
+        )
 
 
 def _spill_beside(state_path: Path | None, connection: duckdb.DuckDBPyConnection) -> Callable[[], None]:
@@ -93,26 +113,34 @@ def _spill_beside(state_path: Path | None, connection: duckdb.DuckDBPyConnection
                 return connection.close
             used = _IN_USE[str(folder.rows)] = _Used(folder)
         used.sessions += 1
-        # also called where a session is forgotten and never closed
-        ended = weakref.finalize(connection, _end_session, used)
-        return functools.partial(_close, connection, used, ended)
+        # also called where a session is forgotten and never closed; its cursor is closed with the connection
+        ended = weakref.finalize(connection, _end_session, used, connection.cursor())
+        # the folder sees to the end of the process, where a fork has this session too
+        ended.atexit = False  # type: ignore[misc]
+        return functools.partial(_close, connection, ended)
 
 
-def _close(connection: duckdb.DuckDBPyConnection, used: _Used, ended: Callable[[], object]) -> None:
+def _close(connection: duckdb.DuckDBPyConnection, ended: Callable[[], object]) -> None:
+    with _TURN:
+        # does something when it is first called, and never again
+        ended()
+        connection.close()
+        _remove_unused()
+
+
+def _end_session(used: _Used, cursor: duckdb.DuckDBPyConnection) -> None:
+    """Count a session less; the last one gives the folder back.
+
+    The cursor is in no transaction of the session, and reads where the session's connection is gone.
+    """
     with _TURN:
         if used.sessions == 1:
             # for connections of others that stay open; refused if rows were put there
             with contextlib.suppress(duckdb.Error):
-                ((place, _),) = connection.execute(_PLACE).fetchall()
+                ((place, _),) = cursor.execute(_PLACE).fetchall()
                 if place == str(used.folder.rows):
-                    connection.execute("RESET temp_directory")
-        connection.close()
-        # does something when it is first called, and never again
-        ended()
-
-
-def _end_session(used: _Used) -> None:
-    with _TURN:
+                    cursor.execute("RESET temp_directory")
+        cursor.close()
         used.sessions -= 1
         _remove_unused()
 
@@ -120,4 +148,5 @@ def _end_session(used: _Used) -> None:
 def _remove_unused() -> None:
     for place, used in list(_IN_USE.items()):
         if used.sessions == 0 and used.folder.remove():
-            del _IN_USE[place]
+            # the collection of a forgotten session may come in between, and remove it first
+            _IN_USE.pop(place, None)

@@ -147,6 +147,33 @@ def test_a_forgotten_session_leaves_no_folder(clinic: Path) -> None:
     assert folders_of(clinic) == []
 
 
+@pytest.mark.parametrize("end", ["forgotten", "closed in a transaction that failed"])
+def test_a_connection_that_stays_open_can_put_rows_on_disk(clinic: Path, end: str) -> None:
+    session = dpsql.connect(clinic, read_only=True)
+    with duckdb.connect(str(clinic), read_only=True) as other:
+        if end == "forgotten":
+            del session
+            gc.collect()
+        else:
+            session.connection.execute("BEGIN")
+            with pytest.raises(duckdb.InvalidInputException):
+                session.connection.execute("SELECT error('failed')").fetchall()
+            session.close()
+        assert place_of(other) == f"{clinic}.tmp"
+        put_rows_on_disk(other)
+    assert folders_of(clinic) == []
+
+
+def test_access_to_files_is_not_taken_from_another_session(clinic: Path) -> None:
+    with dpsql.connect(clinic, read_only=True) as session:
+        with pytest.raises(duckdb.ConnectionException, match="close the other sessions first"):
+            dpsql.connect(clinic, read_only=True, enable_external_access=False)
+        session.connection.execute("SELECT * FROM glob('*')").fetchall()
+    with dpsql.connect(clinic, read_only=True, enable_external_access=False):
+        assert len(folders_of(clinic)) == 1
+    assert folders_of(clinic) == []
+
+
 def test_a_folder_that_the_curator_names_is_used(clinic: Path, tmp_path: Path) -> None:
     named = tmp_path / "named"
     with dpsql.connect(clinic, read_only=True, temp_directory=named) as session:
