@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engine import Sandbox, stopped_by
+from dpsql.engine import sandbox as sandbox_module
 from dpsql.errors import EngineError
 from dpsql.model.environment import Column
 
@@ -80,3 +81,22 @@ def test_only_short_texts_are_kept(sandbox: Sandbox) -> None:
         assert sandbox.bind("t", given, f"SELECT {value} AS y FROM t") == (("y", "VARCHAR"),)
         assert sandbox._kept_failures.cache_info().currsize == kept
         assert sandbox._kept_types.cache_info().currsize == kept
+
+
+def test_a_closed_sandbox_leaves_an_empty_database_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_module, "_FREE", {})
+    first = Sandbox()
+    first.run("SELECT * FROM given", {"given": pa.table({"a": [1]})})
+    database = first._connection
+    first.close()
+    first.close()
+    with pytest.raises(EngineError):
+        first.run("SELECT 1", {})
+    second = Sandbox()
+    assert second._connection is database
+    assert second.run("SELECT count(*) AS n FROM duckdb_tables()", {}).to_pylist() == [{"n": 0}]
+    database.close()
+    second.close()
+    third = Sandbox()
+    assert third.run("SELECT 1 AS a", {}).num_rows == 1
+    third.close()
