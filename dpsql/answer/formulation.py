@@ -23,8 +23,8 @@ _FIRST_ROWS = 500_000
 Counting what all rows hold can take a fifth of the query.
 """
 _MOST_CHOSEN = 16
-"""Up to so many groups of a unit the aggregate in C chooses them without a look at the sizes. Its state has room for all
-of them, so at 64 groups it takes twice the time of a window if most units have one."""
+"""Up to so many groups of a unit the aggregate in C chooses them without a look at the sizes. Its state has room for
+all of them, so at 64 groups it takes twice the time of a window if most units have one."""
 _USUAL_PARTS = 16
 """One unit in this many is looked at if the number of rows is not known."""
 

@@ -227,7 +227,7 @@ def test_public_is_taken_back_until_an_answer_was_made_of_it(session: dpsql.Sess
     session.sql("CALL dp_domain('visits', 'city', keys_from := 'cities.city')")
     session.sql("SELECT city, count(*) FROM visits GROUP BY city", rho=0.01)
     session.sql("CALL dp_domain('visits', 'city', keys_from := NULL)")
-    with pytest.raises(PolicyError, match=r"answers were made of table 'main\.cities'"):
+    with pytest.raises(PolicyError, match=r"answers that used table 'main\.cities'"):
         session.sql("CALL dp_public('cities', public := false)")
 
 
@@ -235,7 +235,7 @@ def test_public_is_not_taken_back_once_it_was_joined(session: dpsql.Session) -> 
     protect(session, "visits", "pid", "unit := 'patient', max_groups_contributed := 1, max_rows_per_group := 1")
     session.sql("CALL dp_public('cities')")
     session.sql("SELECT count(DISTINCT pid) FROM visits JOIN cities ON visits.city = cities.city", rho=0.01)
-    with pytest.raises(PolicyError, match="answers were made of"):
+    with pytest.raises(PolicyError, match="answers that used"):
         session.sql("CALL dp_public('cities', public := false)")
 
 
