@@ -77,7 +77,11 @@ def _of_bounds(worst: CoverageReceipt) -> Iterator[str]:
         yield f"{unnamed}{beyond}"
         yield f"{unnamed.replace(' per unit', '')}{beyond}"
     fewer = f"; at least {count:,} have more" if count else ""
-    yield f"counted: {low}{f' up to {size:,.9g} a unit' if size else ''}{fewer}"
+    if size and worst.measured in ("rows", "groups"):
+        noun = worst.measured.removesuffix("s") if size == 1.0 else worst.measured
+        yield f"{low} is counted for units with up to {size:,.9g} {noun}{fewer}"
+    else:
+        yield f"{low}{f' of totals up to {size:,.9g}' if size else ''} is counted{fewer}"
     yield f"bounds leave something out{_MORE}"
 
 
