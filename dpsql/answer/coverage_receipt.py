@@ -134,7 +134,15 @@ def _line(covered: Statistic, kept: Kept | None, query: FrameQuery) -> CoverageR
         kept.part_beyond,
         kept.high_of_all,
         _advice(covered, kept, query),
+        measured=_measured(covered),
     )
+
+
+def _measured(covered: Statistic) -> str:
+    """Return the noun of the size of a unit: its groups, rows, or the total of its values."""
+    if covered.kind != "sum":
+        return "groups" if covered.kind == "presence" else "rows"
+    return "totals without signs" if covered.interval[0] < 0.0 else "totals"
 
 
 def covered_name(covered: Statistic, query: FrameQuery) -> str:

@@ -59,7 +59,7 @@ def refused(error: DpsqlError, asked: str, cure: str) -> str:
             return (
                 f"{asked} takes rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}, and "
                 f"{error.limit} has rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g} left. "
-                f"{cure} FROM dp_releases() lists what is answered again for nothing."
+                f"{cure} FROM dp_releases() lists what is free."
             )
         case AccessError():
             return (

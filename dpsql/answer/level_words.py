@@ -32,7 +32,7 @@ def level_refused(error: DpsqlError, asked: str, cure: str) -> str:
                 f"{error.limit} does not cover this query at {asked} (it {costs} "
                 f"rho = {error.requested_rho:.6g} and threshold delta = {error.requested_delta:.6g}; left are "
                 f"rho = {error.remaining_rho:.6g} and delta = {error.remaining_delta:.6g}). {cure} "
-                "FROM dp_releases() lists what is answered again for nothing."
+                "FROM dp_releases() lists what is free."
             )
         case AccessError():
             return (

@@ -313,7 +313,8 @@ def notes(offer: Offer) -> tuple[str, ...]:
     if any(isinstance(estimate.value, AnyUnit) for estimate in query.estimates):
         found.append(words.TRUTH_VALUE)
     found += [
-        words.ROWS_SCALED.format(rows=most) for most in sorted({one.row_cap for one in query.statistics if one.row_cap})
+        words.ROWS_SCALED.format(rows=f"{most:,} row{'' if most == 1 else 's'}")
+        for most in sorted({one.row_cap for one in query.statistics if one.row_cap})
     ]
     return tuple(found)
 
@@ -326,7 +327,7 @@ def _bounding_notes(query: FrameQuery) -> Iterator[str]:
         too_low = words.WEIGHTED_COUNTS if bounding.by_norm else words.WEIGHTED_SUMS
         yield too_low.format(weighted=weighted) if query.estimates else weighted
     elif not bounding.finer and (max_groups or math.inf) < (frame.key_count or math.inf):
-        yield words.COUNTS_IN.format(groups=max_groups)
+        yield words.COUNTS_IN.format(groups=f"{max_groups} group{'' if max_groups == 1 else 's'}")
     if bounding.by_norm:
         yield from _norm_notes(query)
     if bounding.finer:

@@ -53,28 +53,56 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def up_to(of: str, size: float) -> str:
-    """Say the largest size of the units that a kept part is about: rows, groups, or amounts of a number.
+def between(low: float, high: float) -> str:
+    """Return the ends of a share; an upper end that says nothing is left out.
 
-    >>> up_to("rows", 64.0), up_to("groups", 1.0), up_to("values of avg(cost)", 4096.0)
-    ('up to 64 rows', '1 group', 'amounts up to 4,096')
+    >>> between(0.69, 0.75), between(0.69, 1.0)
+    ('at least 69 % and at most 75 %', 'at least 69 %')
     """
-    if of == "groups":
-        return words.UP_TO_ONE_GROUP if size == 1.0 else words.UP_TO_GROUPS.format(size=f"{size:,.9g}")
-    if of == "rows" or of.startswith("rows "):
-        return words.UP_TO_ONE_ROW if size == 1.0 else words.UP_TO_ROWS.format(size=f"{size:,.9g}")
-    return words.UP_TO_AMOUNT.format(size=f"{size:,.9g}")
+    return f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= TOLD_HIGH else ''}"
 
 
-def kept_up_to(of: str, unit: str, size: float, low: float, high: float) -> str:
-    """Say what part bounds keep of units up to a size."""
-    ends = f"at least {at_least(low)}{f' and at most {at_most(high)}' if high <= TOLD_HIGH else ''}"
-    return words.KEPT_UP_TO.format(ends=ends, of=of, unit=unit, size=up_to(of, size))
+def counted(ends: str, of: str, measured: str, unit: str, size: float | None) -> str:
+    """Say what part of a column is counted.
+
+    >>> counted("at least 91 %", "rows", "rows", "patient", 64.0)
+    'at least 91 % of rows are counted for units (patient) with up to 64 rows'
+    >>> counted("at least 91 %", "sum(cost)", "totals", "", 4096.0)
+    'sum(cost): at least 91 % of totals up to 4,096 per unit is counted'
+    >>> counted("at least 91 %", "rows of avg(cost)", "rows", "patient", 1.0)
+    'avg(cost): at least 91 % of its rows are counted for units (patient) with 1 of them'
+    >>> counted("at least 91 %", "groups", "groups", "patient", None)
+    'at least 91 % of all groups are counted'
+
+    Args:
+        ends: of the part.
+        of: as in `CoverageReceipt`.
+        measured: as in `CoverageReceipt`.
+        unit: name of the privacy unit; empty to leave it out.
+        size: largest size of the units that the part is about; None for all units.
+
+    """
+    is_number, of_unit = measured in ("rows", "groups"), f" ({unit})" if unit else ""
+    nouns, sized = (measured, measured) if of == measured or not is_number else (f"its {measured}", "of them")
+    if size is None:
+        part = (words.ALL_OF_NUMBER if is_number else words.ALL_OF_TOTALS).format(nouns=nouns, unit=of_unit)
+    elif not is_number:
+        part = words.TOTALS_UP_TO.format(nouns=nouns, size=f"{size:,.9g}", unit=of_unit)
+    elif size == 1.0:
+        part = words.ONLY_ONE.format(nouns=nouns, unit=of_unit, sized=sized.removesuffix("s"))
+    else:
+        part = words.NUMBER_UP_TO.format(nouns=nouns, unit=of_unit, size=f"{size:,.9g}", sized=sized)
+    name = "" if of == measured else words.OF_COLUMN.format(column=column_of(of))
+    return words.COUNTED.format(column=name, ends=ends, part=part)
 
 
-def kept_of_all(of: str, high: float) -> str:
-    """Say what part bounds keep of all units together at most; empty if the end says nothing."""
-    return words.KEPT_OF_ALL.format(high=at_most(high), of=of) if high <= TOLD_HIGH else ""
+def column_of(of: str) -> str:
+    """Return the columns that coverage is about, without the noun before them.
+
+    >>> column_of("values of avg(cost)"), column_of("sum(cost)")
+    ('avg(cost)', 'sum(cost)')
+    """
+    return of.removeprefix("values of ").removeprefix("rows of ")
 
 
 def units_beyond(least: int, most: int, part: float) -> str:

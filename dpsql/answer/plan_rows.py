@@ -78,11 +78,13 @@ def _mechanism_sentence(frame: Frame) -> str:
 
 
 def threshold_sentence(query: FrameQuery, tau: float | None) -> str:
-    """Return the rule by which keys are shown."""
+    """Return the rule by which groups are shown."""
     threshold = shown_threshold(query.frame, tau, query.request.min_units)
     if tau is None or query.frame.bounding.sparsity is None:
-        return f"a key is shown if its noisy count of units exceeds {threshold:.9g}"
-    rule = f"a key is shown if its noisy count of units exceeds the largest group left out by more than {threshold:.9g}"
+        return f"a group is shown if its noisy count of units exceeds {threshold:.9g}"
+    rule = (
+        f"a group is shown if its noisy count of units exceeds the largest group left out by more than {threshold:.9g}"
+    )
     return rule + (f", and {query.request.min_units + tau:.9g}" if query.request.min_units > 1 else "")
 
 

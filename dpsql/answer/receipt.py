@@ -58,6 +58,8 @@ class CoverageReceipt:
         high_of_all: most that bounds keep of all that there is; 1 where nothing is known.
         advice: where ``low`` is less than 95 %, what to write for more, and what that costs.
         unknown: why nothing is known, and what to write to know more; else empty.
+        measured: noun of the parts and of the size: ``groups``, ``rows``, ``totals`` of the values of a unit, or
+            ``totals without signs``, which add up the totals of its groups. A server of before does not tell it.
 
     """
 
@@ -73,13 +75,21 @@ class CoverageReceipt:
     high_of_all: float = 1.0
     advice: str = ""
     unknown: str = ""
+    measured: str = ""
 
     def __str__(self) -> str:
         if self.unknown:
-            return words.KEPT_UNKNOWN.format(of=self.of, why=self.unknown)
-        kept = phrases.kept_up_to(self.of, self.unit, self.size, self.low, self.high)
+            return words.COUNTED_UNKNOWN.format(of=self.of, why=self.unknown)
+        kept = self.counted(phrases.between(self.low, self.high), self.unit, self.size)
         more = phrases.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
-        return "; ".join(filter(None, [kept, more, phrases.kept_of_all(self.of, self.high_of_all), self.advice]))
+        is_told = self.high_of_all <= phrases.TOLD_HIGH
+        of_all = self.counted(f"at most {phrases.at_most(self.high_of_all)}", "", None) if is_told else ""
+        return "; ".join(filter(None, [kept, more, of_all, self.advice]))
+
+    def counted(self, ends: str, unit: str, size: float | None) -> str:
+        """Say which part of the column is counted, of units up to a size or of all."""
+        measured = self.measured or (self.of if self.of in ("rows", "groups") else "totals")
+        return phrases.counted(ends, self.of, measured, unit, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class _Arrangement:
         first: most lines on what an answer lacks.
         bounds: most lines on what bounds keep.
         joins_notes: whether the number of notes stands in the line of the price.
+        groups: whether the rule by which groups are shown has a line.
         joins_nulls: whether columns with NULL stand in the line of the error.
 
     """
@@ -91,15 +92,17 @@ class _Arrangement:
     first: int
     bounds: int
     joins_notes: bool
+    groups: bool
     joins_nulls: bool
 
 
 _ARRANGEMENTS = (
-    _Arrangement(2, 2, joins_notes=False, joins_nulls=False),
-    _Arrangement(2, 2, joins_notes=True, joins_nulls=False),
-    _Arrangement(2, 2, joins_notes=True, joins_nulls=True),
-    _Arrangement(2, 1, joins_notes=True, joins_nulls=True),
-    _Arrangement(1, 1, joins_notes=True, joins_nulls=True),
+    _Arrangement(2, 2, joins_notes=False, groups=True, joins_nulls=False),
+    _Arrangement(2, 2, joins_notes=True, groups=True, joins_nulls=False),
+    _Arrangement(2, 2, joins_notes=True, groups=False, joins_nulls=False),
+    _Arrangement(2, 2, joins_notes=True, groups=False, joins_nulls=True),
+    _Arrangement(2, 1, joins_notes=True, groups=False, joins_nulls=True),
+    _Arrangement(1, 1, joins_notes=True, groups=False, joins_nulls=True),
 )
 """In the order in which they are tried. The last one has four lines at most."""
 
@@ -156,8 +159,11 @@ class Screen:
             for note in receipt.notes
         )
         yield Part("price", self._price(count if places.joins_notes else 0))
-        if not places.joins_notes and (notes := self._notes(count)):
-            yield Part("notes" if receipt.threshold is None else "keys", notes)
+        if places.groups and receipt.threshold is not None:
+            rule = words.GROUPS_ABOVE_LARGEST if receipt.is_relative else words.GROUPS_ABOVE
+            yield Part("groups", [rule.format(threshold=short(receipt.threshold, 4))])
+        if count and not places.joins_notes:
+            yield Part("notes", [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
 
     def _sentences(self, sentences: Sequence[str], otherwise: Sentence) -> list[str]:
         """Return wordings of some sentences: the first one, then without its last clauses, then a fixed text."""
@@ -197,10 +203,12 @@ class Screen:
             ]
             shown = [", ".join(widths[:count]) for count in range(len(widths), 0, -1)]
             wordings = [words.WIDTHS.format(widths=one) for one in shown]
-        return [f"{one}{words.NOT_BOUNDS}" for one in wordings] if _all_coverage(self.receipt) else wordings
+        if not _all_coverage(self.receipt):
+            return wordings
+        return [f"{one}{but}" for one in wordings for but in (words.NOT_BOUNDS, words.NOT_CUT)]
 
     def _bounds(self, coverage: Sequence[CoverageReceipt]) -> Iterator[str]:
-        """Yield wordings of what bounds keep, the worst column first."""
+        """Yield wordings of the part that is counted, the worst column first."""
         worst, *others = sorted(coverage, key=_sureness)
         more = f"; {words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
         if worst.unknown:
@@ -210,11 +218,15 @@ class Screen:
             return
         kept = ["; ".join([_kept(one), *_beyond(one)]) for one in (worst, *others)]
         if others:
-            yield "; ".join([kept[0], *(one.removeprefix("keep ") for one in kept[1:])])
+            yield "; ".join(kept)
         yield f"{kept[0]}{more}"
         yield kept[0]
-        yield "; ".join([_kept_short(worst), *_beyond(worst, words.THEIRS_SHORT)])
+        for shorter in (_kept(worst, ""), _kept_short(worst)):
+            for theirs in (words.THEIRS, words.THEIRS_UNTOLD, words.THEIRS_SHORT):
+                yield "; ".join([shorter, *_beyond(worst, theirs)])
         yield "; ".join([_kept_short(worst), *_beyond(worst, "", "")])
+        short_of = words.UP_TO_SIZE.format(low=phrases.at_least(worst.low), size=f"{worst.size:,.9g}")
+        yield "; ".join([short_of if worst.beyond else _kept_short(worst), *_beyond(worst, "", "")])
 
     def _price(self, count: int) -> list[str]:
         """Return wordings of the price, the spent budget, how often it can be paid again, and a count of notes."""
@@ -224,19 +236,15 @@ class Screen:
         if standing is None:
             return _wordings([price], notes)
         level, spent, budget = standing.amounts(by_epsilon=receipt.asked_by != "rho")
-        so_far = words.SPENT.format(level=level, spent=f"{spent:.3g}", budget=f"{budget:.4g}")
+        told = {"spent": f"{spent:.3g}", "budget": f"{budget:.4g}"}
+        so_far, spent_short = words.SPENT.format(level=level, **told), words.SPENT_SHORT.format(**told)
         left = standing.questions_left
-        times = [] if left is None else [_questions(left)]
-        extras: tuple[list[str], ...] = ([so_far, *times, *notes], [so_far, *notes], notes, [])
+        with_room = [] if left is None else [f"{so_far}{_room(left)}"]
+        if left is not None and price.startswith(level):
+            # the line says before of what the budget is
+            with_room.append(f"{spent_short}{_room_short(left)}")
+        extras = [*([one, *notes] for one in with_room), [so_far, *notes], notes, []]
         return ["; ".join([price, *extra]) for extra in extras]
-
-    def _notes(self, count: int) -> list[str]:
-        """Return wordings of the rule by which groups are shown, and of the number of notes."""
-        receipt, notes = self.receipt, self._counted(count)
-        if receipt.threshold is None:
-            return [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)] if notes else []
-        rule = words.KEYS_ABOVE_LARGEST if receipt.is_relative else words.KEYS_ABOVE
-        return _wordings([rule.format(threshold=short(receipt.threshold, 4))], notes)
 
     def _counted(self, count: int) -> list[str]:
         """Return a number of notes in words; empty if there are none."""
@@ -245,22 +253,21 @@ class Screen:
         return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
 
 
-def _kept(coverage: CoverageReceipt) -> str:
-    """Say what bounds keep of one column."""
-    low, high, of = phrases.at_least(coverage.low), phrases.at_most(coverage.high), coverage.of
+def _kept(coverage: CoverageReceipt, unit: str | None = None) -> str:
+    """Say which part of one column is counted; an empty unit is left out."""
+    unit = coverage.unit if unit is None else unit
+    low = phrases.at_least(coverage.low)
     if coverage.beyond:
-        return words.KEEP_UP_TO.format(low=low, of=of, size=phrases.up_to(of, coverage.size))
+        return coverage.counted(words.LOW_OF_SHARE.format(low=low), unit, coverage.size)
     if coverage.high <= phrases.TOLD_HIGH:
-        return words.KEEP_RANGE.format(low=low, high=high, of=of)
-    return words.KEEP_ALL.format(low=low, of=of)
+        return coverage.counted(words.ENDS_OF_SHARE.format(low=low, high=phrases.at_most(coverage.high)), unit, None)
+    return coverage.counted(words.LOW_OF_SHARE.format(low=low), unit, None)
 
 
 def _kept_short(coverage: CoverageReceipt) -> str:
-    """Say what bounds keep of one column, without its name."""
-    if not coverage.beyond:
-        return _kept(coverage)
-    size = phrases.up_to(coverage.of, coverage.size)
-    return words.KEEP_SHORT.format(low=phrases.at_least(coverage.low), size=size)
+    """Say which part of one column is counted, without its name."""
+    name, no_name = (words.OF_COLUMN.format(column=one) for one in (phrases.column_of(coverage.of), words.ONE_COLUMN))
+    return _kept(coverage, "").replace(name, no_name, 1)
 
 
 def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str = words.THEIRS_UNKNOWN) -> Iterator[str]:
@@ -278,11 +285,16 @@ def _beyond(coverage: CoverageReceipt, known: str = words.THEIRS, unknown: str =
         yield f"{words.MORE_THAN_THAT.format(count=coverage.least_beyond)}{part}"
 
 
-def _questions(left: int) -> str:
+def _room(left: int) -> str:
     """Say how often a question can be asked again of other data."""
     if not left:
-        return words.NO_QUESTION_LEFT
-    return words.ONE_QUESTION_LEFT if left == 1 else words.QUESTIONS_LEFT.format(count=left)
+        return words.NO_ROOM
+    return words.ROOM_FOR_ONE if left == 1 else words.ROOM.format(count=left)
+
+
+def _room_short(left: int) -> str:
+    """Say it in fewer words."""
+    return words.ROOM_SHORT.format(count=left) if left > 1 else _room(left)
 
 
 def _charged(receipt: Receipt) -> str:

@@ -80,9 +80,9 @@ def stopped(rho: float, steps: int) -> str:
     """Say in a plan where a question stopped that was asked before.
 
     >>> stopped(0.0123, 7)
-    'at rho = 0.0123, after 7 steps; asked again, it is answered there for nothing'
+    'at rho = 0.0123, after 7 steps; asked again, it is answered there free of charge'
     """
-    return f"at rho = {rho:.9g}, after {_counted(steps)}; asked again, it is answered there for nothing"
+    return f"at rho = {rho:.9g}, after {_counted(steps)}; asked again, it is answered there free of charge"
 
 
 def window(low: float, high: float, delta: float) -> str:

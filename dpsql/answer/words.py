@@ -154,9 +154,9 @@ UNKNOWN_IN = Sentence("NULL in {column}: the 95 % interval covers all of {domain
 
 WITHOUT_UNIT = Sentence("rows where {column} is NULL are left out", column='"patient_id"')
 COUNTS_IN = Sentence(
-    "each unit counts in at most {groups} groups, which a secret hash chooses; a unit with more groups is left out of "
-    "the others",
-    groups=4,
+    "each unit counts in at most {groups}, which a secret hash chooses; a unit with more groups is left out of the "
+    "others",
+    groups="4 groups",
 )
 WEIGHTED = Sentence(
     "a unit in n groups, more than {groups}, counts in each with weight sqrt({groups} / n), in at most {most} groups",
@@ -173,7 +173,7 @@ WEIGHTED_SUMS = Sentence(
 DISTINCT_VALUES = Sentence(
     "at most {values:.9g} distinct values of one unit count in a group; a secret hash chooses them", values=3
 )
-ROWS_SCALED = Sentence("rows of one unit in one group beyond {rows:,} rows are scaled down to {rows:,} rows", rows=5)
+ROWS_SCALED = Sentence("rows of one unit in one group beyond {rows} are scaled down to {rows}", rows="5 rows")
 ROWS_READ = Sentence("at most {rows} rows of a unit are read; a secret hash chooses them", rows=20)
 ROWS_TO_NORM = Sentence(
     "rows of a unit in {column} are scaled down, with their values, to an l2 norm of {norm:.9g} over the groups of the "
@@ -253,19 +253,26 @@ NOT_FOUND: Mapping[str, Sentence] = {
 
 # Coverage.
 
-KEPT_UP_TO = Sentence(
-    "bounds keep {ends} of {of} of units ({unit}) with {size}",
-    ends="at least 91 %",
-    of="rows",
-    unit="patient",
-    size="up to 64 rows",
+OF_COLUMN = Sentence("{column}: ", column="sum(cost)")
+COUNTED = Sentence("{column}{ends} of {part}", column="", ends="at least 91 %", part="all rows are counted")
+COUNTED_UNKNOWN = Sentence("it is unknown what part of {of} is counted: {why}", of="rows", why="see a note")
+NUMBER_UP_TO = Sentence(
+    "{nouns} are counted for units{unit} with up to {size} {sized}",
+    nouns="its rows",
+    unit=" (patient)",
+    size="64",
+    sized="of them",
 )
-KEPT_OF_ALL = Sentence("bounds keep at most {high} of all {of}", high="60 %", of="rows")
-KEPT_UNKNOWN = Sentence("it is unknown what part bounds keep of {of}: {why}", of="rows", why="see a note")
+ONLY_ONE = Sentence("{nouns} are counted for units{unit} with 1 {sized}", nouns="rows", unit=" (patient)", sized="row")
+TOTALS_UP_TO = Sentence(
+    "{nouns} up to {size} per unit{unit} is counted", nouns="totals", size="4,096", unit=" (patient)"
+)
+ALL_OF_NUMBER = Sentence("all {nouns} are counted", nouns="rows")
+ALL_OF_TOTALS = Sentence("the {nouns} of all units{unit} is counted", nouns="totals", unit=" (patient)")
 SOME_BEYOND = Sentence("at least {least:,} and at most {most:,} units have more", least=646, most=2914)
-MAYBE_BEYOND = Sentence("at most {most:,} units have more", most=921)
+MAYBE_BEYOND = Sentence("at most {most:,} units have more, perhaps none", most=921)
 PART_KNOWN = Sentence(
-    "{units}: they have at least {part} of all, and it is unknown what part of it bounds keep",
+    "{units}: they have at least {part} of all, and it is unknown what part of theirs is counted",
     units="at most 921 units have more",
     part="34 %",
 )
@@ -311,24 +318,20 @@ COVERS = Sentence("{intervals} covers the noise with 95 % probability", interval
 COVER = Sentence("{intervals} cover the noise with 95 % probability", intervals="low and high")
 WIDTH = Sentence("± {half_width} for {column}", half_width="18.7", column="aircraft")
 WIDTHS = Sentence("the noise is {widths} with 95 % probability", widths="± 18.7 for aircraft")
-NOT_BOUNDS = Sentence(", not what bounds leave out")
+NOT_BOUNDS = Sentence(", not uncounted rows or values cut by bounds")
+NOT_CUT = Sentence(", not what bounds cut")
 ALSO_NULL = Sentence("NULL: no value is known")
 ALL_UNKNOWN_IN = Sentence("NULL in {columns}: the 95 % intervals cover all possible values", columns="mean and spread")
 NULLS = Sentence("NULL in some columns; {receipt_at} says why", receipt_at="answer.receipt")
-KEEP_RANGE = Sentence("keep {low} to {high} of all {of}", low="91 %", high="98 %", of="rows")
-KEEP_ALL = Sentence("keep at least {low} of all {of}", low="91 %", of="rows")
-KEEP_UP_TO = Sentence("keep at least {low} of {of} of units with {size}", low="91 %", of="rows", size="up to 64 rows")
-KEEP_SHORT = Sentence("keep at least {low} of units with {size}", low="91 %", size="up to 64 rows")
-UP_TO_ROWS = Sentence("up to {size} rows", size="64")
-UP_TO_GROUPS = Sentence("up to {size} groups", size="4")
-UP_TO_ONE_GROUP = Sentence("1 group")
-UP_TO_ONE_ROW = Sentence("1 row")
-UP_TO_AMOUNT = Sentence("amounts up to {size}", size="4,096")
+UP_TO_SIZE = Sentence("at least {low} is counted up to {size} per unit", low="91 %", size="4,096")
+ENDS_OF_SHARE = Sentence("{low} to {high}", low="91 %", high="98 %")
+LOW_OF_SHARE = Sentence("at least {low}", low="91 %")
 MORE_THAN_THAT = Sentence("at least {count:,} units have more", count=646)
-THEIRS = Sentence(", with at least {part} of all; bounds keep an unknown part of it", part="34 %")
+THEIRS = Sentence(", with at least {part} of all; the counted part of theirs is not known", part="34 %")
+THEIRS_UNTOLD = Sentence(", with at least {part} of all (counted part unknown)", part="34 %")
 THEIRS_SHORT = Sentence(", with at least {part} of all", part="34 %")
 THEIRS_UNKNOWN = Sentence(", with an unknown part of all")
-UNKNOWN = Sentence("keep an unknown part of {of}: {why}", of="rows", why="see answer.receipt")
+UNKNOWN = Sentence("{of}: the counted part is not known: {why}", of="rows", why="see answer.receipt")
 ONE_COLUMN = Sentence("one column")
 SEE = Sentence("see {receipt_at}", receipt_at="answer.receipt")
 MORE = Sentence("{count} more in {receipt_at}", count=2, receipt_at="answer.receipt")
@@ -338,15 +341,17 @@ GUARANTEE = Sentence("epsilon {epsilon} at delta {delta}", epsilon="1", delta="1
 CHARGED_FOR = Sentence("{charged}, for an answer with {level}", charged="rho 0.01", level="rho 0.0175")
 STORED = Sentence("nothing: served as stored, with {level}", level="rho 0.0175")
 SPENT = Sentence("spent so far: {level} {spent} of {budget}", level="epsilon", spent="0.80", budget="3")
-QUESTIONS_LEFT = Sentence("{count:,} more such questions", count=10)
-ONE_QUESTION_LEFT = Sentence("1 more such question")
-NO_QUESTION_LEFT = Sentence("no more such question")
+SPENT_SHORT = Sentence("spent: {spent} of {budget}", spent="0.80", budget="3")
+ROOM = Sentence(", room for {count:,} more such questions", count=10)
+ROOM_SHORT = Sentence(", room for {count:,} questions", count=10)
+ROOM_FOR_ONE = Sentence(", room for 1 more such question")
+NO_ROOM = Sentence(", no room for one more")
 NOTES = Sentence("{count} notes in {receipt_at}", count=2, receipt_at="answer.receipt")
 NOTES_ALONE = Sentence("{count}, in {receipt_at}", count=2, receipt_at="answer.receipt")
 ONE_NOTE = Sentence("1 note in {receipt_at}", receipt_at="answer.receipt")
-KEYS_ABOVE = Sentence("shown if the noisy count of units exceeds {threshold}", threshold="57.68")
-KEYS_ABOVE_LARGEST = Sentence(
-    "shown if the noisy count of units exceeds the largest left out by {threshold}", threshold="57.68"
+GROUPS_ABOVE = Sentence("shown if their noisy count of units exceeds {threshold}", threshold="57.68")
+GROUPS_ABOVE_LARGEST = Sentence(
+    "shown if their noisy count of units exceeds the largest left out by {threshold}", threshold="57.68"
 )
 EPSILONS_DO_NOT_ADD_UP = Sentence(
     "epsilon_spent and epsilon_next do not add up to epsilon_budget: epsilon grows like the square root of rho, and "

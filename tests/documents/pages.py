@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^<!-- (run by|tables for each block|tables):? (.*?) -->$", re.MULTILINE)
-_BELOW_ANSWER = re.compile(r"(nothing|missed|null|error|bounds|price|keys|notes| {7}) +\S")
+_BELOW_ANSWER = re.compile(r"(nothing|missed|null|error|bounds|price|groups|notes| {7}) +\S")
 _NUMBER = re.compile(r"\b[0-9a-f]{8,64}\b|-?\d[\d.,]*(e[-+]?\d+)?")
 
 

@@ -184,9 +184,9 @@ def test_a_total_under_bounds_for_groups_says_what_it_keeps_and_its_estimate_hol
     assert kept.share
     assert kept.low < n / truth < kept.high
     assert n / truth < kept.high_of_all < 0.4
-    assert "\nbounds  keep at least " in str(answer)
+    assert "\nbounds  at least " in str(answer)
     (shown,) = receipt_of(answer).kept
-    assert shown.startswith("bounds keep at least ")
+    assert shown.startswith("at least ")
     assert "contribution_bounds_per_group => (0, " in shown
     written = int(shown.split("(0, ")[1].split(")")[0])
     wider = session.sql(f"SELECT count(*, contribution_bounds_per_group => (0, {written})) AS n FROM visits", rho=1.0)
@@ -327,9 +327,9 @@ def test_every_door_says_it(session: dpsql.Session) -> None:
     answer = session.sql("SELECT count(*) AS n FROM visits", rho=1.0, coverage=True)
     assert phrases.at_least(receipt_of(answer).coverage[0].low) in str(answer)
     assert escape(str(answer.receipt)) in answer._repr_html_()
-    assert "bounds  keep at least" in answer._repr_html_().split("<summary>")[0]
+    assert "bounds  at least" in answer._repr_html_().split("<summary>")[0]
     picture = answer.plot()
-    assert "bounds keep" in " ".join(text.get_text().replace("\n", " ") for text in picture.texts)
+    assert "of rows are counted" in " ".join(text.get_text().replace("\n", " ") for text in picture.texts)
 
     assert receipt_from_json(json.loads(json.dumps(to_json(answer.receipt)))) == answer.receipt
 
@@ -353,7 +353,7 @@ def test_heavy_users_of_a_web_log_are_told_of_at_every_door() -> None:
     assert kept.least_beyond <= beyond.sum() <= kept.beyond
     assert sizes[beyond].sum() / sizes.sum() / 5 <= kept.part_beyond <= sizes[beyond].sum() / sizes.sum()
     (sentence,) = receipt_of(answer).kept
-    assert sentence.startswith("bounds keep at least ")
+    assert sentence.startswith("at least ")
     assert " of all, and it is unknown what part" in sentence
     assert "100 %" not in sentence
     below = " ".join(str(answer).split())
@@ -402,7 +402,7 @@ def test_it_stands_beside_every_kind_of_answer(
         assert receipt.rho == pytest.approx(2.0 if "other_group" in options else 1.0, rel=1e-9)
     if not found:
         assert all(len(one.receipt.coverage) == 1 for one in receipt.sets)
-        assert any(sentence.startswith("(): bounds keep") for sentence in receipt.sections["bounds"])
+        assert any(sentence.startswith("(): at least") for sentence in receipt.sections["bounds"])
     again = session.sql(text, rho=1.0, coverage=True, **options)  # type: ignore[arg-type]
     assert receipt_of(again).reused
     assert receipt_of(again).coverage == receipt.coverage
@@ -424,7 +424,7 @@ def test_a_version_whose_rows_are_gone_says_that_it_is_not_known(fresh: dpsql.Se
     answer = fresh.sql(told, rho=1.0, as_of="1")
     assert receipt_of(answer).reused
     (unknown,) = receipt_of(answer).kept
-    assert unknown.startswith("it is unknown what part bounds keep of rows: it was not measured")
+    assert unknown.startswith("it is unknown what part of rows is counted: it was not measured")
     assert all(whole is None for _, _, whole in answer.fetchall())
     assert [row[:2] for row in answer.fetchall()] == before.fetchall()
 
@@ -433,7 +433,7 @@ def test_few_people_tell_nothing(session: dpsql.Session) -> None:
     answer = session.sql("SELECT count(*) AS n, dp_unbounded(n) AS whole FROM visits WHERE person < 20", rho=0.01)
     (kept,) = receipt_of(answer).coverage
     assert kept.share is None
-    assert str(kept).startswith("it is unknown what part bounds keep of rows: noise hides the units")
+    assert str(kept).startswith("it is unknown what part of rows is counted: noise hides the units")
     assert answer.fetchall()[0][1] is None
 
 
@@ -490,7 +490,7 @@ def test_bounds_that_auto_finds_above_0_are_told_of(fresh: dpsql.Session) -> Non
     assert answer.df().s[0] < 0.7 * 300 * (20 * 400 + 3980 * 2)
     (line,) = receipt_of(answer).kept
     assert line == (
-        "it is unknown what part bounds keep of sum(paid): its bounds begin above 0, and raise smaller values; write "
+        "it is unknown what part of sum(paid) is counted: its bounds begin above 0, and raise smaller values; write "
         "contribution_bounds_per_group => (0, 1024)"
     )
 

@@ -178,11 +178,11 @@ def test_plan_and_receipt_tell_the_same_threshold_with_the_minimum_in_it(session
     tau = stored_tau(session)
     assert tau > 0
     assert receipt.threshold == MINIMUM + tau
-    sentence = f"a key is shown if its noisy count of units exceeds {MINIMUM + tau:.9g}"
+    sentence = f"a group is shown if its noisy count of units exceeds {MINIMUM + tau:.9g}"
     assert planned == {
         BY_CITY: sentence,
         with_minimum(5): sentence,
-        with_minimum(40): f"a key is shown if its noisy count of units exceeds {40 + tau:.9g}",
+        with_minimum(40): f"a group is shown if its noisy count of units exceeds {40 + tau:.9g}",
     }
     assert {text: explained(session, text) for text in planned} == planned, "what is stored is explained as it was"
     assert f"exceeds {MINIMUM + tau:.4g}" in str(receipt)

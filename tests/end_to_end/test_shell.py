@@ -380,7 +380,7 @@ def test_the_page_about_the_shell_runs_as_it_is_written() -> None:
     assert out.count("Aarhus,") == 3
     assert "mechanism" in out
     # on every answer; which column bounds keep least of, and in how many words, depends on noise
-    lines = [line for line in err.splitlines() if re.match(r"(error|bounds|price|keys|notes) ", line)]
+    lines = [line for line in err.splitlines() if re.match(r"(error|bounds|price|groups|notes) ", line)]
     heads = [line.split()[0] for line in lines]
     (printed,) = re.findall(r"^```\n(error .*?)^┌", page, re.MULTILINE | re.DOTALL)
     assert re.findall(r"^\w+", printed, re.MULTILINE) == heads[:3] == ["error", "bounds", "price"]

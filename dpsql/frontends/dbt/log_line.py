@@ -1,4 +1,4 @@
-"""One line of dbt's log for each private model: what its answer lacks, or else the share that bounds keep.
+"""One line of dbt's log for each private model: what its answer lacks, or else the part that is counted.
 
 The price is in dbt's own line of the model, and everything else is in the receipt.
 """
@@ -60,25 +60,29 @@ def _shortened(sentence: str) -> Iterator[str]:
 
 
 def _of_bounds(worst: CoverageReceipt) -> Iterator[str]:
-    """Yield wordings of the share that bounds keep of one number, with the units that surely have more."""
+    """Yield wordings of the counted part of one number, with the units that surely have more."""
     if worst.unknown:
-        yield f"it is unknown how much bounds keep of {worst.of}{_MORE}"
-        yield f"it is unknown how much bounds keep{_MORE}"
+        yield f"it is unknown what part of {worst.of} is counted{_MORE}"
+        yield f"it is unknown what part is counted{_MORE}"
         return
-    low, size, count = at_least(worst.low), f"{worst.size:,.9g}", worst.least_beyond
-    if not worst.beyond:
-        yield f"bounds keep at least {low} of all {worst.of}{_MORE}"
-        yield f"bounds keep at least {low}{_MORE}"
-        return
-    yield f"bounds keep at least {low} of {worst.of} of units with up to {size} each{_beyond(count)}{_MORE}"
-    yield f"bounds keep at least {low} of {worst.of} up to {size} a unit{_beyond(count)}"
-    yield f"bounds keep at least {low} up to {size} a unit{_beyond(count)}"
+    size, low = worst.size if worst.beyond else None, f"at least {at_least(worst.low)}"
+    count = worst.least_beyond
+    beyond = f"; at least {count:,} units have more" if count else ""
+    kept = worst.counted(low, "", size)
+    yield f"{worst.counted(low, worst.unit, size)}{beyond}{_MORE}"
+    yield f"{kept}{beyond}{_MORE}"
+    yield f"{kept}{beyond}"
+    unnamed = kept[kept.index(low) :]
+    if " its " not in unnamed:
+        yield f"{unnamed}{beyond}"
+        yield f"{unnamed.replace(' per unit', '')}{beyond}"
+    fewer = f"; at least {count:,} have more" if count else ""
+    if size and worst.measured in ("rows", "groups"):
+        noun = worst.measured.removesuffix("s") if size == 1.0 else worst.measured
+        yield f"{low} is counted for units with up to {size:,.9g} {noun}{fewer}"
+    else:
+        yield f"{low}{f' of totals up to {size:,.9g}' if size else ''} is counted{fewer}"
     yield f"bounds leave something out{_MORE}"
-
-
-def _beyond(count: int) -> str:
-    """Say how many units surely have more than the size that is spoken of; empty if none is known."""
-    return f"; at least {count:,} units have more" if count else ""
 
 
 def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:

@@ -62,26 +62,31 @@ def lines(
 
 def test_an_answer_has_its_error_bounds_price_and_keys() -> None:
     assert lines(NOTE, NOTE, coverage=(coverage("rows", 0.91),)) == [
-        "error   ± covers the noise with 95 % probability, not what bounds leave out",
-        "bounds  keep 91 % to 97 % of all rows",
-        "price   epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3; 10 more such questions",
-        "keys    shown if the noisy count of units exceeds 57.68; 2 notes in answer.receipt",
+        "error   ± covers the noise with 95 % probability, not uncounted rows or values cut by bounds",
+        "bounds  91 % to 97 % of all rows are counted",
+        "price   epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3; 2 notes in answer.receipt",
+        "groups  shown if their noisy count of units exceeds 57.68",
+    ]
+    assert lines(NOTE)[1:] == [
+        "price   epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3, room for 10 more such questions",
+        "groups  shown if their noisy count of units exceeds 57.68",
+        "notes   1, in answer.receipt",
     ]
 
 
 def test_the_worst_column_comes_first_and_units_beyond_are_never_left_out() -> None:
     kept = coverage("rows", 0.91), coverage("values of sum(cost)", 0.78, beyond=2914, least=646)
     *_, first, second, price = lines(NOTE, coverage=kept)
-    assert first.startswith("bounds  keep at least 78 % of values of sum(cost) of units with amounts up to 4,096;")
+    assert first.startswith("bounds  sum(cost): at least 78 % of totals up to 4,096 per unit (patient) is counted;")
     assert "at least 646 units have more" in " ".join(f"{first} {second}".split())
     assert "34 % of all" in second
-    assert price.startswith("price   epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3")
+    assert price.startswith("price   epsilon 1 at delta 1e-08; spent: 0.806 of 3, room for 10 questions")
 
 
 @pytest.mark.parametrize(
     ("changes", "price"),
     [
-        ({"asked_by": "rho"}, "rho 0.0175 and threshold delta 2.5e-09; spent so far: rho 0.01 of 0.2"),
+        ({"asked_by": "rho"}, "rho 0.0175 and threshold delta 2.5e-09; spent: 0.01 of 0.2, room for 10 questions"),
         (
             {"reused": True},
             "nothing: served as stored, with epsilon 1 at delta 1e-08; spent so far: epsilon 0.806 of 3",
