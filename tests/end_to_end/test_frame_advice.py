@@ -53,7 +53,7 @@ def test_advice_of_a_receipt_is_accepted_where_it_is_pasted() -> None:
         )
     )
     (groups,) = re.findall(r"groupby\(…, (max_groups=\d+)\) keeps about 95 %", text)
-    (bounds,) = re.findall(r"keep of costs: .*; write (bounds=\(.*\))$", text, re.MULTILINE)
+    (bounds,) = re.findall(r"of costs is counted: .*; write (bounds=\(.*\))$", text, re.MULTILINE)
     assert bounds == "bounds=(0, 100)"
     assert "middle: read from" in text
     means, sums = sorted({cure for note in record["notes"] for cure in re.findall(r"write (agg\(.*\))$", note)})
