@@ -6,14 +6,13 @@ All formulations have one result. So the choice decides how long a query takes, 
 from __future__ import annotations
 
 import contextlib
-import time
 
 import pyarrow as pa
 
 from dpsql.bound.aggregation import approximate_sizes_sql
 from dpsql.bound.formulations import Formulation, Sizes, chooses_groups, fastest, fastest_in_the_end, fastest_of_groups
 from dpsql.bound.statement import Bounded
-from dpsql.engine import Engine
+from dpsql.engine import Engine, seconds_left
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 
@@ -45,8 +44,7 @@ def choose_formulation(
 
     """
     if bounded.kind == "covered_groups":
-        bounding = bounded.frame.bounding
-        if (bounding.counted_groups or bounding.max_groups or 0) > _MOST_CHOSEN:
+        if (bounded.frame.bounding.most_counted or 0) > _MOST_CHOSEN:
             return "groups_first"
         return fastest_of_groups(bounded.frame, has_native=engine.has_native)
     frame = bounded.frame.bounding.finer or bounded.frame
@@ -61,7 +59,7 @@ def choose_formulation(
         first = approximate_sizes_sql(frame, salt, most_rows=_FIRST_ROWS)
         for sql in (first, approximate_sizes_sql(frame, salt, one_in=parts)):
             found = engine.sizes(
-                sql, listed_keys=listed_keys, timeout_seconds=_seconds_left(deadline), stored_rows=stored_rows
+                sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline), stored_rows=stored_rows
             )
             sizes = Sizes(*found)
             chosen = fastest(frame, others, sizes, has_native=has_native)
@@ -69,8 +67,3 @@ def choose_formulation(
                 break
         return chosen
     return "groups_first"
-
-
-def _seconds_left(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline, or None if there is none."""
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from dpsql.answer.exact import Runtime
 from dpsql.answer.offer import Offer
-from dpsql.bound.coverage import unclamped
+from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
-from dpsql.engine import ExactTable, Mark
+from dpsql.engine import ExactTable, Mark, seconds_left
 from dpsql.engine.connection import Cursor
 from dpsql.engine.transaction import Transaction
 from dpsql.errors import SchemaError
@@ -88,15 +88,15 @@ class HeldPairs:
         has_all = formulation != "one_row" and all(map(self._pairs.has, statistics))
         sql = write(formulation, self._pairs if has_all else None)
         found = transaction.run(
-            lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=_left(deadline)
+            lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
         )
         return ExactTable(found)
 
     def _begin(self, runtime: Runtime, deadline: float | None) -> Transaction:
         """Begin the transaction, and make the table unless a constraint keeps the unit column unique."""
         rows, engine = self._pairs.frame.rows, runtime.engine
-        transaction = self._until_end.enter_context(engine.transaction(_left(deadline)))
-        self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit, _left(deadline))
+        transaction = self._until_end.enter_context(engine.transaction(seconds_left(deadline)))
+        self._has_one_row = transaction.has_one_row(self._pairs.frame.rows_sql.stored_unit, seconds_left(deadline))
         if not self._has_one_row:
             made = f"CREATE TEMP TABLE {PAIRS} AS {self._pairs.sql()}"
             counted = f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit) GROUP BY n"
@@ -105,7 +105,9 @@ class HeldPairs:
                 cursor.rows(made)
                 return cursor.rows(counted)
 
-            self._units_by_groups = transaction.run(make, listed_keys=self._listed, timeout_seconds=_left(deadline))
+            self._units_by_groups = transaction.run(
+                make, listed_keys=self._listed, timeout_seconds=seconds_left(deadline)
+            )
         # on a cursor of their own: a table that cannot be counted would end the transaction
         self._marks = engine.marks([table for table, _ in rows.table_versions])
         self._transaction = transaction
@@ -115,7 +117,7 @@ class HeldPairs:
         """Return the fastest formulation of a frame's statement; all of them have one result."""
         if self._has_one_row:
             return "one_row"
-        most = frame.bounding.counted_groups or frame.bounding.max_groups
+        most = frame.bounding.most_counted
         if most is None:
             return "groups_first"
         too_many = sum(units for groups, units in self._units_by_groups if groups > most)
@@ -124,11 +126,6 @@ class HeldPairs:
         if _FEW * too_many <= sum(units for _, units in self._units_by_groups):
             return "few_choose"
         return fastest_of_groups(frame, has_native=runtime.engine.has_native)
-
-
-def _left(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline."""
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def read_units(
@@ -166,12 +163,6 @@ def hold_shared_pairs(frame: Frame, planned: Sequence[Offer], runtime: Runtime) 
     drawn = [offer.drawn for offer in planned if offer.drawn]
     if len(drawn) > 1:
         hold_pairs(frame, numbers_of([one for statistics in drawn for one in statistics]), None, runtime)
-
-
-def numbers_of(statistics: Sequence[Statistic]) -> list[Statistic]:
-    """Return the statistics whose numbers a reading of these needs, of coverage those that it is about."""
-    covered = [one.covered for one in statistics if one.covered]
-    return [*(one for one in statistics if not one.covered), *covered, *map(unclamped, covered)]
 
 
 def hold_pairs(frame: Frame, statistics: Sequence[Statistic], listed: pa.Table | None, runtime: Runtime) -> None:

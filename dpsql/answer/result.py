@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dpsql.answer.printed_table import PrintedTable
     from dpsql.answer.screen import Standing
 
-__all__ = ["Receipt", "Result"]
-
 
 class Result:
     """Table that was computed once: reading it again costs nothing and changes nothing.

@@ -30,7 +30,7 @@ from dpsql.answer.later_keys import add_keys
 from dpsql.answer.offer import Offer, make_receipt, offers_of
 from dpsql.answer.points import new_points
 from dpsql.answer.policy_view import SchemaView
-from dpsql.answer.result import Receipt
+from dpsql.answer.receipt import Receipt
 from dpsql.cascade.reader import CURATOR, Reader
 from dpsql.engine import Engine, Mark
 from dpsql.model.frame import COVERAGE_KINDS, Frame, PublicKeys

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
-from dpsql.bound.formulations import GroupNumbers, columns_of_rows, numbers_of_rows
+from dpsql.bound.formulations import GroupNumbers, columns_of_group, numbers_of_rows
 from dpsql.bound.norms import row_number
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
@@ -62,7 +62,7 @@ def most_left(covered: Statistic, frame: Frame) -> float:
     bounding = frame.bounding
     groups: float = 1
     if frame.keys:
-        groups = min(one or math.inf for one in (bounding.counted_groups or bounding.max_groups, frame.key_count))
+        groups = min(one or math.inf for one in (bounding.most_counted, frame.key_count))
         if bounding.counted_groups:
             groups = math.sqrt(groups * frame.unit_groups)
     if covered.kind == "presence":
@@ -94,7 +94,10 @@ def coverage_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes, *, 
     if has_one_row:
         values = "".join(columns_of_row(i, one) + whole_of_row(i, one, whole.get(i, i)) for i, one in measured)
     else:
-        values = "".join(columns_of_rows(i, one) + whole_of_rows(i, one, whole.get(i, i)) for i, one in measured)
+        values = "".join(
+            columns_of_group(i, one, numbers_of_rows(i, one)) + whole_of_rows(i, one, whole.get(i, i))
+            for i, one in measured
+        )
     grouping = "" if has_one_row else f" GROUP BY unit{listed}"
     # groups are held, and rows that are not grouped are read again
     held = "NOT MATERIALIZED" if has_one_row else "MATERIALIZED"
@@ -179,6 +182,12 @@ def unclamped(covered: Statistic) -> Statistic:
     return replace(covered, row_bounds_steps=None)
 
 
+def numbers_of(statistics: Sequence[Statistic]) -> tuple[Statistic, ...]:
+    """Return the statistics whose numbers of rows a reading of these needs, of coverage those that it is about."""
+    covered = [one.covered for one in statistics if one.covered]
+    return (*(one for one in statistics if not one.covered), *covered, *map(unclamped, covered))
+
+
 def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool, more: str = "") -> str:
     """Return a SELECT of the sums over a unit's groups, what is left of them, and more columns."""
     bounding = frame.bounding
@@ -203,7 +212,7 @@ def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_
                 f", CAST({total}(v_{i}) AS DOUBLE) AS total_{i}"
                 f", CAST({total}(abs(v_{i} - {one.limit.centre_steps})) AS DOUBLE) AS far_{i}"
             )
-    counted = bounding.counted_groups or bounding.max_groups
+    counted = bounding.most_counted
     if not frame.keys or counted is None:
         shares = "1.0::DOUBLE AS kept, 1.0::DOUBLE AS weight"
     else:

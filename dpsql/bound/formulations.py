@@ -118,7 +118,7 @@ def fastest(frame: Frame, others: tuple[Statistic, ...], sizes: Sizes, *, has_na
 
 def fastest_of_groups(frame: Frame, *, has_native: bool) -> Formulation:
     """Return the formulation that is fastest where all rows are grouped by unit and key in any case."""
-    most = frame.bounding.counted_groups or frame.bounding.max_groups
+    most = frame.bounding.most_counted
     has_state = has_native and chooses_groups(frame) and most is not None and most <= _CAPACITIES[-1]
     return "last_kept" if has_state else "groups_first"
 
@@ -139,12 +139,12 @@ def kept_ctes(
 
     The native one leaves a dictionary ``codes`` behind, which has the keys.
     """
-    keys, most = frame.key_columns, frame.bounding.counted_groups or frame.bounding.max_groups
+    keys, most = frame.key_columns, frame.bounding.most_counted
     if formulation == "native":
         return _native(frame, others, salt, per_row)
     if formulation == "one_row":
         return f"kept AS ({kept_rows_sql(keys, others, per_row)})"
-    values = "".join(columns_of_rows(i, statistic) for i, statistic in others)
+    values = "".join(columns_of_group(i, statistic, numbers_of_rows(i, statistic)) for i, statistic in others)
     if formulation == "last_kept":
         values += priority_column(keys, salt)
     selected = f"SELECT unit, {''.join(f'{key}, ' for key in keys)}1 AS present{values}"
@@ -211,7 +211,7 @@ def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_
     matches = " AND ".join(f"listed_rows.{key} IS NOT DISTINCT FROM codes.{key}" for key in keys)
     values, arguments = _native_values(others)
     names = [f"listed_rows.{key}" for key in keys]
-    most = frame.bounding.counted_groups or frame.bounding.max_groups or 1
+    most = frame.bounding.most_counted or 1
     given = ", ".join([f"{most}::INTEGER", _priority(names, salt), "codes.code", *arguments.flags, *arguments.sums])
     return (
         f"listed_rows AS NOT MATERIALIZED (SELECT * FROM {per_row} WHERE unit IS NOT NULL),\n"
@@ -244,7 +244,7 @@ def _native_values(others: list[tuple[int, Statistic]]) -> tuple[str, _Arguments
 def state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
     """Size of the native state of one unit; 0 where the library has none for it."""
     bounding = frame.bounding
-    most = bounding.counted_groups or bounding.max_groups
+    most = bounding.most_counted
     plain = all(statistic.kind in ("units", "rows", "sum") for _, statistic in others)
     if not plain or bounding.max_rows or most is None or most > _CAPACITIES[-1]:
         return 0
@@ -279,11 +279,6 @@ def numbers_of_rows(i: int, statistic: Statistic) -> GroupNumbers:
         total=f"sum(x_{i}){condition}",
         is_any=f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)",
     )
-
-
-def columns_of_rows(i: int, statistic: Statistic) -> str:
-    """The value of one unit in one group, v_i, as a column of rows that are grouped; with what a norm needs beside."""
-    return columns_of_group(i, statistic, numbers_of_rows(i, statistic))
 
 
 def columns_of_group(i: int, statistic: Statistic, numbers: GroupNumbers) -> str:

@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from dpsql.bound.aggregation import grouped_ctes, listed_sql, selected_sql, source_sql
 from dpsql.bound.coverage import histograms_sql, per_unit_sql, unclamped, whole_of_group, whole_of_rows, whole_rows
-from dpsql.bound.formulations import Formulation, columns_of_rows, kept_sql, last_column, priority_column
+from dpsql.bound.formulations import (
+    Formulation,
+    columns_of_group,
+    kept_sql,
+    last_column,
+    numbers_of_rows,
+    priority_column,
+)
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
 
@@ -53,7 +60,7 @@ def one_pass_sql(
     read = list(enumerate(asked))[1:]
     numbered = [(measure, asked.index(one), one) for measure, one in enumerate(covered, start=1)]
     measured = [(i, one) for _, i, one in numbered if one.kind != "presence"]
-    most = frame.bounding.counted_groups or frame.bounding.max_groups
+    most = frame.bounding.most_counted
     priority = last = ""
     if formulation == "last_kept" and most:
         priority, last = priority_column(frame.key_columns, salt), last_column(most)
@@ -81,7 +88,9 @@ def one_pass_sql(
 def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes, more: str) -> list[str]:
     """Return the CTEs from the rows to ``per_group``."""
     rows, whole = whole_rows(frame, read, measured)
-    values = "".join(columns_of_rows(i, one) for i, one in read if one.kind not in ("values", "histogram"))
+    values = "".join(
+        columns_of_group(i, one, numbers_of_rows(i, one)) for i, one in read if one.kind not in ("values", "histogram")
+    )
     values += "".join(whole_of_rows(i, one, whole.get(i, i)) for i, one in measured)
     group = ", ".join(["unit", *frame.key_columns])
     return [

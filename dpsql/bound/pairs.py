@@ -107,7 +107,7 @@ class Pairs:
     ) -> str:
         """Return SQL with the result of ``aggregation.bounded_sql``, over these pairs; the arguments are its."""
         others, keys = list(enumerate(statistics))[1:], frame.key_columns
-        most = frame.bounding.counted_groups or frame.bounding.max_groups
+        most = frame.bounding.most_counted
         per_group = self.per_group(frame, others, priority_column(keys, salt) if formulation == "last_kept" else "")
         ctes = [
             chosen_ctes(per_group, keys, most, salt, formulation),

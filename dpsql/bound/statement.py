@@ -6,11 +6,11 @@ over rows or over pairs. All texts of a record with one salt have one result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from dpsql.bound.aggregation import bounded_sql
-from dpsql.bound.coverage import coverage_sql
+from dpsql.bound.coverage import coverage_sql, numbers_of
 from dpsql.bound.formulations import Formulation
 from dpsql.bound.one_pass import one_pass_sql
 from dpsql.bound.pairs import Pairs
@@ -49,9 +49,8 @@ class Bounded:
 
     @property
     def measured(self) -> tuple[Statistic, ...]:
-        """Return all statistics whose numbers of rows are read, of coverage those that it is about."""
-        covered = [one.covered for one in self.coverage if one.covered]
-        return (*self.statistics, *covered, *(replace(one, row_bounds_steps=None) for one in covered))
+        """Return all statistics whose numbers of rows are read."""
+        return numbers_of((*self.statistics, *self.coverage))
 
     def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
         """Return the statement; nothing in it follows from rows.

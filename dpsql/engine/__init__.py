@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.engine.catalog import Mark, identity
-from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, stopped_by
+from dpsql.engine.connection import BYTEWISE, PINNED, SETTINGS, seconds_left, stopped_by
 from dpsql.engine.database import DuckDBEngine, ExactTable
 from dpsql.engine.listing import ListedTable, without_members
 from dpsql.engine.probes import warn_if_untested
@@ -22,6 +22,7 @@ __all__ = [
     "Sandbox",
     "digest",
     "identity",
+    "seconds_left",
     "stopped_by",
     "warn_if_untested",
     "without_members",

@@ -187,6 +187,11 @@ class _LocalCursor:
         return done / 100 if 0 <= done <= 100 else None
 
 
+def seconds_left(deadline: float | None) -> float | None:
+    """Return the seconds until a deadline on the clock ``time.monotonic``. Return None if there is no deadline."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
 _REPEAT_SECONDS = 0.02
 _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 

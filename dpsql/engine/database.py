@@ -24,7 +24,7 @@ import pyarrow as pa
 from dpsql.bound.aggregation import LISTED_KEYS
 from dpsql.bound.formulations import NATIVE_PROBE
 from dpsql.engine.catalog import PLACE, Catalog, unique_by
-from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after
+from dpsql.engine.connection import Connection, Cursor, LocalConnection, interrupt_after, seconds_left
 from dpsql.engine.listing import ListedTable, list_tables
 from dpsql.engine.trials import Trials
 from dpsql.errors import EngineError, SchemaError
@@ -195,8 +195,7 @@ class DuckDBEngine(Catalog):
             if found is not None:
                 return ExactTable(found)
         text = sql(False)
-        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        return self.aggregate(text, listed_keys=listed_keys, timeout_seconds=left)
+        return self.aggregate(text, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
 
     def stored_rows(self, relation: str) -> tuple[int, ...]:
         """Return the numbers of rows that DuckDB keeps of the tables that a relation reads; no row is read for it.

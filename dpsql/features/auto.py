@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.answer.exact import Runtime, prepare_reading, public_key_table, require_runs
-from dpsql.answer.held_pairs import hold_pairs, numbers_of, read_units
+from dpsql.answer.held_pairs import hold_pairs, read_units
+from dpsql.bound.coverage import numbers_of
 from dpsql.bound.value_steps import LARGEST_VALUE, VALUE_EXPONENT
 from dpsql.cascade.cascade import Placed, lowered, own_noise, risen
 from dpsql.cascade.reader import Reader

@@ -150,6 +150,11 @@ class Bounding:
     by_norm: bool = False
     max_rows: int | None = None
 
+    @property
+    def most_counted(self) -> int | None:
+        """Return the most groups in which a unit counts, fully or with a weight. Return None for any number."""
+        return self.counted_groups or self.max_groups
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dpsql.answer.held_pairs import numbers_of
+from dpsql.bound.coverage import numbers_of
 from dpsql.bound.formulations import Formulation, fastest_of_groups
 from dpsql.bound.pairs import PAIRS, Pairs
 from dpsql.bound.statement import Bounded
@@ -44,7 +44,7 @@ def _rows(transaction: Transaction, sql: str, listed: pa.Table | None) -> Counte
 
 def _formulations(transaction: Transaction, frame: Frame, *, has_native: bool) -> list[Formulation]:
     """Return the formulations that hold for the rows."""
-    most = frame.bounding.counted_groups or frame.bounding.max_groups
+    most = frame.bounding.most_counted
     largest = transaction.run(
         lambda cursor: cursor.rows(f"SELECT max(n) FROM (SELECT count(*) AS n FROM temp.main.{PAIRS} GROUP BY unit)"),
         listed_keys=None,
