@@ -1,4 +1,4 @@
-"""What the rows of a question cost beside the plain query: python -m benchmarks.read_rows [--rows N] [--people N].
+"""Measure questions beside plain queries on the same rows: python -m benchmarks.read_rows [--rows N] [--people N].
 
 A question on a table takes processor time for its rows, and time that it takes on an empty copy of the table as well:
 plan, trial queries, noise, state file. What is left without the latter is the question's *own* time. Each line compares

@@ -123,7 +123,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is asked of the rows for the due statistics, and the keys that the groups are lined up with.
+    """A question to the rows for the due statistics, and the keys that its groups are aligned with.
 
     Attributes:
         bounded: what is asked.

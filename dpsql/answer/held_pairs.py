@@ -26,7 +26,7 @@ from dpsql.errors import SchemaError
 from dpsql.model.frame import Frame, Statistic
 
 _FEW = 2
-"""Where at most one unit in this many has too many groups, groups are chosen for these units alone."""
+"""If at most one unit in this many has too many groups, groups are chosen for these units alone."""
 
 
 Write = Callable[[Formulation, Pairs | None], str]

@@ -22,7 +22,7 @@ Number: TypeAlias = int | float | Decimal
 _WIDTH = 240
 """Widest box in characters: a sentence of a plan is shown whole."""
 _MOST_ROWS = 40
-"""Most rows of a box: the first half and the last half of them."""
+"""The most rows that a box prints: the first and the last half of them."""
 _TYPES = 2
 """Line of a box that holds the types of its columns."""
 _ROUNDING = 1e-9

@@ -107,7 +107,7 @@ class SetReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a release was, what it cost, and how noisy it is; a function of policy, text and past releases.
+    """A record of a release, its price and its noise; a function of policy, text and past releases.
 
     Attributes:
         query_hash: identity of the statistics asked for.
@@ -163,19 +163,19 @@ class Receipt:
 
     @property
     def is_relative(self) -> bool:
-        """Whether the threshold counts from the largest group left out: a list of keys leaves none out."""
+        """Return whether the threshold counts from the largest group left out. A list of keys leaves none out."""
         return self.max_keys is not None and self.mechanism in _HIDING
 
     @property
     def price(self) -> str:
-        """What was charged, in words."""
+        """Return the charge in words."""
         if self.reused:
             return words.NOTHING_CHARGED
         return phrases.charged_amount(self.charged_rho, self.charged_delta)
 
     @property
     def sections(self) -> dict[str, tuple[str, ...]]:
-        """All sentences of the receipt under five headings: price, privacy, keys, error, bounds."""
+        """Return all sentences of the receipt under five headings: price, privacy, keys, error, bounds."""
         found: dict[str, list[str]] = {
             "price": [self.price, *map(_set_price, self.sets)],
             "privacy": [*_privacy(self), *map(_set_level, self.sets)],

@@ -131,7 +131,7 @@ class Result:
 
     @cached_property
     def _rows(self) -> list[tuple[Any, ...]]:
-        """All rows, read once: the whole column decides if its dates become text."""
+        """Return all rows, read once: the whole column decides if its dates become text."""
         return list(zip(*(readable(column).to_pylist() for column in self._table.columns), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:

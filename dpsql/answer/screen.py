@@ -109,7 +109,7 @@ _ARRANGEMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What the lines below an answer are made of.
+    """Facts of which the lines below an answer are made.
 
     Attributes:
         receipt: of the answer.

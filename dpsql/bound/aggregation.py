@@ -209,7 +209,7 @@ def _added(others: Sequence[tuple[int, Statistic]]) -> list[tuple[int, Statistic
 
 
 class Total(NamedTuple):
-    """What the units of a group add up to before the clamp: an aggregate of whole numbers, as SQL.
+    """Return SQL for the sum over the units of a group before the clamp, an aggregate of whole numbers.
 
     Attributes:
         statistic: whose total it is.

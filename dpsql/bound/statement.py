@@ -1,7 +1,7 @@
-"""What is asked of the rows of a frame, as a record, and the DuckDB text that answers it.
+"""Questions to the rows of a frame as records, and the DuckDB text that answers them.
 
-Whoever runs a question hands over the record, and says late how it is written: with which salt, in which formulation,
-over rows or over pairs. All texts of a record with one salt have one result.
+The text is written when it runs: with a salt, in a formulation, over rows or over pairs. All texts of a record with one
+salt have one result.
 """
 
 from __future__ import annotations

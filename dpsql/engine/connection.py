@@ -85,7 +85,7 @@ class Connection(Protocol):
 
     @property
     def has_own_cursors(self) -> bool:
-        """Whether a cursor may stay open in a transaction while others are opened and used."""
+        """Return whether a cursor may stay open in a transaction while others are opened and used."""
 
     def home(self) -> tuple[str, str]:
         """Database and schema in which a name without either is looked for."""

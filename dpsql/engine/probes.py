@@ -217,7 +217,7 @@ FACTS: tuple[Fact, ...] = (
     ),
     Fact(
         "TRY",
-        "what two expressions share is computed inside TRY, if each of them stands in a CASE",
+        "what two expressions share is computed inside TRY, if each of them is in a CASE",
         _gives(
             "SELECT CASE WHEN u IS NOT NULL THEN TRY(CAST(s AS INTEGER) + 1) END, "
             "CASE WHEN u IS NOT NULL THEN TRY(CAST(s AS INTEGER) + 2) END FROM people ORDER BY u",
@@ -228,7 +228,7 @@ FACTS: tuple[Fact, ...] = (
     Fact("optimizers", "statistics of a column decide nothing if the column is read in TRY", _hides_statistics),
     Fact("arithmetic", "whole numbers have the types and values that dpsql expects", _computes_alike),
     Fact("empty copies", "an empty copy of a table has its types and no row", _reads_no_row),
-    Fact("empty copies", "a text that fails whatever the rows are fails on empty copies", _finds_what_always_fails),
+    Fact("empty copies", "a text that fails on any rows fails on empty copies", _finds_what_always_fails),
     Fact(
         "casts",
         "TRY_CAST makes NULL of a value that a type cannot hold",

@@ -1,4 +1,4 @@
-"""What the rooms above ask of the curator's database, whichever engine answers.
+"""The protocol of an engine: all that the rooms above ask of the curator's database.
 
 Nothing of the data is shown by what is asked of the catalog. Exact values leave an engine in an ``ExactTable`` alone,
 and go to the noise.
@@ -101,11 +101,11 @@ class Engine(Protocol):
 
     @property
     def has_native(self) -> bool:
-        """Whether the native aggregate can be called, so that formulations in C run."""
+        """Return whether the native aggregate can be called, so that formulations in C run."""
 
     @property
     def has_own_cursors(self) -> bool:
-        """Whether a transaction may stay open while other statements read."""
+        """Return whether a transaction may stay open while other statements read."""
 
     def run_empty(self, queries: Sequence[str], *, listed_keys: pa.Table | None) -> None:
         """Run bounded statements on empty copies of their tables, unless they are known to run.

@@ -308,8 +308,8 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
     frame = question.frame
     if not frame.rows_sql.relation:
         raise ReleaseError(
-            f"the rows of {frame.rows.table} in version {frame.rows.version} are gone, and AUTO was told nothing of "
-            "them; name what it stands for"
+            f"the rows of {frame.rows.table} in version {frame.rows.version} are gone, and AUTO has chosen nothing "
+            "for them; name the number or the bounds in its place"
         )
     listed = public_key_table(frame, runtime)
     require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime.engine)

@@ -27,7 +27,7 @@ _TICK_SECONDS = 1.0
 
 
 RECEIPT_AT = "the receipt (--receipt)"
-"""Where a reader of the command line finds the receipt of an answer."""
+"""The place of the receipt for a reader of the command line."""
 
 
 def show(result: Result, arguments: argparse.Namespace, *, listing: Callable[[Result], str] | None = None) -> None:

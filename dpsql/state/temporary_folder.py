@@ -23,7 +23,7 @@ _LOCK = "lock"
 _ROWS = "rows"
 _TRIES = 100
 _ENDING = re.compile("[a-z0-9_]{8}")
-"""What ``mkdtemp`` ends a name with."""
+"""The end of a name that ``mkdtemp`` makes."""
 
 
 class TemporaryFolder:

@@ -12,14 +12,6 @@ from tests.documents.word_uses import GLOSSARY, message_faults, page_faults, sou
 
 USES = word_uses(GLOSSARY.read_text(encoding="utf-8"))
 
-# modules that change with the speed of first answers, whose words are still to be replaced: none is added
-STILL_MIXED = {
-    "dpsql/answer/exact.py",
-    "dpsql/engine/database.py",
-    "dpsql/engine/probes.py",
-    "dpsql/features/auto.py",
-}
-
 
 def test_the_table_is_read() -> None:
     assert {"kept", "level", "reader", "set", "share", "shown", "unit"} < {use.word for use in USES}
@@ -33,7 +25,7 @@ def test_a_page_uses_a_word_for_one_meaning(page: Path) -> None:
 
 def test_messages_use_a_word_for_one_meaning() -> None:
     found = {str(path.relative_to(ROOT)): faults for path in sources() if (faults := message_faults(path, USES))}
-    assert {path: faults for path, faults in found.items() if path not in STILL_MIXED} == {}
+    assert found == {}
 
 
 def test_a_refused_word_is_found(tmp_path: Path) -> None:
