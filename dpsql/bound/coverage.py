@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.bound.aggregation import listed_sql, rows_sql, source_sql
-from dpsql.bound.formulations import GroupNumbers, columns_of_group, numbers_of_rows
+from dpsql.bound.formulations import MOST_SUMS, GroupNumbers, columns_of_group, numbers_of_rows, unit_aggregate
 from dpsql.bound.norms import row_number
 from dpsql.bound.one_row import columns_of_row, whole_of_row
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
@@ -188,21 +188,34 @@ def numbers_of(statistics: Sequence[Statistic]) -> tuple[Statistic, ...]:
     return (*(one for one in statistics if not one.covered), *covered, *map(unclamped, covered))
 
 
-def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool, more: str = "") -> str:
-    """Return a SELECT of the sums over a unit's groups, what is left of them, and more columns."""
+def per_unit_sql(
+    frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_one_row: bool, most: int | None = None
+) -> str:
+    """Return a SELECT of the sums over a unit's groups, and what is left of them.
+
+    Args:
+        frame: what is grouped, and how units are bounded.
+        covered: numbered statistics that coverage is about.
+        has_one_row: no unit has two rows, so that nothing is grouped.
+        most: number of groups that the aggregate in C chooses, or None without it. Its choice is the column last.
+
+    """
     bounding = frame.bounding
     total = "" if has_one_row else "sum"
     sums = "1::BIGINT AS n" if has_one_row else "count(*) AS n"
+    in_c = [i for i, one in covered if one.kind != "presence"][: MOST_SUMS if most else 0]
+    aggregate = unit_aggregate(most, in_c) if most else ""
+    if aggregate:
+        sums = f"{aggregate}.groups AS n, {aggregate}.last AS last"
     for i, one in covered:
         if one.kind == "presence":
             continue
-        size = f"whole_{i}" if one.kind == "rows" else f"abs(whole_{i})"
         # of most groups nothing is lost, and NULL is added up in no time
-        lost = f"CASE WHEN whole_{i} <> v_{i} THEN abs(whole_{i} - v_{i}) END"
-        sums += (
-            f", CAST({total}({size}) AS DOUBLE) AS size_{i}"
-            f", coalesce(CAST({total}({lost}) AS DOUBLE), 0.0::DOUBLE) AS lost_{i}"
-        )
+        lost = f"{total}(CASE WHEN whole_{i} <> v_{i} THEN abs(whole_{i} - v_{i}) END)"
+        size = f"{total}({f'whole_{i}' if one.kind == 'rows' else f'abs(whole_{i})'})"
+        if i in in_c:
+            size, lost = (f"{aggregate}.{member}_{in_c.index(i)}" for member in ("size", "lost"))
+        sums += f", CAST({size} AS DOUBLE) AS size_{i}, coalesce(CAST({lost} AS DOUBLE), 0.0::DOUBLE) AS lost_{i}"
         if isinstance(one.limit, Norm):
             # up to 2**31 rows, or 2**38 parts of a sum, squared, in any number of groups: they fit a HUGEINT
             v = row_number(i) if one.limit.row_steps else f"v_{i} // {_part(one)}"
@@ -222,7 +235,7 @@ def per_unit_sql(frame: Frame, covered: Sequence[tuple[int, Statistic]], *, has_
             f"{weight if bounding.counted_groups else '1.0::DOUBLE'} AS weight"
         )
     grouping = "" if has_one_row else " GROUP BY unit"
-    return f"SELECT *, {shares} FROM (SELECT unit, {sums}{more} FROM per_group{grouping})"
+    return f"SELECT *, {shares} FROM (SELECT unit, {sums} FROM per_group{grouping})"
 
 
 def _part(covered: Statistic) -> int:

@@ -8,7 +8,7 @@ codes of a dictionary would give them one: codes depend on everybody's rows.
     groups_first  rows are grouped by unit and key; then a window over the groups
     few_choose    the same, and the window is over the groups of units with too many alone
     none_choose   the same without a window, because no unit has too many groups
-    last_kept     rows are grouped by unit and key; then an aggregate in C (udfs/native/last.c) tells the priority of
+    last_kept     rows are grouped by unit and key; then an aggregate in C (udfs/native/unit.c) tells the priority of
                   the last group that a unit keeps. It reads the upper half of priorities. A window is over the groups
                   of units where two upper halves are equal at the end of the choice
     rows_first    a window over the rows; then the rows that are left are grouped
@@ -23,7 +23,8 @@ of a query does; no bit of a result does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dpsql.bound.norms import MOST_ROWS, most_value, row_number
@@ -33,14 +34,17 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 Formulation = Literal["groups_first", "few_choose", "none_choose", "last_kept", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
-    "SELECT dpsql_last_1(1::INTEGER, 3::UINTEGER), "
+    "SELECT dpsql_unit_1(1::INTEGER, 3::UINTEGER, 2::HUGEINT, 5::BIGINT).lost_0, "
+    "dpsql_sums(1::BIGINT, 6::BIGINT).whole, "
     "unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
-    (2**32 - 1, 7, 1, 1, 5),
+    (3, 6, 7, 1, 1, 5),
 )
 """A query and its one row, where the library is the one that this module is written for."""
 
 _CAPACITIES = (1, 2, 4, 8, 16, 32, 64)
-_MOST_FLAGS = _MOST_SUMS = 4
+_MOST_FLAGS = 4
+MOST_SUMS = 4
+"""Sums that an aggregate of the library adds up at most."""
 _STATE_BYTES_PER_ROW = 64
 """The native states of all units may take this much for each row, about what the other formulations need for it."""
 _UP_TO_LAST = (
@@ -167,7 +171,7 @@ def chosen_ctes(per_group: str, keys: list[str], max_groups: int | None, salt: b
         return f"per_group AS ({per_group}),\n{kept}"
     of_unit = "count(*) AS n"
     if formulation == "last_kept" and max_groups:
-        of_unit += last_column(max_groups)
+        of_unit = f"{unit_aggregate(max_groups)}.last AS last"
     return (
         f"per_group AS MATERIALIZED ({per_group}),\n"
         f"per_unit AS MATERIALIZED (SELECT unit, {of_unit} FROM per_group GROUP BY unit),\n{kept}"
@@ -197,12 +201,15 @@ def priority_column(keys: list[str], salt: bytes) -> str:
     return f", CAST({_priority(keys, salt)} >> 32 AS UINTEGER) AS priority"
 
 
-def last_column(max_groups: int) -> str:
-    """Return the priority of the last group that is kept as a column of ``per_unit``, which ``last_kept`` reads.
+def unit_aggregate(max_groups: int, sums: Sequence[int] = ()) -> str:
+    """Return a call of the aggregate in C over a unit's groups.
 
-    It is NULL where the group after it has the same, and the largest number there is where no group comes after it.
+    Its members are groups, the number of groups, and last, the priority of the last group that is kept. That one is
+    NULL where the group after it has the same, and the largest number there is where no group comes after it. Members
+    size_k and lost_k belong to the k-th of `sums`: the sums of abs(whole_i) and of abs(whole_i - v_i).
     """
-    return f", dpsql_last_{_capacity(max_groups)}({max_groups}::INTEGER, priority) AS last"
+    given = "".join(f", whole_{i}, v_{i}" for i in sums)
+    return f"dpsql_unit_{_capacity(max_groups)}({max_groups}::INTEGER, priority{given})"
 
 
 def _native(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, per_row: str) -> str:
@@ -250,7 +257,7 @@ def state_bytes(frame: Frame, others: list[tuple[int, Statistic]]) -> int:
         return 0
     arguments = _native_values(others)[1]
     flags, sums = len(arguments.flags), len(arguments.sums)
-    if flags > _MOST_FLAGS or sums > _MOST_SUMS:
+    if flags > _MOST_FLAGS or sums > MOST_SUMS:
         return 0
     return 16 + _capacity(most) * (16 + 8 * flags + 24 * sums)
 
@@ -279,6 +286,22 @@ def numbers_of_rows(i: int, statistic: Statistic) -> GroupNumbers:
         total=f"sum(x_{i}){condition}",
         is_any=f"coalesce(max(CAST(f_{i} AS TINYINT)), 0)",
     )
+
+
+def sums_in_c(i: int, statistic: Statistic, whole: int) -> tuple[GroupNumbers, GroupNumbers]:
+    """Return the numbers of a sum's rows by the aggregate in C, with the total after and before clamps.
+
+    Args:
+        i: number of the statistic.
+        statistic: a sum.
+        whole: number of the column with the values before they are clamped.
+
+    """
+    numbers = numbers_of_rows(i, statistic)
+    condition = numbers.total.removeprefix(f"sum(x_{i})")
+    sums = f"dpsql_sums(x_{i}, x_{whole}){condition}"
+    clamped = replace(numbers, count=f"({sums}).count", total=f"({sums}).clamped")
+    return clamped, replace(clamped, total=f"({sums}).whole")
 
 
 def columns_of_group(i: int, statistic: Statistic, numbers: GroupNumbers) -> str:

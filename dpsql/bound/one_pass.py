@@ -18,9 +18,9 @@ from dpsql.bound.formulations import (
     Formulation,
     columns_of_group,
     kept_sql,
-    last_column,
     numbers_of_rows,
     priority_column,
+    sums_in_c,
 )
 from dpsql.bound.pairs import Pairs
 from dpsql.model.frame import Frame, Statistic
@@ -61,16 +61,16 @@ def one_pass_sql(
     numbered = [(measure, asked.index(one), one) for measure, one in enumerate(covered, start=1)]
     measured = [(i, one) for _, i, one in numbered if one.kind != "presence"]
     most = frame.bounding.most_counted
-    priority = last = ""
-    if formulation == "last_kept" and most:
-        priority, last = priority_column(frame.key_columns, salt), last_column(most)
-    per_unit = per_unit_sql(frame, [(i, one) for _, i, one in numbered], has_one_row=False, more=last)
+    in_c = formulation == "last_kept"
+    priority = priority_column(frame.key_columns, salt) if in_c else ""
+    covered_columns = [(i, one) for _, i, one in numbered]
+    per_unit = per_unit_sql(frame, covered_columns, has_one_row=False, most=most if in_c else None)
     per_row = "" if pairs else listed_sql("rows", frame)
     ctes = [
         *(
             _per_group_of_pairs(pairs, frame, read, measured, priority)
             if pairs
-            else _per_group(frame, read, measured, salt, priority)
+            else _per_group(frame, read, measured, salt, priority, in_c=in_c)
         ),
         f"per_unit AS MATERIALIZED ({per_unit})",
         f"kept AS ({kept_sql(frame.key_columns, most, salt, formulation)})",
@@ -85,13 +85,19 @@ def one_pass_sql(
     )
 
 
-def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes, more: str) -> list[str]:
+def _per_group(frame: Frame, read: _Numbered, measured: _Numbered, salt: bytes, more: str, *, in_c: bool) -> list[str]:
     """Return the CTEs from the rows to ``per_group``."""
     rows, whole = whole_rows(frame, read, measured)
+    sums = {i: sums_in_c(i, one, whole[i]) for i, one in measured if i in whole and in_c}
     values = "".join(
-        columns_of_group(i, one, numbers_of_rows(i, one)) for i, one in read if one.kind not in ("values", "histogram")
+        columns_of_group(i, one, sums[i][0] if i in sums else numbers_of_rows(i, one))
+        for i, one in read
+        if one.kind not in ("values", "histogram")
     )
-    values += "".join(whole_of_rows(i, one, whole.get(i, i)) for i, one in measured)
+    values += "".join(
+        whole_of_group(i, one, sums[i][1]) if i in sums else whole_of_rows(i, one, whole.get(i, i))
+        for i, one in measured
+    )
     group = ", ".join(["unit", *frame.key_columns])
     return [
         f"source AS ({source_sql(frame, read, salt)})",

@@ -18,7 +18,8 @@ from pathlib import Path
 import duckdb
 
 HERE = Path(__file__).parent
-SOURCES = tuple(HERE / f"{name}.c" for name in ("dpsql_native", "keep", "last", "functions", "helper", "wire"))
+NAMES = ("dpsql_native", "aggregate", "keep", "unit", "sums", "functions", "helper", "wire")
+SOURCES = tuple(HERE / f"{name}.c" for name in NAMES)
 LIBRARY = HERE / "dpsql_native.duckdb_extension"
 HEADERS = ("duckdb.h", "duckdb_extension.h")
 

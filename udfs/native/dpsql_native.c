@@ -11,7 +11,7 @@ static bool is_for_the_aggregate_alone(void) {
 }
 
 static bool register_all(duckdb_database database, duckdb_connection connection) {
-	if (!register_keep(connection) || !register_last(connection)) {
+	if (!register_keep(connection) || !register_unit(connection) || !register_sums(connection)) {
 		return false;
 	}
 	if (is_for_the_aggregate_alone()) {

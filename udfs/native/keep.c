@@ -17,16 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "native.h"
+#include "aggregate.h"
 
-/* In step with dpsql/bound/formulations.py, which says what is asked of the library. */
-enum { MOST_FLAGS = 4, MOST_SUMS = 4 };
-static const uint32_t CAPACITIES[] = {1, 2, 4, 8, 16, 32, 64};
-
-enum { AHEAD = 12, LINE = 64 }; /* rows, bytes */
-enum { OTHERS = 3 }; /* parameters before the flags */
-
-enum { MOST_CAPACITIES = sizeof(CAPACITIES) / sizeof(CAPACITIES[0]) };
+enum { MOST_FLAGS = 4 }; /* in step with dpsql/bound/formulations.py */
+enum { OTHERS = 3 };     /* parameters before the flags */
 
 /* How the state of one overload is laid out. */
 typedef struct {
@@ -37,8 +31,7 @@ typedef struct {
 
 typedef struct {
 	uint64_t count;
-	uint64_t low;
-	int64_t high;
+	Wide total;
 } Sum;
 
 /* Followed by `capacity` priorities and as many groups. What is looked through lies together, what belongs to one group
@@ -121,8 +114,6 @@ static inline int64_t *group_of(State *state, const Shape *shape, uint64_t its_p
 	return group;
 }
 
-static const char SEVERAL[] = "the number of groups to keep must be the same in all rows";
-
 /* False where the state holds groups under another number, for which its places are not made. */
 static inline bool set_most(State *state, uint32_t most) {
 	if (state->held && state->most != most) {
@@ -134,13 +125,7 @@ static inline bool set_most(State *state, uint32_t most) {
 
 static inline void add(Sum *sum, uint64_t count, uint64_t low, int64_t high) {
 	sum->count += count;
-	sum->low += low;
-	/* added as unsigned, where overflow is defined; 2**64 rows would be needed for one */
-	sum->high = (int64_t)((uint64_t)sum->high + (uint64_t)high + (sum->low < low));
-}
-
-static inline int is_valid(uint64_t *validity, idx_t row) {
-	return !validity || (validity[row / 64] >> (row % 64) & 1);
+	add_wide(&sum->total, low, high);
 }
 
 static void update(duckdb_function_info info, duckdb_data_chunk input, duckdb_aggregate_state *states) {
@@ -156,19 +141,13 @@ static void update(duckdb_function_info info, duckdb_data_chunk input, duckdb_ag
 	const idx_t rows = duckdb_data_chunk_get_size(input);
 	const size_t looked_through = sizeof(State) + shape->capacity * sizeof(uint64_t);
 	for (idx_t row = 0; row < rows; row++) {
-		/* states lie far apart, and waiting for each in turn would be most of the time */
-		if (row + AHEAD < rows) {
-			const char *ahead = (const char *)states[row + AHEAD];
-			for (size_t line = 0; line < looked_through; line += LINE) {
-				__builtin_prefetch(ahead + line, 1);
-			}
-		}
+		fetch_ahead(states, row, rows, looked_through);
 		if (!is_valid(validity[0], row) || !is_valid(validity[1], row) || !is_valid(validity[2], row)) {
 			continue;
 		}
 		const int32_t most = ((int32_t *)data[0])[row];
 		if (most < 1 || (uint32_t)most > shape->capacity) {
-			duckdb_aggregate_function_set_error(info, "the number of groups to keep is out of range");
+			duckdb_aggregate_function_set_error(info, OUT_OF_RANGE);
 			return;
 		}
 		State *state = (State *)states[row];
@@ -214,7 +193,7 @@ static void combine(duckdb_function_info info, duckdb_aggregate_state *sources, 
 			}
 			for (uint32_t sum = 0; sum < shape->sums; sum++) {
 				const Sum *added = &sums_of(one, shape)[sum];
-				add(&sums_of(other, shape)[sum], added->count, added->low, added->high);
+				add(&sums_of(other, shape)[sum], added->count, added->total.low, added->total.high);
 			}
 		}
 	}
@@ -261,51 +240,34 @@ static void finalize(duckdb_function_info info, duckdb_aggregate_state *states, 
 			for (uint32_t sum = 0; sum < shape->sums; sum++) {
 				const Sum *one = &sums_of(group, shape)[sum];
 				counts[sum][place] = (int64_t)one->count;
-				sums[sum][place].lower = one->low;
-				sums[sum][place].upper = one->high;
+				sums[sum][place].lower = one->total.low;
+				sums[sum][place].upper = one->total.high;
 			}
 		}
 	}
 }
 
 static duckdb_logical_type result_type(const Shape *shape) {
-	duckdb_logical_type types[1 + MOST_FLAGS + 2 * MOST_SUMS];
-	char names[1 + MOST_FLAGS + 2 * MOST_SUMS][16];
-	const char *listed[1 + MOST_FLAGS + 2 * MOST_SUMS];
-	idx_t members = 0;
-	snprintf(names[members], sizeof(names[0]), "code");
-	types[members++] = duckdb_create_logical_type(DUCKDB_TYPE_BIGINT);
+	duckdb_type members[1 + MOST_FLAGS + 2 * MOST_SUMS] = {DUCKDB_TYPE_BIGINT};
+	Name names[1 + MOST_FLAGS + 2 * MOST_SUMS] = {"code"};
+	uint32_t size = 1;
 	for (uint32_t flag = 0; flag < shape->flags; flag++) {
-		snprintf(names[members], sizeof(names[0]), "true_%u", flag);
-		types[members++] = duckdb_create_logical_type(DUCKDB_TYPE_BIGINT);
+		snprintf(names[size], sizeof(Name), "true_%u", flag);
+		members[size++] = DUCKDB_TYPE_BIGINT;
 	}
 	for (uint32_t sum = 0; sum < shape->sums; sum++) {
-		snprintf(names[members], sizeof(names[0]), "count_%u", sum);
-		types[members++] = duckdb_create_logical_type(DUCKDB_TYPE_BIGINT);
-		snprintf(names[members], sizeof(names[0]), "sum_%u", sum);
-		types[members++] = duckdb_create_logical_type(DUCKDB_TYPE_HUGEINT);
+		snprintf(names[size], sizeof(Name), "count_%u", sum);
+		members[size++] = DUCKDB_TYPE_BIGINT;
+		snprintf(names[size], sizeof(Name), "sum_%u", sum);
+		members[size++] = DUCKDB_TYPE_HUGEINT;
 	}
-	for (idx_t i = 0; i < members; i++) {
-		listed[i] = names[i];
-	}
-	duckdb_logical_type group = duckdb_create_struct_type(types, listed, members);
+	duckdb_logical_type group = struct_of(members, names, size);
 	duckdb_logical_type list = duckdb_create_list_type(group);
 	duckdb_destroy_logical_type(&group);
-	for (idx_t i = 0; i < members; i++) {
-		duckdb_destroy_logical_type(&types[i]);
-	}
 	return list;
 }
 
-static void add_parameters(duckdb_aggregate_function function, duckdb_type type, uint32_t times) {
-	duckdb_logical_type parameter = duckdb_create_logical_type(type);
-	for (uint32_t i = 0; i < times; i++) {
-		duckdb_aggregate_function_add_parameter(function, parameter);
-	}
-	duckdb_destroy_logical_type(&parameter);
-}
-
-static duckdb_state add_overload(duckdb_aggregate_function_set set, const char *name, Shape *shape) {
+static bool add_shape(duckdb_aggregate_function_set set, const char *name, Shape *shape) {
 	duckdb_aggregate_function function = duckdb_create_aggregate_function();
 	duckdb_aggregate_function_set_name(function, name);
 	add_parameters(function, DUCKDB_TYPE_INTEGER, 1);
@@ -317,18 +279,7 @@ static duckdb_state add_overload(duckdb_aggregate_function_set set, const char *
 	duckdb_aggregate_function_set_return_type(function, type);
 	duckdb_destroy_logical_type(&type);
 	duckdb_aggregate_function_set_functions(function, state_size, state_init, update, combine, finalize);
-	/* rows where one argument is NULL count for the others */
-	duckdb_aggregate_function_set_special_handling(function);
-	duckdb_aggregate_function_set_extra_info(function, shape, NULL);
-	const duckdb_state added = duckdb_add_aggregate_function_to_set(set, function);
-	duckdb_destroy_aggregate_function(&function);
-	return added;
-}
-
-bool finish_set(duckdb_connection connection, duckdb_aggregate_function_set set, bool whole) {
-	const bool done = whole && duckdb_register_aggregate_function_set(connection, set) == DuckDBSuccess;
-	duckdb_destroy_aggregate_function_set(&set);
-	return done;
+	return add_overload(set, function, shape);
 }
 
 bool register_keep(duckdb_connection connection) {
@@ -341,7 +292,7 @@ bool register_keep(duckdb_connection connection) {
 			for (uint32_t sums = 0; sums <= MOST_SUMS; sums++) {
 				Shape *shape = &shapes[i][flags][sums];
 				*shape = (Shape) {CAPACITIES[i], flags, sums};
-				whole = add_overload(set, name, shape) == DuckDBSuccess && whole;
+				whole = add_shape(set, name, shape) && whole;
 			}
 		}
 		if (!finish_set(connection, set, whole)) {

@@ -1,7 +1,9 @@
 /* Native parts of dpsql, against DuckDB's stable C extension API: one shared library for every DuckDB since v1.2.0.
  *
  * keep.c      the aggregate that bounds contributions in one pass
- * last.c      the aggregate that says where the choice of a unit's groups ends
+ * unit.c      the aggregate over a unit's groups: where the choice of groups ends, and how much bounds take away
+ * sums.c      the aggregate that adds up a column before and after it is clamped
+ * aggregate.c how an aggregate becomes known to DuckDB; aggregate.h has what all of them need
  * functions.c dp_query, dp_explain, CALL dp_protect … as table functions, and dp_count … that say where they belong
  * helper.c    the dpsql process that plans, charges, draws and stores for them, and the frames that go to it and come back
  * wire.c      bytes: numbers, texts, rows of a DuckDB chunk
@@ -22,7 +24,8 @@
 DUCKDB_EXTENSION_EXTERN
 
 bool register_keep(duckdb_connection connection);
-bool register_last(duckdb_connection connection);
+bool register_unit(duckdb_connection connection);
+bool register_sums(duckdb_connection connection);
 /* Registers a set of which all overloads were added, and frees it in any case. */
 bool finish_set(duckdb_connection connection, duckdb_aggregate_function_set set, bool whole);
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import dpsql
 from dpsql.answer.offer import current, make_receipt, offers_of
@@ -86,6 +87,11 @@ class Movement:
     l0: int
     linf: int
     l2: float
+
+
+needs_native = pytest.mark.skipif(
+    native_library() is None, reason="the native library is not built: make native (needs a C compiler)"
+)
 
 
 class Laboratory:

@@ -42,7 +42,7 @@ def _one_group_too_many(sql: str) -> str:
 
 def _keeping(sql: str, changed: Callable[[int], int]) -> str:
     """Another number of groups, in any formulation."""
-    sql = re.sub(r"dpsql_(keep|last)_\d+\((\d+)", lambda m: f"dpsql_{m[1]}_64({changed(int(m[2]))}", sql)
+    sql = re.sub(r"dpsql_(keep|unit)_\d+\((\d+)", lambda m: f"dpsql_{m[1]}_64({changed(int(m[2]))}", sql)
     return re.sub(r"(QUALIFY (?:row_number|dense_rank)\(\).*?<= )(\d+)", lambda m: f"{m[1]}{changed(int(m[2]))}", sql)
 
 
@@ -55,7 +55,7 @@ def _hashed_codes(sql: str) -> str:
         return sql
     if "dpsql_keep" in sql:
         return sql.replace(hashed[0], hashed[0].replace(hashed[1], "codes.code"))
-    if "dpsql_last" in sql:
+    if "dpsql_unit" in sql:
         code = f"dense_rank() OVER (ORDER BY {hashed[1]})"
         return sql.replace(hashed[0], hashed[0].replace(hashed[1], code), 1)
     rows = "per_group" if "row_number()" in sql else "rows"

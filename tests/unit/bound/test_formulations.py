@@ -1,7 +1,7 @@
 """One bounded result in every formulation, bit for bit: groups first, rows first, and native where it has been built.
 
 The other tests of bounding run every formulation too (`exact_runs.Laboratory.exact`); here are the types and texts that
-could come apart between them, the choice, and the native aggregate by itself.
+could come apart between them, and the choice.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import PrivateQuery
 from tests.frames import with_bounding, with_relation
-from tests.unit.bound.exact_runs import SALT, Laboratory
-
-needs_native = pytest.mark.skipif(
-    native_library() is None, reason="the native library is not built: make native (needs a C compiler)"
-)
+from tests.unit.bound.exact_runs import SALT, Laboratory, needs_native
 
 Described = tuple[str, str, list[str], list[str]]
 """Types of the columns, the keys of the query, rows as SQL, and the aggregates of the query."""
@@ -309,8 +305,8 @@ def test_threads_may_load_the_library_at_once() -> None:
 def test_the_library_is_used_where_the_connection_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "dpsql_keep_2(2::INTEGER" in _sql_of_a_release(monkeypatch, unsigned=True)
     assert "dpsql_keep" not in _sql_of_a_release(monkeypatch)
-    assert "dpsql_last_2(2::INTEGER" in _sql_of_a_release(monkeypatch, unsigned=True, coverage=True)
-    assert "dpsql_last" not in _sql_of_a_release(monkeypatch, coverage=True)
+    assert "dpsql_unit_2(2::INTEGER" in _sql_of_a_release(monkeypatch, unsigned=True, coverage=True)
+    assert "dpsql_unit" not in _sql_of_a_release(monkeypatch, coverage=True)
 
 
 def test_a_failure_of_the_sizes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,72 +326,6 @@ def test_what_is_no_library_is_as_good_as_none(tmp_path: Path) -> None:
         assert not DuckDBEngine(connection).has_native
     with duckdb.connect() as connection:
         assert not DuckDBEngine(connection, native_library()).has_native
-
-
-@pytest.fixture
-def native() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
-        assert DuckDBEngine(connection, native_library()).has_native
-        yield connection
-
-
-@needs_native
-def test_the_native_aggregate_counts_what_is_there(native: duckdb.DuckDBPyConnection) -> None:
-    """NULL arguments count for nothing, sums are exact beyond BIGINT, and ties of priorities go to the least code."""
-    (found,) = native.execute(
-        "SELECT list_sort(dpsql_keep_2(2::INTEGER, p::UBIGINT, c::BIGINT, f, v::BIGINT)) FROM (VALUES "
-        f"(5, 1, true, {2**63 - 1}), (5, 1, NULL, {2**63 - 1}), (5, 1, false, NULL), (5, 9, true, 1), "
-        f"(5, 2, true, {-(2**63)}), (5, 2, true, {-(2**63)}), (6, 0, true, 1), (NULL, 0, true, 1)) t(p, c, f, v)"
-    ).fetchall()[0]
-    assert found == [
-        {"code": 1, "true_0": 1, "count_0": 2, "sum_0": 2**64 - 2},
-        {"code": 2, "true_0": 2, "count_0": 2, "sum_0": -(2**64)},
-    ]
-    assert native.execute("SELECT dpsql_keep_1(1::INTEGER, NULL::UBIGINT, 1::BIGINT)").fetchall() == [([],)]
-
-
-@needs_native
-@pytest.mark.parametrize("most", [0, -1, 3])
-def test_the_native_aggregate_refuses_what_it_cannot_keep(native: duckdb.DuckDBPyConnection, most: int) -> None:
-    with pytest.raises(duckdb.Error, match="number of groups to keep is out of range"):
-        native.execute(f"SELECT dpsql_keep_2({most}::INTEGER, 1::UBIGINT, 1::BIGINT)").fetchall()
-
-
-@needs_native
-def test_the_native_aggregate_keeps_one_number_of_groups_a_state(native: duckdb.DuckDBPyConnection) -> None:
-    """With fewer of them after more, groups would be written behind the last place."""
-    for most in ("CASE WHEN i < 4 THEN 4 ELSE 1 END", "1 + i % 4"):
-        with pytest.raises(duckdb.Error, match="must be the same in all rows"):
-            native.execute(
-                f"SELECT dpsql_keep_4(({most})::INTEGER, hash(i), i) FROM range(100000) r(i) GROUP BY i % 7"
-            ).fetchall()
-
-
-@needs_native
-def test_the_last_group_that_is_kept(native: duckdb.DuckDBPyConnection) -> None:
-    """NULL where the next one has its priority, the largest number where none is next."""
-    listed = (
-        "FROM (VALUES (1, 5), (1, 9), (1, 7), (1, NULL), (2, 3), (2, 7), (2, 7), (3, 8), (3, 8), (4, NULL)) t(g, p)"
-    )
-    found = native.execute(f"SELECT g, dpsql_last_4(2::INTEGER, p::UINTEGER) {listed} GROUP BY g ORDER BY g").fetchall()
-    assert found == [(1, 7), (2, None), (3, 2**32 - 1), (4, 2**32 - 1)]
-    with pytest.raises(duckdb.Error, match="number of groups to keep is out of range"):
-        native.execute("SELECT dpsql_last_2(3::INTEGER, 1::UINTEGER)").fetchall()
-    with pytest.raises(duckdb.Error, match="must be the same in all rows"):
-        native.execute("SELECT dpsql_last_4((1 + i % 4)::INTEGER, i::UINTEGER) FROM range(9) r(i)").fetchall()
-
-
-@needs_native
-@pytest.mark.parametrize("capacity", formulations._CAPACITIES)
-def test_the_last_group_of_many_units_and_threads(native: duckdb.DuckDBPyConnection, capacity: int) -> None:
-    """States of several threads are combined, whatever the order of the rows."""
-    rows = "(SELECT hash(i) % 30000 AS g, CAST(hash(hash(i, 1)) >> 32 AS UINTEGER) AS p FROM range(200000) r(i))"
-    expected = f"CASE WHEN count(*) <= {capacity} THEN 4294967295 ELSE min(p, {capacity + 1})[{capacity}] END"
-    wrong = native.execute(
-        f"SELECT count(*) FROM (SELECT dpsql_last_{capacity}({capacity}::INTEGER, p) AS last, {expected} AS expected "
-        f"FROM {rows} GROUP BY g) WHERE last IS DISTINCT FROM expected"
-    ).fetchall()
-    assert wrong == [(0,)]
 
 
 def test_equal_priorities_are_told_apart_by_keys(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,13 +350,3 @@ def test_presence_alone_needs_no_arguments(laboratory: Laboratory) -> None:
     sql = bounded_sql(query.first.frame, (PRESENCE,), SALT, formulation="native")
     assert "dpsql_keep_4(4::INTEGER, hash(hash(unit, listed_rows.key_0, '" in sql
     assert "codes.code)" in sql
-
-
-@needs_native
-def test_the_library_has_every_shape_that_python_asks_for(native: duckdb.DuckDBPyConnection) -> None:
-    for capacity in formulations._CAPACITIES:
-        for flags in range(formulations._MOST_FLAGS + 1):
-            for sums in range(formulations._MOST_SUMS + 1):
-                arguments = ["1::INTEGER", "0::UBIGINT", "7::BIGINT", *["true"] * flags, *["5::BIGINT"] * sums]
-                call = f"SELECT unnest(dpsql_keep_{capacity}({', '.join(arguments)}), recursive := true)"
-                assert native.execute(call).fetchall() == [(7, *(1,) * flags, *(1, 5) * sums)]

@@ -70,7 +70,7 @@ def _recentred_after_scaling(sql: str) -> str:
 
 
 def _keys_not_cut(sql: str) -> str:
-    sql = re.sub(r"dpsql_(keep|last)_\d+\(\d+", r"dpsql_\1_64(64", sql)
+    sql = re.sub(r"dpsql_(keep|unit)_\d+\(\d+", r"dpsql_\1_64(64", sql)
     return re.sub(r"(QUALIFY (?:row_number|dense_rank)\(\).*?<= )\d+", r"\g<1>64", sql)
 
 
