@@ -32,6 +32,7 @@ from dpsql.sql.source.row_growth import (
     MOST_DEGREE,
     compared,
     growth,
+    is_one_side,
     is_unique,
     reached,
     unique_after,
@@ -67,7 +68,7 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     parts = joins.parts
     matches = _check_matches(joins, environment, refusals)
     refusals.raise_if_any(before)
-    source = _from(joins, [_apart(part.relation.schema.relation) for part in parts], ties)
+    source = _from(joins, [_text(joins, place, ties) for place in range(len(parts))], _tied(joins, ties))
     # after RIGHT JOIN … USING a column has two names
     seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
     selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
@@ -98,8 +99,8 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     )
 
 
-def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, list[str]]]:
-    """The joins with so many rows of a unit that they do not multiply without bound, and what else is compared."""
+def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, tuple[tuple[int, int], ...]]:
+    """Return the joins, of which those sides are cut that multiply rows of a unit, and sides to compare by units."""
     found = growth(joins)
     if found.degree > MOST_DEGREE:
         refusals.refuse(
@@ -113,12 +114,17 @@ def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, dict[int, 
         parts[place] = replace(
             parts[place], relation=cut(parts[place].relation, found.degree, found.keys.get(place, ()))
         )
-    ties: dict[int, list[str]] = {}
-    for a, b in found.ties:
-        left, right = (f"join_{place}.{parts[place].relation.unit_sql}" for place in (a, b))
-        types = parts[a].relation.unit_type, parts[b].relation.unit_type
-        ties.setdefault(b, []).append(comparison(left, "=", right, types))
-    return replace(joins, parts=tuple(parts)), ties
+    return replace(joins, parts=tuple(parts)), found.ties
+
+
+def _tied(joins: Joins, ties: Sequence[tuple[int, int]]) -> dict[int, list[str]]:
+    """Return, by the later side, comparisons of the units of two sides."""
+    texts: dict[int, list[str]] = {}
+    for a, b in ties:
+        one, other = (joins.parts[place].relation for place in (a, b))
+        left, right = f"join_{a}.{one.unit_sql}", f"join_{b}.{other.unit_sql}"
+        texts.setdefault(b, []).append(comparison(left, "=", right, (one.unit_type, other.unit_type)))
+    return texts
 
 
 def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] | None = None) -> str:
@@ -138,10 +144,13 @@ def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] 
     return " ".join(steps)
 
 
-def _apart(text: str) -> str:
-    """The rows of a side; a join inside it stays one side, of which the optimizer joins no table with others first."""
+def _text(joins: Joins, place: int, ties: Sequence[tuple[int, int]]) -> str:
+    """Return the rows of a side, with a border around its tables if they must not be joined with others first."""
+    text = joins.parts[place].relation.schema.relation
+    if " JOIN " not in text or not is_one_side(joins, place, ties):
+        return text
     # not OFFSET 0, which is such a border, too: DuckDB 2.0 never ends where windows are joined under a limit
-    return f"(WITH side AS MATERIALIZED (SELECT * FROM {text}) SELECT * FROM side)" if " JOIN " in text else text
+    return f"(WITH side AS MATERIALIZED (SELECT * FROM {text}) SELECT * FROM side)"
 
 
 def _owner_of(joins: Joins, place: int) -> Owner | None:

@@ -55,6 +55,34 @@ def growth(joins: Joins) -> Growth:
     return Growth() if len(graph.private) < 2 else graph.growth()
 
 
+def is_one_side(joins: Joins, place: int, ties: Collection[tuple[int, int]]) -> bool:
+    """Return whether a side whose text has joins has to be joined before any other.
+
+    A linked table need not be: the tables that lead it to its unit hold one row at most for each of its rows, and no
+    other side is joined with them by what leaves several (docs/proofs/relations.md, *Links inside a join*).
+
+    Args:
+        joins: the sides, and how they are joined.
+        place: the place of the side.
+        ties: pairs of sides that are compared by their units.
+
+    """
+    relation = joins.parts[place].relation
+    owner, schema = relation.owner, relation.schema
+    links = owner.rules.links if owner and relation.is_table else ()
+    key = schema.column(links[0].columns[0]) if links else None
+    if not owner or not key or any(len(link.columns) > 1 for link in links):
+        return True
+    if any(step.kind not in ("", INNER) for step in joins.steps) or any(place in tie for tie in ties):
+        return True
+    public = {other for other, part in enumerate(joins.parts) if not part.relation.owner}
+    for shared in _classes([], compared(joins), range(len(joins.parts))):
+        meets_public = any(other in public for other, _ in shared)
+        if (place, owner.unit) in shared or ((place, key.name) in shared and meets_public):
+            return True
+    return False
+
+
 class _Graph:
     """Sides and what is compared between them; an arrow leads to a side of which a row meets one row at most."""
 
