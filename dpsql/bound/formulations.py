@@ -12,7 +12,7 @@ codes of a dictionary would give them one: codes depend on everybody's rows.
                   the last group that a unit keeps. It reads the upper half of priorities. A window is over the groups
                   of units where two upper halves are equal at the end of the choice
     rows_first    a window over the rows; then the rows that are left are grouped
-    native        one pass with GROUP BY unit and an aggregate in C (udfs/native/dpsql_native.c), over codes of keys
+    native        one pass with GROUP BY unit and an aggregate in C (udfs/native/keep.c), over codes of keys
                   that serve as names alone; they follow the order of the keys, so that they break ties as the keys do
     one_row       nothing is grouped by unit and nothing chosen (`one_row`), because no unit has two rows
 
