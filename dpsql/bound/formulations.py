@@ -34,10 +34,11 @@ from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Frame, Norm, Statistic
 Formulation = Literal["groups_first", "few_choose", "none_choose", "last_kept", "rows_first", "native", "one_row"]
 
 NATIVE_PROBE = (
-    "SELECT dpsql_unit_1(1::INTEGER, 3::UINTEGER, 2::HUGEINT, 5::BIGINT).lost_0, "
-    "dpsql_sums(1::BIGINT, 6::BIGINT).whole, "
-    "unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true)",
-    (3, 6, 7, 1, 1, 5),
+    "SELECT unnest(dpsql_unit_2(1::INTEGER, p::UINTEGER, 2::HUGEINT, p::BIGINT)), "
+    "unnest(dpsql_sums(p::BIGINT, (p + 5)::BIGINT)), "
+    "unnest(dpsql_keep_1(1::INTEGER, 0::UBIGINT, 7::BIGINT, true, 5::BIGINT), recursive := true) "
+    "FROM (VALUES (1), (3)) listed(p)",
+    (2, 1, 4, 2, 2, 4, 14, 7, 2, 2, 10),
 )
 """A query and its one row, where the library is the one that this module is written for."""
 

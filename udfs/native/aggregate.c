@@ -1,8 +1,6 @@
 /* How an aggregate becomes known to DuckDB. */
 #include "aggregate.h"
 
-enum { MOST_MEMBERS = 16 };
-
 duckdb_logical_type struct_of(const duckdb_type *members, const Name *names, uint32_t size) {
 	duckdb_logical_type types[MOST_MEMBERS];
 	const char *listed[MOST_MEMBERS];

@@ -8,8 +8,9 @@ enum { AHEAD = 12, LINE = 64 }; /* rows, bytes */
 
 /* In step with dpsql/bound/formulations.py, which says what is asked of the library. */
 static const uint32_t CAPACITIES[] = {1, 2, 4, 8, 16, 32, 64};
-enum { MOST_CAPACITIES = sizeof(CAPACITIES) / sizeof(CAPACITIES[0]) };
+enum { MOST_CAPACITIES = sizeof(CAPACITIES) / sizeof(CAPACITIES[0]), MOST_CAPACITY = 64 };
 enum { MOST_SUMS = 4 };
+enum { MOST_MEMBERS = 16 }; /* of a STRUCT that an aggregate returns */
 
 static const char OUT_OF_RANGE[] = "the number of groups to keep is out of range";
 static const char SEVERAL[] = "the number of groups to keep must be the same in all rows";
@@ -42,13 +43,13 @@ static inline void fetch_ahead(const duckdb_aggregate_state *states, idx_t row, 
 
 /* ---- aggregate.c ---- */
 
-/* Name of a column of the result, with its number. */
-typedef char Name[16];
+/* Name of a member of the result. */
+typedef char Name[24];
 
-/* A STRUCT with these members. */
+/* A STRUCT of at most MOST_MEMBERS members. */
 duckdb_logical_type struct_of(const duckdb_type *members, const Name *names, uint32_t size);
 void add_parameters(duckdb_aggregate_function function, duckdb_type type, uint32_t times);
-/* Adds a function with an argument of its own, and frees it. It is called for rows with a NULL, too. */
+/* Adds a function to a set, and frees it. Its callbacks can read `shape`, and see rows with a NULL, too. */
 bool add_overload(duckdb_aggregate_function_set set, duckdb_aggregate_function function, void *shape);
 
 #endif

@@ -2,9 +2,10 @@
  *
  * dpsql_keep_C(most INTEGER, priority UBIGINT, code BIGINT, BOOLEAN ..., BIGINT ...) -> LIST(STRUCT(...))
  *
- *   Of one unit's rows, those of the `most` groups that come first by (priority, code); most <= C, the same in all rows. Per group it counts the rows whose
- *   BOOLEAN is true (columns true_0, true_1, ...), and counts and adds the BIGINTs that are not NULL (count_0, sum_0,
- *   ...; sums are HUGEINT and exact). Called with GROUP BY unit it bounds contributions in one pass and constant state.
+ *   Of one unit's rows, those of the `most` groups that come first by (priority, code); most <= C, the same in all
+ *   rows. Per group it counts the rows whose BOOLEAN is true (columns true_0, true_1, ...), and counts and adds the
+ *   BIGINTs that are not NULL (count_0, sum_0, ...; sums are HUGEINT and exact). Called with GROUP BY unit it bounds
+ *   contributions in one pass and constant state.
  *
  * Priorities and codes come from the SQL that calls it; here they are compared and nothing else. So it keeps the same
  * groups as `dense_rank() OVER (PARTITION BY unit ORDER BY priority, code) <= most` (tests/unit/bound/test_formulations.py).
@@ -21,6 +22,8 @@
 
 enum { MOST_FLAGS = 4 }; /* in step with dpsql/bound/formulations.py */
 enum { OTHERS = 3 };     /* parameters before the flags */
+
+_Static_assert(1 + MOST_FLAGS + 2 * MOST_SUMS <= MOST_MEMBERS, "a result has too many members");
 
 /* How the state of one overload is laid out. */
 typedef struct {

@@ -5,7 +5,7 @@
  * sums.c      the aggregate that adds up a column before and after it is clamped
  * aggregate.c how an aggregate becomes known to DuckDB; aggregate.h has what all of them need
  * functions.c dp_query, dp_explain, CALL dp_protect … as table functions, and dp_count … that say where they belong
- * helper.c    the dpsql process that plans, charges, draws and stores for them, and the frames that go to it and come back
+ * helper.c    the dpsql process that plans, charges, draws and stores for them, and the frames to it and from it
  * wire.c      bytes: numbers, texts, rows of a DuckDB chunk
  */
 #ifndef DPSQL_NATIVE_H
@@ -26,7 +26,7 @@ DUCKDB_EXTENSION_EXTERN
 bool register_keep(duckdb_connection connection);
 bool register_unit(duckdb_connection connection);
 bool register_sums(duckdb_connection connection);
-/* Registers a set of which all overloads were added, and frees it in any case. */
+/* Registers a set if `whole` says that all its overloads were added, and frees it in any case. */
 bool finish_set(duckdb_connection connection, duckdb_aggregate_function_set set, bool whole);
 
 /* ---- wire.c ---- */

@@ -3,8 +3,8 @@
  * dpsql_sums(clamped BIGINT, whole BIGINT) -> STRUCT(count BIGINT, clamped HUGEINT, whole HUGEINT)
  *
  *   How many values of the first column are not NULL, and the sum of each column's values that are not NULL; 0 if there
- *   are none. Called with GROUP BY unit and key, where most groups have one row, it takes the time that its state is
- *   copied. Three aggregates of DuckDB have states of 72 bytes, this one has 32.
+ *   are none. Called with GROUP BY unit and key, where most groups have one row, most of its time goes into copying its
+ *   state. So the state is small: 32 bytes, where count and two sums of DuckDB have some 56.
  *
  * Sums have 96 bits, so they are exact for up to 2**32 values. The result depends on no order of rows or threads.
  */
@@ -19,6 +19,8 @@ typedef struct {
 	int32_t clamped_high;
 	int32_t whole_high;
 } State;
+
+_Static_assert(sizeof(State) == 32, "the state has grown");
 
 static idx_t state_size(duckdb_function_info info) {
 	(void)info;

@@ -3,17 +3,19 @@
  * dpsql_unit_C(most INTEGER, priority UINTEGER, (whole HUGEINT, bounded BIGINT) ...)
  *     -> STRUCT(groups BIGINT, last UINTEGER, size_0 HUGEINT, lost_0 HUGEINT, ...)
  *
- *   groups  how many rows, that is groups, there are.
- *   last    of the `most` least priorities the largest; most <= C, the same in all rows. 2**32 - 1 where there are no more
- *           priorities than that, so that all are at most the result. NULL where the next one is equal to it, so that
- *           priorities alone do not tell which groups are kept. Called over a unit's groups with GROUP BY unit it chooses
- *           them in one pass and constant state: kept are those with a priority of at most the result
- *           (tests/unit/bound/test_formulations.py).
+ *   groups  the number of rows, that is of groups.
+ *   last    the priority of the last group that is kept, if groups are kept by their priorities, at most `most` of them.
+ *           It is 2**32 - 1 if there are at most `most` priorities. It is NULL if the next priority is equal to it,
+ *           because priorities then do not tell which groups are kept. `most` is from 1 to C, the same in all rows.
  *   size_i  the sum of |whole|.
  *   lost_i  the sum of |whole - bounded|.
  *
- * NULLs are left out of each of them. The state has the `most` + 1 least priorities and sums of 128 bits. Neither
- * depends on the order of rows or threads.
+ * `groups` counts every row. The others leave NULLs out, and `lost_i` needs both arguments. Called with GROUP BY unit it
+ * chooses groups in one pass and constant state: kept are those with a priority of at most `last`
+ * (tests/unit/bound/test_formulations.py).
+ *
+ * The state has the number of groups, the `most` + 1 least priorities, and sums of 128 bits. None of them depends on the
+ * order of rows or threads.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +32,7 @@ typedef struct {
 	uint32_t sums;
 } Shape;
 
-/* Priorities are one more than the capacity. Sizes and losses of the sums follow. Most states lie in two lines. */
+/* There is room for one priority more than the capacity. Sizes and losses of the sums follow. */
 typedef struct {
 	int64_t groups;
 	uint8_t most;
@@ -44,6 +46,9 @@ typedef struct {
 	Wide size;
 	Wide lost;
 } Sum;
+
+_Static_assert(OTHERS + 2 * MOST_SUMS <= MOST_MEMBERS, "a result has too many members");
+_Static_assert(MOST_CAPACITY + 1 <= UINT8_MAX, "a state cannot count its priorities");
 
 /* Filled with the same values whenever a database loads the library. */
 static Shape shapes[MOST_CAPACITIES][MOST_SUMS + 1];

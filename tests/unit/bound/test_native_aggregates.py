@@ -18,7 +18,7 @@ pytestmark = needs_native
 @pytest.fixture
 def native() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
-        assert DuckDBEngine(connection, native_library()).has_native
+        assert DuckDBEngine(connection, native_library()).has_native, "the library is of another version: make native"
         yield connection
 
 
@@ -70,7 +70,7 @@ def test_sizes_and_losses_are_exact_beyond_bigint(native: duckdb.DuckDBPyConnect
     """Distances from 0 and from the bounded value; a NULL counts for nothing of what it is needed for."""
     listed = (
         f"(VALUES (1, {2**100}, {2**63 - 1}), (1, {-(2**100)}, {-(2**63)}), (1, 5, 5), (1, 7, NULL), (1, NULL, 3), "
-        "(2, -3, 4), (2, 4, -3), (3, NULL, NULL)) t(g, whole, bounded)"
+        f"(2, -3, 4), (2, 4, -3), (3, NULL, NULL), (4, {2**64}, 0)) t(g, whole, bounded)"
     )
     given = "1::UINTEGER, whole::HUGEINT, bounded::BIGINT, (-whole)::HUGEINT, bounded::BIGINT"
     found = native.execute(
@@ -80,6 +80,7 @@ def test_sizes_and_losses_are_exact_beyond_bigint(native: duckdb.DuckDBPyConnect
         (2**101 + 12, 2**101 - 2**64 + 1, 2**101 + 12, 2**101 + 2**64 - 1 + 10),
         (7, 14, 7, 2),
         (0, 0, 0, 0),
+        (2**64,) * 4,
     ]
 
 
@@ -98,26 +99,54 @@ def test_sums_are_exact_beyond_bigint(native: duckdb.DuckDBPyConnection) -> None
     assert found == [(1, 3, 2 * most + 1, 2 * least + 5), (2, 2, 0, -1), (3, 0, 0, 0), (4, 0, 0, 0)]
 
 
-@pytest.mark.parametrize("capacity", formulations._CAPACITIES)
-def test_many_units_and_threads(native: duckdb.DuckDBPyConnection, capacity: int) -> None:
-    """States of several threads are combined, whatever the order of the rows. DuckDB's own functions give the same."""
+@pytest.fixture(scope="module")
+def rows_of_threads() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A table that several threads group, so that states with rows are combined. One thread reads a range() alone."""
+    with duckdb.connect(config={"allow_unsigned_extensions": True, "threads": 4}) as connection:
+        assert DuckDBEngine(connection, native_library()).has_native
+        connection.execute(
+            "CREATE TABLE listed AS SELECT hash(i) % 30000 AS g, CAST(hash(hash(i, 1)) >> 32 AS UINTEGER) AS p, "
+            "CASE WHEN i % 11 > 0 THEN (hash(i, 2) % 2000)::HUGEINT - 1000 END AS a, "
+            "CASE WHEN i % 7 > 0 THEN ((hash(i, 3) % 3)::BIGINT - 1) * i END AS b FROM range(500000) r(i)"
+        )
+        yield connection
+
+
+def _differs(connection: duckdb.DuckDBPyConnection, capacity: int, order: str = "") -> tuple[int, int]:
+    """Return the number of groups, and of those whose numbers are not those of DuckDB's own functions."""
     sums = capacity.bit_length() % (formulations.MOST_SUMS + 1)
-    rows = (
-        "(SELECT hash(i) % 30000 AS g, CAST(hash(hash(i, 1)) >> 32 AS UINTEGER) AS p, "
-        "CASE WHEN i % 11 > 0 THEN (hash(i, 2) % 2000)::HUGEINT - 1000 END AS a, "
-        "CASE WHEN i % 7 > 0 THEN ((hash(i, 3) % 3)::BIGINT - 1) * i END AS b FROM range(200000) r(i))"
-    )
-    aggregate = f"dpsql_unit_{capacity}({capacity}::INTEGER, p{', a, b' * sums})"
+    aggregate = f"dpsql_unit_{capacity}({capacity}::INTEGER, p{', a, b' * sums}{order})"
     last = f"CASE WHEN count(*) <= {capacity} THEN 4294967295 ELSE min(p, {capacity + 1})[{capacity}] END"
     compared = {"groups": "count(*)", "last": last}
     for sum_ in range(sums):
         compared |= {f"size_{sum_}": "coalesce(sum(abs(a)), 0)", f"lost_{sum_}": "coalesce(sum(abs(a - b)), 0)"}
     differs = " OR ".join(f"({aggregate}).{name} IS DISTINCT FROM {sql}" for name, sql in compared.items())
-    both = "dpsql_sums(a::BIGINT, b)"
+    both = f"dpsql_sums(a::BIGINT, b{order})"
     totals = {"count": "count(a)", "clamped": "coalesce(sum(a), 0)", "whole": "coalesce(sum(b), 0)"}
     differs += "".join(f" OR ({both}).{name} IS DISTINCT FROM {sql}" for name, sql in totals.items())
-    wrong = native.execute(f"SELECT count(*) FROM (SELECT 1 FROM {rows} GROUP BY g HAVING {differs})").fetchall()
-    assert wrong == [(0,)]
+    counted = f"SELECT count(*), count(*) FILTER (WHERE d) FROM (SELECT {differs} AS d FROM listed GROUP BY g)"
+    ((groups, wrong),) = connection.execute(counted).fetchall()
+    return groups, wrong
+
+
+@pytest.mark.parametrize("capacity", formulations._CAPACITIES)
+def test_many_units_and_threads(rows_of_threads: duckdb.DuckDBPyConnection, capacity: int) -> None:
+    """States of several threads are combined, whatever the order of the rows. DuckDB's own functions give the same."""
+    assert _differs(rows_of_threads, capacity) == (30000, 0)
+
+
+def test_results_that_do_not_begin_at_the_first_row(rows_of_threads: duckdb.DuckDBPyConnection) -> None:
+    """DuckDB gives ordered aggregates a place in the result for each group."""
+    assert _differs(rows_of_threads, 8, " ORDER BY p") == (30000, 0)
+
+
+def test_states_of_threads_have_one_number_of_groups(rows_of_threads: duckdb.DuckDBPyConnection) -> None:
+    """States without a priority fit any other; states with another number are refused."""
+    call = "SELECT dpsql_unit_4(({most})::INTEGER, {p}).last AS last FROM listed GROUP BY g"
+    few = call.format(most="CASE WHEN b < 250000 THEN 2 ELSE 3 END", p="CASE WHEN b < 250000 THEN p END")
+    assert len(rows_of_threads.execute(few).fetchall()) == 30000
+    with pytest.raises(duckdb.Error, match="must be the same in all rows"):
+        rows_of_threads.execute(call.format(most="CASE WHEN b < 250000 THEN 2 ELSE 3 END", p="p")).fetchall()
 
 
 def test_the_library_has_every_shape_that_python_asks_for(native: duckdb.DuckDBPyConnection) -> None:
