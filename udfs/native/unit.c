@@ -4,18 +4,18 @@
  *     -> STRUCT(groups BIGINT, last UINTEGER, size_0 HUGEINT, lost_0 HUGEINT, ...)
  *
  *   groups  the number of rows, that is of groups.
- *   last    the priority of the last group that is kept, if groups are kept by their priorities, at most `most` of them.
+ *   last    the priority of the last group that is kept, if `most` groups are kept by their priorities.
  *           It is 2**32 - 1 if there are at most `most` priorities. It is NULL if the next priority is equal to it,
  *           because priorities then do not tell which groups are kept. `most` is from 1 to C, the same in all rows.
  *   size_i  the sum of |whole|.
  *   lost_i  the sum of |whole - bounded|.
  *
- * `groups` counts every row. The others leave NULLs out, and `lost_i` needs both arguments. Called with GROUP BY unit it
- * chooses groups in one pass and constant state: kept are those with a priority of at most `last`
+ * `groups` counts every row. The others leave NULLs out, and `lost_i` needs both arguments. Called with GROUP BY unit
+ * it chooses groups in one pass and constant state: kept are those with a priority of at most `last`
  * (tests/unit/bound/test_formulations.py).
  *
- * The state has the number of groups, the `most` + 1 least priorities, and sums of 128 bits. None of them depends on the
- * order of rows or threads.
+ * The state has the number of groups, the `most` + 1 least priorities, and sums of 128 bits. None of them depends on
+ * the order of rows or threads.
  */
 #include <stddef.h>
 #include <stdint.h>

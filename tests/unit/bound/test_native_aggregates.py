@@ -105,7 +105,9 @@ def rows_of_threads() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(config={"allow_unsigned_extensions": True, "threads": 4}) as connection:
         assert DuckDBEngine(connection, native_library()).has_native
         connection.execute(
-            "CREATE TABLE listed AS SELECT hash(i) % 30000 AS g, CAST(hash(hash(i, 1)) >> 32 AS UINTEGER) AS p, "
+            "CREATE TABLE listed AS SELECT hash(i) % 30000 AS g, "
+            # a third of the groups have equal priorities
+            "CAST((hash(hash(i, 1)) >> 32) % CASE hash(i) % 3 WHEN 0 THEN 16 ELSE 4294967296 END AS UINTEGER) AS p, "
             "CASE WHEN i % 11 > 0 THEN (hash(i, 2) % 2000)::HUGEINT - 1000 END AS a, "
             "CASE WHEN i % 7 > 0 THEN ((hash(i, 3) % 3)::BIGINT - 1) * i END AS b FROM range(500000) r(i)"
         )
@@ -116,7 +118,8 @@ def _differs(connection: duckdb.DuckDBPyConnection, capacity: int, order: str = 
     """Return the number of groups, and of those whose numbers are not those of DuckDB's own functions."""
     sums = capacity.bit_length() % (formulations.MOST_SUMS + 1)
     aggregate = f"dpsql_unit_{capacity}({capacity}::INTEGER, p{', a, b' * sums}{order})"
-    last = f"CASE WHEN count(*) <= {capacity} THEN 4294967295 ELSE min(p, {capacity + 1})[{capacity}] END"
+    last = f"nullif(min(p, {capacity + 1})[{capacity}], min(p, {capacity + 1})[{capacity + 1}])"
+    last = f"CASE WHEN count(*) <= {capacity} THEN 4294967295 ELSE {last} END"
     compared = {"groups": "count(*)", "last": last}
     for sum_ in range(sums):
         compared |= {f"size_{sum_}": "coalesce(sum(abs(a)), 0)", f"lost_{sum_}": "coalesce(sum(abs(a - b)), 0)"}
