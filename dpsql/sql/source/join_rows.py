@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from sqlglot import exp
+
 from dpsql.model.environment import Column, Environment, JoinedName, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import cast_to, compared_type, comparison
@@ -23,6 +25,7 @@ from dpsql.sql.source.relation import (
     are_one_unit,
     fresh,
     optional,
+    query_of_view,
     renamed,
     together,
     with_columns_of,
@@ -30,6 +33,7 @@ from dpsql.sql.source.relation import (
 from dpsql.sql.source.row_cut import cut
 from dpsql.sql.source.row_growth import (
     MOST_DEGREE,
+    Ties,
     compared,
     growth,
     is_one_side,
@@ -66,9 +70,10 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     refusals.raise_if_any(before)
     joins, ties = _without_growth(joins, refusals)
     parts = joins.parts
-    matches = _check_matches(joins, environment, refusals)
+    matches = _check_matches(joins, ties, environment, refusals)
     refusals.raise_if_any(before)
-    source = _from(joins, [_text(joins, place, ties) for place in range(len(parts))], _tied(joins, ties))
+    texts = [_text(joins, place, ties, environment) for place in range(len(parts))]
+    source = _from(joins, texts, _tied(joins, ties))
     # after RIGHT JOIN … USING a column has two names
     seen_once = list({seen.output.name: seen for seen in joins.columns}.values())
     selected = [f"{seen.sql} AS {quote(seen.output.name)}" for seen in seen_once]
@@ -99,7 +104,7 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
     )
 
 
-def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, tuple[tuple[int, int], ...]]:
+def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, Ties]:
     """Return the joins, of which those sides are cut that multiply rows of a unit, and sides to compare by units."""
     found = growth(joins)
     if found.degree > MOST_DEGREE:
@@ -117,7 +122,7 @@ def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, tuple[tupl
     return replace(joins, parts=tuple(parts)), found.ties
 
 
-def _tied(joins: Joins, ties: Sequence[tuple[int, int]]) -> dict[int, list[str]]:
+def _tied(joins: Joins, ties: Ties) -> dict[int, list[str]]:
     """Return, by the later side, comparisons of the units of two sides."""
     texts: dict[int, list[str]] = {}
     for a, b in ties:
@@ -144,13 +149,27 @@ def _from(joins: Joins, texts: Sequence[str], ties: Mapping[int, Sequence[str]] 
     return " ".join(steps)
 
 
-def _text(joins: Joins, place: int, ties: Sequence[tuple[int, int]]) -> str:
+def _text(joins: Joins, place: int, ties: Ties, environment: Environment) -> str:
     """Return the rows of a side, with a border around its tables if they must not be joined with others first."""
-    text = joins.parts[place].relation.schema.relation
-    if " JOIN " not in text or not is_one_side(joins, place, ties):
+    relation = joins.parts[place].relation
+    text = relation.schema.relation
+    is_view = bool(text and relation.is_table and relation.owner) and not _is_one_table(relation.schema, environment)
+    if not is_view and (" JOIN " not in text or not is_one_side(joins, place, ties)):
         return text
     # not OFFSET 0, which is such a border, too: DuckDB 2.0 never ends where windows are joined under a limit
     return f"(WITH side AS MATERIALIZED (SELECT * FROM {text}) SELECT * FROM side)"
+
+
+def _is_one_table(schema: TableSchema, environment: Environment) -> bool:
+    """Return whether a name means a base table, or a view of one base table and nothing else."""
+    if environment.schemas.is_base_table(schema):
+        return True
+    view = query_of_view(schema, environment)
+    tables = list(view[0].find_all(exp.Table)) if view else []
+    if len(tables) != 1 or not isinstance(tables[0].this, exp.Identifier):
+        return False
+    inner = environment.schemas.resolve([part.name for part in tables[0].parts])
+    return inner is not None and environment.schemas.is_base_table(inner)
 
 
 def _owner_of(joins: Joins, place: int) -> Owner | None:
@@ -250,7 +269,7 @@ def _full(
     return owner, (name, both_kinds, f"coalesce({one}, {other})")
 
 
-def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -> int:
+def _check_matches(joins: Joins, ties: Ties, environment: Environment, refusals: Refusals) -> int:
     """Most rows that public tables make of one protected row: how long it takes would tell of that row.
 
     The engine joins in an order of its own, so a public table may be met through what is compared of it with any one
@@ -258,7 +277,7 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     agree on these columns. Of public tables alone, they are the rows that all others make of one row of some table:
     what is counted while a plan is made must not cost without bound either.
     """
-    product, private = _matches(joins, environment), any(part.relation.owner for part in joins.parts)
+    product, private = _matches(joins, environment, ties), any(part.relation.owner for part in joins.parts)
     if product > MOST_MATCHES:
         what = "of one protected row" if private else "of one of theirs"
         refusals.add(
@@ -271,10 +290,10 @@ def _check_matches(joins: Joins, environment: Environment, refusals: Refusals) -
     return product if private else 1
 
 
-def _matches(joins: Joins, environment: Environment) -> int:
+def _matches(joins: Joins, environment: Environment, ties: Ties = ()) -> int:
     """Return the most joined rows that public tables make of one row, whatever the order of the joins."""
     private = [place for place, part in enumerate(joins.parts) if part.relation.owner]
-    pairs = with_derived(compared(joins), range(len(joins.parts)))
+    pairs = with_derived(compared(joins, ties), range(len(joins.parts)))
     factors = [1]
     for place, part in enumerate(joins.parts):
         if joins.steps[place].kind in FILTERING:

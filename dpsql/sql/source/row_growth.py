@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dpsql.model.environment import KeyPath
 from dpsql.operations.comparisons import compared_type
 from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, SeenColumn
 from dpsql.sql.source.relation import Owner, Relation, are_one_unit
@@ -24,6 +25,8 @@ MOST_DEGREE = 9
 """Where more sides multiply, fewer than two rows of a unit could be kept of each: nothing useful is left."""
 
 Pairs = dict[tuple[int, int], set[tuple[str, str]]]
+Ties = Collection[tuple[int, int]]
+"""Pairs of sides that are compared by their units, beside what the text compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,12 @@ def growth(joins: Joins) -> Growth:
     return Growth() if len(graph.private) < 2 else graph.growth()
 
 
-def is_one_side(joins: Joins, place: int, ties: Collection[tuple[int, int]]) -> bool:
+def is_one_side(joins: Joins, place: int, ties: Ties) -> bool:
     """Return whether a side whose text has joins has to be joined before any other.
 
     A linked table need not be: the tables that lead it to its unit hold one row at most for each of its rows, and no
-    other side is joined with them by what leaves several (docs/proofs/relations.md, *Links inside a join*).
+    other side is joined with them by what leaves several, or rows of others (docs/proofs/relations.md, *Links inside a
+    join*).
 
     Args:
         joins: the sides, and how they are joined.
@@ -73,14 +77,23 @@ def is_one_side(joins: Joins, place: int, ties: Collection[tuple[int, int]]) -> 
     key = schema.column(links[0].columns[0]) if links else None
     if not owner or not key or any(len(link.columns) > 1 for link in links):
         return True
-    if any(step.kind not in ("", INNER) for step in joins.steps) or any(place in tie for tie in ties):
+    if any(step.kind not in ("", INNER) for step in joins.steps):
         return True
-    public = {other for other, part in enumerate(joins.parts) if not part.relation.owner}
-    for shared in _classes([], compared(joins), range(len(joins.parts))):
-        meets_public = any(other in public for other, _ in shared)
-        if (place, owner.unit) in shared or ((place, key.name) in shared and meets_public):
+    ways = {path.space for path in owner.paths if path.columns == (key.name,)}
+    for shared in _classes([], compared(joins, ties), range(len(joins.parts))):
+        if (place, owner.unit) in shared:
+            return True
+        if (place, key.name) in shared and not all(
+            any(path.space in ways and path.columns == (column,) for path in _paths(joins, other))
+            for other, column in shared
+        ):
             return True
     return False
+
+
+def _paths(joins: Joins, place: int) -> tuple[KeyPath, ...]:
+    owner = joins.parts[place].relation.owner
+    return owner.paths if owner else ()
 
 
 class _Graph:
@@ -115,11 +128,17 @@ class _Graph:
         return Growth(places, max(len(roots) for _, roots in bad), self._keys(places, bad), ties)
 
     def _ties(self) -> Iterator[tuple[int, int]]:
-        """Private sides that some order joins before what makes their units equal: compared otherwise."""
+        """Yield private sides that some order joins before what makes their units equal.
+
+        They are compared by other columns: in the text, by columns that are equal through others, or through public
+        sides.
+        """
         for i, a in enumerate(self.private):
             for b in self.private[i + 1 :]:
                 types = self._parts[a].relation.unit_type, self._parts[b].relation.unit_type
-                if compared_type(*types) and not self._one_unit(a, b, self._written) and self._meet_in_public(a, b):
+                if not compared_type(*types) or self._one_unit(a, b, self._written):
+                    continue
+                if ((a, b) in self._pairs and not self._one_unit(a, b, self._pairs)) or self._meet_in_public(a, b):
                     yield a, b
 
     def _one_unit(self, a: int, b: int, pairs: Pairs) -> bool:
@@ -236,8 +255,8 @@ def _places(mask: int) -> Iterator[int]:
         mask &= mask - 1
 
 
-def compared(joins: Joins) -> Pairs:
-    """Of each two sides the columns that the text compares, in both directions."""
+def compared(joins: Joins, ties: Ties = ()) -> Pairs:
+    """Of each two sides the columns that the text compares, and the units of ties, in both directions."""
     pairs: Pairs = defaultdict(set)
     stands_for: dict[str, list[tuple[int, str]]] = {}
 
@@ -254,6 +273,11 @@ def compared(joins: Joins) -> Pairs:
         for merged, (left, right) in zip(step.merged, step.equal, strict=False):
             # after FULL JOIN it is whichever of both there is
             stands_for[merged.output.name] = [*ends(left), (right.place, right.name)]
+    for tie in ties:
+        for a, b in (tie, tie[::-1]):
+            one, other = joins.parts[a].relation.owner, joins.parts[b].relation.owner
+            if one and other:
+                pairs[a, b].add((one.unit, other.unit))
     return dict(pairs)
 
 
