@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsql.answer.coverage_values import split_coverage
+from dpsql.answer.first_rows import read_with_first_rows
 from dpsql.answer.formulation import choose_formulation
 from dpsql.answer.policy_view import SchemaView
 from dpsql.answer.sketch import sketched
@@ -304,6 +305,8 @@ def _aggregate(reading: Reading, salt: bytes, runtime: Runtime, timeout_seconds:
             write = partial(bounded.sql, salt)
             return held.read(bounded.frame, bounded.measured, write, runtime, listed, timeout_seconds).reveal()
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    if bounded.kind == "groups" and bounded.frame.rows.source:
+        return read_with_first_rows(bounded, salt, runtime.engine, listed, deadline).reveal()
     fastest = partial(choose_formulation, bounded, salt, runtime.engine, listed, deadline)
     return runtime.engine.aggregate_units(
         bounded.frame.rows_sql.stored_unit,

@@ -16,7 +16,7 @@ from dpsql.engine import Engine, seconds_left
 from dpsql.errors import EngineError
 from dpsql.model.frame import PRESENCE
 
-_FIRST_ROWS = 500_000
+MOST_FIRST_ROWS = 500_000
 """The number of rows that are looked at first, and about the number that a part of the units has.
 
 Counting what all rows hold can take a fifth of the query.
@@ -29,12 +29,16 @@ _USUAL_PARTS = 16
 
 
 def choose_formulation(
-    bounded: Bounded, salt: bytes, engine: Engine, listed_keys: pa.Table | None, deadline: float | None
+    bounded: Bounded,
+    salt: bytes,
+    engine: Engine,
+    listed_keys: pa.Table | None,
+    deadline: float | None,
+    first: Sizes | None = None,
 ) -> Formulation:
     """Return the formulation that is fastest, or the one that fits all data if the sizes cannot be read.
 
-    The first rows are looked at. If more rows could choose another formulation, all rows of some units are. Joins of
-    the query are not looked at. That would take about the time of the joins, and the formulations differ by less.
+    The first rows are looked at. If more rows could choose another formulation, all rows of some units are.
 
     Args:
         bounded: what is asked of the rows.
@@ -42,10 +46,10 @@ def choose_formulation(
         engine: reads the rows.
         listed_keys: the keys that its groups are of, if they are known before it.
         deadline: the end of the time, on the clock `time.monotonic`.
+        first: sizes of the first rows, if they are known.
 
     """
-    is_join = bool(bounded.frame.rows.source) and " JOIN " in bounded.frame.rows_sql.relation
-    if bounded.kind == "covered_groups" or (is_join and not bounded.frame.bounding.finer):
+    if bounded.kind == "covered_groups":
         if (bounded.frame.bounding.most_counted or 0) > _MOST_CHOSEN:
             return "groups_first"
         return fastest_of_groups(bounded.frame, has_native=engine.has_native)
@@ -57,15 +61,17 @@ def choose_formulation(
     has_native = engine.has_native
     with contextlib.suppress(EngineError):
         stored_rows = engine.stored_rows(frame.rows_sql.relation)
-        parts = max(1, max(stored_rows, default=_USUAL_PARTS * _FIRST_ROWS) // _FIRST_ROWS)
-        first = approximate_sizes_sql(frame, salt, most_rows=_FIRST_ROWS)
-        for sql in (first, approximate_sizes_sql(frame, salt, one_in=parts)):
-            found = engine.sizes(
-                sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline), stored_rows=stored_rows
+        parts = max(1, max(stored_rows, default=_USUAL_PARTS * MOST_FIRST_ROWS) // MOST_FIRST_ROWS)
+        of_first = approximate_sizes_sql(frame, salt, most_rows=MOST_FIRST_ROWS)
+        for sql in (of_first, approximate_sizes_sql(frame, salt, one_in=parts)):
+            sizes = first if first and sql == of_first else None
+            sizes = sizes or Sizes(
+                *engine.sizes(
+                    sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline), stored_rows=stored_rows
+                )
             )
-            sizes = Sizes(*found)
             chosen = fastest(frame, others, sizes, has_native=has_native)
-            if sizes.rows < _FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
+            if sizes.rows < MOST_FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
                 break
         return chosen
     return "groups_first"

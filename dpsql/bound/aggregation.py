@@ -45,6 +45,9 @@ from dpsql.operations.row_sql import (
 LISTED_KEYS = "dpsql_listed_keys"
 """Name under which the engine offers keys, public ones or those of a frame, with columns key_0, key_1, …."""
 
+FIRST_ROWS = "dpsql_first_rows"
+"""Name of the temporary table that holds the first rows of a frame."""
+
 _SATURATION = float(2**60)
 """Rows are clamped here, in lattice steps, before they are added: 2**60 steps of 2**60 rows fit a HUGEINT."""
 
@@ -64,6 +67,7 @@ def bounded_sql(
     *,
     held_keys: bool = False,
     formulation: Formulation = "groups_first",
+    held_rows: bool = False,
 ) -> str:
     """SQL for the exact per-group table of a frame, which bounds its own groups or adds up those of a finer one.
 
@@ -75,6 +79,7 @@ def bounded_sql(
             and nothing subtracted.
         formulation: how it is computed; the result is the same. Only a frame that chooses groups has more than one for
             any rows; ``one_row`` is for rows of which no two have the same unit.
+        held_rows: the rows are those of the table that ``first_rows_sql`` made.
 
     Returns:
         A SELECT with columns key_0…, units (BIGINT), stat_1… (BIGINT, steps of ``frame.exact_exponent``, recentred; of
@@ -84,11 +89,13 @@ def bounded_sql(
 
     """
     if finer := frame.bounding.finer:
-        return _added_up_sql(frame, finer, statistics, bounded_sql(finer, statistics, salt, formulation=formulation))
+        finest = bounded_sql(finer, statistics, salt, formulation=formulation, held_rows=held_rows)
+        return _added_up_sql(frame, finer, statistics, finest)
     others = list(enumerate(statistics))[1:]
     if formulation == "native" and not state_bytes(frame, others):
         formulation = "groups_first"
-    ctes, per_row = _unit_ctes(frame, others, salt, formulation)
+    source = _held_source_sql(frame, others) if held_rows else source_sql(frame, others, salt)
+    ctes, per_row = _unit_ctes(frame, others, salt, formulation, source)
     ctes += grouped_ctes(frame, others, salt, per_row, formulation)
     named = ",\n".join(ctes)
     return f"WITH {named}\n{selected_sql(frame, others, held_keys=held_keys)}"
@@ -112,6 +119,20 @@ def source_sql(frame: Frame, others: list[tuple[int, Statistic]], salt: bytes) -
     where = "".join(f" AND {total_condition_sql(sql, frame.rows_sql.types)}" for sql in frame.rows.filters)
     relation = without_statistics(with_salt(frame.rows_sql.relation, salt), expressions)
     return f"SELECT {', '.join(columns)} FROM {relation} WHERE true{where}"
+
+
+def first_rows_sql(frame: Frame, statistics: Sequence[Statistic], salt: bytes, most_rows: int) -> str:
+    """Return SQL for the first rows of a frame, in no order, with all that ``bounded_sql`` reads of them."""
+    source = source_sql(frame.bounding.finer or frame, list(enumerate(statistics))[1:], salt)
+    return f"SELECT * FROM ({source}) AS source WHERE unit IS NOT NULL LIMIT {most_rows}"
+
+
+def _held_source_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
+    """Return the body of ``source`` over rows that are held. TRY passes no statistics of their table on."""
+    names = ["unit", *frame.key_columns]
+    names += [f"x_{i}" for i, statistic in others if statistic.value_sql]
+    names += [f"f_{i}" for i, statistic in others if statistic.filter_sql]
+    return f"SELECT {', '.join(f'TRY({name}) AS {name}' for name in names)} FROM temp.main.{FIRST_ROWS}"
 
 
 def rows_sql(frame: Frame, others: list[tuple[int, Statistic]]) -> str:
@@ -162,13 +183,13 @@ def listed_join(rows: str, columns: Sequence[str], frame: Frame, kind: Literal["
 
 
 def _unit_ctes(
-    frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, formulation: Formulation
+    frame: Frame, others: list[tuple[int, Statistic]], salt: bytes, formulation: Formulation, source: str
 ) -> tuple[list[str], str]:
     """Return the CTEs from the rows to ``kept``, which has what each unit adds; and the rows that it is made of."""
     per_row = listed_sql("rows", frame)
     # rows are read twice in the native formulation, and not to be held for it
     as_read = "AS NOT MATERIALIZED" if formulation == "native" else "AS"
-    ctes = [f"source {as_read} ({source_sql(frame, others, salt)})", f"rows {as_read} ({rows_sql(frame, others)})"]
+    ctes = [f"source {as_read} ({source})", f"rows {as_read} ({rows_sql(frame, others)})"]
     if frame.bounding.max_rows and formulation != "one_row":
         ctes.append(f"read_rows AS ({cut_rows_sql(per_row, frame, others, salt, frame.bounding.max_rows)})")
         per_row = "read_rows"
@@ -319,7 +340,9 @@ def _value_columns(others: Sequence[tuple[int, Statistic]]) -> list[str]:
     return [name for i, one in others for name in cell_columns(i, one)]
 
 
-def approximate_sizes_sql(frame: Frame, salt: bytes, *, most_rows: int | None = None, one_in: int = 1) -> str:
+def approximate_sizes_sql(
+    frame: Frame, salt: bytes, *, most_rows: int | None = None, one_in: int = 1, held_rows: bool = False
+) -> str:
     """Return SQL for the ``Sizes`` by which a formulation is chosen: one row of four numbers, in one pass.
 
     Args:
@@ -327,14 +350,16 @@ def approximate_sizes_sql(frame: Frame, salt: bytes, *, most_rows: int | None = 
         salt: as for ``bounded_sql``.
         most_rows: the number of rows that are looked at, if not all are.
         one_in: all rows of one unit in ``one_in`` are looked at.
+        held_rows: as for ``bounded_sql``.
 
     """
     keys = ", ".join(frame.key_columns)
     key = keys if len(frame.keys) == 1 else f"hash({keys})"
     part = "" if one_in == 1 else f" AND hash(hash(unit)) % {one_in} = 0"
     part += "" if most_rows is None else f" LIMIT {most_rows}"
+    source = _held_source_sql(frame, []) if held_rows else source_sql(frame, [], salt)
     return (
-        f"WITH source AS ({source_sql(frame, [], salt)}),\nrows AS ({rows_sql(frame, [])})\n"
+        f"WITH source AS ({source}),\nrows AS ({rows_sql(frame, [])})\n"
         f"SELECT count(*), approx_count_distinct(unit), approx_count_distinct({key}), "
         f"approx_count_distinct(hash(unit, {keys})) "
         f"FROM (SELECT * FROM {listed_sql('rows', frame)} WHERE unit IS NOT NULL{part})"

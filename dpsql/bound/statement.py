@@ -52,7 +52,14 @@ class Bounded:
         """Return all statistics whose numbers of rows are read."""
         return numbers_of((*self.statistics, *self.coverage))
 
-    def sql(self, salt: bytes, formulation: Formulation = "groups_first", pairs: Pairs | None = None) -> str:
+    def sql(
+        self,
+        salt: bytes,
+        formulation: Formulation = "groups_first",
+        pairs: Pairs | None = None,
+        *,
+        held_rows: bool = False,
+    ) -> str:
         """Return the statement; nothing in it follows from rows.
 
         Args:
@@ -60,6 +67,7 @@ class Bounded:
             formulation: how the answer is computed. If it is ``one_row``, covered groups come without their coverage:
                 nothing is grouped by unit then, so that nothing is saved where both are read at once.
             pairs: the table that has the numbers of all that is measured, if there is one.
+            held_rows: the rows are held in a table (``first_rows_sql``). For groups without coverage.
 
         """
         if self.kind == "shards":
@@ -73,4 +81,4 @@ class Bounded:
             )
         if pairs:
             return pairs.bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
-        return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation)
+        return bounded_sql(self.frame, asked, salt, held_keys=held, formulation=formulation, held_rows=held_rows)

@@ -16,10 +16,11 @@ import dpsql
 from dpsql.answer.offer import current, make_receipt, offers_of
 from dpsql.answer.policy_view import SchemaView
 from dpsql.assets import native_library
-from dpsql.bound.aggregation import bounded_sql
+from dpsql.bound.aggregation import FIRST_ROWS, bounded_sql, first_rows_sql
 from dpsql.bound.formulations import Formulation, chooses_groups, fastest_of_groups
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import DuckDBEngine
+from dpsql.engine.connection import Cursor
 from dpsql.model.estimates import Linear
 from dpsql.model.frame import Frame, Norm, Statistic
 from dpsql.model.private_query import PrivateQuery
@@ -187,8 +188,23 @@ class Laboratory:
             sql = rewrite(bounded_sql(frame, run.query.first.statistics, SALT, formulation=formulation))
             table = self.engine.aggregate(sql, listed_keys=listed, timeout_seconds=None).reveal()
             found.append(read_exact(table, len(frame.keys)))
+        found.append(self._of_held_rows(frame, run, rewrite, formulation))
         assert all(exact == found[0] for exact in found[1:]), "formulations differ"
         return found[0]
+
+    def _of_held_rows(self, frame: Frame, run: Run, rewrite: Rewrite, formulation: Formulation) -> ExactTable:
+        """Return the exact table of rows that a temporary table holds."""
+        statistics, listed = run.query.first.statistics, self.public_keys(run)
+        made = rewrite(f"CREATE TEMP TABLE {FIRST_ROWS} AS {first_rows_sql(frame, statistics, SALT, 1_000_000)}")
+        sql = rewrite(bounded_sql(frame, statistics, SALT, formulation=formulation, held_rows=True))
+
+        def read(cursor: Cursor) -> pa.Table:
+            cursor.rows(made)
+            return cursor.table(sql)
+
+        with self.engine.transaction(None) as transaction:
+            table = transaction.run(read, listed_keys=listed, timeout_seconds=None)
+        return read_exact(table, len(frame.keys))
 
     def formulations(self, frame: Frame) -> list[Formulation]:
         """All that can compute a frame here: the native ones where ``make native`` has built the library."""

@@ -251,7 +251,7 @@ def test_a_part_of_the_units_is_looked_at_only_if_the_first_rows_leave_the_choic
         return whole(self, sql, parameters)
 
     monkeypatch.setattr(connection._LocalCursor, "rows", watched)
-    monkeypatch.setattr("dpsql.answer.formulation._FIRST_ROWS", 500)
+    monkeypatch.setattr("dpsql.answer.formulation.MOST_FIRST_ROWS", 500)
     with dpsql.connect() as session:
         session.connection.execute(f"CREATE TABLE t AS SELECT i % {units} AS pid, i % 4 AS k FROM range(2000) r(i)")
         session.sql("CALL dp_unit('u', epsilon_budget := 10, delta_budget := 0.1)")
