@@ -1,4 +1,4 @@
-"""Groups of a join, a view or a subquery, of which the rows are read once if they are few.
+"""Groups of a join or a subquery that the query writes, of which the rows are read once if they are few.
 
 Sizes of such rows, by which a formulation is chosen, may take as long as the rows themselves: a limit stops no join
 that filters most rows away. So the first rows are held in a temporary table, with all that the statement reads of
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpsql.answer.formulation import MOST_FIRST_ROWS, choose_formulation
 from dpsql.bound.aggregation import FIRST_ROWS, approximate_sizes_sql, first_rows_sql
-from dpsql.bound.formulations import Sizes, chooses_groups
+from dpsql.bound.formulations import Formulation, Sizes, chooses_groups
 from dpsql.bound.statement import Bounded
 from dpsql.engine import Engine, ExactTable, seconds_left
 from dpsql.engine.connection import Cursor
@@ -49,21 +49,19 @@ def read_with_first_rows(
         (sizes,) = cursor.rows(approximate_sizes_sql(frame, salt, held_rows=True))
         return rows, Sizes(*sizes)
 
+    formulation: Formulation = "groups_first"
     # rows are cut by windows, and DuckDB 2.0 never ends where a join of windows is read up to a limit
     if chooses_groups(frame) and not frame.rows_sql.cuts:
-        with engine.transaction(seconds_left(deadline)) as transaction:
-            held: tuple[int, Sizes] | None = None
-            with contextlib.suppress(EngineError):
-                held = transaction.run(hold, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
-            if held:
-                rows, sizes = held
-                formulation = choose_formulation(bounded, salt, engine, listed_keys, deadline, sizes)
-                sql = bounded.sql(salt, formulation, held_rows=rows < MOST_FIRST_ROWS)
+        # what fails here may succeed without the table, which takes memory
+        with contextlib.suppress(EngineError), engine.transaction(seconds_left(deadline)) as transaction:
+            rows, sizes = transaction.run(hold, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))
+            formulation = choose_formulation(bounded, salt, engine, listed_keys, deadline, sizes)
+            if rows < MOST_FIRST_ROWS:
+                sql = bounded.sql(salt, formulation, held_rows=True)
                 found = transaction.run(
                     lambda cursor: cursor.table(sql), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
                 )
                 return ExactTable(found)
-    # the rows could not be held, or nothing chooses among formulations
     return engine.aggregate_units(
-        (), lambda _: bounded.sql(salt), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
+        (), lambda _: bounded.sql(salt, formulation), listed_keys=listed_keys, timeout_seconds=seconds_left(deadline)
     )

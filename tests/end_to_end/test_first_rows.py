@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.answer import first_rows
 from dpsql.bound.aggregation import FIRST_ROWS
+from dpsql.bound.statement import Bounded
 from dpsql.engine import connection
 from dpsql.state import SideTable
 from tests.noise_sources import seeded_noise
@@ -85,6 +86,18 @@ def test_few_rows_are_read_once(question: str, read: list[str], monkeypatch: pyt
     assert [FIRST_ROWS in sql for sql in read] == [True, False]
     monkeypatch.setattr(first_rows, "first_rows_sql", lambda *_: "SELECT no_column FROM no_table")
     assert ask(QUESTIONS[question]) == few
+
+
+def test_an_answer_that_fails_over_held_rows_is_read_from_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The held rows take memory that the statement may need."""
+    sql = Bounded.sql
+
+    def failing(self: Bounded, *of: Any, held_rows: bool = False) -> str:
+        return "SELECT error('out of memory')" if held_rows else sql(self, *of)
+
+    few = ask(QUESTIONS["private keys"])
+    monkeypatch.setattr(Bounded, "sql", failing)
+    assert len(ask(QUESTIONS["private keys"])[0]) == len(few[0])
 
 
 def test_a_table_alone_is_not_held(read: list[str]) -> None:

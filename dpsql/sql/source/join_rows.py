@@ -46,6 +46,8 @@ from dpsql.sql.source.row_growth import (
 
 MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
+_OTHER_ROWS = (exp.Join, exp.Lateral, exp.Values, exp.Unnest, exp.Anonymous)
+"""Parts of a view that bring rows beside those of its table; an unknown function may be a macro that reads a table."""
 
 
 def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relation:
@@ -166,7 +168,9 @@ def _is_one_table(schema: TableSchema, environment: Environment) -> bool:
         return True
     view = query_of_view(schema, environment)
     tables = list(view[0].find_all(exp.Table)) if view else []
-    if len(tables) != 1 or not isinstance(tables[0].this, exp.Identifier):
+    if not view or len(tables) != 1 or not isinstance(tables[0].this, exp.Identifier):
+        return False
+    if len(list(view[0].find_all(exp.Select))) != 1 or view[0].find(*_OTHER_ROWS):
         return False
     inner = environment.schemas.resolve([part.name for part in tables[0].parts])
     return inner is not None and environment.schemas.is_base_table(inner)

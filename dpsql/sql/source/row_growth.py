@@ -111,6 +111,8 @@ class _Graph:
 
     def growth(self) -> Growth:
         ties = tuple(self._ties()) if self._reorders else ()
+        # what is cut follows from the first ones alone: cuts are a part of hashes, and fewer arrows cut no less
+        all_ties = tuple(sorted({*ties, *self._compared_otherwise()})) if self._reorders else ()
         for a, b in ties:
             self._near[a].add(b)
             self._near[b].add(a)
@@ -123,23 +125,28 @@ class _Graph:
             if len(roots) > MOST_DEGREE:
                 break
         if not bad:
-            return Growth(ties=ties)
+            return Growth(ties=all_ties)
         places = tuple(sorted({root for _, roots in bad for root in roots}))
-        return Growth(places, max(len(roots) for _, roots in bad), self._keys(places, bad), ties)
+        return Growth(places, max(len(roots) for _, roots in bad), self._keys(places, bad), all_ties)
 
     def _ties(self) -> Iterator[tuple[int, int]]:
-        """Yield private sides that some order joins before what makes their units equal.
+        """Yield private sides that some order joins through public sides before what makes their units equal."""
+        for a, b in self._of_two_units(self._written):
+            if self._meet_in_public(a, b):
+                yield a, b
 
-        They are compared by other columns: in the text, by columns that are equal through others, or through public
-        sides.
-        """
-        for i, a in enumerate(self.private):
-            for b in self.private[i + 1 :]:
-                types = self._parts[a].relation.unit_type, self._parts[b].relation.unit_type
-                if not compared_type(*types) or self._one_unit(a, b, self._written):
-                    continue
-                if ((a, b) in self._pairs and not self._one_unit(a, b, self._pairs)) or self._meet_in_public(a, b):
-                    yield a, b
+    def _compared_otherwise(self) -> Iterator[tuple[int, int]]:
+        """Yield private sides that are compared, in the text or through others, by what leaves them of two units."""
+        for a, b in self._of_two_units(self._pairs):
+            if (a, b) in self._pairs:
+                yield a, b
+
+    def _of_two_units(self, pairs: Pairs) -> Iterator[tuple[int, int]]:
+        """Yield private sides that the pairs do not make rows of one unit, and whose units can be compared."""
+        for a, b in itertools.combinations(self.private, 2):
+            types = self._parts[a].relation.unit_type, self._parts[b].relation.unit_type
+            if compared_type(*types) and not self._one_unit(a, b, pairs):
+                yield a, b
 
     def _one_unit(self, a: int, b: int, pairs: Pairs) -> bool:
         one, other = self._owner(a), self._owner(b)
