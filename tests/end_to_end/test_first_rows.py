@@ -32,7 +32,7 @@ JOINED = "visits JOIN codes USING (code) WHERE cost < 4"
 QUESTIONS = {
     "private keys": f"SELECT code, count(DISTINCT pid), count(*), sum(cost) FILTER (WHERE pid > 3) FROM {JOINED} "
     "GROUP BY code",
-    "public keys": f"SELECT kind, count(*), count(DISTINCT cost), median(cost) FROM {JOINED} GROUP BY kind",
+    "public keys": f"SELECT kind, count(*), count(DISTINCT cost) FROM {JOINED} GROUP BY kind",
     "subquery": "SELECT code, sum(cost) FROM (SELECT code, cost, pid FROM visits WHERE cost > 1) GROUP BY code",
 }
 
@@ -88,6 +88,7 @@ def test_few_rows_are_read_once(question: str, read: list[str], monkeypatch: pyt
     assert ask(QUESTIONS[question]) == few
 
 
+@pytest.mark.usefixtures("read")
 def test_an_answer_that_fails_over_held_rows_is_read_from_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """The held rows take memory that the statement may need."""
     sql = Bounded.sql
@@ -97,7 +98,7 @@ def test_an_answer_that_fails_over_held_rows_is_read_from_the_table(monkeypatch:
 
     few = ask(QUESTIONS["private keys"])
     monkeypatch.setattr(Bounded, "sql", failing)
-    assert len(ask(QUESTIONS["private keys"])[0]) == len(few[0])
+    assert ask(QUESTIONS["private keys"]) == few
 
 
 def test_a_table_alone_is_not_held(read: list[str]) -> None:
