@@ -6,6 +6,7 @@ All formulations have one result. So the choice decides how long a query takes, 
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import pyarrow as pa
 
@@ -59,19 +60,20 @@ def choose_formulation(
         return "groups_first"
     others = tuple(statistic for statistic in bounded.statistics if statistic != PRESENCE)
     has_native = engine.has_native
+    read = functools.partial(engine.sizes, listed_keys=listed_keys)
     with contextlib.suppress(EngineError):
-        stored_rows = engine.stored_rows(frame.rows_sql.relation)
+        stored_rows: tuple[int, ...] | None = None
+        if first is None:
+            stored_rows = engine.stored_rows(frame.rows_sql.relation)
+            sql = approximate_sizes_sql(frame, salt, most_rows=MOST_FIRST_ROWS)
+            first = Sizes(*read(sql, timeout_seconds=seconds_left(deadline), stored_rows=stored_rows))
+        chosen = fastest(frame, others, first, has_native=has_native)
+        if first.rows < MOST_FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
+            return chosen
+        if stored_rows is None:
+            stored_rows = engine.stored_rows(frame.rows_sql.relation)
         parts = max(1, max(stored_rows, default=_USUAL_PARTS * MOST_FIRST_ROWS) // MOST_FIRST_ROWS)
-        of_first = approximate_sizes_sql(frame, salt, most_rows=MOST_FIRST_ROWS)
-        for sql in (of_first, approximate_sizes_sql(frame, salt, one_in=parts)):
-            sizes = first if first and sql == of_first else None
-            sizes = sizes or Sizes(
-                *engine.sizes(
-                    sql, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline), stored_rows=stored_rows
-                )
-            )
-            chosen = fastest(frame, others, sizes, has_native=has_native)
-            if sizes.rows < MOST_FIRST_ROWS or chosen == fastest_in_the_end(frame, others, has_native=has_native):
-                break
-        return chosen
+        sql = approximate_sizes_sql(frame, salt, one_in=parts)
+        of_part = Sizes(*read(sql, timeout_seconds=seconds_left(deadline), stored_rows=stored_rows))
+        return fastest(frame, others, of_part, has_native=has_native)
     return "groups_first"

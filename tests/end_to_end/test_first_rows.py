@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ import dpsql
 from dpsql.answer import first_rows
 from dpsql.bound.aggregation import FIRST_ROWS
 from dpsql.bound.statement import Bounded
-from dpsql.engine import connection
-from dpsql.state import SideTable
+from tests.end_to_end.reading_rows import fix_salts, watch_statements
 from tests.noise_sources import seeded_noise
 
 TABLES = """
@@ -40,27 +37,9 @@ QUESTIONS = {
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the statements that read rows, as they are run. Salts follow from frames alone."""
-    texts: list[str] = []
-
-    def watched(run: Callable[..., Any]) -> Callable[..., Any]:
-        def watching(self: Any, sql: str, *of: Any) -> Any:
-            # other statements make empty copies
-            if '"visits"' in sql and "unit IS NOT NULL" in sql:
-                texts.append(sql)
-            return run(self, sql, *of)
-
-        return watching
-
-    for name in ("rows", "table"):
-        monkeypatch.setattr(connection._LocalCursor, name, watched(getattr(connection._LocalCursor, name)))
-    frame_salt = SideTable.frame_salt
-
-    def salted(self: SideTable, frame: str, *of: Any) -> bytes:
-        frame_salt(self, frame, *of)
-        return hashlib.sha256(frame.encode()).digest()[:16]
-
-    monkeypatch.setattr(SideTable, "frame_salt", salted)
-    return texts
+    fix_salts(monkeypatch)
+    # other statements make empty copies
+    return watch_statements(monkeypatch, lambda sql: '"visits"' in sql and "unit IS NOT NULL" in sql)
 
 
 def ask(question: str) -> tuple[list[tuple[Any, ...]], float]:

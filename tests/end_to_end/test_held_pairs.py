@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from dpsql.answer.held_pairs import HeldPairs
 from dpsql.bound.pairs import PAIRS
 from dpsql.engine import DuckDBEngine, connection
 from dpsql.errors import EngineError
-from dpsql.state import Ledger, SideTable
+from dpsql.state import Ledger
 from tests.end_to_end.asking import Asker, assert_paid, ledger
+from tests.end_to_end.reading_rows import fix_salts, watch_statements
 from tests.noise_sources import seeded_noise
 
 ROWS = (
@@ -39,13 +39,7 @@ KEYS = "SELECT {} DISTINCT city, stage FROM visits"
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dpsql.Session]:
-    frame_salt = SideTable.frame_salt
-
-    def salted(self: SideTable, frame: str, *of: Any) -> bytes:
-        frame_salt(self, frame, *of)
-        return hashlib.sha256(frame.encode()).digest()[:16]
-
-    monkeypatch.setattr(SideTable, "frame_salt", salted)
+    fix_salts(monkeypatch)
     with dpsql.connect(threads=1) as opened:
         opened.connection.execute(f"CREATE TABLE visits AS {ROWS}")
         opened.sql("CALL dp_unit('person', rho_budget := 1e6, delta_threshold := 0.5, delta_conversion := 1e-6)")
@@ -58,19 +52,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dpsql.Session]:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the statements that read rows, as they are run."""
-    texts: list[str] = []
-
-    def watched(run: Callable[..., Any]) -> Callable[..., Any]:
-        def watching(self: Any, sql: str, *of: Any) -> Any:
-            if '"visits"' in sql or PAIRS in sql:
-                texts.append(sql)
-            return run(self, sql, *of)
-
-        return watching
-
-    for name in ("rows", "table"):
-        monkeypatch.setattr(connection._LocalCursor, name, watched(getattr(connection._LocalCursor, name)))
-    return texts
+    return watch_statements(monkeypatch, lambda sql: '"visits"' in sql or PAIRS in sql)
 
 
 def asked(session: dpsql.Session, text: str, more: str = "") -> tuple[list[tuple[Any, ...]], tuple[object, ...]]:

@@ -23,7 +23,10 @@ void add_parameters(duckdb_aggregate_function function, duckdb_type type, uint32
 	duckdb_destroy_logical_type(&parameter);
 }
 
-bool add_overload(duckdb_aggregate_function_set set, duckdb_aggregate_function function, void *shape) {
+bool add_overload(duckdb_aggregate_function_set set, duckdb_aggregate_function function, duckdb_logical_type result,
+                  void *shape) {
+	duckdb_aggregate_function_set_return_type(function, result);
+	duckdb_destroy_logical_type(&result);
 	/* rows where one argument is NULL count for the others */
 	duckdb_aggregate_function_set_special_handling(function);
 	duckdb_aggregate_function_set_extra_info(function, shape, NULL);

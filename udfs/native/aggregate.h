@@ -49,7 +49,9 @@ typedef char Name[24];
 /* A STRUCT of at most MOST_MEMBERS members. */
 duckdb_logical_type struct_of(const duckdb_type *members, const Name *names, uint32_t size);
 void add_parameters(duckdb_aggregate_function function, duckdb_type type, uint32_t times);
-/* Adds a function to a set, and frees it. Its callbacks can read `shape`, and see rows with a NULL, too. */
-bool add_overload(duckdb_aggregate_function_set set, duckdb_aggregate_function function, void *shape);
+/* Adds a function with a type of results to a set, and frees both. Its callbacks can read `shape`, and see rows with a
+ * NULL, too. */
+bool add_overload(duckdb_aggregate_function_set set, duckdb_aggregate_function function, duckdb_logical_type result,
+                  void *shape);
 
 #endif

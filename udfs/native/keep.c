@@ -278,11 +278,8 @@ static bool add_shape(duckdb_aggregate_function_set set, const char *name, Shape
 	add_parameters(function, DUCKDB_TYPE_BIGINT, 1);
 	add_parameters(function, DUCKDB_TYPE_BOOLEAN, shape->flags);
 	add_parameters(function, DUCKDB_TYPE_BIGINT, shape->sums);
-	duckdb_logical_type type = result_type(shape);
-	duckdb_aggregate_function_set_return_type(function, type);
-	duckdb_destroy_logical_type(&type);
 	duckdb_aggregate_function_set_functions(function, state_size, state_init, update, combine, finalize);
-	return add_overload(set, function, shape);
+	return add_overload(set, function, result_type(shape), shape);
 }
 
 bool register_keep(duckdb_connection connection) {

@@ -91,10 +91,7 @@ bool register_sums(duckdb_connection connection) {
 	duckdb_aggregate_function function = duckdb_create_aggregate_function();
 	duckdb_aggregate_function_set_name(function, name);
 	add_parameters(function, DUCKDB_TYPE_BIGINT, 2);
-	duckdb_logical_type type = struct_of(members, names, 3);
-	duckdb_aggregate_function_set_return_type(function, type);
-	duckdb_destroy_logical_type(&type);
 	duckdb_aggregate_function_set_functions(function, state_size, state_init, update, combine, finalize);
-	const bool whole = add_overload(set, function, NULL);
+	const bool whole = add_overload(set, function, struct_of(members, names, 3), NULL);
 	return finish_set(connection, set, whole);
 }

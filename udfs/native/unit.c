@@ -246,11 +246,8 @@ static bool add_shape(duckdb_aggregate_function_set set, const char *name, Shape
 		snprintf(names[size++], sizeof(Name), "size_%u", sum);
 		snprintf(names[size++], sizeof(Name), "lost_%u", sum);
 	}
-	duckdb_logical_type type = struct_of(members, names, size);
-	duckdb_aggregate_function_set_return_type(function, type);
-	duckdb_destroy_logical_type(&type);
 	duckdb_aggregate_function_set_functions(function, state_size, state_init, update, combine, finalize);
-	return add_overload(set, function, shape);
+	return add_overload(set, function, struct_of(members, names, size), shape);
 }
 
 bool register_unit(duckdb_connection connection) {

@@ -263,7 +263,7 @@ def _places(mask: int) -> Iterator[int]:
 
 
 def compared(joins: Joins, ties: Ties = ()) -> Pairs:
-    """Of each two sides the columns that the text compares, and the units of ties, in both directions."""
+    """Return, of each two sides, the columns that the text compares, and the units of ties, in both directions."""
     pairs: Pairs = defaultdict(set)
     stands_for: dict[str, list[tuple[int, str]]] = {}
 
