@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dpsql.answer import phrases, words
 from dpsql.answer.coverage import MUCH, Kept
+from dpsql.answer.join_words import why_cut
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
 from dpsql.answer.receipt import CoverageReceipt, Receipt
@@ -76,7 +77,7 @@ def _why_unmeasured(frame: Frame) -> str:
         return words.COVERAGE_OF_LARGEST
     if frame.ceiling is not None:
         return words.COVERAGE_AT_CEILING
-    return words.COVERAGE_OF_JOINS if frame.rows_sql.cuts else words.COVERAGE_OF_CUT_UNITS
+    return why_cut(frame.rows_sql.cuts) if frame.rows_sql.cuts else words.COVERAGE_OF_CUT_UNITS
 
 
 def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:

@@ -281,6 +281,11 @@ def notes(offer: Offer) -> tuple[str, ...]:
     bounding = frame.bounding
     column = frame.rows_sql.readable(frame.rows.unit_column.sql)
     found = [words.WITHOUT_UNIT.format(column=column), *frame.rows_sql.cuts]
+    if frame.rows_sql.single:
+        from dpsql.answer import join_words  # noqa: PLC0415 — few queries need it
+
+        found += [join_words.single_row(frame.rows.unit, tables) for tables in frame.rows_sql.single]
+    found += [frame.rows_sql.bounds] if frame.rows_sql.bounds else []
     found += [words.CLOCK.format(zone=zone) for zone in frame.rows_sql.zones]
     if query.request.target:
         from dpsql.answer import half_width_words  # noqa: PLC0415 — few queries need it

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.answer import phrases, words
+from dpsql.answer import join_words, phrases, words
 from dpsql.answer.printed_table import PrintedTable
 from dpsql.answer.receipt import CoverageReceipt, Receipt
 from dpsql.answer.sentence import Sentence
@@ -150,9 +150,13 @@ class Screen:
             if error := self._error():
                 also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
-            if coverage := _all_coverage(receipt):
-                is_long = any(one.least_beyond or one.unknown for one in coverage)
-                yield Part("bounds", list(self._bounds(coverage)), places.bounds if is_long else 1)
+            coverage = _all_coverage(receipt)
+            single = [note for note in receipt.notes if join_words.says_single_row(note)]
+            if coverage or single:
+                is_long = single or any(one.least_beyond or one.unknown for one in coverage)
+                wordings = list(self._bounds(coverage)) if coverage else []
+                found = list(join_words.before_coverage(single, wordings)) if single else wordings
+                yield Part("bounds", found, places.bounds if is_long else 1)
         # a note with the reason of NULL counts if it is not printed
         count = sum(
             not phrases.says_missed(note) and (places.joins_nulls or not phrases.says_null(note))

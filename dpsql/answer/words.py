@@ -304,10 +304,6 @@ COVERAGE_AT_CEILING = Sentence("rho_ceiling draws each number once, at the ceili
 COVERAGE_OF_CUT_UNITS = Sentence(
     "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
 )
-COVERAGE_OF_JOINS = Sentence(
-    "a join cuts the rows of a unit; declare PRIMARY KEY for the compared columns, which a note names, on the table "
-    "that has one row for each"
-)
 
 # Lines below a printed answer.
 

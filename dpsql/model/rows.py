@@ -85,6 +85,8 @@ class RowsSql:
             was dropped or had this version once, and only stored releases are left.
         types: columns of ``relation`` with their types, by which expressions are computed.
         cuts: sentences about rows of one unit that joins leave out.
+        single: tables of which a join takes one row of each unit.
+        bounds: the bounds of joined rows and the tables that they are of, as a sentence; empty for one table.
         called: columns, as quoted SQL, whose name in the rows of a join is not the one that the query gives them;
             each with the latter.
         zones: time zones whose clocks are read of timestamps with a zone, where the query names none.
@@ -97,10 +99,17 @@ class RowsSql:
     relation: str
     types: tuple[tuple[str, str], ...] = ()
     cuts: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+    bounds: str = ""
     called: tuple[tuple[str, str], ...] = ()
     zones: tuple[str, ...] = ()
     stored_unit: tuple[str, ...] = ()
     all_rows: str = ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether windows cut rows of a unit before they are grouped."""
+        return bool(self.cuts or self.single)
 
     def readable(self, sql: str) -> str:
         """Return SQL over these rows with the names that the query gives their columns."""

@@ -27,6 +27,7 @@ from dpsql.plan.without_thresholds import refuse_thresholds
 from dpsql.sql.clauses import Clauses, is_aggregate_call
 from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.options import MAX_GROUPS_LIMIT
+from dpsql.sql.source.row_bounds import sentence_of
 from dpsql.sql.source.sources import SelectText
 
 
@@ -66,7 +67,16 @@ class GroupedSource:
         is_stored = relation.is_table and not rules.links and relation.unit_type in TYPES_IN_CONSTRAINTS
         stored = (*relation.schema.catalog_name, rules.privacy_unit_column) if is_stored else ()
         schema = relation.schema
-        rows_sql = RowsSql(schema.relation, schema.types, relation.cuts, _called(text), zones, stored)
+        rows_sql = RowsSql(
+            schema.relation,
+            schema.types,
+            cuts=relation.cuts,
+            single=relation.single,
+            bounds="" if relation.is_table else _bounds_of_joined(text),
+            called=_called(text),
+            zones=zones,
+            stored_unit=stored,
+        )
         # AUTO has a number when it chose one; without keys a unit has one group
         by_norm = options.bounding == "NORM"
         most = options.max_groups_contributed or rules.max_groups or (rules.max_rows_per_unit if by_norm else None)
@@ -158,6 +168,14 @@ def _called(text: SelectText) -> tuple[tuple[str, str], ...]:
     if outputs and text.owner.unit not in outputs:
         called.append((quote(text.owner.unit), "the privacy unit"))
     return tuple(called)
+
+
+def _bounds_of_joined(text: SelectText) -> str:
+    """Return which bounds joined rows have; empty if they are those of the one protected table that is read."""
+    relation, owner, policy = text.relation, text.owner, text.environment.policy
+    parents = {step.parent for step in owner.rules.links}
+    protected = {table for table, _ in relation.reads if table not in parents and policy.rules(table)}
+    return "" if protected == {owner.bounds_from} else sentence_of(owner)
 
 
 def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[str, Aggregate]) -> tuple[Frame, ...]:

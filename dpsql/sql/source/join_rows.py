@@ -8,7 +8,7 @@ then whatever it multiplies is the unit's own, and is bounded as ever. docs/proo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -27,10 +27,10 @@ from dpsql.sql.source.relation import (
     optional,
     query_of_view,
     renamed,
-    together,
     with_columns_of,
 )
-from dpsql.sql.source.row_cut import cut
+from dpsql.sql.source.row_bounds import Meeting, bounds_after, declares_one_row, with_levels_of
+from dpsql.sql.source.row_cut import cut, single_row
 from dpsql.sql.source.row_growth import (
     MOST_DEGREE,
     Ties,
@@ -38,6 +38,7 @@ from dpsql.sql.source.row_growth import (
     growth,
     is_one_side,
     is_unique,
+    meet_one,
     reached,
     unique_after,
     unique_of,
@@ -58,19 +59,15 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
 
     """
     before = len(refusals.found)
-    owner = _owner_of(joins, 0)
-    unique = unique_of(joins, 0)
+    owners = [_owner_of(joins, 0)]
     extra: list[tuple[str, str, str]] = []
     for place in range(1, len(joins.parts)):
-        left, (owner, unit) = owner, _step_owner(place, owner, joins, extra, refusals)
+        owner, unit = _step_owner(place, owners[-1], joins, extra, refusals)
+        owners.append(owner)
         extra += [unit] if unit else []
-        if joins.steps[place].kind not in FILTERING:
-            right = joins.parts[place].relation.owner
-            # where rows of both are one unit's, both hold it
-            known = (left.always, right.always) if left and right else ((), ())
-            unique = unique_after(joins, place, unique, known)
     refusals.raise_if_any(before)
     joins, ties = _without_growth(joins, refusals)
+    owner, unique = _with_bounds(joins, owners)
     parts = joins.parts
     matches = _check_matches(joins, ties, environment, refusals)
     refusals.raise_if_any(before)
@@ -103,12 +100,56 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         matches,
         unique=unique,
         cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.cuts)),
+        single=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.single)),
     )
 
 
+def _with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | None, frozenset[frozenset[str]]]:
+    """Return the owner of the joined rows with their bounds, and the sets of columns that are unique in them.
+
+    Args:
+        joins: the sides, and how they are joined.
+        owners: the owner after each step.
+
+    """
+    bounded, unique = _owner_of(joins, 0), unique_of(joins, 0)
+    for place in range(1, len(joins.parts)):
+        if joins.steps[place].kind in FILTERING:
+            continue
+        left, right = owners[place - 1], joins.parts[place].relation.owner
+        # where rows of both are one unit's, both hold it
+        known = (left.always, right.always) if left and right else ((), ())
+        one_left, one_right = meet_one(joins, place, unique, known)
+        if bounded and left and right:
+            singles = has_one_row(unique, left), has_one_row(joins.parts[place].relation.unique, right)
+            bounded = bounds_after(joins.steps[place].kind, bounded, right, Meeting(one_left, one_right, *singles))
+        unique = unique_after(joins, place, unique, (one_left, one_right))
+        bounded = bounded or right
+    owner = owners[-1]
+    if owner and bounded:
+        owner = replace(owner, rules=with_levels_of(bounded.rules, owner.rules), bounds_from=bounded.bounds_from)
+    return owner, unique
+
+
+def has_one_row(unique: Iterable[Collection[str]], owner: Owner) -> bool:
+    """Return whether a unit has one row at most, by the columns that are unique in its rows."""
+    return any(owner.always >= set(names) for names in unique)
+
+
 def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, Ties]:
-    """Return the joins, of which those sides are cut that multiply rows of a unit, and sides to compare by units."""
+    """Return the joins, of which those sides are cut that multiply rows of a unit, and sides to compare by units.
+
+    A side of which the policy counts one row of a unit is cut to one row. Then it multiplies no other side.
+    """
     found = growth(joins)
+    parts = list(joins.parts)
+    for place in found.places:
+        owner = parts[place].relation.owner
+        if owner and declares_one_row(owner.rules):
+            parts[place] = replace(parts[place], relation=single_row(parts[place].relation))
+    if parts != list(joins.parts):
+        joins = replace(joins, parts=tuple(parts))
+        found = growth(joins)
     if found.degree > MOST_DEGREE:
         refusals.refuse(
             "source",
@@ -116,7 +157,6 @@ def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, Ties]:
             f"more than {MOST_DEGREE} joined tables would each multiply the rows of a person by those of the others.",
             "Join on columns that a constraint keeps unique, or group each in a subquery by the unit first.",
         )
-    parts = list(joins.parts)
     for place in found.places:
         parts[place] = replace(
             parts[place], relation=cut(parts[place].relation, found.degree, found.keys.get(place, ()))
@@ -220,7 +260,8 @@ def _step_owner(
             "two protected tables are joined, and not on the columns that say whose their rows are.",
             "Compare their privacy units, or the keys by which they are linked, as in a.unit = b.unit.",
         )
-    rules = together(left.rules, right.rules)
+    # bounds of the joined rows are found once all sides are cut
+    rules = with_levels_of(left.rules, right.rules)
     if filtering:
         return replace(left, rules=rules), None
     if step.kind == FULL:

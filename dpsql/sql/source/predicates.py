@@ -20,7 +20,8 @@ from dpsql.operations.dialect import quote, span_of, written
 from dpsql.sql.names import named_columns
 from dpsql.sql.source.join_rows import MOST_MATCHES, most_matches
 from dpsql.sql.source.joins import own_columns
-from dpsql.sql.source.relation import Relation, are_one_unit, together
+from dpsql.sql.source.relation import Relation, are_one_unit
+from dpsql.sql.source.row_bounds import with_levels_of
 from dpsql.sql.source.row_cut import cut
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
@@ -173,7 +174,7 @@ def restricted(
     owner = outer.owner
     _check(outer, inner, compared, predicate, environment, refusals)
     if owner and inner.owner:
-        owner = replace(owner, rules=together(owner.rules, inner.owner.rules))
+        owner = replace(owner, rules=with_levels_of(owner.rules, inner.owner.rules))
         inner = _of_few_rows(inner, compared)
     text, identity = _rows(outer, inner, compared, predicate)
     readable = bool(outer.schema.relation and inner.schema.relation)
@@ -185,6 +186,7 @@ def restricted(
         reads=tuple(dict.fromkeys((*outer.reads, *inner.reads))),
         is_table=False,
         cuts=tuple(dict.fromkeys((*outer.cuts, *inner.cuts))),
+        single=tuple(dict.fromkeys((*outer.single, *inner.single))),
     )
 
 

@@ -22,7 +22,8 @@ from dpsql.sql.intervals import Columns, interval_of
 from dpsql.sql.names import SelectItem
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions, uses_of
-from dpsql.sql.source.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed, together
+from dpsql.sql.source.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed
+from dpsql.sql.source.row_bounds import added, with_levels_of
 
 _MOST_NAMES = 8
 """Ways to name one set of unique columns that are kept track of."""
@@ -262,6 +263,7 @@ def stacked(parts: Sequence[Relation], node: exp.Expr, environment: Environment,
         reads=tuple(dict.fromkeys(read for part in parts for read in part.reads)),
         matches=sum(part.matches for part in parts),
         cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.cuts)),
+        single=tuple(dict.fromkeys(sentence for part in parts for sentence in part.single)),
     )
 
 
@@ -312,7 +314,7 @@ def _of_all(owners: Sequence[Owner], unit: str) -> Owner | None:
         for path in owners[0].paths
         if all((path.space, path.columns) in {(one.space, one.columns) for one in owner.paths} for owner in owners)
     ]
-    rules = owners[0].rules
+    first = added(owners)
     for owner in owners[1:]:
-        rules = together(rules, owner.rules)
-    return Owner(rules, unit, always | {unit}, named - always, tuple(paths))
+        first = replace(first, rules=with_levels_of(first.rules, owner.rules))
+    return replace(first, unit=unit, always=always | {unit}, sometimes=named - always, paths=tuple(paths))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from sqlglot import exp
 
@@ -18,7 +17,7 @@ from dpsql.errors import DpsqlError, SchemaError
 from dpsql.model.environment import Column, Environment, KeyPath, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
-from dpsql.model.table_rules import LevelRules, TableRules
+from dpsql.model.table_rules import TableRules
 from dpsql.operations.dialect import parse_statement, quote, span_of
 
 HIDDEN_UNIT = "privacy unit"
@@ -35,6 +34,7 @@ class Owner:
         always: columns that hold the unit in every row that has one, ``unit`` among them.
         sometimes: columns that hold it where they are not NULL.
         paths: what else leads to the unit: keys of tables that lie between a row and its unit.
+        bounds_from: the tables whose bounds the rules have, in words.
 
     """
 
@@ -43,6 +43,7 @@ class Owner:
     always: frozenset[str]
     sometimes: frozenset[str]
     paths: tuple[KeyPath, ...]
+    bounds_from: str = ""
 
     @property
     def names_unit(self) -> frozenset[str]:
@@ -70,6 +71,7 @@ class Relation:
         is_table: whether it is one table by itself.
         unique: sets of columns; no two rows have the same values, none of them NULL, in all columns of one.
         cuts: sentences about rows of one unit that joins leave out.
+        single: tables of which a join takes one row of each unit.
 
     """
 
@@ -81,6 +83,7 @@ class Relation:
     is_table: bool = False
     unique: frozenset[frozenset[str]] = frozenset()
     cuts: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
 
     @property
     def shown(self) -> list[Column]:
@@ -118,16 +121,14 @@ def renamed(owner: Owner, outputs: Mapping[str, Collection[str]], unit: str) -> 
         for path in owner.paths
         if all(outputs.get(name) for name in path.columns)
     ]
-    return Owner(owner.rules, unit, shown(owner.always) | {unit}, shown(owner.sometimes), tuple(paths))
+    always = shown(owner.always) | {unit}
+    return replace(owner, unit=unit, always=always, sometimes=shown(owner.sometimes), paths=tuple(paths))
 
 
 def optional(owner: Owner) -> Owner:
     """The owner of rows that an outer join may leave out of the rows of another one."""
     paths = tuple(replace(path, always=False) for path in owner.paths)
     return replace(owner, always=frozenset(), sometimes=owner.names_unit, paths=paths)
-
-
-_Number = TypeVar("_Number", int, float)
 
 
 def with_columns_of(owner: Owner, other: Owner) -> Owner:
@@ -138,39 +139,6 @@ def with_columns_of(owner: Owner, other: Owner) -> Owner:
         sometimes=(owner.sometimes | other.sometimes) - owner.always - other.always,
         paths=tuple(dict.fromkeys((*owner.paths, *other.paths))),
     )
-
-
-def together(one: TableRules, other: TableRules) -> TableRules:
-    """What the policy says about rows of two tables: bounds that suit both, and of levels and limits the stricter."""
-    return replace(
-        one,
-        max_groups=_largest(one.max_groups, other.max_groups),
-        max_rows_per_group=_largest(one.max_rows_per_group, other.max_rows_per_group),
-        max_rows_norm=_largest(one.max_rows_norm, other.max_rows_norm),
-        max_rows_per_unit=_largest(one.max_rows_per_unit, other.max_rows_per_unit),
-        min_units=max(one.min_units, other.min_units),
-        levels=_stricter(one.levels, other.levels),
-    )
-
-
-def _stricter(one: LevelRules, other: LevelRules) -> LevelRules:
-    return LevelRules(
-        default_rho=_smallest(one.default_rho, other.default_rho),
-        default_epsilon=_smallest(one.default_epsilon, other.default_epsilon),
-        default_delta=min(one.default_delta, other.default_delta),
-        window=one.window or other.window,
-        ceiling=_smallest(one.ceiling, other.ceiling),
-        limit=_smallest(one.limit, other.limit),
-        coverage=one.coverage or other.coverage,
-    )
-
-
-def _largest(*values: _Number | None) -> _Number | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _smallest(*values: float | None) -> float | None:
-    return min((value for value in values if value is not None), default=None)
 
 
 def are_one_unit(left: Owner, right: Owner, equal: Collection[tuple[str, str]]) -> bool:
@@ -248,7 +216,7 @@ class CurrentTables:
         identity = _identity(schema.canonical, version)
         reads = ((schema.canonical, version), *((step.parent, step.version) for step in links))
         named = replace(rules, version=version, links=links)
-        owner = Owner(named, unit.name, frozenset({unit.name}), frozenset(), schema.paths)
+        owner = Owner(named, unit.name, frozenset({unit.name}), frozenset(), schema.paths, schema.canonical)
         return Relation(
             schema, owner, f"({identity}{steps})" if steps else identity, reads, is_table=True, unique=unique
         )

@@ -25,9 +25,7 @@ from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import SALT, one_spelling
 from dpsql.sql.source.joins import FULL, INNER, RIGHT, Joins, columns_named, own_columns
 from dpsql.sql.source.relation import Relation, fresh
-
-MOST_JOINED = 1_000
-"""Most joined rows that sides which multiply make of one unit."""
+from dpsql.sql.source.row_bounds import MOST_JOINED
 
 _ORDERED = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|DECIMAL\(\d+,\d+\)|DATE|TIMESTAMP.*|UUID")
 """Types of which values that are equal are the same."""
@@ -56,11 +54,7 @@ def cut(relation: Relation, degree: int, keys: Sequence[str] = ()) -> Relation:
     listed = ", ".join(quote(column.name) for column in schema.columns)
     place, order = quote(fresh("place", named)), _order(relation)
     agreed = ", ".join([unit, *(one_spelling(quote(key), named[key].type) for key in keys)])
-    text = (
-        f"SELECT *, row_number() OVER (PARTITION BY {agreed} ORDER BY {order}) AS {place} "
-        f"FROM {schema.relation} WHERE {quote(owner.unit)} IS NOT NULL"
-    )
-    text = f"SELECT * FROM ({text}) WHERE {place} <= {most}"
+    text = _first_rows(relation, agreed, place, most)
     if keys:
         made = quote(fresh("made", named))
         total = f"sum({_power(place, degree)} - {_power(f'({place} - 1)', degree)})"
@@ -76,6 +70,39 @@ def cut(relation: Relation, degree: int, keys: Sequence[str] = ()) -> Relation:
         is_table=False,
         cuts=tuple(dict.fromkeys((*relation.cuts, _sentence(relation, most, keys)))),
     )
+
+
+def single_row(relation: Relation) -> Relation:
+    """Return one row of every unit, which a secret hash chooses.
+
+    The unit is unique in these rows, so they multiply no others.
+    """
+    owner = relation.owner
+    if not owner:
+        raise AssertionError("rows of nobody are not cut")
+    schema = relation.schema
+    named = {column.name: column for column in schema.columns}
+    unit = one_spelling(quote(owner.unit), named[owner.unit].type)
+    listed = ", ".join(quote(column.name) for column in schema.columns)
+    text = _first_rows(relation, unit, quote(fresh("place", named)), 1)
+    tables = ", ".join(dict.fromkeys(table for table, _ in relation.reads))
+    return replace(
+        relation,
+        schema=replace(schema, relation=f"(SELECT {listed} FROM ({text}))" if schema.relation else ""),
+        identity=f"(KEEP 1 ROW FROM {relation.identity})",
+        is_table=False,
+        unique=relation.unique | {frozenset({owner.unit})},
+        single=tuple(dict.fromkeys((*relation.single, tables))),
+    )
+
+
+def _first_rows(relation: Relation, agreed: str, place: str, most: int) -> str:
+    """Return SQL of the first rows among those that agree on some columns, in the order of a secret hash."""
+    text = (
+        f"SELECT *, row_number() OVER (PARTITION BY {agreed} ORDER BY {_order(relation)}) AS {place} "
+        f"FROM {relation.schema.relation} WHERE {relation.unit_sql} IS NOT NULL"
+    )
+    return f"SELECT * FROM ({text}) WHERE {place} <= {most}"
 
 
 def _sentence(relation: Relation, most: int, keys: Sequence[str]) -> str:

@@ -325,22 +325,39 @@ def unique_of(joins: Joins, place: int) -> frozenset[frozenset[str]]:
     return frozenset(frozenset(outputs[name] for name in names) for names in unique if names <= set(outputs))
 
 
-def unique_after(
+def meet_one(
     joins: Joins, place: int, left: frozenset[frozenset[str]], known: tuple[Collection[str], Collection[str]]
-) -> frozenset[frozenset[str]]:
-    """Sets of columns that are unique in joined rows.
+) -> tuple[bool, bool]:
+    """Return whether a row of the joined side meets one row before it at most, and whether the reverse holds.
 
     Args:
         joins: the sides, and how they are joined.
-        place: of the side that is joined.
-        left: what is unique in the rows before.
+        place: the place of the side that is joined.
+        left: the sets of columns that are unique in the rows before.
         known: columns of either side that are equal besides those that are compared, as both hold the unit.
 
     """
+    equal = joins.steps[place].equal
+    compared_left = {one.output.name for one, _ in equal}
+    one_left = any(names <= {*compared_left, *known[0]} for names in left)
+    one_right = is_unique(joins.parts[place].relation, {other.name for _, other in equal} | set(known[1]))
+    return one_left, one_right
+
+
+def unique_after(
+    joins: Joins, place: int, left: frozenset[frozenset[str]], meet: tuple[bool, bool]
+) -> frozenset[frozenset[str]]:
+    """Return sets of columns that are unique in joined rows.
+
+    Args:
+        joins: the sides, and how they are joined.
+        place: the place of the side that is joined.
+        left: the sets of columns that are unique in the rows before.
+        meet: the result of `meet_one`.
+
+    """
     step, right = joins.steps[place], unique_of(joins, place)
-    by_side = [{seen.output.name for seen in side} for side in zip(*step.equal, strict=True)] or [set(), set()]
-    one_left = any(names <= {*by_side[0], *known[0]} for names in left)
-    one_right = is_unique(joins.parts[place].relation, {seen.name for _, seen in step.equal} | set(known[1]))
+    one_left, one_right = meet
     found = (left if one_right else frozenset()) | (right if one_left else frozenset())
     if not found:
         found = frozenset(one | other for one in left for other in right)

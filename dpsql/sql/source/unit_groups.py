@@ -32,6 +32,7 @@ from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions, is_scalar, uses_of
 from dpsql.sql.source.projections import selected, shown_columns, zones_of
 from dpsql.sql.source.relation import Relation, renamed
+from dpsql.sql.source.row_bounds import one_row
 
 _AGGREGATES: dict[type[exp.Expr], str] = {
     exp.Count: "count",
@@ -129,6 +130,7 @@ def distinct(relation: Relation, node: exp.Expr, refusals: Refusals) -> Relation
     refusals.raise_if_any(before)
     if owner and owner.unit not in visible:
         owner = replace(owner, unit=min(owner.always & visible), always=owner.always & visible)
+    owner = one_row(owner) if owner and owner.always >= visible else owner
     listed = ", ".join(f"{one_spelling(quote(column.name), column.type)} AS {quote(column.name)}" for column in columns)
     where = f" WHERE {quote(owner.unit)} IS NOT NULL" if owner else ""
     text = f"(SELECT DISTINCT {listed} FROM {relation.schema.relation}{where})" if relation.schema.relation else ""
@@ -275,6 +277,7 @@ class _GroupedRows:
                 columns.append(Column("unit", relation.unit_type, True, relation.schema.origin(owner.unit)))
             outputs = {name: [self._names[text]] for text, name in held.items() if text in self._keys}
             owner, keys = renamed(owner, outputs, self._unit), {*keys, self._unit}
+            owner = one_row(owner) if owner.always >= keys else owner
         schema = replace(
             relation.schema,
             relation=f"({self._sql()})" if relation.schema.relation else "",

@@ -20,7 +20,8 @@ from dpsql.model.identity import frame_hash
 from dpsql.model.private_query import PrivateQuery
 from dpsql.operations.row_sql import SALT, with_salt
 from dpsql.sql.source import join_rows, row_cut
-from dpsql.sql.source.row_cut import MOST_JOINED, most_rows
+from dpsql.sql.source.row_bounds import MOST_JOINED
+from dpsql.sql.source.row_cut import most_rows
 from dpsql.sql.source.row_growth import with_derived
 from dpsql.sql.statements import SelectStatement, read_statement
 

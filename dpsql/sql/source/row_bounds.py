@@ -1,0 +1,178 @@
+"""Bounds of the rows that joins, UNION ALL and groups make of the rows of tables.
+
+A policy bounds the rows of a unit in one table. A join may keep their number, multiply it, or add to it. The rules here
+choose the bounds of the rows that come of it (docs/sql-joins.md, *Bounds*). They choose numbers and prove nothing: a
+release enforces the bounds that it has on the joined rows of each unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from dpsql.model.table_rules import LevelRules, TableRules
+from dpsql.sql.options import MAX_GROUPS_LIMIT
+from dpsql.sql.source.joins import FULL, INNER, LEFT, RIGHT
+from dpsql.sql.source.relation import Owner
+
+MOST_JOINED = 1_000
+"""Most joined rows that sides which multiply make of one unit."""
+
+_Number = TypeVar("_Number", int, float)
+_Rule = Callable[[float, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The number of rows that meet in one join.
+
+    Attributes:
+        one_left: Each row of the right side meets one row of the left side at most.
+        one_right: Each row of the left side meets one row of the right side at most.
+        single_left: A unit has one row on the left side at most.
+        single_right: A unit has one row on the right side at most.
+
+    """
+
+    one_left: bool
+    one_right: bool
+    single_left: bool
+    single_right: bool
+
+
+def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owner:
+    """Return the left owner with the bounds of the rows that a join makes.
+
+    A side of which at most one row meets each row of the other side leaves the other side's bounds as they are. Two
+    sides that multiply have the product of their bounds. An outer join adds the rows that meet none. A bound that one
+    of several tables does not name is left to AUTO.
+
+    Args:
+        kind: the kind of the join. It is no SEMI or ANTI JOIN, which only filter.
+        left: the owner of the rows before.
+        right: the owner of the rows of the side that is joined.
+        meeting: the number of rows that meet.
+
+    """
+    one_left, one_right = meeting.one_left, meeting.one_right
+    if not one_left and not one_right:
+        return _with_bounds(left, (left, right), _product, "the product of")
+    if kind == FULL:
+        is_added = not (meeting.single_left and meeting.single_right)
+    else:
+        is_added = (kind == LEFT and not (one_right or meeting.single_left)) or (
+            kind == RIGHT and not (one_left or meeting.single_right)
+        )
+    if is_added:
+        return added([left, right])
+    if one_left and one_right and kind in (INNER, FULL):
+        return _with_bounds(left, (left, right), max, "the larger of", is_named=True)
+    return left if (one_right and kind != RIGHT) or not one_left else _with_bounds(left, (right,), max, "")
+
+
+def added(owners: Iterable[Owner]) -> Owner:
+    """Return the first owner with the bounds of the rows of all owners together, which are the sums of theirs."""
+    first, *others = owners
+    for other in others:
+        first = _with_bounds(first, (first, other), _sum, "the sum of")
+    return first
+
+
+def one_row(owner: Owner) -> Owner:
+    """Return the owner of rows of which a unit has one at most."""
+    rules = owner.rules
+    bounds = replace(
+        rules,
+        max_groups=1,
+        max_rows_per_group=1,
+        max_rows_norm=1.0 if rules.max_rows_norm else None,
+        max_rows_per_unit=1 if rules.max_rows_per_unit else None,
+    )
+    return replace(owner, rules=bounds, bounds_from="a unit has one row")
+
+
+def declares_one_row(rules: TableRules) -> bool:
+    """Return whether the policy counts one row of a unit in all, whatever a query groups by."""
+    return rules.max_rows_per_unit == 1 or rules.max_groups == rules.max_rows_per_group == 1
+
+
+def with_levels_of(one: TableRules, other: TableRules) -> TableRules:
+    """Return the bounds of one table with the stricter levels, limits and minimum of both."""
+    return replace(one, min_units=max(one.min_units, other.min_units), levels=_stricter(one.levels, other.levels))
+
+
+def sentence_of(owner: Owner) -> str:
+    """Return the bounds of joined rows and the tables that they are of, as a sentence of a receipt."""
+    named = {
+        "max_groups": owner.rules.max_groups,
+        "max_rows_per_group": owner.rules.max_rows_per_group,
+        "max_rows_norm": owner.rules.max_rows_norm,
+        "max_rows_per_unit": owner.rules.max_rows_per_unit,
+    }
+    always = ("max_groups", "max_rows_per_group")
+    listed = ", ".join(
+        f"{name} {'AUTO' if value is None else f'{value:,.9g}'}"
+        for name, value in named.items()
+        if value is not None or name in always
+    )
+    return f"bounds of the joined rows: {listed} ({owner.bounds_from})"
+
+
+def _product(one: float, other: float) -> float:
+    # no more rows of a unit than this are joined, and no bound falls below that of one table
+    return max(one, other, min(one * other, MOST_JOINED))
+
+
+def _sum(one: float, other: float) -> float:
+    return one + other
+
+
+def _with_bounds(owner: Owner, of: tuple[Owner, ...], rule: _Rule, name: str, *, is_named: bool = False) -> Owner:
+    """Return an owner with bounds that a rule makes of the bounds of others.
+
+    Args:
+        owner: the owner that gets the bounds.
+        of: the owners whose bounds are taken, one or two.
+        rule: makes one number of two.
+        name: the rule in words.
+        is_named: a bound that only one of them names is used. Else it is left to AUTO.
+
+    """
+    rules = [one.rules for one in of]
+
+    def both(values: Iterable[_Number | None], kind: type[_Number], most: float) -> _Number | None:
+        known = [value for value in values if value is not None]
+        if not known or (len(known) < len(rules) and not is_named):
+            return None
+        return kind(min(known[0] if len(known) == 1 else rule(*known), most))
+
+    bounds = replace(
+        owner.rules,
+        max_groups=both((one.max_groups for one in rules), int, MAX_GROUPS_LIMIT),
+        max_rows_per_group=both((one.max_rows_per_group for one in rules), int, _MOST_ROWS),
+        max_rows_norm=both((one.max_rows_norm for one in rules), float, _MOST_ROWS),
+        max_rows_per_unit=both((one.max_rows_per_unit for one in rules), int, _MOST_ROWS),
+    )
+    named = " and ".join(dict.fromkeys(one.bounds_from for one in of))
+    return replace(owner, rules=bounds, bounds_from=f"{name} {named}".strip())
+
+
+_MOST_ROWS = 10**9
+"""Largest bound of rows that a policy can declare."""
+
+
+def _stricter(one: LevelRules, other: LevelRules) -> LevelRules:
+    return LevelRules(
+        default_rho=_smallest(one.default_rho, other.default_rho),
+        default_epsilon=_smallest(one.default_epsilon, other.default_epsilon),
+        default_delta=min(one.default_delta, other.default_delta),
+        window=one.window or other.window,
+        ceiling=_smallest(one.ceiling, other.ceiling),
+        limit=_smallest(one.limit, other.limit),
+        coverage=one.coverage or other.coverage,
+    )
+
+
+def _smallest(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
