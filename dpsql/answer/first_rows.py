@@ -51,7 +51,7 @@ def read_with_first_rows(
 
     formulation: Formulation = "groups_first"
     # rows are cut by windows, and DuckDB 2.0 never ends where a join of windows is read up to a limit
-    if chooses_groups(frame) and not frame.rows_sql.is_cut:
+    if chooses_groups(frame) and not (frame.rows_sql.cuts or frame.rows_sql.single):
         # what fails here may succeed without the table, which takes memory
         with contextlib.suppress(EngineError), engine.transaction(seconds_left(deadline)) as transaction:
             rows, sizes = transaction.run(hold, listed_keys=listed_keys, timeout_seconds=seconds_left(deadline))

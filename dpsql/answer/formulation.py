@@ -56,7 +56,7 @@ def choose_formulation(
         return fastest_of_groups(bounded.frame, has_native=engine.has_native)
     frame = bounded.frame.bounding.finer or bounded.frame
     # rows are cut by windows, and DuckDB 2.0 never ends where a join of windows is read up to a limit
-    if not chooses_groups(frame) or frame.rows_sql.is_cut:
+    if not chooses_groups(frame) or frame.rows_sql.cuts or frame.rows_sql.single:
         return "groups_first"
     others = tuple(statistic for statistic in bounded.statistics if statistic != PRESENCE)
     has_native = engine.has_native

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from dpsql.answer.phrases import listed
 
-_MARK, _FROM = "a join takes one row of each unit", " from "
+SINGLE_ROW = "a join takes one row of each unit"
+"""Beginning of a note about a join that takes one row of each unit from some tables."""
+_FROM = " from "
 _MISSING = "if a unit has more there, an unknown part is missing"
 
 
@@ -16,16 +18,7 @@ def single_row(unit: str, tables: str) -> str:
     >>> single_row("person", "main.people")
     'a join takes one row of each unit (person) from main.people; if a unit has more there, an unknown part is missing'
     """
-    return f"{_MARK} ({unit}){_FROM}{tables}; {_MISSING}"
-
-
-def says_single_row(note: str) -> bool:
-    """Check that a note says of which tables a join takes one row of each unit.
-
-    >>> says_single_row(single_row("patient", "main.patients"))
-    True
-    """
-    return note.startswith(_MARK)
+    return f"{SINGLE_ROW} ({unit}){_FROM}{tables}; {_MISSING}"
 
 
 def before_coverage(notes: Sequence[str], wordings: Sequence[str]) -> Iterator[str]:
@@ -36,12 +29,13 @@ def before_coverage(notes: Sequence[str], wordings: Sequence[str]) -> Iterator[s
     'only 1 row of a unit joins from main.people; at least 97 % of rows are counted'
 
     Args:
-        notes: the notes about such joins, at least one.
+        notes: the notes of a receipt, at least one of them about such a join.
         wordings: wordings of the part that bounds keep; empty if nothing is known of it.
 
     """
-    tables = listed([note.partition(_FROM)[2].partition(";")[0] for note in notes])
-    leads = ["; ".join(notes), f"only 1 row of a unit joins from {tables}"]
+    single = [note for note in notes if note.startswith(SINGLE_ROW)]
+    tables = listed([note.partition(_FROM)[2].partition(";")[0] for note in single])
+    leads = ["; ".join(single), f"only 1 row of a unit joins from {tables}"]
     # what is known of all rows is not shortened for the rest of a sentence about some tables
     yield from (f"{lead}; {one}" for one in wordings for lead in leads)
     yield from leads

@@ -151,11 +151,11 @@ class Screen:
                 also = [words.ALSO_NULL] if nulls and places.joins_nulls else []
                 yield Part("error", _wordings(error, also))
             coverage = _all_coverage(receipt)
-            single = [note for note in receipt.notes if join_words.says_single_row(note)]
+            single = join_words.SINGLE_ROW in " ".join(receipt.notes)
             if coverage or single:
                 is_long = single or any(one.least_beyond or one.unknown for one in coverage)
                 wordings = list(self._bounds(coverage)) if coverage else []
-                found = list(join_words.before_coverage(single, wordings)) if single else wordings
+                found = list(join_words.before_coverage(receipt.notes, wordings)) if single else wordings
                 yield Part("bounds", found, places.bounds if is_long else 1)
         # a note with the reason of NULL counts if it is not printed
         count = sum(

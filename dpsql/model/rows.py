@@ -106,11 +106,6 @@ class RowsSql:
     stored_unit: tuple[str, ...] = ()
     all_rows: str = ""
 
-    @property
-    def is_cut(self) -> bool:
-        """Return whether windows cut rows of a unit before they are grouped."""
-        return bool(self.cuts or self.single)
-
     def readable(self, sql: str) -> str:
         """Return SQL over these rows with the names that the query gives their columns."""
         for column, name in self.called:

@@ -8,7 +8,7 @@ then whatever it multiplies is the unit's own, and is bounded as ever. docs/proo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -29,7 +29,7 @@ from dpsql.sql.source.relation import (
     renamed,
     with_columns_of,
 )
-from dpsql.sql.source.row_bounds import Meeting, bounds_after, declares_one_row, with_levels_of
+from dpsql.sql.source.row_bounds import declares_one_row, with_bounds, with_levels_of
 from dpsql.sql.source.row_cut import cut, single_row
 from dpsql.sql.source.row_growth import (
     MOST_DEGREE,
@@ -38,10 +38,7 @@ from dpsql.sql.source.row_growth import (
     growth,
     is_one_side,
     is_unique,
-    meet_one,
     reached,
-    unique_after,
-    unique_of,
     with_derived,
 )
 
@@ -67,7 +64,7 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         extra += [unit] if unit else []
     refusals.raise_if_any(before)
     joins, ties = _without_growth(joins, refusals)
-    owner, unique = _with_bounds(joins, owners)
+    owner, unique = with_bounds(joins, owners)
     parts = joins.parts
     matches = _check_matches(joins, ties, environment, refusals)
     refusals.raise_if_any(before)
@@ -102,38 +99,6 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         cuts=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.cuts)),
         single=tuple(dict.fromkeys(sentence for part in parts for sentence in part.relation.single)),
     )
-
-
-def _with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | None, frozenset[frozenset[str]]]:
-    """Return the owner of the joined rows with their bounds, and the sets of columns that are unique in them.
-
-    Args:
-        joins: the sides, and how they are joined.
-        owners: the owner after each step.
-
-    """
-    bounded, unique = _owner_of(joins, 0), unique_of(joins, 0)
-    for place in range(1, len(joins.parts)):
-        if joins.steps[place].kind in FILTERING:
-            continue
-        left, right = owners[place - 1], joins.parts[place].relation.owner
-        # where rows of both are one unit's, both hold it
-        known = (left.always, right.always) if left and right else ((), ())
-        one_left, one_right = meet_one(joins, place, unique, known)
-        if bounded and left and right:
-            singles = has_one_row(unique, left), has_one_row(joins.parts[place].relation.unique, right)
-            bounded = bounds_after(joins.steps[place].kind, bounded, right, Meeting(one_left, one_right, *singles))
-        unique = unique_after(joins, place, unique, (one_left, one_right))
-        bounded = bounded or right
-    owner = owners[-1]
-    if owner and bounded:
-        owner = replace(owner, rules=with_levels_of(bounded.rules, owner.rules), bounds_from=bounded.bounds_from)
-    return owner, unique
-
-
-def has_one_row(unique: Iterable[Collection[str]], owner: Owner) -> bool:
-    """Return whether a unit has one row at most, by the columns that are unique in its rows."""
-    return any(owner.always >= set(names) for names in unique)
 
 
 def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, Ties]:

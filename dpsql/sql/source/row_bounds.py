@@ -7,14 +7,15 @@ release enforces the bounds that it has on the joined rows of each unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dpsql.model.table_rules import LevelRules, TableRules
 from dpsql.sql.options import MAX_GROUPS_LIMIT
-from dpsql.sql.source.joins import FULL, INNER, LEFT, RIGHT
+from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins
 from dpsql.sql.source.relation import Owner
+from dpsql.sql.source.row_growth import meet_one, unique_after, unique_of
 
 MOST_JOINED = 1_000
 """Most joined rows that sides which multiply make of one unit."""
@@ -39,6 +40,38 @@ class Meeting:
     one_right: bool
     single_left: bool
     single_right: bool
+
+
+def with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | None, frozenset[frozenset[str]]]:
+    """Return the owner of the joined rows with their bounds, and the sets of columns that are unique in them.
+
+    Args:
+        joins: the sides, and how they are joined.
+        owners: the owner after each step.
+
+    """
+    bounded, unique = joins.parts[0].relation.owner, unique_of(joins, 0)
+    for place in range(1, len(joins.parts)):
+        if joins.steps[place].kind in FILTERING:
+            continue
+        left, right = owners[place - 1], joins.parts[place].relation.owner
+        # where rows of both are one unit's, both hold it
+        known = (left.always, right.always) if left and right else ((), ())
+        one_left, one_right = meet_one(joins, place, unique, known)
+        if bounded and left and right:
+            singles = _has_one_row(unique, left), _has_one_row(joins.parts[place].relation.unique, right)
+            bounded = bounds_after(joins.steps[place].kind, bounded, right, Meeting(one_left, one_right, *singles))
+        unique = unique_after(joins, place, unique, (one_left, one_right))
+        bounded = bounded or right
+    owner = owners[-1]
+    if owner and bounded:
+        owner = replace(owner, rules=with_levels_of(bounded.rules, owner.rules), bounds_from=bounded.bounds_from)
+    return owner, unique
+
+
+def _has_one_row(unique: Iterable[Collection[str]], owner: Owner) -> bool:
+    """Return whether a unit has one row at most, by the columns that are unique in its rows."""
+    return any(owner.always >= set(names) for names in unique)
 
 
 def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owner:
