@@ -26,7 +26,7 @@ def before_coverage(notes: Sequence[str], wordings: Sequence[str]) -> Iterator[s
 
     >>> notes = [single_row("person", "main.people")]
     >>> list(before_coverage(notes, ["at least 97 % of rows are counted"]))[1]
-    'only 1 row of a unit joins from main.people; at least 97 % of rows are counted'
+    'only 1 row of a unit joins from main.people (the rest is unknown); at least 97 % of rows are counted'
 
     Args:
         notes: the notes of a receipt, at least one of them about such a join.
@@ -35,7 +35,7 @@ def before_coverage(notes: Sequence[str], wordings: Sequence[str]) -> Iterator[s
     """
     single = [note for note in notes if note.startswith(SINGLE_ROW)]
     tables = listed([note.partition(_FROM)[2].partition(";")[0] for note in single])
-    leads = ["; ".join(single), f"only 1 row of a unit joins from {tables}"]
+    leads = ["; ".join(single), f"only 1 row of a unit joins from {tables} (the rest is unknown)"]
     # what is known of all rows is not shortened for the rest of a sentence about some tables
     yield from (f"{lead}; {one}" for one in wordings for lead in leads)
     yield from leads

@@ -77,9 +77,10 @@ def _has_one_row(unique: Iterable[Collection[str]], owner: Owner) -> bool:
 def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owner:
     """Return the left owner with the bounds of the rows that a join makes.
 
-    A side of which at most one row meets each row of the other side leaves the other side's bounds as they are. Two
-    sides that multiply have the product of their bounds. An outer join adds the rows that meet none. A bound that one
-    of several tables does not name is left to AUTO.
+    A side of which at most one row meets each row of the other side leaves the other side's bounds as they are. If
+    that holds for both sides, the larger bounds count. Two sides that multiply have the product of their bounds. An
+    outer join adds the rows that meet none. A bound that one of two such tables does not name is left to AUTO. If the
+    joined rows are one row of a unit, these are the bounds.
 
     Args:
         kind: the kind of the join. It is no SEMI or ANTI JOIN, which only filter.
@@ -89,6 +90,10 @@ def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owne
 
     """
     one_left, one_right = meeting.one_left, meeting.one_right
+    if (kind in (INNER, LEFT) and one_right and meeting.single_left) or (
+        kind in (INNER, RIGHT) and one_left and meeting.single_right
+    ):
+        return one_row(left)
     if not one_left and not one_right:
         return _with_bounds(left, (left, right), _product, "the product of")
     if kind == FULL:
@@ -100,7 +105,7 @@ def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owne
     if is_added:
         return added([left, right])
     if one_left and one_right and kind in (INNER, FULL):
-        return _with_bounds(left, (left, right), max, "the larger of", is_named=True)
+        return _with_bounds(left, (left, right), max, "the larger of")
     return left if (one_right and kind != RIGHT) or not one_left else _with_bounds(left, (right,), max, "")
 
 
@@ -161,22 +166,21 @@ def _sum(one: float, other: float) -> float:
     return one + other
 
 
-def _with_bounds(owner: Owner, of: tuple[Owner, ...], rule: _Rule, name: str, *, is_named: bool = False) -> Owner:
-    """Return an owner with bounds that a rule makes of the bounds of others.
+def _with_bounds(owner: Owner, of: tuple[Owner, ...], rule: _Rule, name: str) -> Owner:
+    """Return an owner with bounds that a rule makes of the bounds of others. A bound that one lacks is left to AUTO.
 
     Args:
         owner: the owner that gets the bounds.
         of: the owners whose bounds are taken, one or two.
         rule: makes one number of two.
         name: the rule in words.
-        is_named: a bound that only one of them names is used. Else it is left to AUTO.
 
     """
     rules = [one.rules for one in of]
 
     def both(values: Iterable[_Number | None], kind: type[_Number], most: float) -> _Number | None:
         known = [value for value in values if value is not None]
-        if not known or (len(known) < len(rules) and not is_named):
+        if len(known) < len(rules):
             return None
         return kind(min(known[0] if len(known) == 1 else rule(*known), most))
 

@@ -55,6 +55,7 @@ _SHORT = settings(
 )
 _NUMBERS = st.integers(0, 2**32 - 1)
 _CUT_EXAMPLES = 4
+_SINGLE_EXAMPLES = 12
 _CUT_NEAR = 107
 _QUERIES = 4
 Rewrite = Callable[[str], str]
@@ -146,7 +147,8 @@ class Look:
             _check_sensitivity(part, before, after)
         _check_sums(planned.query, found)
         expected: list[Numbers | None] = [None] * len(found)
-        if query.comparable and not query.tight and not planned.query.first.frame.rows_sql.cuts:
+        rows_sql = planned.query.first.frame.rows_sql
+        if query.comparable and not query.tight and not (rows_sql.cuts or rows_sql.single):
             compared = zip(planned.parts, found, strict=True)
             expected = [_agreed(self._world, query, planned.query, part, exact) for part, exact in compared]
         self._seen.compared += any(one is not None for one in expected)
@@ -167,6 +169,7 @@ class Look:
                 "list": "INTEGER[]" in kinds,
                 "public": planned.query.first.frame.public_keys is not None,
                 "cut": bool(planned.query.first.frame.rows_sql.cuts),
+                "single": bool(planned.query.first.frame.rows_sql.single),
             }.items()
             if there
         )
@@ -362,6 +365,18 @@ def test_rows_of_a_unit_are_its_own_where_joins_cut_them_over_many_examples(
     assert seen.had["cut"] > 500
 
 
+def test_one_row_of_each_unit_is_a_function_of_its_own_rows(
+    worlds: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the policy counts one row of a unit, a join takes one. A unit moves no more than is paid."""
+    monkeypatch.setattr(join_rows, "declares_one_row", lambda rules: True)
+    seen = Seen()
+    for number in range(_SINGLE_EXAMPLES):
+        check_example(worlds, number, seen, mutants=False)
+    assert seen.had["single"] > _SINGLE_EXAMPLES / 4
+    assert not seen.had["cut"]
+
+
 @pytest.mark.long
 def test_rows_of_a_unit_are_its_own_over_many_examples(
     worlds: tuple[World, World], record_property: Callable[[str, object], None]
@@ -478,7 +493,13 @@ def _cut_over_all_units(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(row_cut, "one_spelling", lambda value, kind: "0")
 
 
+def _one_row_of_all_units(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(join_rows, "declares_one_row", lambda rules: True)
+    patch.setattr(row_cut, "one_spelling", lambda value, kind: "0")
+
+
 FAULTS += (
+    Fault("one row of all units", "another unit", 23, _one_row_of_all_units),
     Fault("a cut by the order of rows", "order of rows", _CUT_NEAR, _cut_by_the_order_of_rows),
     Fault("a cut over all units", "another unit", 140, _cut_over_all_units),
 )
