@@ -106,14 +106,24 @@ def _first_rows(relation: Relation, agreed: str, place: str, most: int) -> str:
 
 
 def _sentence(relation: Relation, most: int, keys: Sequence[str]) -> str:
-    """Say how many rows a join keeps, and the constraint of a table with which it keeps all of them."""
+    """Say how many rows a join keeps, and the constraint of a table with which it may keep all of them.
+
+    A table with several rows of a unit by its bounds cannot have the unit alone as its key.
+    """
     tables = ", ".join(dict.fromkeys(table for table, _ in relation.reads))
     called = ", ".join(map(relation.schema.called, keys))
     agreed = f" that agree on {called}, and {MOST_JOINED:,} in all," if keys else ""
     compared = dict.fromkeys([relation.owner.unit if relation.owner else "", *keys])
-    unless = f", unless PRIMARY KEY ({', '.join(compared)}) is declared for them" if relation.is_table else ""
+    has_key = relation.is_table and (bool(keys) or _may_have_one_row(relation))
+    unless = f", unless PRIMARY KEY ({', '.join(compared)}) is declared for them" if has_key else ""
     kept = f"of one unit a join keeps at most {most} rows{agreed} of {tables}{unless}"
     return f"{kept}; which ones is chosen by a secret hash"
+
+
+def _may_have_one_row(relation: Relation) -> bool:
+    """Return whether no bound of the policy says that a unit has several rows."""
+    rules = relation.owner.rules if relation.owner else None
+    return rules is None or max(rules.max_groups or 1, rules.max_rows_per_group or 1, rules.max_rows_norm or 1) == 1
 
 
 def _power(sql: str, exponent: int) -> str:
