@@ -144,7 +144,7 @@ def _ask(session: dpsql.Session, source: str, key: str, bounds: str = "", groups
     text = f"SELECT {key or 0} AS k, count(*) AS n FROM {source}{f' GROUP BY {key}' if key else ''}"
     true = dict(session.connection.execute(text).fetchall())
     options = f"WITH DIFFERENTIAL_PRIVACY OPTIONS (max_groups_contributed = {groups}) " if groups else ""
-    text = text.replace("SELECT ", f"SELECT {options}", 1).replace("count(*)", f"count(*{bounds})")
+    text = text.replace("SELECT ", f"SELECT {options}", 1).replace("count(*)", f"count(*{bounds})", 1)
     answer = session.sql(text, rho=RHO, delta=1e-6)
     shown = dict(answer.fetchall())
     lines = "\n".join(answer.lines_below())
