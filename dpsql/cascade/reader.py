@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import AccessError
 from dpsql.model.frame import NANO
+from dpsql.operations import blanks
 from dpsql.operations.dialect import text_literal
 from dpsql.state import Policy
 
@@ -40,7 +41,8 @@ class Reader:
         if policy.analysts and name != CURATOR:
             reason = f"{name!r} is not among the analysts whom the curator has declared."
             raise AccessError(
-                f"{reason} The curator declares one: CALL dp_analyst({text_literal(name)}, rho_limit := 0.05)",
+                f"{reason} The curator declares one: CALL dp_analyst({text_literal(name)}, "
+                f"rho_limit := {blanks.HIGHEST_RHO})",
                 analyst_message=f"{reason} Ask the curator to declare you as an analyst.",
             )
         return cls(name)

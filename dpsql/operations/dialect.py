@@ -13,7 +13,7 @@ Added to the DuckDB dialect:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from sqlglot import exp
@@ -23,6 +23,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import ParseError, Span
+from dpsql.operations.blanks import blanks_in
 
 MAX_NODES = 100_000
 """Largest tree: a text that unfolds to more is a mistake or an attack on the curator's memory."""
@@ -241,22 +242,33 @@ def parse_statement(text: str) -> exp.Expr:
     """
     require_unicode(text)
     dialect = PrivateDuckDB()
+    tokens: list[Token] = []
     try:
-        tokens: list[Token] = dialect.tokenize(text)
+        tokens = dialect.tokenize(text)
         for token in tokens:
             # sqlglot obeys comments: some rename functions, some write into the tree
             token.comments.clear()
         statements = [tree for tree in dialect.parser(max_nodes=MAX_NODES).parse(tokens, text) if tree is not None]
     except SqlglotError as error:
-        raise _parse_error(error, text) from None
+        raise _blank_error(tokens, text) or _parse_error(error, text) from None
     except RecursionError:
         raise ParseError(TOO_DEEP) from None
     except (ValueError, AttributeError):
         # sqlglot stumbles over its own tree, as at {: 5}
-        raise ParseError("not valid SQL") from None
+        raise _blank_error(tokens, text) or ParseError("not valid SQL") from None
     if len(statements) != 1:
         raise ParseError(f"expected one SQL statement, found {len(statements)}")
     return statements[0]
+
+
+def _blank_error(tokens: Sequence[Token], text: str) -> ParseError | None:
+    """Return the error that names the blanks of a text. Return None if the text has none."""
+    places = list(blanks_in(tokens, text))
+    if not places:
+        return None
+    names = " and ".join(dict.fromkeys(text[start:end] for start, end in places))
+    hint = "Write a value that you know in place of the words and their brackets."
+    return ParseError(f"fill in {names}.", span_at(text, *places[0]), hint=hint)
 
 
 def _parse_error(error: SqlglotError, text: str) -> ParseError:

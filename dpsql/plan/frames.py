@@ -17,6 +17,7 @@ from dpsql.model.frame import NANO, Bounding, Factorised, Frame, Ordering, Publi
 from dpsql.model.private_query import Buckets, EachKey, HalfWidths, QueryOptions, Request
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.rows import TYPES_IN_CONSTRAINTS, Key, Rows, RowsSql
+from dpsql.operations import blanks
 from dpsql.operations.dialect import quote, text_literal, to_sql
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.auto import bounded_by_norm, counted_groups
@@ -133,7 +134,7 @@ def read_levels(text: SelectText) -> GroupedSource:
             text.clauses.source,
             "neither policy nor query says how private the answer shall be.",
             "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5), or declare "
-            f"{rules.declaration(text.relation.schema.canonical, 'default_epsilon := 0.5')}.",
+            f"{rules.declaration(text.relation.schema.canonical, f'default_epsilon := {blanks.EPSILON}')}.",
             "Write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5).",
         )
     level, most = options.rho_ceiling or levels.ceiling, levels.ceiling or levels.limit
@@ -282,7 +283,7 @@ def _largest_groups(text: SelectText) -> str:
     """Return the part of a hint that asks for the largest groups alone; empty beside what they do not go with."""
     options = text.options
     goes_with = not (text.has_sets or options.mechanism or options.bounding or options.other_group)
-    return "; for the largest groups alone, write OPTIONS (top_k = 200)" if goes_with else ""
+    return f"; for the largest groups alone, write OPTIONS (top_k = {blanks.LARGEST_GROUPS})" if goes_with else ""
 
 
 def _refuse_any_number(text: SelectText, options: QueryOptions, select: ResolvedSelect) -> None:
@@ -297,7 +298,6 @@ def _refuse_any_number(text: SelectText, options: QueryOptions, select: Resolved
         select.keys[0],
         text.refusals,
         first=True,
-        declaration=text.owner.rules.declaration(text.relation.schema.canonical, "max_groups_contributed := 4"),
         largest=_largest_groups(text),
     )
 

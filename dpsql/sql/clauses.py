@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -54,13 +55,29 @@ def function_name(call: exp.Expr) -> str | None:
 
 def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
     """Return a call with bounds in place of those that it leaves to AUTO, which can be pasted in its place."""
+    text = _call_without(node, lambda given: isinstance(given, exp.Var))
+    return f"{text[:-1]}, contribution_bounds_{form} => {bounds}){_filter_of(node)}"
+
+
+def without_bounds(node: exp.Expr) -> str:
+    """Return a call without the bounds that it names, which can be pasted in its place."""
+    return _call_without(node, lambda _: True) + _filter_of(node)
+
+
+def _call_without(node: exp.Expr, is_left_out: Callable[[exp.Expr], bool]) -> str:
+    """Return the text of a call, without its FILTER and without some of its bounds.
+
+    Args:
+        node: the call.
+        is_left_out: checks whether bounds are left out, by their value.
+
+    """
     call = (node.this if isinstance(node, exp.Filter) else node).copy()
-    for part in call.find_all(exp.Kwarg, exp.PropertyEQ):
-        if isinstance(part.expression, exp.Var) and part.this.name.lower().startswith("contribution_bounds"):
+    for part in list(call.find_all(exp.Kwarg, exp.PropertyEQ)):
+        if part.this.name.lower().startswith("contribution_bounds") and is_left_out(part.expression):
             part.pop()
     text = unquoted(call)
-    bounded = f"{text[:-1] if text != 'count()' else 'count(*'}, contribution_bounds_{form} => {bounds})"
-    return bounded + _filter_of(node)
+    return "count(*)" if text == "count()" else text
 
 
 def called_with(node: exp.Expr, function: str, *arguments: str) -> str:

@@ -17,7 +17,7 @@ from dpsql.errors import ParseError, SchemaError
 from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
-from dpsql.operations.dialect import MAX_NODES, span_of, to_sql
+from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import (
     GROUPING_SETS,
@@ -205,7 +205,8 @@ class _Resolver:
         if not found:
             columns = ", ".join(dict.fromkeys(one.declared for one in self.schema.visible))
             if lower in NAMED_ARGUMENTS:
-                first = f"Bounds read {node.name} => (0, 500), with an arrow."
+                given = node.parent.expression if isinstance(node.parent, exp.EQ) else None
+                first = f"Write {node.name} => {unquoted(given) if given else '…'}, with an arrow."
             else:
                 first = similar_columns(self.schema, node.name)
             raise SchemaError(

@@ -143,7 +143,7 @@ def read_options(
         given[name] = value
         if not _check_option(name, value, mechanisms, None, refusals):
             wrong.add(name)
-    _refuse_levels({name for name, value in given.items() if value is not None} | wrong, hint, refusals)
+    _refuse_levels({name for name, value in given.items() if value is not None} | wrong, given, hint, refusals)
     known = {name: value for name, value in given.items() if name not in wrong}
     # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
     known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
@@ -171,8 +171,16 @@ def _value_of(option: exp.EQ, name: str, mechanisms: Sequence[str], refusals: Re
     return value if _check_option(name, value, mechanisms, option, refusals) else None
 
 
-def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -> None:
-    """Note refusals of levels and targets that do not go together."""
+def _refuse_levels(given: set[str], values: Mapping[str, object], hint: exp.Expr | None, refusals: Refusals) -> None:
+    """Note refusals of levels and targets that do not go together.
+
+    Args:
+        given: names of the options.
+        values: of the options by their names.
+        hint: the options as they stand in the text.
+        refusals: collects.
+
+    """
     targets = given & {"target_half_width", "target_relative_error"}
     things = {"rho", "confidence", "max_rho", "max_epsilon", "at_least", *targets}
     known = given & {*things, "epsilon"} | that_hold(
@@ -182,7 +190,8 @@ def _refuse_levels(given: set[str], hint: exp.Expr | None, refusals: Refusals) -
             "no max_rho": not given & {"max_rho", "max_epsilon"},
         }
     )
-    refuse_combinations(things, known, hint, refusals)
+    most = {name: values.get(name) for name in ("max_rho", "max_epsilon")}
+    refuse_combinations(things, known, hint, refusals, **most)
 
 
 def _check_option(

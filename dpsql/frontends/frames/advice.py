@@ -14,13 +14,15 @@ from dpsql.session import Receipt, shown_call
 
 _HINTS = {
     "bounds_missing": (
-        "Give bounds of it, as in bounds=(0, 500): for sums and counts what one unit adds to one group, else what one "
-        "row is. Counts, means and the like also take groupby(…, max_rows_per_group=5)."
+        "Write bounds=(<lowest value>, <highest value>): for sums and counts what one unit adds to one group, else "
+        "what one row is. Counts, means and the like also take "
+        "groupby(…, max_rows_per_group=<most rows of one unit in one group>)."
     ),
-    "bounds_invalid": "Write bounds=(0, 500).",
+    "bounds_invalid": "Write bounds=(<lowest value>, <highest value>).",
     "privacy_level_missing": "Write groupby(…, epsilon=0.5) or groupby(…, rho=0.01).",
     "max_groups_missing": (
-        "Write groupby(…, max_groups=4): a unit then counts in at most 4 groups. With public_keys= it is not needed."
+        "Write groupby(…, max_groups=<most groups of one unit>): a unit then counts in no more groups. With "
+        "public_keys= it is not needed."
     ),
     "public_keys_missing": "List the values of every key in public_keys=.",
     "value_type": "Take another column, or convert it first with df.astype(…): columns of Python objects are texts.",

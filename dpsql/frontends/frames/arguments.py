@@ -61,10 +61,7 @@ def measures_of(
         )
         raise UnsupportedQueryError([refusal])
     if column is not None and selected is not None:
-        raise PolicyError(
-            f"{_shown(selected)} is selected already; write .{function}() or .{function}(bounds=(0, 500)) without a "
-            "column"
-        )
+        raise PolicyError(f"{_shown(selected)} is selected already; write .{function}() without a column")
     names = [column] if column is not None else _listed(selected)
     return [read_measure(str(name), (name, function, bounds), question.frame) for name in names]
 

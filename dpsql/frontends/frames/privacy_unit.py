@@ -143,7 +143,8 @@ class PrivacyUnit:
         if self.epsilon_budget is None and not self.state.exists():
             raise PolicyError(
                 f"there is no state file {str(self.state)!r}; that of a database is the file <database>.dpsql beside "
-                "it. To begin one for frames alone, give epsilon_budget=3, delta_budget=1e-6 and column='patient_id'"
+                "it. To begin one for frames alone, give epsilon_budget=<epsilon of all answers together>, "
+                "delta_budget=<delta of all answers together> and column=<column that names the unit>"
             )
         return contextlib.closing(LazyState(self.state))
 
@@ -245,7 +246,8 @@ def _require_budget(unit: PrivacyUnit, source: SourcePolicy) -> None:
     if known is None and unit.epsilon_budget is None:
         raise PolicyError(
             f"privacy unit {unit.name!r} has no budget yet; say what it may spend in all, as in "
-            f"dpsql.unit({unit.name!r}, column={unit.column or unit.name!r}, epsilon_budget=3, delta_budget=1e-6)"
+            f"dpsql.unit({unit.name!r}, column={unit.column or unit.name!r}, "
+            "epsilon_budget=<epsilon of all answers together>, delta_budget=<delta of all answers together>)"
         )
     if known and known != _as_named(unit, known):
         named = ", ".join(f"{name}={value!r}" for name in _BUDGET if (value := getattr(unit, name)) is not None)

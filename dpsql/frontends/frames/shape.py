@@ -68,7 +68,7 @@ def read_measure(name: str, asked: object, frame: Frame) -> Measure:
     if isinstance(asked, pd.NamedAgg):
         asked = (asked.column, asked.aggfunc)
     if not isinstance(asked, tuple) or len(asked) not in (2, 3):
-        raise PolicyError(f"write {name}=('column', 'sum', (0, 500)): column, function, and bounds where it takes them")
+        raise PolicyError(f"write {name}=('column', 'sum'): column, function, and bounds where it takes them")
     column, function, *rest = asked
     if not isinstance(function, str) or function not in FUNCTIONS:
         shown = repr(function) if isinstance(function, str) else "a function of Python"
@@ -90,7 +90,10 @@ def _read_bounds(name: str, bounds: object = None) -> Bounds:
     pair = tuple(bounds) if isinstance(bounds, Iterable) and not isinstance(bounds, str) else ()
     numbers = [float(end) for end in pair if _is_number(end)]
     if len(numbers) != 2 or len(pair) != 2 or not numbers[0] <= numbers[1]:
-        raise PolicyError(f"{name}: bounds are two finite numbers, the lower first, as in bounds=(0, 500), or 'auto'")
+        raise PolicyError(
+            f"{name}: bounds are two finite numbers, the lower first, as in "
+            "bounds=(<lowest value>, <highest value>), or 'auto'"
+        )
     return numbers[0], numbers[1]
 
 

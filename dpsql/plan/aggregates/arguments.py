@@ -14,12 +14,13 @@ from sqlglot import exp
 from dpsql.model.estimates import Estimate, Linear, NoValue, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.similar_names import did_you_mean
+from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted, written
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
 from dpsql.plan.aggregates.times import TIMES
-from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call
+from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
 from dpsql.sql.row_rules import check_row_expression
 
 _ARGUMENT = "aggregate_argument"
@@ -141,11 +142,11 @@ TYPE_HINTS = {
 """Hint of the refusal of other types, by what an aggregate takes."""
 
 _BOUNDED = {
-    ("per_group",): ("a count has no bounds per row.", "Write contribution_bounds_per_group => (0, 10)."),
-    ("per_row",): ("{} is bounded per row.", "Write contribution_bounds_per_row => (0, 500)."),
-    (): ("a unit counts once in a group.", "Leave the bounds out."),
+    ("per_group",): "a count has no bounds per row.",
+    ("per_row",): "{} is bounded per row.",
+    (): "a unit counts once in a group.",
 }
-"""Message and hint for bounds that an aggregate does not have, by those that it has."""
+"""Message for bounds that an aggregate does not have, by those that it has."""
 
 
 def sum_of(call: Call, statistic: Statistic, output: str) -> Aggregate:
@@ -227,7 +228,7 @@ def _read(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: AggregateS
                 _ARGUMENT,
                 node,
                 f"{called} takes a value and two bounds.",
-                _with_value(node, called, positional, "0", "500"),
+                _with_value(node, called, positional, *(blanks.SUMS if called == "dp_sum" else blanks.VALUES)),
             )
         given, positional = positional[1:], positional[:1]
         bounds = replace(bounds.with_pair(kind.bounds[0], read_pair(node, given, source)), are_times=any_time(given))
@@ -308,21 +309,19 @@ def _bounds(
         else:
             source.note_bounds(argument)
     absent = [name for name in named if not name.endswith(kind.bounds)]
-    cure = f"Write contribution_bounds_{kind.bounds[0]} => {{}}." if kind.bounds else "Leave the bounds out."
+    plain = without_bounds(node)
+    cure = f"Write {plain}: AUTO then finds its bounds." if kind.bounds else f"Write {plain}."
     if found.auto and (not kind.finds_bounds or len(named) > 1):
         source.refusals.add(
             _ARGUMENT,
             node,
             "AUTO finds the bounds of one sum or average, per group or per row.",
-            cure.format("AUTO" if kind.finds_bounds else "(0, 500)"),
+            cure,
         )
     elif found.auto and absent:
-        source.refusals.add(
-            _ARGUMENT, node, "an average is bounded per row.", "Write contribution_bounds_per_row => AUTO."
-        )
+        source.refusals.add(_ARGUMENT, node, "an average is bounded per row.", cure)
     elif absent:
-        message, hint = _BOUNDED[kind.bounds]
-        source.refusals.add(_ARGUMENT, node, message.format(function), hint)
+        source.refusals.add(_ARGUMENT, node, _BOUNDED[kind.bounds].format(function), cure)
     return found
 
 
@@ -338,7 +337,7 @@ def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: Aggreg
         )
     elif not norm > 0.0:
         source.refusals.add(
-            "bounds_invalid", argument, "a norm is a number above 0, or AUTO.", "Write contribution_norm => 14."
+            "bounds_invalid", argument, "a norm is a number above 0, or AUTO.", "Write contribution_norm => AUTO."
         )
     return "AUTO" if is_auto else norm
 
@@ -346,7 +345,7 @@ def _norm(argument: exp.Expr, function: str, kind: AggregateKind, source: Aggreg
 def _weight(argument: exp.Expr, source: AggregateSource) -> float:
     weight = read_number(argument.expression, source.refusals.text)
     if not 1e-3 <= weight <= 1e3:
-        source.refusals.add(_ARGUMENT, argument, "weight is a number from 0.001 to 1000.", "Write weight => 2.")
+        source.refusals.add(_ARGUMENT, argument, "weight is a number from 0.001 to 1000.", "Leave weight out.")
     return weight
 
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from dpsql.model.estimates import UNITS, AnyUnit, Estimate, Linear, Sum
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Statistic
+from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, sum_of
 from dpsql.plan.aggregates.lattice import MOST_ROWS, around_zero
@@ -51,13 +52,13 @@ def read_count(source: AggregateSource, call: Call) -> Aggregate:
         return sum_of(call, rows_by_norm(source, call, value, None), "BIGINT")
     if group:
         if not (0 <= group[0] <= group[1] and group[1] >= 1 and all(bound == int(bound) for bound in group)):
-            source.note_bounds(call.node)
+            source.note_bounds(call.node, given=group)
             raise RefusedCallError
         low, high, cap = int(group[0]) if missing else max(int(group[0]), 1), int(group[1]), None
     elif (cap := source.row_cap(call.name)) is not None:
         low, high = 0 if missing else 1, cap
     else:
-        _refuse_unbounded(source, call, "rows of one unit in one group")
+        _refuse_unbounded(source, call, "rows of one unit in one group", blanks.MOST_ROWS)
     if high > MOST_ROWS:
         refuse_more_rows(source, call.node)
     if source.by_norm:
@@ -123,13 +124,13 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
         )
     low, most = call.bounds.per_group or (0, source.row_cap(call.name))
     if most is None:
-        _refuse_unbounded(source, call, "values that one unit adds to one group")
+        _refuse_unbounded(source, call, "values that one unit adds to one group", blanks.MOST_VALUES)
     if low != 0 or not 1 <= most <= MOST_ROWS or most != int(most):
         source.refuse(
             "bounds_invalid",
             call.node,
             "a unit adds from 0 to a whole number of distinct values to a group.",
-            "Write contribution_bounds_per_group => (0, 10).",
+            f"Write contribution_bounds_per_group => (0, {blanks.MOST_VALUES}).",
         )
     statistic = Statistic(
         kind="values",
@@ -142,14 +143,12 @@ def _count_values(source: AggregateSource, call: Call) -> Aggregate:
     return sum_of(call, statistic if source.recentred else around_zero(statistic), "BIGINT")
 
 
-def _refuse_unbounded(source: AggregateSource, call: Call, what: str) -> NoReturn:
+def _refuse_unbounded(source: AggregateSource, call: Call, what: str, most: str) -> NoReturn:
     source.refuse(
         "bounds_missing",
         call.node,
         f"{call.name} has no bound on the {what}.",
-        f"Write {with_bounds(call.node, '(0, 10)')}, or declare "
-        f"{source.owner.rules.declaration(source.schema.canonical, 'max_rows_per_group := 10')}.",
-        f"Write {with_bounds(call.node, '(0, 10)')}.",
+        f"Write {with_bounds(call.node, f'(0, {most})')}.",
     )
 
 

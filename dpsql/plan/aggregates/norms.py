@@ -19,6 +19,7 @@ from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
 from dpsql.plan.aggregates.lattice import MOST_ROWS, SMALLEST_NORM, Bounds, in_steps, norm_exponent, steps_of
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql
+from dpsql.sql.clauses import without_bounds
 
 _ROW_STEPS = 2**-COUNT_LATTICE_EXPONENT
 _FARTHEST = 2.0**16
@@ -50,7 +51,7 @@ def rows_norm(source: AggregateSource, call: Call, value_sql: str) -> float:
             "bounds_invalid",
             call.node,
             f"a norm of rows is a number from 1 to {MOST_ROWS:,}.",
-            "Write contribution_norm => 14.",
+            "Write contribution_norm => AUTO.",
         )
     return most
 
@@ -74,7 +75,7 @@ def _found_norm(
             "bounds_missing",
             call.node,
             f"{call.name} has bounds per group, and no norm over all groups of a unit.",
-            "Write contribution_norm => 14 in it, or leave the bounds out, so that AUTO finds the norm.",
+            f"Write {without_bounds(call.node)}: AUTO then finds the norm.",
         )
     asked = Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
     return source.found(asked, call.name, instead)[1]

@@ -14,6 +14,7 @@ from dpsql.model.estimates import NotFound
 from dpsql.model.frame import Statistic
 from dpsql.model.private_query import NO_BOUNDS, FoundBounds
 from dpsql.model.refusals import Refusals
+from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.lattice import MOST_ROWS, SMALLEST_NORM, Bounds
 from dpsql.sql.clauses import called_with, function_name
@@ -159,15 +160,25 @@ class AggregateSource:
         self.refusals.add(code, node, message, hint, analyst_hint)
         raise RefusedCallError
 
-    def note_bounds(self, node: exp.Expr, *, are_times: bool = False) -> None:
-        """Note that bounds are not what bounds are: two numbers, or of times two of these."""
-        ends = ("DATE '2020-01-01'", "DATE '2030-01-01'") if are_times else ("0", "500")
+    def note_bounds(self, node: exp.Expr, *, are_times: bool = False, given: Bounds | None = None) -> None:
+        """Note that bounds are no two numbers, or no two times, in order.
+
+        Args:
+            node: the call, or the argument with the bounds.
+            are_times: whether the value is a date or timestamp.
+            given: the numbers that are written. The cure puts them in order.
+
+        """
         kind = "of dates and timestamps are two of these" if are_times else "are two finite numbers"
         call = node.this if isinstance(node, exp.Filter) else node
         named = (exp.Kwarg, exp.PropertyEQ)
         parts = [call] if isinstance(call, named) else [part for part in call.expressions if isinstance(part, named)]
         names = [part.this.name.lower() for part in parts]
         name = next((one for one in names if one.startswith("contribution_bounds")), None)
+        is_sum = (name or "").endswith("per_group") or function_name(call) == "dp_sum"
+        ends = blanks.DAYS if are_times else blanks.SUMS if is_sum else blanks.VALUES
+        if given and given[0] > given[1]:
+            ends = f"{given[1]:.15g}", f"{given[0]:.15g}"
         cure = f"{name} => ({', '.join(ends)})"
         if not name:
             # the form dp_sum(x, low, high)

@@ -22,6 +22,7 @@ from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
 from dpsql.model.cells import Cells
 from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread
 from dpsql.model.frame import Statistic
+from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
 from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
@@ -39,6 +40,8 @@ from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, fini
 from dpsql.plan.aggregates.times import TIMES, seconds_sql
 from dpsql.sql.clauses import with_bounds
 from dpsql.sql.intervals import Columns, interval_of
+
+_BY_NORM = "Write OPTIONS (bounding = NORM)."
 
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
@@ -158,7 +161,8 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     if not given and not (source.by_norm and call.function == "sum"):
         _refuse_unbounded_sum(source, call)
     if not all(low < high for low, high in given):
-        source.note_bounds(call.node, are_times=bounds.are_times)
+        wrong = next(pair for pair in given if pair[0] >= pair[1])
+        source.note_bounds(call.node, are_times=bounds.are_times, given=None if bounds.are_times else wrong)
         raise RefusedCallError
     if not all(map(representable, given)) or (len(given) == 2 and not representable_together(*given)):
         _refuse_extreme(source, call)
@@ -166,18 +170,15 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
         return bounds
     cap = None if bounds.per_group else source.row_cap(call.name)
     if not (bounds.per_group or cap):
-        average = call.function != "sum"
+        setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
         source.refuse(
             "bounds_missing",
             call.node,
             f"{call.name} is bounded per row, but not how many rows one unit has in a group.",
-            f"Declare {source.owner.rules.declaration(source.schema.canonical, 'max_rows_per_group := 5')}"
-            + ("." if average else f", or write {with_bounds(call.node, '(0, 500)')}."),
-            "Leave bounding out."
-            if call.share
-            else "Write OPTIONS (bounding = NORM)."
-            if average
-            else f"Write {with_bounds(call.node, '(0, 500)')}.",
+            f"Write {with_bounds(call.node, blanks.pair(blanks.SUMS))}."
+            if call.function == "sum"
+            else f"Declare {source.owner.rules.declaration(source.schema.canonical, setting)}.",
+            None if call.function == "sum" else "Leave bounding out." if call.share else _BY_NORM,
         )
     if cap and cap > MOST_ROWS:
         # on the lattice of so many rows a single one would be no step at all
@@ -234,11 +235,11 @@ def _undeclared(source: AggregateSource, value: exp.Expr) -> tuple[tuple[str, st
 def _refuse_unbounded_sum(source: AggregateSource, call: Call) -> NoReturn:
     form = "per_group" if call.function == "sum" else "per_row"
     if call.value_type in TIMES:
-        text = with_bounds(call.node, "(DATE '2020-01-01', DATE '2030-01-01')", form)
+        text = with_bounds(call.node, blanks.pair(blanks.DAYS), form)
         source.refuse("bounds_missing", call.node, f"{call.name} has no bounds.", f"Write {text}.")
-    text = with_bounds(call.node, "(0, 500)", form)
+    text = with_bounds(call.node, blanks.pair(blanks.SUMS if form == "per_group" else blanks.VALUES), form)
     declarations = [
-        f"CALL dp_domain('{table}', '{column}', bounds := [0, 500])"
+        f"CALL dp_domain('{table}', '{column}', bounds := [{', '.join(blanks.VALUES)}])"
         for table, column in _undeclared(source, call.value)
     ]
     declare = f" or declare {' and '.join(declarations)}" if declarations else ""

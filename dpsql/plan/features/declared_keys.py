@@ -6,17 +6,13 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from dpsql.operations import blanks
 from dpsql.operations.dialect import text_literal
 from dpsql.plan.aggregates.source import is_number
 from dpsql.sql.source.sources import SelectText
 
-_EXAMPLES = {
-    "VARCHAR": "'a', 'b'",
-    "BOOLEAN": "true, false",
-    "DATE": "'2026-01-01', '2026-01-02'",
-    "TIMESTAMP": "'2026-01-01 00:00:00', '2026-01-02 00:00:00'",
-}
-"""Keys that stand for those of a column of this type, where it has no numbers."""
+_LISTED = ("VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
+"""Types whose keys can be listed, beside those of numbers."""
 
 
 def declare_or_leave(text: SelectText, keys: Sequence[exp.Expr]) -> str:
@@ -31,8 +27,8 @@ def declare_or_leave(text: SelectText, keys: Sequence[exp.Expr]) -> str:
     for node in keys:
         column = schema.column(node.name) if isinstance(node, exp.Column) else None
         table, name = schema.origin(node.name) if column else ("", "")
-        examples = _EXAMPLES.get(column.type, "1, 2" if is_number(column.type) else "") if column else ""
-        if not table or not examples:
+        if not column or not table or not (column.type in _LISTED or is_number(column.type)):
             return "Leave"
-        calls.append(f"CALL dp_domain({text_literal(table)}, {text_literal(name)}, keys := [{examples}])")
+        keys = "true, false" if column.type == "BOOLEAN" else blanks.KEYS
+        calls.append(f"CALL dp_domain({text_literal(table)}, {text_literal(name)}, keys := [{keys}])")
     return f"Declare {' and '.join(calls)}, or leave"

@@ -15,6 +15,7 @@ from dpsql.model.estimates import RunningSum, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.similar_names import did_you_mean
+from dpsql.operations import blanks
 from dpsql.operations.dialect import text_literal, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.relative_errors import MEASURED, goes_with_relative_error
@@ -23,10 +24,10 @@ from dpsql.sql.source.sources import SelectText
 
 _LEVELS = frozenset(("rho", "epsilon"))
 _BOUNDS = {
-    "group_extremes": "contribution_bounds_per_group => (0, 500)",
-    "row_extremes": "contribution_bounds_per_row => (0, 500)",
-    "rows_norm": "contribution_norm => 14",
-    "sum_norm": "contribution_norm => 14",
+    "group_extremes": f"contribution_bounds_per_group => {blanks.pair(blanks.SUMS)}",
+    "row_extremes": f"contribution_bounds_per_row => {blanks.pair(blanks.VALUES)}",
+    "rows_norm": f"contribution_norm => {blanks.ROWS_NORM}",
+    "sum_norm": f"contribution_norm => {blanks.SUM_NORM}",
 }
 """Arguments that say what AUTO would find, by the kind of the statistic that AUTO asks for."""
 _DEPENDS = "the error of this column depends on the data, and a half width is for a count or a sum."

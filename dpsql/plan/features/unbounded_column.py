@@ -14,11 +14,10 @@ from sqlglot import exp
 from dpsql.model.estimates import NotFound, NoValue
 from dpsql.model.frame import PRESENCE
 from dpsql.model.private_query import FrameQuery
+from dpsql.operations import blanks
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.aggregates.source import AggregateSource, BoundsNotFoundError
 from dpsql.sql.clauses import NAMED_ARGUMENTS, with_bounds
-
-_EXAMPLE = "(0, 500)"
 
 
 def without_bounds(
@@ -53,7 +52,7 @@ def _cure(node: exp.Expr) -> str:
             form = "per_group"
         if argument.this.name.lower() != "weight":
             argument.pop()
-    return with_bounds(call, _EXAMPLE, form)
+    return with_bounds(call, blanks.pair(blanks.SUMS if form == "per_group" else blanks.VALUES), form)
 
 
 def left_out(query: FrameQuery) -> FrameQuery:

@@ -10,6 +10,7 @@ from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import Column, TableSchema
 from dpsql.model.similar_names import as_written, did_you_mean
+from dpsql.operations import blanks
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import RememberedTable, State, rho_nano_down
 
@@ -131,12 +132,13 @@ class Arguments:
         match self._values[name]:
             case (int() | float() as low, int() | float() as high) if bool not in (type(low), type(high)):
                 return float(low), float(high)
-        raise PolicyError(f"{name} takes two numbers, as in {name} := [0, 500]")
+        ends = blanks.VALUES if name == "bounds" else blanks.LEVELS
+        raise PolicyError(f"{name} takes two numbers, the lower first: {name} := [{', '.join(ends)}]")
 
     def literals(self, name: str) -> tuple[str, ...] | None:
         """The elements of a list as SQL, None where there is no list."""
         if self.has(name) and name not in self._call.literals:
-            raise PolicyError(f"{name} takes a list, as in {name} := ['a', 'b']")
+            raise PolicyError(f"{name} takes a list: {name} := [{blanks.KEYS}]")
         return self._call.literals.get(name)
 
     def kept(self, before: object | None, fields: Mapping[str, str], instead: Mapping[str, str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dpsql.accounting.composition import CONVERSIONS
 from dpsql.errors import PolicyError
 from dpsql.model.environment import folded
 from dpsql.noise.kept_delta import converted_delta, kept_delta
+from dpsql.operations import blanks
 from dpsql.session.declarations.arguments import BUDGET, Arguments
 from dpsql.session.declarations.protection import looser
 from dpsql.state import (
@@ -124,7 +125,10 @@ def read_budget(name: str, arguments: Arguments, before: Unit | None) -> Unit:
             not (by_epsilon and by_rho),
             "a budget is either (epsilon_budget, delta_budget) or rho_budget with two deltas",
         ),
-        (by_epsilon or by_rho or bool(before), "a unit needs a budget: epsilon_budget := 3, delta_budget := 1e-6"),
+        (
+            by_epsilon or by_rho or bool(before),
+            f"a unit needs a budget: epsilon_budget := {blanks.EPSILON_BUDGET}, delta_budget := {blanks.DELTA_BUDGET}",
+        ),
     )
     composition = _composition(arguments.read("composition", str), before)
     thresholds = arguments.flag("thresholds", default=before.thresholds if before else True)
