@@ -12,18 +12,20 @@ these forms:
     ORDER BY … LIMIT n                at the end of the text, or instead of the clauses that are there
     SELECT …                          instead of the whole text
 
-What stands between words otherwise is an example, and no cure.
+What stands between words otherwise is an example, and no cure. A value in a cure may be a blank, as in
+``max_rows_per_group := <most rows of one unit in one group>``. `filled` puts a value in place of each blank.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.errors import Span
 from dpsql.model.private_query import OPTION_NAMES
+from dpsql.operations import blanks
 
 _VERB = re.compile(r"\b(?:[Ww]rite|[Aa]dd|[Dd]eclare) (?=\S)|(?=\bCALL dp_)|(?=\bOPTIONS \()|(?=\b\w+\([^)]*=>)")
 _LEAVE = re.compile(r"\bleave ([\w ,=]+?) out\b", re.IGNORECASE)
@@ -33,6 +35,33 @@ _INSTEAD = re.compile(r" in place of (\w+(?:, \w+)*(?: and \w+)?)")
 _ARGUMENT = re.compile(r"(\w+) => ")
 _CLAUSES = re.compile(r"(?:ORDER BY .*? )?LIMIT \d+")
 _AFTER_CALL = re.compile(r"\s*(?:FILTER|OVER)\s*\(", re.IGNORECASE)
+
+
+VALUES_OF_BLANKS = {
+    blanks.MOST_GROUPS: "4",
+    blanks.MOST_ROWS: "10",
+    blanks.MOST_VALUES: "10",
+    blanks.ROWS_NORM: "14",
+    blanks.SUM_NORM: "2000",
+    **dict(zip(blanks.VALUES, ("0", "500"), strict=True)),
+    **dict(zip(blanks.SUMS, ("0", "500"), strict=True)),
+    **dict(zip(blanks.DAYS, ("DATE '2020-01-01'", "DATE '2030-01-01'"), strict=True)),
+    **dict(zip(blanks.LEVELS, ("0.01", "1"), strict=True)),
+    blanks.KEYS: "1, 2",
+    blanks.LARGEST_GROUPS: "200",
+    blanks.EPSILON: "0.5",
+    blanks.HIGHEST_RHO: "0.05",
+    blanks.EPSILON_BUDGET: "3",
+    blanks.DELTA_BUDGET: "1e-6",
+}
+"""A value for each blank that a cure of dpsql has."""
+
+
+def filled(sql: str) -> str:
+    """Return SQL with a value in place of each blank."""
+    for words, value in VALUES_OF_BLANKS.items():
+        sql = sql.replace(words, value)
+    return sql
 
 
 class NotACureError(ValueError):
@@ -45,6 +74,15 @@ class Cure:
 
     form: str
     sql: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it is a text without blanks, which can be pasted as it stands."""
+        return not any(words in one for one in self.sql for words in VALUES_OF_BLANKS)
+
+    def filled(self) -> Cure:
+        """Return the cure with a value in place of each blank."""
+        return replace(self, sql=tuple(map(filled, self.sql)))
 
 
 @dataclass(frozen=True)
@@ -95,6 +133,8 @@ def _cure(rest: str) -> Cure:
         return Cure("clauses", (found[0],))
     if found := _ARGUMENT.match(rest):
         value = rest[found.end() :]
+        if value.startswith("<"):
+            return Cure("argument", (found[1], value[: value.index(">") + 1]))
         value = _balanced(value, 0) if value.startswith("(") else re.match(r"[\w.]+", value)[0].rstrip(".")  # type: ignore[index]
         return Cure("argument", (found[1], value))
     if found := _CALL.match(rest):
@@ -125,6 +165,9 @@ def _whole_call(text: str, start: int) -> str:
     call = _balanced(text, found.end() - 1)
     while after := _AFTER_CALL.match(text, len(call)):
         call = _balanced(text, after.end() - 1)
+    if quotient := re.match(r" / (?=\w+\()", text[len(call) :]):
+        begins = len(call) + quotient.end()
+        call = text[:begins] + _whole_call(text, begins)
     return call[start:]
 
 
@@ -182,7 +225,7 @@ def _with_argument(call: str, name: str, value: str) -> str:
     opening = call.index("(")
     inside = _balanced(call, opening)
     kind = "contribution_bounds" if name.startswith("contribution_bounds") else name
-    left = [part for part in _split(inside[opening + 1 : -1]) if not re.match(rf"{kind}\w*\s*(=>|:=)", part)]
+    left = [part for part in _split(inside[opening + 1 : -1]) if not re.match(rf"{kind}\w*\s*(=>|:=|=)", part)]
     return f"{call[:opening]}({', '.join([*left, f'{name} => {value}'])}){call[len(inside) :]}"
 
 

@@ -6,6 +6,7 @@ a blank in its place. Every blank of the messages is here. A text with a blank i
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -59,7 +60,7 @@ def blanks_in(tokens: Sequence[Token], text: str) -> Iterator[tuple[int, int]]:
         text: a text that was refused by the parser.
 
     """
-    for before, token in zip(tokens, tokens[1:], strict=False):
+    for before, token in itertools.pairwise(tokens):
         if token.token_type == TokenType.LT and before.token_type in _BEFORE:
             found = _WORDS.match(text, token.start)
             if found:

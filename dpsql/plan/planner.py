@@ -162,8 +162,9 @@ def _plan(text: SelectText, found_bounds: FoundBounds) -> PrivateQuery:
         refuse_combinations({"count(DISTINCT x) or quantiles"}, asked_of_l2, text.hint, refusals)
     by_set = frames_of_sets(source, aggregates) if text.has_sets else (frames_by_keys(source, keys, aggregates),)
     extremes = auto_bounds(rows, by_set[0], text.clauses.select) if rows.asked else ()
-    if by_set[0] and (extremes or "other_group" in asked):
-        known = asked | things_of(by_set[0]) | that_hold({"AUTO bounds": extremes})
+    if rows.asked or (by_set[0] and "other_group" in asked):
+        # AUTO may not go with the text although there is no frame yet
+        known = asked | (things_of(by_set[0]) if by_set[0] else set()) | that_hold({"AUTO bounds": rows.asked})
         refuse_combinations({"AUTO bounds", "other_group"}, known, text.clauses.select[0], refusals)
     refusals.raise_if_any()
     check_private_parts(private_parts, select.calls, text.relation.schema.columns, text.environment, refusals)

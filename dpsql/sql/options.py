@@ -190,8 +190,8 @@ def _refuse_levels(given: set[str], values: Mapping[str, object], hint: exp.Expr
             "no max_rho": not given & {"max_rho", "max_epsilon"},
         }
     )
-    most = {name: values.get(name) for name in ("max_rho", "max_epsilon")}
-    refuse_combinations(things, known, hint, refusals, **most)
+    max_rho, max_epsilon = values.get("max_rho"), values.get("max_epsilon")
+    refuse_combinations(things, known, hint, refusals, max_rho=max_rho, max_epsilon=max_epsilon)
 
 
 def _check_option(

@@ -61,7 +61,7 @@ def hints_of(refusal: Refusal) -> set[str]:
 
 def fault(clinic: Clinic, record: Record, refused: list[Refusal], refusal: Refusal, cure: Cure) -> str:
     """Return what is wrong with a cure; an empty text if nothing is."""
-    question = mended(Question(record.sql, record.options), cure, refusal.span)
+    question = mended(Question(record.sql, record.options), cure.filled(), refusal.span)
     before, after = reasons(refused), reasons(refusals_of(clinic, question, record))
     this = refusal.code, refusal.message
     if after[this] >= before[this]:

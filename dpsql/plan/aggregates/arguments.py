@@ -310,7 +310,7 @@ def _bounds(
             source.note_bounds(argument)
     absent = [name for name in named if not name.endswith(kind.bounds)]
     plain = without_bounds(node)
-    cure = f"Write {plain}: AUTO then finds its bounds." if kind.bounds else f"Write {plain}."
+    cure = f"Write {plain}, and leave its bounds to AUTO." if kind.bounds else f"Write {plain}."
     if found.auto and (not kind.finds_bounds or len(named) > 1):
         source.refusals.add(
             _ARGUMENT,

@@ -75,7 +75,7 @@ def _found_norm(
             "bounds_missing",
             call.node,
             f"{call.name} has bounds per group, and no norm over all groups of a unit.",
-            f"Write {without_bounds(call.node)}: AUTO then finds the norm.",
+            f"Write {without_bounds(call.node)}, and leave the norm to AUTO.",
         )
     asked = Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
     return source.found(asked, call.name, instead)[1]

@@ -96,6 +96,11 @@ class AggregateSource:
         norm = max(SMALLEST_NORM, *map(abs, instead))
         return -norm, norm
 
+    @property
+    def row_cap_is_known(self) -> bool:
+        """Return whether the policy says how many rows of a unit count in one group, or AUTO may find it."""
+        return self.finds_bounds or self.owner.rules.max_rows_per_group is not None
+
     def row_cap(self, name: str) -> int | None:
         """Return how many rows of a unit count in one group.
 

@@ -23,7 +23,7 @@ from dpsql.model.cells import Cells
 from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread
 from dpsql.model.frame import Statistic
 from dpsql.operations import blanks
-from dpsql.operations.dialect import to_sql
+from dpsql.operations.dialect import to_sql, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate, Call, CallBounds, sum_of
 from dpsql.plan.aggregates.counts import read_count, refuse_more_rows
 from dpsql.plan.aggregates.lattice import (
@@ -38,10 +38,12 @@ from dpsql.plan.aggregates.missing_bounds import completed, found_extremes
 from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql, is_number
 from dpsql.plan.aggregates.times import TIMES, seconds_sql
-from dpsql.sql.clauses import with_bounds
+from dpsql.sql.clauses import called_with, with_bounds
 from dpsql.sql.intervals import Columns, interval_of
 
-_BY_NORM = "Write OPTIONS (bounding = NORM)."
+_ASK_CURATOR = (
+    "Ask for it by itself with one GROUP BY, so that AUTO finds this number, or ask the curator for max_rows_per_group."
+)
 
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
@@ -151,6 +153,9 @@ def _refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
 def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     """Bounds that apply: the query's, else what domains say of a row."""
     bounds = call.bounds
+    if not (call.function == "sum" or source.by_norm or source.row_cap_is_known):
+        # bounds of a row alone would not help
+        _refuse_any_rows(source, call)
     if bounds.auto:
         bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, _usual(source, call)))
     elif not (bounds.per_group or bounds.per_row):
@@ -170,20 +175,32 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
         return bounds
     cap = None if bounds.per_group else source.row_cap(call.name)
     if not (bounds.per_group or cap):
-        setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
-        source.refuse(
-            "bounds_missing",
-            call.node,
-            f"{call.name} is bounded per row, but not how many rows one unit has in a group.",
-            f"Write {with_bounds(call.node, blanks.pair(blanks.SUMS))}."
-            if call.function == "sum"
-            else f"Declare {source.owner.rules.declaration(source.schema.canonical, setting)}.",
-            None if call.function == "sum" else "Leave bounding out." if call.share else _BY_NORM,
-        )
+        _refuse_any_rows(source, call)
     if cap and cap > MOST_ROWS:
         # on the lattice of so many rows a single one would be no step at all
         refuse_more_rows(source, call.node)
     return bounds
+
+
+def _refuse_any_rows(source: AggregateSource, call: Call) -> NoReturn:
+    """Refuse a number that is bounded per row, since one unit may have any number of rows in a group."""
+    setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
+    hint = f"Declare {source.owner.rules.declaration(source.schema.canonical, setting)}."
+    analyst_hint: str | None = _ASK_CURATOR
+    if call.function in ("sum", "avg"):
+        value, bounds = unquoted(call.value), "contribution_bounds_per_group => "
+        instead = called_with(call.node, "sum", value, bounds + blanks.pair(blanks.SUMS))
+        if call.function == "avg":
+            rows = called_with(call.node, "count", value, f"{bounds}(0, {blanks.MOST_ROWS})")
+            instead = f"{instead} / {rows}"
+        hint, analyst_hint = f"Write {instead}.", None
+    source.refuse(
+        "bounds_missing",
+        call.node,
+        f"{call.name} is bounded per row, but not how many rows one unit has in a group.",
+        hint,
+        analyst_hint,
+    )
 
 
 def _columns(source: AggregateSource, domain: Callable[[str], Bounds | None]) -> Columns:

@@ -29,6 +29,6 @@ def declare_or_leave(text: SelectText, keys: Sequence[exp.Expr]) -> str:
         table, name = schema.origin(node.name) if column else ("", "")
         if not column or not table or not (column.type in _LISTED or is_number(column.type)):
             return "Leave"
-        keys = "true, false" if column.type == "BOOLEAN" else blanks.KEYS
-        calls.append(f"CALL dp_domain({text_literal(table)}, {text_literal(name)}, keys := [{keys}])")
+        listed = "true, false" if column.type == "BOOLEAN" else blanks.KEYS
+        calls.append(f"CALL dp_domain({text_literal(table)}, {text_literal(name)}, keys := [{listed}])")
     return f"Declare {' and '.join(calls)}, or leave"

@@ -19,7 +19,13 @@ from dpsql.operations import blanks
 from dpsql.operations.dialect import text_literal, unquoted
 from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.relative_errors import MEASURED, goes_with_relative_error
-from dpsql.plan.features.target_columns import WITHOUT_NOISE, fault_of, options_of_target, place_of_options
+from dpsql.plan.features.target_columns import (
+    WITHOUT_NOISE,
+    fault_of,
+    level_in_place,
+    place_of_options,
+    refuse_alone,
+)
 from dpsql.sql.source.sources import SelectText
 
 _LEVELS = frozenset(("rho", "epsilon"))
@@ -54,23 +60,31 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
         known -= {"max_groups_contributed = AUTO"}
     known |= that_hold({"a ceiling": text.options.rho_ceiling or text.owner.rules.levels.ceiling})
     refuse_combinations({"target_half_width", "a ceiling"}, known, place_of_options(text), text.refusals)
+    if _refuse_columns(text, aggregates):
+        refuse_alone(text)
     for statistic, name in asked.items():
         call = next((node for node in select.calls if unquoted(node) == name), select.calls[0])
         things = {"target_half_width", "AUTO bounds"}
         refuse_combinations(things, things, call, text.refusals, bounds=_BOUNDS[statistic.kind])
+
+
+def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bool:
+    """Note a refusal for each column without a half width. Return whether there is one."""
+    target, select, before = text.options.target_half_width, text.select, len(text.refusals.found)
     if not select.calls:
-        return
+        return False
     faults = [fault_of(item, aggregates, (Sum, RunningSum), _DEPENDS, _COMPUTED) for item in select.items]
     fit = [item.name for item, fault in zip(select.items, faults, strict=True) if not fault]
     if isinstance(target, tuple):
         _check_named(text, [name for name, _ in target], faults, _in_place(text, aggregates))
-        return
+        return len(text.refusals.found) > before
     hint = _hint(text, fit, _in_place(text, aggregates))
     for item, fault in zip(select.items, faults, strict=True):
         if fault and fault != WITHOUT_NOISE:
             text.refusals.add("option", item.expression, fault, hint)
     if set(faults) == {WITHOUT_NOISE}:
         text.refusals.add("option", place_of_options(text), "no column of the answer is a count or a sum.", hint)
+    return len(text.refusals.found) > before
 
 
 def _in_place(text: SelectText, aggregates: Mapping[str, Aggregate]) -> str:
@@ -85,7 +99,7 @@ def _in_place(text: SelectText, aggregates: Mapping[str, Aggregate]) -> str:
 def _hint(text: SelectText, fit: Iterable[str], in_place: str) -> str:
     """Return the options to write in place of one half width for all columns."""
     cures = [in_place] if in_place else []
-    cures.append(f"OPTIONS (rho = 0.1) in place of {options_of_target(text)}")
+    cures.append(level_in_place(text))
     if listed := ", ".join(
         f"{text_literal(name)}: {text.options.target_half_width:.9g}" for name in dict.fromkeys(fit)
     ):

@@ -15,9 +15,16 @@ from dpsql.model.environment import things_without
 from dpsql.model.estimates import Ratio, RunningSum, Sum
 from dpsql.model.private_query import QueryOptions
 from dpsql.model.query_kinds import RelativeError
-from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
+from dpsql.model.refusals import COMBINATIONS, Refusals, refuse_combinations, that_hold
 from dpsql.plan.aggregates.arguments import Aggregate
-from dpsql.plan.features.target_columns import WITHOUT_NOISE, fault_of, options_of_target, place_of_options
+from dpsql.plan.features.target_columns import (
+    WITHOUT_NOISE,
+    fault_of,
+    level_in_place,
+    options_of_target,
+    place_of_options,
+    refuse_alone,
+)
 from dpsql.sql.clauses import is_aggregate_call, is_interval_call
 from dpsql.sql.source.sources import SelectText
 
@@ -25,6 +32,8 @@ MEASURED = (Sum, RunningSum, Ratio)
 """Values that have a relative error."""
 _OTHER = "a relative error is for a count, a sum or an average."
 _COMPUTED = "a relative error is for a count, a sum or an average by itself, and this column is computed of numbers."
+_WITHOUT_MOST = next(one.message for one in COMBINATIONS if one.beside == ("no max_rho",))
+"""Message of the refusal of a relative error without the highest level that it may take."""
 _USUAL_SHARE = 0.9
 """The share of groups that are within the target, if the query names none."""
 
@@ -37,20 +46,27 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
         aggregates: by their texts; those that were refused are missing.
 
     """
-    select, place = text.select, place_of_options(text)
-    cure = f"write OPTIONS (rho = 0.1) in place of {options_of_target(text)}."
+    before = len(text.refusals.found)
     # options that do not go together were refused before, without a place if they stand beside the text
     _refuse_beside(text, _known(text) - {"rho", "epsilon", "target_half_width"}, text.refusals)
-    if not select.calls:
-        return
-    items = [item for item in select.items if not _is_about_numbers(item.expression)]
+    fits = not text.select.calls or _refuse_columns(text, aggregates)
+    if len(text.refusals.found) > before:
+        refuse_alone(text, *(() if fits else (_WITHOUT_MOST,)))
+
+
+def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bool:
+    """Note a refusal for each column without a relative error. Return whether a column has one."""
+    write = f"rite {level_in_place(text)}."
+    items = [item for item in text.select.items if not _is_about_numbers(item.expression)]
     faults = [fault_of(item, aggregates, MEASURED, _OTHER, _COMPUTED) for item in items]
+    fits = "" in faults
     for item, fault in zip(items, faults, strict=True):
         if fault and fault != WITHOUT_NOISE:
-            text.refusals.add("option", item.expression, fault, f"Leave it out, or {cure}")
+            text.refusals.add("option", item.expression, fault, f"Leave it out, or w{write}" if fits else f"W{write}")
     if set(faults) == {WITHOUT_NOISE}:
         message = "no column of the answer is a count, a sum or an average."
-        text.refusals.add("option", place, message, f"W{cure[1:]}")
+        text.refusals.add("option", place_of_options(text), message, f"W{write}")
+    return fits
 
 
 def _is_about_numbers(node: exp.Expr) -> bool:
