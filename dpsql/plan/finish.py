@@ -60,6 +60,22 @@ def check_outputs(text: SelectText) -> None:
                     f"{written(node)} takes the alias of one aggregate.",
                     f"Name an aggregate first, as in count(*) AS n, {node.name.lower()}(n).",
                 )
+            elif is_interval_call(node) and node.name.lower() == WITHIN_TARGET:
+                _check_within(node, text)
+
+
+def _check_within(node: exp.Expr, text: SelectText) -> None:
+    """Note a refusal if a text without a relative error asks whether a number is within it."""
+    if text.options.target_relative_error is not None:
+        return
+    levels = [one for one in ("rho", "epsilon", "target_half_width") if one in text.options.given]
+    in_place = f" in place of {' and '.join(levels)}" if levels else ""
+    text.refusals.add(
+        "option",
+        node,
+        f"{written(node)} goes with target_relative_error.",
+        f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.1){in_place}, or leave it out.",
+    )
 
 
 def interval_target(node: exp.Expr, resolved: ResolvedSelect) -> exp.Expr | None:
@@ -197,7 +213,7 @@ class _NoisyTable:
             aggregate, end = self.names[to_sql(target)], node.name.lower().removeprefix("dp_")
             name = f"{aggregate}_{end.removeprefix('interval_').removesuffix('_target')}"
             if node.name.lower() == WITHIN_TARGET:
-                self._add_within(node, int(aggregate.removeprefix("agg_")))
+                self.within.add(int(aggregate.removeprefix("agg_")))
             if end in _UNBOUNDED_ENDS:
                 self._add_unbounded(node, int(aggregate.removeprefix("agg_")))
         return exp.column(exp.to_identifier(name, quoted=True)) if name else node
@@ -219,19 +235,6 @@ class _NoisyTable:
                 "Leave coverage = FALSE out.",
             )
         self.unbounded.add(number)
-
-    def _add_within(self, node: exp.Expr, number: int) -> None:
-        """Note that it is asked of an aggregate whether it is within the target; refuse it without one."""
-        if self.text.options.target_relative_error is None:
-            levels = [one for one in ("rho", "epsilon", "target_half_width") if one in self.text.options.given]
-            in_place = f" in place of {' and '.join(levels)}" if levels else ""
-            self.text.refusals.refuse(
-                "option",
-                node,
-                f"{written(node)} goes with target_relative_error.",
-                f"Write OPTIONS (target_relative_error = 0.1, max_rho = 0.1){in_place}, or leave it out.",
-            )
-        self.within.add(number)
 
     def _window_column(self, node: exp.Window) -> exp.Expr:
         for term in order_terms(node):

@@ -280,9 +280,11 @@ def candidates(
 
 
 def _largest_groups(text: SelectText) -> str:
-    """Return the part of a hint that asks for the largest groups alone; empty beside what they do not go with."""
+    """Return the part of a hint that asks for AUTO or for the largest groups alone; empty beside what has neither."""
     options = text.options
-    goes_with = not (text.has_sets or options.mechanism or options.bounding or options.other_group)
+    if text.has_sets:
+        return "; with one GROUP BY, AUTO finds this number"
+    goes_with = not (options.mechanism or options.bounding or options.other_group)
     return f"; for the largest groups alone, write OPTIONS (top_k = {blanks.LARGEST_GROUPS})" if goes_with else ""
 
 

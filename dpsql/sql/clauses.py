@@ -13,6 +13,7 @@ from dpsql.operations.dialect import AGGREGATE_NODES, CALLED_BY_NAME, unquoted
 
 PRIVATE_AGGREGATES = ("dp_count", "dp_sum", "dp_avg")
 NAMED_ARGUMENTS = ("contribution_bounds_per_group", "contribution_bounds_per_row", "contribution_norm", "weight")
+_BOUNDS = "contribution_bounds"
 _NAMES: dict[type[exp.Expr], str] = {node: name for name, node, _ in AGGREGATE_NODES}
 AGGREGATE_NAMES = tuple(dict.fromkeys((*_NAMES.values(), *CALLED_BY_NAME)))
 """Names of the aggregates that have a private form, each in one spelling (`plan.aggregates.registry`)."""
@@ -55,26 +56,26 @@ def function_name(call: exp.Expr) -> str | None:
 
 def with_bounds(node: exp.Expr, bounds: str, form: str = "per_group") -> str:
     """Return a call with bounds in place of those that it leaves to AUTO, which can be pasted in its place."""
-    text = _call_without(node, lambda given: isinstance(given, exp.Var))
+    text = _call_without(node, lambda name, given: name.startswith(_BOUNDS) and isinstance(given, exp.Var))
     return f"{text[:-1]}, contribution_bounds_{form} => {bounds}){_filter_of(node)}"
 
 
 def without_bounds(node: exp.Expr) -> str:
-    """Return a call without the bounds that it names, which can be pasted in its place."""
-    return _call_without(node, lambda _: True) + _filter_of(node)
+    """Return a call without the bounds and the norm that it names, which can be pasted in its place."""
+    return _call_without(node, lambda name, _: name.startswith("contribution_")) + _filter_of(node)
 
 
-def _call_without(node: exp.Expr, is_left_out: Callable[[exp.Expr], bool]) -> str:
-    """Return the text of a call, without its FILTER and without some of its bounds.
+def _call_without(node: exp.Expr, is_left_out: Callable[[str, exp.Expr], bool]) -> str:
+    """Return the text of a call, without its FILTER and without some of its named arguments.
 
     Args:
         node: the call.
-        is_left_out: checks whether bounds are left out, by their value.
+        is_left_out: checks whether an argument is left out, by its name and value.
 
     """
     call = (node.this if isinstance(node, exp.Filter) else node).copy()
     for part in list(call.find_all(exp.Kwarg, exp.PropertyEQ)):
-        if part.this.name.lower().startswith("contribution_bounds") and is_left_out(part.expression):
+        if is_left_out(part.this.name.lower(), part.expression):
             part.pop()
     text = unquoted(call)
     return "count(*)" if text == "count()" else text

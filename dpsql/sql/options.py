@@ -18,6 +18,7 @@ GROUP_SELECTION = ("PUBLIC_GROUPS", "GAUSSIAN_THRESHOLD")
 BOUNDINGS = ("L0", "L2", "NORM")
 _WORDS: dict[str, Sequence[str]] = {"group_selection_strategy": GROUP_SELECTION, "bounding": BOUNDINGS}
 MAX_GROUPS_LIMIT = 100_000
+_LEVELS = ("epsilon", "rho")
 _LARGEST_LEVEL = 1e6
 _LARGEST_WIDTH = 1e300
 CONFIDENCES = (0.9, 0.95, 0.99)
@@ -147,6 +148,8 @@ def read_options(
     known = {name: value for name, value in given.items() if name not in wrong}
     # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
     known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
+    if _means_a_level(given) and not given.keys() & set(_LEVELS):
+        known["rho"] = 1.0
     known |= dict.fromkeys(wrong & {"target_half_width"}, ())
     known |= dict.fromkeys(wrong & {"target_relative_error"}, LARGEST_ERROR)
     known.update({name: value.upper() for name, value in known.items() if name in _WORDED and isinstance(value, str)})
@@ -155,6 +158,13 @@ def read_options(
     if isinstance(known.get("target_half_width"), Mapping):
         known["target_half_width"] = tuple(known["target_half_width"].items())
     return QueryOptions(**known)
+
+
+def _means_a_level(given: Mapping[str, object]) -> bool:
+    """Check that an option was refused whose cure is a level: a misspelt level, or the cap of a missing target."""
+    spelt = any(did_you_mean(name, _LEVELS) for name in given if name not in OPTION_NAMES)
+    has_target = given.keys() & {"target_half_width", "target_relative_error"}
+    return spelt or (not has_target and bool(given.keys() & {"max_rho", "max_epsilon"}))
 
 
 def _value_of(option: exp.EQ, name: str, mechanisms: Sequence[str], refusals: Refusals) -> object:

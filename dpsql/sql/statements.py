@@ -195,18 +195,30 @@ def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> F
             named[key] = literal_value(argument.expression, text)
             if isinstance(argument.expression, exp.Array):
                 literals[key] = tuple(to_sql(element) for element in argument.expression.expressions)
-        elif isinstance(argument, exp.EQ) and isinstance(argument.this, exp.Column):
-            key, value = argument.this.name, to_sql(argument.expression)
+        elif _is_equation(argument):
+            call = ", ".join(map(_as_argument, function.expressions))
             raise ParseError(
                 f"a named argument of {name}() is given with :=.",
                 span_of(argument, text),
-                hint=f"Write {key} := {value}.",
+                hint=f"Write {name}({call}).",
             )
         elif named:
             raise ParseError(f"positional arguments of {name}() come first", span_of(argument, text))
         else:
             positional.append(literal_value(argument, text))
     return FunctionCall(name, tuple(positional), named, literals, span)
+
+
+def _is_equation(argument: exp.Expr) -> bool:
+    """Check that a named argument is written with = in place of :=."""
+    return isinstance(argument, exp.EQ) and isinstance(argument.this, exp.Column)
+
+
+def _as_argument(argument: exp.Expr) -> str:
+    """Return the SQL of an argument, with := after its name if it has one."""
+    if _is_equation(argument) or isinstance(argument, exp.PropertyEQ | exp.Kwarg):
+        return f"{argument.this.name} := {to_sql(argument.expression)}"
+    return to_sql(argument)
 
 
 def literal_value(node: exp.Expr, text: str) -> Argument:

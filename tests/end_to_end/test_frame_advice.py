@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import dpsql
+from tests.cures import filled
 
 SQL = re.compile(r"=> |:=|OPTIONS|contribution_bounds|max_groups_contributed|= FALSE|(avg|sum|median)\(")
 """What nobody writes in pandas."""
@@ -58,10 +59,11 @@ def test_advice_of_a_receipt_is_accepted_where_it_is_pasted() -> None:
     assert "middle: read from" in text
     means, sums = sorted({cure for note in record["notes"] for cure in re.findall(r"write (agg\(.*\))$", note)})
     assert means.startswith("agg(**{'how far': ")
-    assert sums == "agg(far=('far', 'mean', (0, 500)), same=('far', 'mean', (0, 500)))"
+    ends = "(<lowest value>, <highest value>)"
+    assert sums == f"agg(far=('far', 'mean', {ends}), same=('far', 'mean', {ends}))"
     names = {"few": few, "frame": frame, "unit": UNIT}
     for pasted in (f"few.{means}", f"few.{sums}", f"few.sum('cost', {bounds})"):
-        answer = eval(pasted, names)  # noqa: S307 — the receipt is ours
+        answer = eval(filled(pasted), names)  # noqa: S307 — the receipt is ours
         receipt_of(answer)
         assert not answer.isna().any(axis=None), pasted
     wider = eval(f"frame.dp.groupby('town', unit=unit, rho=5, {groups}).nunique_units()", names)  # noqa: S307

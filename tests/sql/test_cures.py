@@ -59,6 +59,10 @@ def hints_of(refusal: Refusal) -> set[str]:
     return {refusal.hint, refusal.for_analyst().hint}
 
 
+def declares(refusal: Refusal) -> bool:
+    return "CALL" in refusal.hint or ":=" in refusal.hint
+
+
 def fault(clinic: Clinic, record: Record, refused: list[Refusal], refusal: Refusal, cure: Cure) -> str:
     """Return what is wrong with a cure; an empty text if nothing is."""
     question = mended(Question(record.sql, record.options), cure.filled(), refusal.span)
@@ -81,6 +85,7 @@ def test_what_a_refusal_says_to_write_is_accepted(file: str, clinic: Clinic) -> 
             except NotACureError as error:
                 said = [str(error)]
             faults += [f"{record}: [{refusal.code}] {hint}\n  {one}" for one in said if one]
+        faults += [f"{record}: an analyst declares nothing: {one}" for one in refused if declares(one.for_analyst())]
     assert not faults, "\n".join(faults)
 
 

@@ -20,7 +20,7 @@ from dpsql.plan.aggregates.arguments import Aggregate, Call, sum_of
 from dpsql.plan.aggregates.lattice import MOST_ROWS, around_zero
 from dpsql.plan.aggregates.norms import refuse_by_norm, rows_by_norm
 from dpsql.plan.aggregates.source import FLOATING, AggregateSource, RefusedCallError, finite_sql, type_name
-from dpsql.sql.clauses import with_bounds
+from dpsql.sql.clauses import with_bounds, without_bounds
 from dpsql.sql.row_types import is_scalar
 
 _SCALE = 2**-COUNT_LATTICE_EXPONENT
@@ -98,7 +98,8 @@ def _count_distinct(source: AggregateSource, call: Call) -> Aggregate:
     if not isinstance(value, exp.Column) or value.name not in owner.names_unit:
         return _count_values(source, call)
     if call.bounds.per_group or call.bounds.norm:
-        source.refuse("aggregate_argument", call.node, "a unit counts once in a group.", "Leave the bounds out.")
+        hint = f"Write {without_bounds(call.node)}."
+        source.refuse("aggregate_argument", call.node, "a unit counts once in a group.", hint)
     if value.name in owner.sometimes:
         # an outer join left it out of some rows
         known = f"{to_sql(value)} IS NOT NULL"

@@ -153,9 +153,6 @@ def _refuse_extreme(source: AggregateSource, call: Call) -> NoReturn:
 def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
     """Bounds that apply: the query's, else what domains say of a row."""
     bounds = call.bounds
-    if not (call.function == "sum" or source.by_norm or source.row_cap_is_known):
-        # bounds of a row alone would not help
-        _refuse_any_rows(source, call)
     if bounds.auto:
         bounds = CallBounds().with_pair(bounds.auto, found_extremes(source, call, bounds.auto, _usual(source, call)))
     elif not (bounds.per_group or bounds.per_row):
@@ -164,6 +161,9 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
         bounds = completed(source, call, bounds)
     given = [pair for pair in (bounds.per_group, bounds.per_row) if pair]
     if not given and not (source.by_norm and call.function == "sum"):
+        if not (call.function == "sum" or source.by_norm or source.row_cap_is_known):
+            # bounds of a row would not help
+            _refuse_any_rows(source, call)
         _refuse_unbounded_sum(source, call)
     if not all(low < high for low, high in given):
         wrong = next(pair for pair in given if pair[0] >= pair[1])

@@ -75,6 +75,9 @@ def plan_with_auto(
     left = [one for one in others if one.code not in MISSING or _reason(one) in stay]
     later = stay.difference(map(_reason, planned))
     left += {_reason(one): one for attempt in attempts for one in attempt if _reason(one) in later}.values()
+    if any(one.code == "mechanism" for one in left) and not text.has_sets:
+        # AUTO finds the bounds of the text without the mechanism
+        left = [one for one in left if one.code not in MISSING]
     raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
 
 
