@@ -226,7 +226,7 @@ WITHOUT_BOUNDS = Sentence(
     "{column} is NULL, and not paid for: AUTO found no bounds, because {why}; write {cure}{higher}",
     column="sum(cost)",
     why="its values are out of the range that AUTO can tell",
-    cure="sum(cost, contribution_bounds_per_row => (0, 500))",
+    cure="sum(cost, contribution_bounds_per_row => (<lowest value>, <highest value>))",
     higher="",
 )
 OR_MORE_EPSILON = Sentence(", or ask with more epsilon or rho")

@@ -456,14 +456,14 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
         dpsql.SchemaError, "the unit column 'who'", lambda df: grouped(df.drop(columns="who"), "city").size(),
     ),
     "bounds": (
-        dpsql.UnsupportedQueryError, r"bounds=\(0, 500\)", lambda df: grouped(df, "city", top_k=3).sum("paid"),
+        dpsql.UnsupportedQueryError, r"bounds=\(<lowest value>, <highest value>\)", lambda df: grouped(df, "city", top_k=3).sum("paid"),
     ),
     "rows": (
-        dpsql.UnsupportedQueryError, "max_rows_per_group=5",
+        dpsql.UnsupportedQueryError, "max_rows_per_group=<most rows of one unit in one group>",
         lambda df: grouped(df, "city", max_rows_per_group=None, top_k=3).size(),
     ),
     "groups": (
-        dpsql.UnsupportedQueryError, "max_groups=4",
+        dpsql.UnsupportedQueryError, "max_groups=<most groups of one unit>",
         lambda df: grouped(df, "city", max_groups=None, other_group="rest").size(),
     ),
     "level": (dpsql.UnsupportedQueryError, "epsilon=0.5", lambda df: grouped(df, "city", rho=None).size()),

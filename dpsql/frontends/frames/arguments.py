@@ -84,9 +84,12 @@ def measures_of_agg(
 
     """
     if function is None and not named:
-        raise PolicyError("agg takes named columns, as in agg(cost=('cost', 'sum', (0, 500)))")
+        raise PolicyError("agg takes named columns, as in agg(cost=('cost', 'sum'))")
     if function is not None and named:
-        raise PolicyError("agg takes one argument or named columns, not both; bounds stand as in ('sum', (0, 500))")
+        raise PolicyError(
+            "agg takes one argument or named columns, not both; bounds stand as in "
+            "('sum', (<lowest value>, <highest value>))"
+        )
     if function is None:
         asked = {name: _of_column(selected, one) for name, one in named.items()}
     elif isinstance(function, Mapping):
@@ -145,7 +148,7 @@ def _with_words(function: object) -> tuple[str]:
     """Return the name of a function, for a cure that names it."""
     function = _with_bounds(function)[0]
     if not isinstance(function, str):
-        raise PolicyError("agg takes named columns, as in agg(cost=('cost', 'sum', (0, 500))), or agg({'cost': 'sum'})")
+        raise PolicyError("agg takes named columns, as in agg(cost=('cost', 'sum')), or agg({'cost': 'sum'})")
     return (function if function in FUNCTIONS else "mean",)
 
 

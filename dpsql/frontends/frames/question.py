@@ -124,7 +124,8 @@ class Question:
             refusal = Refusal(
                 "public_keys_missing",
                 f"observed=False shows every value of {', '.join(private)}, and categories come from the data.",
-                "List what is known without the data, as in public_keys=['a', 'b'], or leave observed out.",
+                "List what is known without the data, as in public_keys=[<every key of the column>], or leave observed "
+                "out.",
             )
             raise UnsupportedQueryError([refusal])
         for key, known in domains.items():

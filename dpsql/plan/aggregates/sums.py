@@ -41,9 +41,7 @@ from dpsql.plan.aggregates.times import TIMES, seconds_sql
 from dpsql.sql.clauses import called_with, with_bounds
 from dpsql.sql.intervals import Columns, interval_of
 
-_ASK_CURATOR = (
-    "Ask for it by itself with one GROUP BY, so that AUTO finds this number, or ask the curator for max_rows_per_group."
-)
+_BY_AUTO = "Ask for it without grouping sets, top_k and other_group, so that AUTO finds this number"
 
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
@@ -185,8 +183,8 @@ def _checked_bounds(source: AggregateSource, call: Call) -> CallBounds:
 def _refuse_any_rows(source: AggregateSource, call: Call) -> NoReturn:
     """Refuse a number that is bounded per row, since one unit may have any number of rows in a group."""
     setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
-    hint = f"Declare {source.owner.rules.declaration(source.schema.canonical, setting)}."
-    analyst_hint: str | None = _ASK_CURATOR
+    hint = f"{_BY_AUTO}, or declare {source.owner.rules.declaration(source.schema.canonical, setting)}."
+    analyst_hint: str | None = f"{_BY_AUTO}, or ask the curator for max_rows_per_group."
     if call.function in ("sum", "avg"):
         value, bounds = unquoted(call.value), "contribution_bounds_per_group => "
         instead = called_with(call.node, "sum", value, bounds + blanks.pair(blanks.SUMS))
