@@ -148,7 +148,7 @@ def read_options(
     known = {name: value for name, value in given.items() if name not in wrong}
     # a wrong level is no missing one; the text is refused, so nothing is answered at the level that stands for it
     known |= dict.fromkeys(wrong & {"epsilon", "rho"}, 1.0)
-    if _means_a_level(given) and not given.keys() & set(_LEVELS):
+    if given and not given.keys() & set(_LEVELS) and _means_a_level(given):
         known["rho"] = 1.0
     known |= dict.fromkeys(wrong & {"target_half_width"}, ())
     known |= dict.fromkeys(wrong & {"target_relative_error"}, LARGEST_ERROR)

@@ -185,13 +185,13 @@ def _refuse_any_rows(source: AggregateSource, call: Call) -> NoReturn:
     setting = f"max_rows_per_group := {blanks.MOST_ROWS}"
     hint = f"{_BY_AUTO}, or declare {source.owner.rules.declaration(source.schema.canonical, setting)}."
     analyst_hint: str | None = f"{_BY_AUTO}, or ask the curator for max_rows_per_group."
-    if call.function in ("sum", "avg"):
+    if call.function == "sum":
+        hint, analyst_hint = f"Write {with_bounds(call.node, blanks.pair(blanks.SUMS))}.", None
+    elif call.function == "avg":
         value, bounds = unquoted(call.value), "contribution_bounds_per_group => "
-        instead = called_with(call.node, "sum", value, bounds + blanks.pair(blanks.SUMS))
-        if call.function == "avg":
-            rows = called_with(call.node, "count", value, f"{bounds}(0, {blanks.MOST_ROWS})")
-            instead = f"{instead} / {rows}"
-        hint, analyst_hint = f"Write {instead}.", None
+        total = called_with(call.node, "sum", value, bounds + blanks.pair(blanks.SUMS))
+        rows = called_with(call.node, "count", value, f"{bounds}(0, {blanks.MOST_ROWS})")
+        hint, analyst_hint = f"Write {total} / {rows}.", None
     source.refuse(
         "bounds_missing",
         call.node,
