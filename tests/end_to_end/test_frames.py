@@ -456,7 +456,8 @@ ERRORS: dict[str, tuple[type[dpsql.DpsqlError], str, Raising]] = {
         dpsql.SchemaError, "the unit column 'who'", lambda df: grouped(df.drop(columns="who"), "city").size(),
     ),
     "bounds": (
-        dpsql.UnsupportedQueryError, r"bounds=\(<lowest value>, <highest value>\)", lambda df: grouped(df, "city", top_k=3).sum("paid"),
+        dpsql.UnsupportedQueryError, r"bounds=\(<lowest value>, <highest value>\)",
+        lambda df: grouped(df, "city", top_k=3).sum("paid"),
     ),
     "rows": (
         dpsql.UnsupportedQueryError, "max_rows_per_group=<most rows of one unit in one group>",

@@ -6,6 +6,7 @@ curator and for analysts. The same refusal does not come again, and no other one
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -21,6 +22,11 @@ from tests.sql.golden_records import Clinic, Record, records
 
 REFUSED = [record for record in records() if record.directive == "refuse"]
 # bounds that are missing may show when all else is mended; their own cures are tried where records lack them
+BOUNDS = re.compile(
+    r"\b(max_groups_contributed|max_rows_\w+|\w*bounds\w*|contribution_norm|top_k|sketch_size|\w+_budget|keys) "
+    r"(?::=|=>|=) ([(\[]?[^()\[\]]*)"
+)
+"""Names of what bounds a unit or its values, with their values."""
 ASKED_NEXT = {"max_groups_missing", "bounds_missing"}
 
 
@@ -63,6 +69,13 @@ def declares(refusal: Refusal) -> bool:
     return "CALL" in refusal.hint or ":=" in refusal.hint
 
 
+def invented(hint: str, record: Record) -> list[str]:
+    """Return the numbers of a hint that bound something, and that its text does not have."""
+    numbers = [number for found in BOUNDS.finditer(hint) for number in re.findall(r"\d[\d.]*", found[2])]
+    # each unit in one bucket, and from 0 up
+    return [one for one in numbers if one not in record.sql and one not in ("0", "1")]
+
+
 def fault(clinic: Clinic, record: Record, refused: list[Refusal], refusal: Refusal, cure: Cure) -> str:
     """Return what is wrong with a cure; an empty text if nothing is."""
     question = mended(Question(record.sql, record.options), cure.filled(), refusal.span)
@@ -85,6 +98,7 @@ def test_what_a_refusal_says_to_write_is_accepted(file: str, clinic: Clinic) -> 
             except NotACureError as error:
                 said = [str(error)]
             faults += [f"{record}: [{refusal.code}] {hint}\n  {one}" for one in said if one]
+        faults += [f"{record}: {one}" for one in refused for hint in hints_of(one) if invented(hint, record)]
         faults += [f"{record}: an analyst declares nothing: {one}" for one in refused if declares(one.for_analyst())]
     assert not faults, "\n".join(faults)
 
@@ -102,6 +116,8 @@ def test_a_cure_that_mends_nothing_is_caught(clinic: Clinic) -> None:
     for hint in hints:
         (cure,) = cures_of(hint)
         assert fault(clinic, record, refused, refusal, cure)
+    assert invented("Write OPTIONS (max_groups_contributed = 4).", record)
+    assert invented("Write sum(x, contribution_bounds_per_group => (0, 500)).", record)
     with pytest.raises(NotACureError):
         list(cures_of("Write max_groups_contributed = 4."))
     with pytest.raises(NotACureError):
