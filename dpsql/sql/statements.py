@@ -196,11 +196,11 @@ def _function_call(function: exp.Expr, text: str, allowed: tuple[str, ...]) -> F
             if isinstance(argument.expression, exp.Array):
                 literals[key] = tuple(to_sql(element) for element in argument.expression.expressions)
         elif _is_equation(argument):
-            call = ", ".join(map(_as_argument, function.expressions))
+            call = f"{name}({', '.join(map(_as_argument, function.expressions))})"
             raise ParseError(
                 f"a named argument of {name}() is given with :=.",
                 span_of(argument, text),
-                hint=f"Write {name}({call}).",
+                hint=f"Write {'CALL' if name in DECLARATIONS else 'FROM'} {call}.",
             )
         elif named:
             raise ParseError(f"positional arguments of {name}() come first", span_of(argument, text))

@@ -256,7 +256,7 @@ def test_an_analyst_is_asked_what_was_meant(clinic: dpsql.Session, sql: str, mea
 @pytest.mark.parametrize(
     ("sql", "cure"),
     [
-        ("CALL dp_unit('patient', epsilon_budget = 2)", "Write dp_unit('patient', epsilon_budget := 2)."),
+        ("CALL dp_unit('patient', epsilon_budget = 2)", "Write CALL dp_unit('patient', epsilon_budget := 2)."),
         ("CALL dp_unit('patient', epsilon_bugdet := 2)", "Did you mean epsilon_budget"),
         ("CALL dp_domain('visits', 'csot', bounds := [0, 1])", "Did you mean cost?"),
         ("CALL dp_protct('visits')", "Did you mean dp_protect?"),
