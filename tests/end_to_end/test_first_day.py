@@ -48,7 +48,7 @@ def test_the_control_question_sees_a_bound_that_a_cure_would_declare() -> None:
 
 
 def test_a_cure_with_a_blank_is_refused_until_it_is_filled_in(day: Day) -> None:
-    assert len(day.marked) >= 8
+    assert len(day.marked) >= 5
     for refused in day.marked:
         assert isinstance(refused, ParseError)
         assert "fill in <" in str(refused)
