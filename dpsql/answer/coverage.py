@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 MUCH = 0.95
 """The share that bounds are advised to leave."""
-_ERROR = 0.05
+ERROR = 0.05
 """Probability with which any statement of a receipt may be wrong."""
 _CUTS = BUCKETS * (BUCKETS + 1) // 2
 """Pairs of a size that may be chosen and a last bucket beyond it."""
@@ -82,8 +82,8 @@ class _Factors:
 @lru_cache(maxsize=64)
 def _factors(statements: int) -> _Factors:
     """Share out the probability of an error over columns, sizes that may be chosen, and ends."""
-    one_size = _ERROR / statements / BUCKETS
-    ends = (0.4 * one_size, 0.1 * one_size, 0.1 * one_size, 0.2 * _ERROR / statements / _CUTS)
+    one_size = ERROR / statements / BUCKETS
+    ends = (0.4 * one_size, 0.1 * one_size, 0.1 * one_size, 0.2 * ERROR / statements / _CUTS)
     return _Factors(*(-NormalDist().inv_cdf(error) for error in ends))
 
 

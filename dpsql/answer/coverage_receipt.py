@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dpsql.answer import phrases, words
+from dpsql.answer import column_words, phrases, words
 from dpsql.answer.coverage import MUCH, Kept
+from dpsql.answer.coverage_lines import CoverageReceipt
+from dpsql.answer.covered_columns import Column, columns_of, is_signed
+from dpsql.answer.cut_values import most_cut
 from dpsql.answer.join_words import why_cut
 from dpsql.answer.offer import Offer
 from dpsql.answer.points import kept_shares
-from dpsql.answer.receipt import CoverageReceipt, Receipt
-from dpsql.model.estimates import RunningSum, Spread, Sum
+from dpsql.answer.receipt import Receipt
+from dpsql.model.estimates import RunningSum, Sum
 from dpsql.model.frame import Frame, Statistic
 from dpsql.model.private_query import FrameQuery
 from dpsql.state import SideTable
@@ -31,12 +34,21 @@ def with_coverage(receipt: Receipt, offer: Offer, side_table: SideTable, stateme
         statements: number of histograms that the answer reads, if it has more than those of the offer.
 
     """
-    query, shares = offer.query, kept_shares(offer, side_table, statements)
+    query = offer.query
+    columns = columns_of(query)
+    statements = statements or statements_of(offer)
+    shares = kept_shares(offer, side_table, statements)
     lines = dict.fromkeys((*_unmeasured(query), *_raised(query)))
-    for candidates in _by_column(query, shares):
-        covered = min(candidates, key=lambda one: _known(shares[one]))
-        lines[_line(covered, shares[covered], query)] = None
+    lines |= dict.fromkeys(_line(one, shares[one], query) for one in _numbers(query, shares, columns))
+    if query.request.coverage and query.frame.is_measured:
+        lines |= dict.fromkeys(_column_lines(query, columns, shares, side_table, statements))
     return replace(receipt, coverage=tuple(lines))
+
+
+def statements_of(offer: Offer) -> int:
+    """Return the number of histograms that coverage of an offer is read from."""
+    chosen = {one.bounds.asked for one in columns_of(offer.query) if one.may_cut and one.bounds.asked}
+    return len(offer.coverage) + len(chosen)
 
 
 def with_coverage_of_sets(receipt: Receipt, offers: Sequence[Offer], side_table: SideTable) -> Receipt:
@@ -50,7 +62,7 @@ def with_coverage_of_sets(receipt: Receipt, offers: Sequence[Offer], side_table:
     """
     if unknown := next((found for offer in offers if (found := _unmeasured(offer.query))), ()):
         return replace(receipt, coverage=unknown)
-    statements = sum(len(offer.coverage) for offer in offers)
+    statements = sum(map(statements_of, offers))
     return replace(
         receipt,
         sets=tuple(
@@ -94,56 +106,73 @@ def _raised(query: FrameQuery) -> Iterator[CoverageReceipt]:
             yield CoverageReceipt(estimate.name, query.frame.rows.unit, unknown=why)
 
 
-def _by_column(query: FrameQuery, shares: dict[Statistic, Kept | None]) -> Iterator[list[Statistic]]:
-    """Yield the statistics whose coverage a column may show, a list for each column.
-
-    Squared distances are none that a reader knows: what bounds take of them, they take of values.
-    """
-    rest = set(shares)
-    for estimate in query.estimates:
-        squares = estimate.value.squares.statistic if isinstance(estimate.value, Spread) else None
-        rest -= {squares} if squares else set()
-        parts = [part.statistic for part in estimate.value.linears]
-        candidates = [estimate.covered] if estimate.covered else [one for one in parts if one and one != squares]
-        if found := [one for one in candidates if one in shares]:
-            rest -= set(found)
-            yield found
-    yield from ([one] for one in shares if one in rest)
+def _numbers(
+    query: FrameQuery, shares: Mapping[Statistic, Kept | None], columns: Sequence[Column]
+) -> Iterator[Statistic]:
+    """Yield the statistics whose coverage has a line of its own: those of counts, and of sums of values from 0 on."""
+    named = dict.fromkeys(one.covered for one in query.estimates if one.covered)
+    of_columns = {part for column in columns for part in column.parts}
+    yield from (one for one in named if one in shares and not is_signed(one))
+    yield from (one for one in shares if one not in named and one not in of_columns)
 
 
-def _known(kept: Kept | None) -> float:
-    """Return the share that bounding leaves for sure, below 0 if it is unknown."""
-    return kept.share.low if kept and kept.share else -1.0
+def _column_lines(
+    query: FrameQuery,
+    columns: Sequence[Column],
+    shares: Mapping[Statistic, Kept | None],
+    side_table: SideTable,
+    statements: int,
+) -> Iterator[CoverageReceipt]:
+    """Yield a line for each average, spread and sum of both signs of which bounds may leave something out."""
+    named = {one.covered for one in query.estimates if one.covered}
+    for column in columns:
+        line = CoverageReceipt(column.name, query.frame.rows.unit, measured=column.measured, values=column.values)
+        counted, is_sum = column.counted, column.measured != "rows"
+        if counted and counted in shares:
+            # rows that are counted have a line of their own
+            if is_sum or counted not in named:
+                line = _with_share(line, counted, shares[counted], query)
+        elif counted is not None and counted not in column.parts:
+            line = replace(line, unknown=column_words.ROWS_UNMEASURED)
+        if column.may_cut:
+            asked = column.bounds.asked is not None
+            cut = most_cut(query, column.bounds, side_table, statements) if asked else None
+            line = replace(
+                line, cut=column.cut, most_cut=1.0 if cut is None else cut, cut_is_hidden=asked and cut is None
+            )
+        # of rows that are cut as well their own line says more
+        summed = shares.get(column.summed) if column.summed and line.high_of_all > phrases.TOLD_HIGH else None
+        if summed and summed.share:
+            line = replace(line, high_of_sum=summed.high_of_all)
+        if line.share is not None or line.unknown or line.cut or line.high_of_sum <= phrases.TOLD_HIGH:
+            yield line
 
 
 def _line(covered: Statistic, kept: Kept | None, query: FrameQuery) -> CoverageReceipt:
     """Return what is known of one statistic."""
-    name, unit = covered_name(covered, query), query.frame.rows.unit
+    measured = {"presence": "groups", "rows": "rows"}.get(covered.kind, "totals")
+    line = CoverageReceipt(covered_name(covered, query), query.frame.rows.unit, measured=measured)
+    return _with_share(line, covered, kept, query)
+
+
+def _with_share(line: CoverageReceipt, covered: Statistic, kept: Kept | None, query: FrameQuery) -> CoverageReceipt:
+    """Return a line with the share that bounding leaves of a statistic, or with the reason why it is unknown."""
     if not kept or not kept.share:
-        return CoverageReceipt(name, unit, unknown=words.TOO_FEW if kept else words.COVERAGE_GONE)
+        return replace(line, unknown=words.TOO_FEW if kept else words.COVERAGE_GONE)
     share = kept.share
-    return CoverageReceipt(
-        name,
-        unit,
-        share.value,
-        share.low,
-        share.high,
-        share.size,
+    return replace(
+        line,
+        share=share.value,
+        low=share.low,
+        high=share.high,
+        size=share.size,
         # at least a number that is not whole, and at most one
-        max(0, math.ceil(kept.least_beyond)),
-        math.floor(kept.most_beyond),
-        kept.part_beyond,
-        kept.high_of_all,
-        _advice(covered, kept, query),
-        measured=_measured(covered),
+        least_beyond=max(0, math.ceil(kept.least_beyond)),
+        beyond=math.floor(kept.most_beyond),
+        part_beyond=kept.part_beyond,
+        high_of_all=kept.high_of_all,
+        advice=_advice(covered, kept, query),
     )
-
-
-def _measured(covered: Statistic) -> str:
-    """Return the noun of the size of a unit: its groups, rows, or the total of its values."""
-    if covered.kind != "sum":
-        return "groups" if covered.kind == "presence" else "rows"
-    return "totals without signs" if covered.interval[0] < 0.0 else "totals"
 
 
 def covered_name(covered: Statistic, query: FrameQuery) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpsql.answer import phrases, words
+from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.pictures.tables import short
 
 _HIDING = ("gshm", "csh")
@@ -39,57 +40,6 @@ class ColumnReceipt:
     sigma: float | None
     half_width_95: float | None
     lattice: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CoverageReceipt:
-    """Coverage of one number: noisy numbers on what bounding leaves, released and paid for like those of the answer.
-
-    All numbers of all coverage of one answer, but for ``share``, are true together with probability 95 %.
-
-    Attributes:
-        of: ``groups``, ``rows``, or the aggregate that adds them up.
-        unit: whose.
-        share: estimate of the part that is left, over units up to ``size``; None where it is unknown.
-        low, high: the ends of its interval.
-        size: number of groups or rows, or amount, up to which a unit's is told apart.
-        least_beyond, beyond: fewest and most units with more than that; what bounds keep of theirs is not known.
-        part_beyond: least part that they have of all that there is.
-        high_of_all: most that bounds keep of all that there is; 1 where nothing is known.
-        advice: where ``low`` is less than 95 %, what to write for more, and what that costs.
-        unknown: why nothing is known, and what to write to know more; else empty.
-        measured: noun of the parts and of the size: ``groups``, ``rows``, ``totals`` of the values of a unit, or
-            ``totals without signs``, which add up the totals of its groups. A server of before does not tell it.
-
-    """
-
-    of: str
-    unit: str
-    share: float | None = None
-    low: float = 0.0
-    high: float = 1.0
-    size: float = 0.0
-    least_beyond: int = 0
-    beyond: int = 0
-    part_beyond: float = 0.0
-    high_of_all: float = 1.0
-    advice: str = ""
-    unknown: str = ""
-    measured: str = ""
-
-    def __str__(self) -> str:
-        if self.unknown:
-            return words.COUNTED_UNKNOWN.format(of=self.of, why=self.unknown)
-        kept = self.counted(phrases.between(self.low, self.high), self.unit, self.size)
-        more = phrases.units_beyond(self.least_beyond, self.beyond, self.part_beyond) if self.beyond else ""
-        is_told = self.high_of_all <= phrases.TOLD_HIGH
-        of_all = self.counted(f"at most {phrases.at_most(self.high_of_all)}", "", None) if is_told else ""
-        return "; ".join(filter(None, [kept, more, of_all, self.advice]))
-
-    def counted(self, ends: str, unit: str, size: float | None) -> str:
-        """Say which part of the column is counted, of units up to a size or of all."""
-        measured = self.measured or (self.of if self.of in ("rows", "groups") else "totals")
-        return phrases.counted(ends, self.of, measured, unit, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.answer import join_words, phrases, words
+from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.printed_table import PrintedTable
-from dpsql.answer.receipt import CoverageReceipt, Receipt
+from dpsql.answer.receipt import Receipt
 from dpsql.answer.sentence import Sentence
 from dpsql.pictures.tables import short
 
@@ -153,7 +154,7 @@ class Screen:
             coverage = _all_coverage(receipt)
             single = join_words.SINGLE_ROW in " ".join(receipt.notes)
             if coverage or single:
-                is_long = single or any(one.least_beyond or one.unknown for one in coverage)
+                is_long = single or any(one.least_beyond or one.unknown or one.cut for one in coverage)
                 wordings = list(self._bounds(coverage)) if coverage else []
                 found = list(join_words.before_coverage(receipt.notes, wordings)) if single else wordings
                 yield Part("bounds", found, places.bounds if is_long else 1)
@@ -213,14 +214,21 @@ class Screen:
 
     def _bounds(self, coverage: Sequence[CoverageReceipt]) -> Iterator[str]:
         """Yield wordings of the part that is counted, the worst column first."""
-        worst, *others = sorted(coverage, key=_sureness)
+        worst, *others = sorted(coverage, key=lambda one: one.sureness)
         more = f"; {words.MORE.format(count=len(others), receipt_at=self.receipt_at)}" if others else ""
+        if worst.values:
+            if others:
+                yield "; ".join(map(_whole, (worst, *others)))
+            for wording in worst.wordings():
+                yield f"{wording}{more}"
+                yield wording
+            return
         if worst.unknown:
             yield f"{words.UNKNOWN.format(of=worst.of, why=worst.unknown)}{more}"
             yield f"{words.UNKNOWN.format(of=worst.of, why=words.SEE.format(receipt_at=self.receipt_at))}{more}"
             yield words.UNKNOWN.format(of=words.ONE_COLUMN, why=words.SEE.format(receipt_at=self.receipt_at))
             return
-        kept = ["; ".join([_kept(one), *_beyond(one)]) for one in (worst, *others)]
+        kept = list(map(_whole, (worst, *others)))
         if others:
             yield "; ".join(kept)
         yield f"{kept[0]}{more}"
@@ -255,6 +263,15 @@ class Screen:
         if not count:
             return []
         return [(words.NOTES if count > 1 else words.ONE_NOTE).format(count=count, receipt_at=self.receipt_at)]
+
+
+def _whole(coverage: CoverageReceipt) -> str:
+    """Say which part of one column is counted, and how many units have more."""
+    if coverage.values:
+        return next(coverage.wordings())
+    if coverage.unknown:
+        return words.UNKNOWN.format(of=coverage.of, why=coverage.unknown)
+    return "; ".join([_kept(coverage), *_beyond(coverage)])
 
 
 def _kept(coverage: CoverageReceipt, unit: str | None = None) -> str:
@@ -316,11 +333,6 @@ def _charged(receipt: Receipt) -> str:
 def _all_coverage(receipt: Receipt) -> list[CoverageReceipt]:
     """Return the coverage of an answer and of its grouping sets."""
     return [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
-
-
-def _sureness(coverage: CoverageReceipt) -> tuple[bool, bool, float]:
-    """Return a key that sorts coverage, the one that says least about all units first."""
-    return not coverage.unknown, not coverage.least_beyond, coverage.low * (1.0 - coverage.part_beyond)
 
 
 def _wordings(mains: Sequence[str], extras: Sequence[str]) -> list[str]:

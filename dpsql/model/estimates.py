@@ -167,6 +167,25 @@ Value = LinearValue | Ratio | Spread | Quantile | NoValue
 
 
 @dataclass(frozen=True, slots=True)
+class ValueBounds:
+    """The public bounds of the values that an average, a spread or a sum is of, and their origin.
+
+    Attributes:
+        form: ``row`` for the value of a row, ``group`` for the total of a unit in a group, ``norm`` for the l2 norm of
+            all totals of a unit.
+        bounds: the lower and the upper end; of a norm its negative and itself.
+        asked: the question by which AUTO found them; None if policy or text say them.
+        hold_all: whether the declared domains and the types of the columns allow no value outside.
+
+    """
+
+    form: Literal["row", "group", "norm"]
+    bounds: tuple[float, float]
+    asked: Statistic | None
+    hold_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """One aggregate of the query as a reader knows it.
 
@@ -175,6 +194,7 @@ class Estimate:
         value: how it is computed of statistics.
         type: DuckDB type of the result.
         counts_rows: whether it is a multiple of the number of units because each has the same number of rows.
+        value_bounds: the bounds of its values; None for counts and quantiles.
 
     """
 
@@ -182,6 +202,7 @@ class Estimate:
     value: Value
     type: str
     counts_rows: bool = False
+    value_bounds: ValueBounds | None = None
 
     @property
     def is_never_negative(self) -> bool:

@@ -283,6 +283,7 @@ class FrameQuery:
         auto_levels: where the reader stands with each question of ``auto``; none in a plan that is not bound to one.
         unasked: statistics of columns for which AUTO found no bounds, with their shares of rho. They are neither drawn
             nor paid for.
+        has_one_row: whether a constraint of the tables leaves each unit at most one row; False if nobody asked.
 
     """
 
@@ -297,6 +298,7 @@ class FrameQuery:
     auto: tuple[AutoQuestion, ...] = ()
     auto_levels: tuple[AutoLevel, ...] = ()
     unasked: tuple[tuple[Statistic, float], ...] = ()
+    has_one_row: bool = False
 
     @property
     def is_open(self) -> bool:

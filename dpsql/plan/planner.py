@@ -41,7 +41,7 @@ from dpsql.plan.grouping_sets import frames_of_sets, read_grouping, sets_of
 from dpsql.plan.keys import SelectKeys, read_select_keys, unlisted_keys
 from dpsql.plan.measures import auto_bounds, measured_things, read_aggregates, statistics_of
 from dpsql.plan.outer_query import read_after, split
-from dpsql.plan.unique_keys import unique_keys
+from dpsql.plan.unique_keys import unique_keys, units_have_one_row
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions
 from dpsql.sql.source.sources import PrivateInside, SelectText, read_select
@@ -298,6 +298,8 @@ def _with_coverage(query: PrivateQuery, text: SelectText) -> PrivateQuery:
             "up, at a ceiling, and where joins or max_rows_per_unit cut the rows of a unit.",
             "Leave coverage and dp_unbounded out.",
         )
+    if any(one.value_bounds for one in query.first.estimates) and units_have_one_row(text):
+        query = query.mapped(lambda part: replace(part, has_one_row=True))
     # what a query for keys shows is no number that a bound makes smaller
     return query.mapped(lambda part: with_coverage(part) if part.estimates else part)
 

@@ -28,3 +28,13 @@ def unique_keys(text: SelectText, written: Sequence[exp.Expr]) -> list[exp.Expr]
         # no other part of a plan asks what is unique in one table alone
         unique = text.environment.schemas.unique_within(relation.schema, tuple(sorted(columns)))
     return [columns[name] for name in next(iter(unique), ())]
+
+
+def units_have_one_row(text: SelectText) -> bool:
+    """Check that a constraint keeps the unit of each row unique."""
+    names = text.owner.always
+    if any(unique <= names for unique in text.relation.unique):
+        return True
+    return text.relation.is_table and bool(
+        text.environment.schemas.unique_within(text.relation.schema, tuple(sorted(names)))
+    )

@@ -3,8 +3,9 @@
 What is named here is what front ends may use: sessions and results, and words for the SQL that they write.
 """
 
+from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.phrases import at_least
-from dpsql.answer.receipt import ColumnReceipt, CoverageReceipt, Receipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.result import Result
 from dpsql.cascade.reader import CURATOR
 from dpsql.engine import PINNED, stopped_by

@@ -42,7 +42,8 @@ def _wordings(receipt: Receipt) -> Iterator[str]:
         return
     coverage = [*receipt.coverage, *(kept for one in receipt.sets for kept in one.receipt.coverage)]
     if coverage:
-        yield from _of_bounds(min(coverage, key=_sureness))
+        worst = min(coverage, key=_sureness)
+        yield from _of_column(worst) if worst.values else _of_bounds(worst)
         return
     yield f"{receipt.mechanism}{_MORE}"
 
@@ -85,6 +86,15 @@ def _of_bounds(worst: CoverageReceipt) -> Iterator[str]:
     yield f"bounds leave something out{_MORE}"
 
 
+def _of_column(worst: CoverageReceipt) -> Iterator[str]:
+    """Yield wordings of what is counted and cut of an average, a spread or a sum of both signs."""
+    for wording in worst.wordings():
+        yield f"{wording}{_MORE}"
+        yield wording
+    yield f"bounds leave something out{_MORE}"
+
+
 def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
     """Return a key that sorts coverage, the one that says least about all units first."""
-    return not coverage.unknown, coverage.low * (1.0 - coverage.part_beyond)
+    is_known, _, kept = coverage.sureness
+    return is_known, kept

@@ -7,6 +7,7 @@ value: its histogram was charged before.
 
 from __future__ import annotations
 
+from dpsql.model.estimates import ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations.dialect import to_sql
 from dpsql.plan.aggregates.arguments import Call, CallBounds
@@ -28,7 +29,29 @@ def found_extremes(source: AggregateSource, call: Call, form: str, instead: Boun
         BoundsNotFoundError: AUTO found nothing, and no domain says more.
 
     """
-    asked = Statistic(
+    return source.found(_extremes(call, form), call.name, instead)
+
+
+def value_bounds(source: AggregateSource, call: Call, form: str, bounds: Bounds, usual: Bounds | None) -> ValueBounds:
+    """Return the bounds of values with their origin.
+
+    Args:
+        source: the source of the call.
+        call: the call.
+        form: ``per_group`` for totals of a unit in a group, ``per_row`` for values of a row.
+        bounds: the bounds that the call has.
+        usual: bounds of a row that follow from its columns, if there are any.
+
+    """
+    asked = _extremes(call, form)
+    is_found = asked in source.asked and source.found_bounds.get(asked) == bounds
+    hold_all = form == "per_row" and usual is not None and bounds[0] <= usual[0] and usual[1] <= bounds[1]
+    return ValueBounds("row" if form == "per_row" else "group", bounds, asked if is_found else None, hold_all)
+
+
+def _extremes(call: Call, form: str) -> Statistic:
+    """Return the question of AUTO for the largest and smallest values of a call."""
+    return Statistic(
         kind="group_extremes" if form == "per_group" else "row_extremes",
         low_steps=1,
         high_steps=1,
@@ -36,7 +59,6 @@ def found_extremes(source: AggregateSource, call: Call, form: str, instead: Boun
         value_sql=finite_sql(to_sql(call.value), call.value_type),
         filter_sql=call.filter_sql,
     )
-    return source.found(asked, call.name, instead)
 
 
 def completed(source: AggregateSource, call: Call, bounds: CallBounds) -> CallBounds:

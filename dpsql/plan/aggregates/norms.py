@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NoReturn
 
+from dpsql.model.estimates import ValueBounds
 from dpsql.model.frame import COUNT_LATTICE_EXPONENT, Norm, Statistic
 from dpsql.model.refusals import refuse_combinations
 from dpsql.operations.dialect import to_sql
@@ -77,8 +78,19 @@ def _found_norm(
             f"{call.name} has bounds per group, and no norm over all groups of a unit.",
             f"Write {without_bounds(call.node)}, and leave the norm to AUTO.",
         )
-    asked = Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
-    return source.found(asked, call.name, instead)[1]
+    return source.found(_norm_asked(call, kind, value_sql), call.name, instead)[1]
+
+
+def _norm_asked(call: Call, kind: Literal["rows_norm", "sum_norm"], value_sql: str) -> Statistic:
+    """Return the question of AUTO for a norm."""
+    return Statistic(kind, 1, 1, 0, value_sql, call.filter_sql)
+
+
+def found_norm(source: AggregateSource, call: Call) -> ValueBounds | None:
+    """Return the norm of a unit's totals that AUTO found for a sum; None if policy or text say it."""
+    asked = _norm_asked(call, "sum_norm", finite_sql(to_sql(call.value), call.value_type))
+    found = source.found_bounds.get(asked)
+    return ValueBounds("norm", found, asked) if asked in source.asked and isinstance(found, tuple) else None
 
 
 def refuse_by_norm(source: AggregateSource, call: Call) -> NoReturn:

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from dpsql.bound.value_counts import CELL_LATTICE_EXPONENT
 from dpsql.model.cells import Cells
-from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread
+from dpsql.model.estimates import Estimate, Linear, Quantile, Ratio, Spread, ValueBounds
 from dpsql.model.frame import Statistic
 from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted
@@ -34,8 +34,8 @@ from dpsql.plan.aggregates.lattice import (
     representable_together,
     sum_steps,
 )
-from dpsql.plan.aggregates.missing_bounds import completed, found_extremes
-from dpsql.plan.aggregates.norms import refuse_by_norm, sum_beside_rows, sum_by_norm
+from dpsql.plan.aggregates.missing_bounds import completed, found_extremes, value_bounds
+from dpsql.plan.aggregates.norms import found_norm, refuse_by_norm, sum_beside_rows, sum_by_norm
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, finite_sql, is_number
 from dpsql.plan.aggregates.times import TIMES, seconds_sql
 from dpsql.sql.clauses import called_with, with_bounds
@@ -46,16 +46,34 @@ _BY_AUTO = "Ask for it without grouping sets, top_k and other_group, so that AUT
 
 def read_sum(source: AggregateSource, call: Call) -> Aggregate:
     """The sum of rows that are clamped, one by one or a unit's together."""
-    statistic = _value_statistic(source, call, _checked_bounds(source, call))
+    bounds = _checked_bounds(source, call)
+    statistic = _value_statistic(source, call, bounds)
     if not source.recentred:
         statistic = around_zero(statistic)
     output = re.sub(r"DECIMAL\(\d+,(\d+)\)", r"DECIMAL(38,\1)", call.value_type)
-    return sum_of(call, statistic, output if output.startswith("DECIMAL") else "DOUBLE")
+    total = sum_of(call, statistic, output if output.startswith("DECIMAL") else "DOUBLE")
+    return replace(total, estimate=replace(total.estimate, value_bounds=_bounds_of_sum(source, call, bounds)))
+
+
+def _bounds_of_sum(source: AggregateSource, call: Call, bounds: CallBounds) -> ValueBounds | None:
+    """Return the bounds of the values of a sum with their origin; None if a norm that policy or text say bounds it."""
+    if source.by_norm:
+        return found_norm(source, call)
+    if bounds.per_group:
+        return value_bounds(source, call, "per_group", bounds.per_group, None)
+    return value_bounds(source, call, "per_row", bounds.per_row, _usual(source, call)) if bounds.per_row else None
 
 
 def read_average(source: AggregateSource, call: Call) -> Aggregate:
     """The mean of rows that are clamped."""
-    return Aggregate(Estimate(call.name, _average(source, call), "DOUBLE"), call.weight)
+    return _of_rows(source, call, _average(source, call))
+
+
+def _of_rows(source: AggregateSource, call: Call, value: Ratio | Spread) -> Aggregate:
+    """Return the aggregate of a mean or a spread, with the bounds of its rows."""
+    row_bounds = value.average.bounds if isinstance(value, Spread) else value.bounds
+    found = value_bounds(source, call, "per_row", row_bounds, _usual(source, call))
+    return Aggregate(Estimate(call.name, value, "DOUBLE", value_bounds=found), call.weight)
 
 
 def read_spread(source: AggregateSource, call: Call) -> Aggregate:
@@ -75,7 +93,7 @@ def read_spread(source: AggregateSource, call: Call) -> Aggregate:
     else:
         squares = _squares(source, call, (low, high), most)
         spread = Spread(bounds, ratio, Linear(squares, squares.centre), middle, is_sample, is_root)
-    return Aggregate(Estimate(call.name, spread, "DOUBLE"), call.weight)
+    return _of_rows(source, call, spread)
 
 
 def read_quantile(source: AggregateSource, call: Call) -> Aggregate:

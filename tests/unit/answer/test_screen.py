@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dpsql.answer import words
+from dpsql.answer.coverage_lines import CoverageReceipt
 from dpsql.answer.printed_table import PrintedTable
-from dpsql.answer.receipt import ColumnReceipt, CoverageReceipt, Receipt
+from dpsql.answer.receipt import ColumnReceipt, Receipt
 from dpsql.answer.screen import MOST_CHARACTERS, MOST_LINES, Screen, Standing
 
 MISSED = words.NOT_REACHED.format(
