@@ -61,6 +61,7 @@ NOISE_HIDES = Sentence(
     unknown="it is unknown how many values are cut",
 )
 SUM_OF_ALL = Sentence("at most {high} of what its values add up to is counted", high="81 %")
+OTHERS_CUT = Sentence("values outside {bounds}, if there are any, are cut", bounds="[0, 500]")
 CUT_AT = Sentence("cut at {bounds}", bounds="[0, 500]")
 SCALED_DOWN = Sentence("scaled down")
 

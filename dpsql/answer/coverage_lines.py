@@ -42,6 +42,7 @@ class CoverageReceipt:
         cut: how bounds change ``values`` outside of them; empty if they change none for sure.
         most_cut: largest share of the units with values that may have some of these; 1 if nothing is known.
         cut_is_hidden: whether ``most_cut`` is 1 because of noise. Else nobody measured it.
+        declared: the bounds of the values of an average, if policy or types say that all values lie within them.
         high_of_sum: of an average, the most that bounds keep of what its values add up to; 1 if nothing is known.
 
     """
@@ -63,6 +64,7 @@ class CoverageReceipt:
     cut: str = ""
     most_cut: float = 0.0
     cut_is_hidden: bool = False
+    declared: str = ""
     high_of_sum: float = 1.0
 
     def __str__(self) -> str:
@@ -80,7 +82,8 @@ class CoverageReceipt:
     def sureness(self) -> tuple[bool, bool, float]:
         """Return a key that sorts coverage, the one that says least about all units first."""
         kept = self.low * (1.0 - self.part_beyond) if self.share is not None or not self.values else 1.0
-        return not self.unknown, not self.least_beyond, min(kept * (1.0 - self.most_cut), _GOOD)
+        kept = min(kept * (1.0 - self.most_cut), self.high_of_all, self.high_of_sum)
+        return not self.unknown, not self.least_beyond, min(kept, _GOOD)
 
     def wordings(self) -> Iterator[str]:
         """Yield wordings of the coverage of an average, a spread or a sum of both signs, the longest first."""
@@ -211,6 +214,8 @@ def _cut(one: CoverageReceipt) -> Iterator[str]:
     """Yield what is known of values that bounds cut; nothing if none is cut for sure."""
     if one.high_of_sum <= phrases.TOLD_HIGH:
         yield column_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
+    if one.declared:
+        yield column_words.OTHERS_CUT.format(bounds=one.declared)
     if not one.cut:
         return
     if one.most_cut < _UNKNOWN:
@@ -230,6 +235,8 @@ def _cut_short(one: CoverageReceipt, *, brief: bool = False) -> str:
     """Say what is known of values that bounds cut in fewer words; ``brief`` leaves out the bounds."""
     if one.high_of_sum <= phrases.TOLD_HIGH:
         return column_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
+    if one.declared:
+        return column_words.OTHERS_CUT.format(bounds=one.declared)
     if not one.cut:
         return ""
     cut = one.cut.partition(" at ")[0] if brief else one.cut

@@ -126,7 +126,13 @@ def _column_lines(
     """Yield a line for each average, spread and sum of both signs of which bounds may leave something out."""
     named = {one.covered for one in query.estimates if one.covered}
     for column in columns:
-        line = CoverageReceipt(column.name, query.frame.rows.unit, measured=column.measured, values=column.values)
+        line = CoverageReceipt(
+            column.name,
+            query.frame.rows.unit,
+            measured=column.measured,
+            values=column.values,
+            declared=column.declared,
+        )
         counted, is_sum = column.counted, column.measured != "rows"
         if counted and counted in shares:
             # rows that are counted have a line of their own
@@ -144,7 +150,9 @@ def _column_lines(
         summed = shares.get(column.summed) if column.summed and line.high_of_all > phrases.TOLD_HIGH else None
         if summed and summed.share:
             line = replace(line, high_of_sum=summed.high_of_all)
-        if line.share is not None or line.unknown or line.cut or line.high_of_sum <= phrases.TOLD_HIGH:
+        # where one row a unit is sure, the declared bounds are trusted
+        is_told = line.share is not None or line.unknown or line.cut or (line.declared and not query.has_one_row)
+        if is_told or line.high_of_sum <= phrases.TOLD_HIGH:
             yield line
 
 

@@ -47,7 +47,16 @@ class Column:
         """Return how bounds change a value outside of them."""
         if self.bounds.form == "norm":
             return column_words.SCALED_DOWN.format()
-        return column_words.CUT_AT.format(bounds=phrases.interval_of(self.bounds.bounds, are_times=False))
+        return column_words.CUT_AT.format(bounds=self._interval)
+
+    @property
+    def declared(self) -> str:
+        """Return the bounds of the values of an average that lie within them by policy or type; empty for others."""
+        return self._interval if self.measured == "rows" and self.bounds.hold_all else ""
+
+    @property
+    def _interval(self) -> str:
+        return phrases.interval_of(self.bounds.bounds, are_times=False)
 
 
 def is_signed(covered: Statistic) -> bool:

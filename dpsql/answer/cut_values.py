@@ -25,8 +25,6 @@ Floats = npt.NDArray[np.float64]
 _FURTHEST = VALUE_BITS + 1
 VALUE_PLACES = 2 * _FURTHEST + 1
 """Bins of one histogram of extremes: 0, and in both directions one for each power of two."""
-VALUE_CUTS = VALUE_PLACES * (VALUE_PLACES + 1) // 2
-"""Pairs of a first and a last bin between which the bounds may lie."""
 
 
 def most_cut(query: FrameQuery, bounds: ValueBounds, side_table: SideTable, statements: int) -> float | None:
@@ -40,46 +38,44 @@ def most_cut(query: FrameQuery, bounds: ValueBounds, side_table: SideTable, stat
 
     """
     point = _point_that_chose(query, bounds, side_table)
-    if point is None:
-        return None
-    z = _factor(VALUE_CUTS if bounds.form != "norm" else NORM_PLACES, statements)
-    return share_cut(point.noisy_values, point.sigma, bounds, z)
+    return None if point is None else share_cut(point.noisy_values, point.sigma, bounds, statements)
 
 
-def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, z: float) -> float | None:
+def share_cut(noisy: Floats, sigma: float, bounds: ValueBounds, statements: int = 1) -> float | None:
     """Return an upper end of the share of units with a value outside bounds, or with a norm above one.
 
-    *Guarantee*: for fixed bounds the share is at most the end with probability Φ(z). With the ``z`` of `most_cut` this
-    holds for all bounds at once with probability 1 - 0.05 / statements, so also for bounds that ``noisy`` chose.
-    *Source*: docs/proofs/coverage.md, Theorem 4.
+    *Guarantee*: with probability 1 - 0.05 / ``statements`` the share is at most the end for all bounds at once, so also
+    for bounds that ``noisy`` chose. *Source*: docs/proofs/coverage.md, Theorem 4.
 
     Args:
         noisy: units in each bin: of extremes by their largest value, then by their smallest; of norms by these.
         sigma: standard deviation of the noise of each.
         bounds: the bounds.
-        z: standard deviations of noise that are added.
+        statements: number of histograms whose statements are made together.
 
     Returns:
         A number from 0 to 1; None if noise may be all that there is, or the end is 1.
 
     """
     if bounds.form == "norm":
-        outside = np.arange(NORM_PLACES) > last_norm(bounds.bounds[1])
-        weight = 1.0
+        outside, possible = np.arange(NORM_PLACES) > last_norm(bounds.bounds[1]), np.ones(NORM_PLACES, dtype=np.bool_)
+        cuts, weight = NORM_PLACES, 1.0
     else:
-        first, last = value_range(bounds.bounds)
-        places = np.arange(VALUE_PLACES)
+        (first, last), places = value_range(bounds.bounds), np.arange(VALUE_PLACES)
         # the largest value is above the bounds, or the smallest is below; each unit is in both histograms
-        outside = np.concatenate([places > last, places < first])
-        weight = 0.5
-    count, variance = int(outside.sum()), sigma**2
+        outside, possible = np.concatenate([places > last, places < first]), np.tile(_possible(bounds), 2)
+        count = int(possible.sum()) // 2
+        cuts, weight = (count + 1) * (count + 2) // 2, 0.5
+    outside &= possible
+    number, variance = int(outside.sum()), sigma**2
     line = Line(
         above=float(noisy[outside].sum()),
-        below=weight * float(noisy.sum()),
-        above_variance=variance * count,
-        below_variance=variance * weight**2 * len(noisy),
-        covariance=variance * weight * count,
+        below=weight * float(noisy[possible].sum()),
+        above_variance=variance * number,
+        below_variance=variance * weight**2 * int(possible.sum()),
+        covariance=variance * weight * number,
     )
+    z = _factor(cuts, statements)
     if not line.is_sure(z):
         return None
     end = line.end(z, upper=True)
@@ -103,6 +99,17 @@ def last_norm(norm: float) -> int:
     ends = np.exp2(np.arange(NORM_PLACES - 2) / NORM_STEPS_PER_DOUBLING + VALUE_EXPONENT)
     # the first bin is for norms of 0
     return int(np.searchsorted(ends, norm, side="right"))
+
+
+def _possible(bounds: ValueBounds) -> npt.NDArray[np.bool_]:
+    """Return the bins of values that units may be in by the type of the values."""
+    upper = _upper_ends()
+    lower, (low, high) = -upper[::-1], bounds.possible
+    sizes = np.maximum(np.abs(upper), np.abs(lower))
+    # AUTO rounds values to its steps
+    least = bounds.least_size - 2.0 ** (VALUE_EXPONENT - 1)
+    found: npt.NDArray[np.bool_] = (upper >= low) & (lower <= high) & ((sizes >= least) | (upper == 0.0))
+    return found
 
 
 @lru_cache(maxsize=64)

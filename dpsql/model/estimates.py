@@ -6,6 +6,7 @@ Planning chooses the kind (`plan.aggregates`); value and interval of a kind are 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -176,6 +177,8 @@ class ValueBounds:
         bounds: the lower and the upper end; of a norm its negative and itself.
         asked: the question by which AUTO found them; None if policy or text say them.
         hold_all: whether the declared domains and the types of the columns allow no value outside.
+        possible: the least and the largest value by type, infinite if it says nothing.
+        least_size: the smallest absolute value other than 0 by type, 0 if it says nothing.
 
     """
 
@@ -183,6 +186,8 @@ class ValueBounds:
     bounds: tuple[float, float]
     asked: Statistic | None
     hold_all: bool = False
+    possible: tuple[float, float] = (-math.inf, math.inf)
+    least_size: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

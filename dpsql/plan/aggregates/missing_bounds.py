@@ -14,6 +14,7 @@ from dpsql.plan.aggregates.arguments import Call, CallBounds
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.source import AggregateSource, finite_sql
 from dpsql.plan.aggregates.times import TIMES
+from dpsql.plan.aggregates.value_sizes import with_sizes
 
 
 def found_extremes(source: AggregateSource, call: Call, form: str, instead: Bounds | None = None) -> Bounds:
@@ -46,7 +47,8 @@ def value_bounds(source: AggregateSource, call: Call, form: str, bounds: Bounds,
     asked = _extremes(call, form)
     is_found = asked in source.asked and source.found_bounds.get(asked) == bounds
     hold_all = form == "per_row" and usual is not None and bounds[0] <= usual[0] and usual[1] <= bounds[1]
-    return ValueBounds("row" if form == "per_row" else "group", bounds, asked if is_found else None, hold_all)
+    found = ValueBounds("row" if form == "per_row" else "group", bounds, asked if is_found else None, hold_all)
+    return with_sizes(found, call.value_type)
 
 
 def _extremes(call: Call, form: str) -> Statistic:
