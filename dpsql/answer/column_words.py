@@ -11,8 +11,8 @@ from dpsql.answer.sentence import Sentence
 
 AT_MOST_OF_ALL = Sentence("at most {high} of all {nouns} are counted", high="35 %", nouns="its rows")
 HAVE_PART = Sentence(
-    "at least {least:,} and at most {most:,} units{unit} have {more}, with at least {part} of all, and it is unknown "
-    "what part of theirs is counted",
+    "at least {least:,} and at most {most:,} units{unit} have {more}: they have at least {part} of all, and it is "
+    "unknown what part of theirs is counted",
     least=646,
     most=2914,
     unit=" (patient)",
@@ -20,7 +20,7 @@ HAVE_PART = Sentence(
     part="34 %",
 )
 PART_HIDDEN = Sentence(
-    "at least {least:,} and at most {most:,} units{unit} have {more}, and it is unknown what part of theirs is counted",
+    "at least {least:,} and at most {most:,} units{unit} have {more}: it is unknown what part of theirs is counted",
     least=646,
     most=2914,
     unit=" (patient)",

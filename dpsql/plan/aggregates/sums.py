@@ -57,7 +57,7 @@ def read_sum(source: AggregateSource, call: Call) -> Aggregate:
 
 def _bounds_of_sum(source: AggregateSource, call: Call, bounds: CallBounds) -> ValueBounds | None:
     """Return the bounds of the values of a sum with their origin; None if a norm that policy or text say bounds it."""
-    if source.by_norm:
+    if source.by_norm and not call.bounds.auto:
         return found_norm(source, call)
     if bounds.per_group:
         return value_bounds(source, call, "per_group", bounds.per_group, None)

@@ -7,11 +7,17 @@ import string
 from pathlib import Path
 
 import dpsql
-from dpsql.answer import words
+from dpsql.answer import column_words, words
 from dpsql.answer.receipt import heading_of
 from dpsql.answer.sentence import Sentence
 
-ROWS = {name: row for name, row in vars(words).items() if isinstance(row, Sentence)}
+TABLES = (words, column_words)
+ROWS = {
+    f"{table.__name__.rpartition('.')[2]}.{name}": row
+    for table in TABLES
+    for name, row in vars(table).items()
+    if isinstance(row, Sentence)
+}
 MOST_WORDS = 30
 
 
@@ -26,7 +32,7 @@ def test_a_row_renders_with_its_example() -> None:
 
 def test_a_row_is_used() -> None:
     sources = (path.read_text(encoding="utf-8") for path in Path(dpsql.__file__).parent.rglob("*.py"))
-    used = {name for source in sources for name in re.findall(r"\bwords\.(\w+)", source)}
+    used = {name for source in sources for name in re.findall(r"\b(?:column_)?words\.\w+", source)}
     assert ROWS.keys() - used == set()
 
 
