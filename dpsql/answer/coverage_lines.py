@@ -235,10 +235,10 @@ def _cut_short(one: CoverageReceipt, *, brief: bool = False) -> str:
     """Say what is known of values that bounds cut in fewer words; ``brief`` leaves out the bounds."""
     if one.high_of_sum <= phrases.TOLD_HIGH:
         return column_words.SUM_OF_ALL.format(high=phrases.at_most(one.high_of_sum))
-    if one.declared:
-        return column_words.OTHERS_CUT.format(bounds=one.declared)
     if not one.cut:
-        return ""
+        # declared bounds are no warning beside one
+        is_told = one.declared and not _warns(one)
+        return column_words.OTHERS_CUT.format(bounds=one.declared) if is_told else ""
     cut = one.cut.partition(" at ")[0] if brief else one.cut
     nouns = one.values.split(maxsplit=1)[0] if brief else one.values
     if one.most_cut < _UNKNOWN:

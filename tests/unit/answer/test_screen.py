@@ -106,8 +106,8 @@ def test_the_worst_column_comes_first_and_units_beyond_are_never_left_out() -> N
     [
         (
             of_column("avg(hits)"),
-            "avg(hits): up to 9.0 % of the units (patient) with values may have values cut at [0.5, 128]; at most 98 % "
-            "and at least 92 % of its rows are counted for units (patient) with up to 64 of them",
+            "avg(hits): up to 9.0 % of units may have values cut at [0.5, 128]; at most 98 % and at least 92 % of its "
+            "rows are counted for units with up to 64 of them",
         ),
         (
             of_column("avg(hits)", least=646),
