@@ -60,8 +60,13 @@ class Column:
 
 
 def is_signed(covered: Statistic) -> bool:
-    """Check that a statistic is the sum of values of both signs, as far as its bounds say."""
-    return covered.kind == "sum" and covered.interval[0] < 0.0
+    """Check that a statistic is the sum of values of both signs, as far as its bounds say.
+
+    The interval of a sum that is not recentred has 0 in its middle, whatever its values are.
+    """
+    bounds = (covered.row_bounds_steps, covered.group_bounds_steps)
+    is_from_zero = any(one[0] >= 0 for one in bounds if one)
+    return covered.kind == "sum" and covered.interval[0] < 0.0 and not is_from_zero
 
 
 def columns_of(query: FrameQuery) -> tuple[Column, ...]:

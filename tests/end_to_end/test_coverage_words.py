@@ -133,3 +133,14 @@ def test_a_reader_is_told_by_the_point_that_chose_for_them(monkeypatch: pytest.M
     assert read[0] > 0.5e9 / 32 >= read[1] == read[2]
     assert first.most_cut > of_curator.most_cut
     assert np.isfinite(first.most_cut)
+
+
+@pytest.mark.parametrize("mechanism", ["KEYS_FIRST", None])
+def test_a_sum_of_values_from_0_on_keeps_its_line(mechanism: str | None) -> None:
+    """Also where its interval has 0 in its middle, since units do not recentre it."""
+    with _patients(key="") as session:
+        session.sql("CALL dp_domain('patients', 'weight', bounds := [0, 200])")
+        text = "SELECT ward, sum(weight, contribution_bounds_per_row => (0, 200)) AS w FROM patients GROUP BY ward"
+        (line,) = receipt_of(session.sql(text, epsilon=4.0, mechanism=mechanism)).coverage
+    assert (line.values, line.measured) == ("", "totals")
+    assert "size" not in str(line)
