@@ -35,7 +35,8 @@ def before_coverage(notes: Sequence[str], wordings: Sequence[str]) -> Iterator[s
     """
     single = [note for note in notes if note.startswith(SINGLE_ROW)]
     tables = listed([note.partition(_FROM)[2].partition(";")[0] for note in single])
-    leads = ["; ".join(single), f"only 1 row of a unit joins from {tables} (the rest is unknown)"]
+    short = f"only 1 row of a unit joins from {tables}"
+    leads = ["; ".join(single), f"{short} (the rest is unknown)", short]
     # what is known of all rows is not shortened for the rest of a sentence about some tables
     yield from (f"{lead}; {one}" for one in wordings for lead in leads)
     yield from leads
