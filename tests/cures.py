@@ -50,6 +50,7 @@ VALUES_OF_BLANKS = {
     blanks.KEYS: "1, 2",
     blanks.LARGEST_GROUPS: "200",
     blanks.EPSILON: "0.5",
+    blanks.RHO: "0.5",
     blanks.HIGHEST_RHO: "0.05",
     blanks.EPSILON_BUDGET: "3",
     blanks.DELTA_BUDGET: "1e-6",

@@ -77,3 +77,48 @@ def refused(error: DpsqlError, asked: str, cure: str) -> str:
 def full_price(rho: float, delta: float) -> str:
     """Return the price of a question of which nothing is stored."""
     return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, if nothing of it is stored"
+
+
+def guarantee_of_cap(cap: str) -> str:
+    """Say in a receipt that its guarantee is that of the cap.
+
+    >>> guarantee_of_cap("max_rho = 0.5")
+    'epsilon is that of max_rho = 0.5, because the level follows from the bounds that AUTO found'
+    """
+    return words.EPSILON_OF_CAP.format(cap=cap)
+
+
+def wider(column: str, width: float, most: float) -> str:
+    """Say which half width a column has in place of the one that was asked for.
+
+    >>> wider("visits", 77.4, 50.0)
+    'visits has a half width of 77.4 in place of 50'
+    """
+    return f"{column} has a half width of {width:,.9g} in place of {most:,.9g}"
+
+
+def why_wider(cap: str, enough: float | None) -> str:
+    """Say that the cap is too low for half widths, and which one is not.
+
+    Args:
+        cap: as it is written in a query.
+        enough: the smallest max_rho that is not too low; None if there is none.
+
+    >>> why_wider("max_rho = 0.01", 0.0242)
+    'for the bounds that AUTO found, max_rho = 0.01 is too low; write max_rho = 0.0242'
+    >>> why_wider("max_epsilon = 1", None)
+    'for the bounds that AUTO found, no level is high enough'
+    """
+    if enough is None:
+        return "for the bounds that AUTO found, no level is high enough"
+    in_place = "" if cap.startswith("max_rho") else " in its place"
+    return f"for the bounds that AUTO found, {cap} is too low; write max_rho = {enough:.9g}{in_place}"
+
+
+def dearest(rho: float, delta: float) -> str:
+    """Say in a plan what the dearest of all bounds costs that AUTO may find.
+
+    >>> dearest(0.5, 1e-7)
+    'rho = 0.5 and threshold delta = 1e-07, AUTO included; less if AUTO finds smaller bounds'
+    """
+    return f"rho = {rho:.9g} and threshold delta = {delta:.6g}, AUTO included; less if AUTO finds smaller bounds"

@@ -138,6 +138,9 @@ TRUTH_VALUE = Sentence(
     "otherwise; the error of its column is that of this number of units"
 )
 ASKED_HALF_WIDTHS = Sentence("asked for half widths of {widths}", widths="at most 50 for each count and sum (95 %)")
+EPSILON_OF_CAP = Sentence(
+    "epsilon is that of {cap}, because the level follows from the bounds that AUTO found", cap="max_rho = 0.5"
+)
 ASKED_RELATIVE = Sentence("asked for a relative error of {target}", target="at most 10 % for each count (95 %)")
 WITHIN_TARGET = Sentence(
     "{percent:g} % of the groups are within it{of_column} after {steps}, at rho = {rho:.9g}",
@@ -356,7 +359,7 @@ EPSILONS_DO_NOT_ADD_UP = Sentence(
 """Note of a budget."""
 
 HEADINGS: Mapping[str, tuple[Sentence, ...]] = {
-    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN),
+    "privacy": (KEYS_OF_RELEASE, KEYS_OF_OTHERS, LATTICE_SEEN, EPSILON_OF_CAP),
     "keys": (
         CLOCK,
         FINER_GROUPS,

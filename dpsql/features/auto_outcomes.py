@@ -7,7 +7,6 @@ have the most noise, and one group of a unit. They are functions of policy, text
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from dpsql.answer.offer import current
 from dpsql.cascade.reader import Reader
 from dpsql.features.auto import PlanAgain, found_so_far
 from dpsql.features.auto_price import may_come
-from dpsql.features.auto_undrawable import USUAL_ROWS
+from dpsql.features.auto_stand_ins import ROWS, STAND_INS, TOO_WIDE
 from dpsql.features.kinds import open_kind_of
 from dpsql.mechanism.registry import choose_frame
 from dpsql.model.estimates import NotFound
@@ -24,15 +23,6 @@ from dpsql.model.identity import query_hash
 from dpsql.model.private_query import AutoBounds, AutoGroups, PrivateQuery
 from dpsql.plan.features.auto import GROUPS, with_max_groups
 from dpsql.state import ChargeItem, State
-
-_LARGEST = math.nextafter(2.0, 0.0)
-"""A lattice has as many steps for a bound as it can have if the bound is just below a power of two."""
-_STAND_INS = ((-_LARGEST, _LARGEST), (0.0, _LARGEST), (1.0, 2.0))
-"""Bounds on both sides of 0, on one side, and away from it; shares of rho are the least for the last."""
-_ROWS = (-USUAL_ROWS, USUAL_ROWS)
-"""A norm of numbers of rows: the lattice of a sum has as many steps for so many rows of a unit as it can have. If AUTO
-finds more, noise can be drawn for it, or the column is NULL (`auto_undrawable`)."""
-_TOO_WIDE = NotFound("noise")
 
 
 def price_of_outcomes(query: PrivateQuery, plan: PlanAgain, state: State, reader: Reader) -> ChargeItem:
@@ -57,14 +47,14 @@ def _outcomes(query: PrivateQuery, plan: PlanAgain, state: State) -> Iterator[Pr
     """Yield the plans by stand-ins for what AUTO is yet to find."""
     first = query.first
     # a column that is NULL now may have a value after the charge
-    wide = {one.statistic: _ROWS for one in first.auto if isinstance(one, AutoBounds) and one.bounds == _TOO_WIDE}
+    wide = {one.statistic: ROWS for one in first.auto if isinstance(one, AutoBounds) and one.bounds == TOO_WIDE}
     known = {**found_so_far(first, first.auto_levels, state), **wide}
     asked = [one.statistic for one in first.auto if isinstance(one, AutoBounds) and one.statistic not in known]
     # noise and shares of what a norm bounds depend on the norm alone
-    stand_ins = _STAND_INS[:1] if first.frame.bounding.by_norm or not asked else _STAND_INS
+    stand_ins = STAND_INS[:1] if first.frame.bounding.by_norm or not asked else STAND_INS
     some: list[dict[Statistic, tuple[float, float] | NotFound]]
     some = [
-        {one: _ROWS if one.kind == "rows_norm" else bounds for one in asked} for bounds in stand_ins if asked or wide
+        {one: ROWS if one.kind == "rows_norm" else bounds for one in asked} for bounds in stand_ins if asked or wide
     ]
     if first.frame.mechanism == KEYS_FIRST and isinstance(first.auto[0], AutoGroups) and GROUPS not in known:
         some.append({**(some[0] if some else {}), GROUPS: (1.0, 1.0)})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from dpsql.cascade.reader import Reader
 from dpsql.errors import AccessError, CalibrationError
 from dpsql.features.auto_price import may_come
+from dpsql.features.auto_stand_ins import USUAL_ROWS
 from dpsql.features.kinds import open_kind_of
 from dpsql.mechanism.calibrate import calibrate
 from dpsql.mechanism.registry import histogram_of
@@ -19,9 +20,6 @@ from dpsql.model.estimates import NotFound
 from dpsql.model.frame import Statistic
 from dpsql.model.private_query import FoundBounds, FrameQuery, PrivateQuery
 from dpsql.state import State
-
-USUAL_ROWS = 256.0
-"""A norm of rows that is priced before AUTO is charged: noise for it can be drawn, or the query is refused."""
 
 
 def large_norms(found: FoundBounds) -> list[Statistic]:

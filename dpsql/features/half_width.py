@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
+from typing import Any
 
 from dpsql.answer import level_words
 from dpsql.answer.asked_columns import may_have_threshold
 from dpsql.answer.estimates import QUANTILES
 from dpsql.errors import CalibrationError
-from dpsql.features.kinds import fixed_noise_kind_of
-from dpsql.mechanism.calibrate import whole_nano
+from dpsql.features.query_kind import FixedNoiseKind
 from dpsql.model.frame import NANO
 from dpsql.model.private_query import HalfWidths, PrivateQuery
 
@@ -33,17 +33,34 @@ class TargetQuery:
     """A query by half widths, not at its level yet.
 
     Attributes:
+        kind: that of the query.
         query: the plan.
         target: the half widths.
 
     """
 
+    kind: FixedNoiseKind[Any]
     query: PrivateQuery
     target: HalfWidths
 
     def at(self, rho_nano: int) -> PrivateQuery:
         """Return the query at a level."""
-        return fixed_noise_kind_of(self.query).at(self.query, rho_nano / NANO)
+        query: PrivateQuery = self.kind.at(self.query, rho_nano / NANO)
+        return query
+
+    def up_to(self, most_nano: int) -> PrivateQuery:
+        """Return the query at the smallest level at which no half width exceeds its target, but at most at a level.
+
+        If no column is left that has a half width, that is the smallest level whose noise can be drawn.
+
+        Args:
+            most_nano: the highest level.
+
+        """
+        if self.excess(most_nano) > 1.0:
+            return self.at(most_nano)
+        guess = min(self._guess(), most_nano)
+        return self.at(smallest_level(lambda nano: nano >= most_nano or self.excess(nano) <= 1.0, guess))
 
     def widths(self, rho_nano: int) -> tuple[tuple[str, float, float], ...]:
         """Return name, half width and target of each column that has one, at a level.
@@ -53,14 +70,13 @@ class TargetQuery:
 
         """
         query, quantile = self.at(rho_nano), QUANTILES[self.target.confidence]
-        shown = fixed_noise_kind_of(query).columns(query)
-        columns = ((one.name, one.sigma, self.target.of(one.name)) for one in shown)
+        columns = ((one.name, one.sigma, self.target.of(one.name)) for one in self.kind.columns(query))
         return tuple((name, quantile * sigma, most) for name, sigma, most in columns if sigma is not None and most)
 
     def excess(self, rho_nano: int) -> float:
         """Return the largest half width over its target; infinite if the noise of this level cannot be drawn."""
         try:
-            return max(width / most for _, width, most in self.widths(rho_nano))
+            return max((width / most for _, width, most in self.widths(rho_nano)), default=0.0)
         except CalibrationError:
             return math.inf
 
@@ -117,8 +133,7 @@ class TargetQuery:
             CalibrationError: the noise of this level cannot be drawn, or no threshold has its delta.
 
         """
-        query = self.at(rho_nano)
-        return fixed_noise_kind_of(query).guarantee(query)[0]
+        return self.kind.guarantee(self.at(rho_nano))[0]
 
     def _exceeds(self, rho_nano: int, epsilon: float) -> bool:
         """Check whether a level has more than an epsilon; a level whose noise cannot be drawn has too little."""
@@ -186,27 +201,6 @@ def smallest_level(is_enough: Callable[[int], bool], guess: int) -> int:
         step *= 4
         place = ahead if low < ahead < high else (low + high) // 2
     return high
-
-
-def at_target(query: PrivateQuery) -> PrivateQuery:
-    """Return a query by half widths at its level.
-
-    Raises:
-        CalibrationError: no level has these half widths, or the level is above max_rho or max_epsilon.
-
-    """
-    target = query.whole_request.target
-    if target is None:
-        return query
-    asked = TargetQuery(query, target)
-    nano = asked.smallest_nano()
-    if target.max_rho is not None and nano > whole_nano(target.max_rho):
-        most = level_words.option("max_rho", target.max_rho)
-        raise asked.too_much("rho", nano / NANO, most, whole_nano(target.max_rho))
-    if target.max_epsilon is not None and (epsilon := asked.epsilon(nano)) > target.max_epsilon:
-        most = level_words.option("max_epsilon", target.max_epsilon)
-        raise asked.too_much("epsilon", epsilon, most, asked.nano_within(target.max_epsilon, nano))
-    return asked.at(nano)
 
 
 def up(number: float) -> float:

@@ -35,11 +35,14 @@ def target_rows(query: PrivateQuery, target: HalfWidths, state: State, reader: R
     fresh = query.mapped(_with_nothing_stored)
     offers = kind_of(fresh).offers(fresh, state, reader)
     price = _price(offers)
+    # other data have bounds of their own
+    by_auto = sum(level.share_nano for level in query.first.auto_levels)
+    price = replace(price, rho_nano=price.rho_nano + by_auto)
     epsilon, delta = _guarantee(query, offers)
     left = state.ledger.left(query.first.frame.rows.unit, reader.name)
     return [
         ("target", "half width", half_width_words.half_widths(target)),
-        ("target", "rho", f"{sum(part.asked_nano for part in offers) / NANO_PER_RHO:.9g}"),
+        ("target", "rho", f"{(sum(part.asked_nano for part in offers) + by_auto) / NANO_PER_RHO:.9g}"),
         ("target", "epsilon", f"{epsilon:.6g}"),
         ("target", "delta", f"{delta:.6g}"),
         (

@@ -12,10 +12,19 @@ from typing import Any
 from dpsql.features import one_set
 from dpsql.features.query_kind import CappedKind, FixedNoiseKind, OpenQueryKind, QueryKind
 from dpsql.model.private_query import PrivateQuery
-from dpsql.model.query_kinds import GroupingSets, KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
+from dpsql.model.query_kinds import (
+    AutoHalfWidths,
+    GroupingSets,
+    KeysAlone,
+    KeysFirst,
+    OneSet,
+    WithinTarget,
+    WithOtherGroup,
+)
 
 KINDS: dict[type[PrivateQuery], QueryKind[Any] | str] = {
     OneSet: one_set.KIND,
+    AutoHalfWidths: "dpsql.features.auto_half_widths",
     WithinTarget: "dpsql.features.target",
     KeysAlone: "dpsql.features.keys_alone",
     KeysFirst: "dpsql.features.keys_first",

@@ -159,6 +159,19 @@ class HalfWidths:
     max_rho: float | None = None
     max_epsilon: float | None = None
 
+    @property
+    def cap(self) -> tuple[str, float]:
+        """The option that says the highest level, and its value.
+
+        Raises:
+            CalibrationError: there is none.
+
+        """
+        for name, value in (("max_rho", self.max_rho), ("max_epsilon", self.max_epsilon)):
+            if value is not None:
+                return name, value
+        raise CalibrationError("half widths with AUTO need max_rho or max_epsilon")
+
     def of(self, column: str) -> float | None:
         """Return the half width that is asked for a column; None if any will do."""
         if isinstance(self.widths, tuple):

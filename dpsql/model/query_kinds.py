@@ -19,6 +19,20 @@ class OneSet(PrivateQuery):
 
 
 @dataclass(frozen=True, slots=True)
+class AutoHalfWidths(PrivateQuery):
+    """A query by half widths whose bounds AUTO finds, so that its level follows from these bounds, up to a cap.
+
+    Its only part is the query at the cap until AUTO has chosen, and then at its level.
+
+    Attributes:
+        most_nano: the cap in nano-rho, for the statistics and the share of AUTO together; 0 before it is known.
+
+    """
+
+    most_nano: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RelativeError:
     """The relative error that a query asks for in place of a level.
 

@@ -99,7 +99,7 @@ Known = Literal[
     "a mechanism without public keys", "a mechanism without private keys",
     "a mechanism without running totals or buckets", "composition = gaussian",
     "a mechanism without composition = gaussian", "no target", "no target_relative_error", "no max_rho",
-    "a window without max_rho",
+    "a window without max_rho", "AUTO without max_rho",
 ]  # fmt: skip
 """Things that are no options as they stand in the text."""
 
@@ -157,15 +157,12 @@ COMBINATIONS = (
     Combination("max_rho", ("max_epsilon",), "option",
         "max_rho and max_epsilon are two ways to say the same.",
         "Leave max_epsilon out."),
-    Combination("target_half_width", ("max_groups_contributed = AUTO",), "option",
-        "the noise depends on the number of groups that AUTO finds in the data.",
-        f"Write OPTIONS (max_groups_contributed = {blanks.MOST_GROUPS})."),
+    Combination("target_half_width", ("AUTO without max_rho",), "option",
+        "the rho that these half widths take depends on bounds that AUTO finds, and nothing says how much it may take.",
+        "{cure}."),
     Combination("a ceiling", ("max_rho", "max_epsilon"), "option",
         "at a ceiling each number is drawn, and paid for, at the ceiling.",
         "Leave max_rho and max_epsilon out."),
-    Combination("target_half_width", ("AUTO bounds",), "option",
-        "the noise depends on what AUTO finds in the data.",
-        "Write {bounds}."),
     Combination("target_half_width", ("keys alone", "mechanism = KEYS_FIRST", "other_group"), "option",
         "half widths are for numbers of one release, and here keys or other rows are released beside them.",
         "Write OPTIONS (rho = 0.1) in place of target_half_width."),

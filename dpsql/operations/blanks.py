@@ -24,6 +24,7 @@ LEVELS = ("<lowest rho>", "<highest rho>")
 KEYS = "<every key of the column>"
 LARGEST_GROUPS = "<number of the largest groups>"
 EPSILON = "<epsilon of one question>"
+RHO = "<most rho to spend>"
 HIGHEST_RHO = "<highest rho that the analyst may see>"
 EPSILON_BUDGET = "<epsilon of all answers together>"
 DELTA_BUDGET = "<delta of all answers together>"

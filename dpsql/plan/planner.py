@@ -16,7 +16,7 @@ from dpsql.errors import ParseError, SchemaError, UnsupportedQueryError
 from dpsql.model.environment import Environment, things_without
 from dpsql.model.frame import PRESENCE, Frame
 from dpsql.model.private_query import AutoBounds, AutoQuestion, Finish, FoundBounds, FrameQuery, PrivateQuery
-from dpsql.model.query_kinds import KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
+from dpsql.model.query_kinds import AutoHalfWidths, KeysAlone, KeysFirst, OneSet, WithinTarget, WithOtherGroup
 from dpsql.model.refusals import Refusals, refuse_combinations, that_hold
 from dpsql.model.rows import Key
 from dpsql.operations.dialect import TOO_DEEP, to_sql
@@ -25,6 +25,7 @@ from dpsql.plan.aggregates.source import AggregateSource
 from dpsql.plan.features.auto import auto_groups
 from dpsql.plan.features.coverage import with_coverage
 from dpsql.plan.features.defaults import MISSING, plan_with_auto
+from dpsql.plan.features.half_width_caps import needs_named_bounds
 from dpsql.plan.features.half_widths import check_half_widths
 from dpsql.plan.features.other_group import outside_frame, over_groups
 from dpsql.plan.features.relative_errors import cap_of, check_relative_error, relative_error
@@ -83,8 +84,7 @@ def plan_query(
         try:
             return _plan(text, found)
         except UnsupportedQueryError as error:
-            if text.options.target_half_width is not None:
-                # the level follows from the bounds, so they are there before the data are read
+            if needs_named_bounds(text):
                 raise
             refused = error.refusals
         # what is refused for want of a bound alone is left to AUTO
@@ -277,6 +277,8 @@ def _private_query(
         return KeysFirst((query, _selection(query, selection_frames(source, keys))))
     if options.target_relative_error is not None:
         return WithinTarget((query,), relative_error(options, options.target_relative_error), cap_of(options))
+    if source.request.target is not None and query.auto:
+        return AutoHalfWidths((query,))
     in_rounds = not aggregates and query.frame.bounding.counted_groups
     return KeysAlone((query,)) if in_rounds else OneSet((query,))
 

@@ -58,14 +58,13 @@ Plan = Callable[[SelectStatement, Mapping[str, object]], Planned]
 
 def _level_of(query: PrivateQuery) -> AskedLevel:
     """Return the level of a query in its own words."""
-    request = query.whole_request
+    request, cap = query.whole_request, asked_cap(query)
+    if cap is not None:
+        return AskedLevel(*cap, TWO_DIGITS)
     if request.target is not None:
         from dpsql.session.asked_half_widths import AskedHalfWidths  # noqa: PLC0415 — few queries need it
 
         return AskedHalfWidths.of(request.target)
-    cap = asked_cap(query)
-    if cap is not None:
-        return AskedLevel(*cap, TWO_DIGITS)
     if request.rho is None:
         return AskedLevel("epsilon", request.asked_epsilon, TWO_DIGITS)
     return AskedLevel("rho", request.rho, TWO_DIGITS)

@@ -94,7 +94,7 @@ class StatementRunner:
         if query.first.auto:
             query = bound(query, _planner(statement, outside, options), state, cleared)
         if query.whole_request.target is not None:
-            from dpsql.features.half_width import at_target  # noqa: PLC0415 — few queries need it
+            from dpsql.features.at_half_widths import at_target  # noqa: PLC0415 — few queries need it
 
             query = at_target(query)
         return query, state, cleared

@@ -15,6 +15,7 @@ from dpsql.errors import Refusal, SchemaError, Span, UnsupportedQueryError
 from dpsql.model.private_query import FoundBounds, PrivateQuery
 from dpsql.model.refusals import COMBINATIONS, Refusals
 from dpsql.plan.features.auto import GROUPS
+from dpsql.plan.features.half_width_caps import refusal_without_cap
 from dpsql.sql.source.sources import SelectText
 
 MISSING = {"max_groups_missing", "bounds_missing"}
@@ -52,6 +53,7 @@ def plan_with_auto(
     of_level = [one for one in refused if one.code == "privacy_level_missing"]
     if of_level:
         text = replace(text, options=replace(text.options, rho=_STAND_IN_RHO))
+    without_cap = refusal_without_cap(text)
     others = planned = refused
     if of_level or read:
         planned = _reasons_apart(text, plan, refused)
@@ -67,7 +69,7 @@ def plan_with_auto(
             attempts.append(error.refusals)
             own |= _own_reasons(text, free, error.refusals)
         else:
-            if not of_level and is_for_bounds_alone(others):
+            if not of_level and not without_cap and is_for_bounds_alone(others):
                 return query
             attempts.append(())
             break
@@ -78,6 +80,8 @@ def plan_with_auto(
     if any(one.code == "mechanism" for one in left) and not text.has_sets:
         # AUTO finds the bounds of the text without the mechanism
         left = [one for one in left if one.code not in MISSING]
+    if without_cap and not has_all_bounds(refused) and has_all_bounds(left):
+        of_level.append(without_cap)
     raise UnsupportedQueryError([*of_level, *(one for one in left if one not in of_level)])
 
 
@@ -115,13 +119,14 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
         found: bounds that AUTO found before. One group of a unit needs no rounds of key selection.
 
     """
-    if not any(refusal.code in MISSING for refusal in refused):
+    if has_all_bounds(refused):
         return
     rules, options = text.owner.rules, text.options
     named = options.max_groups_contributed or rules.max_groups
     has_one = named == 1 and not options.max_groups_contributed
-    # private keys of a question by relative error have one threshold, of a window
-    in_one = has_one or GROUPS in found or options.target_relative_error is not None
+    # private keys of a question by a target have one threshold
+    has_target = options.target_relative_error is not None or options.target_half_width is not None
+    in_one = has_one or GROUPS in found or has_target
     first = options.mechanism or (None if in_one else "KEYS_FIRST")
     forms = (None, "NORM") if rules.max_rows_per_group else ("NORM", None)
     for form in (options.bounding,) if options.bounding else forms:
@@ -130,6 +135,11 @@ def left_to_auto(text: SelectText, refused: Iterable[Refusal], found: FoundBound
         choices = [replace(by_auto, mechanism=first), wanted, by_auto] if text.select.keys else [wanted]
         for choice in dict.fromkeys(choices):
             yield replace(text, options=choice, refusals=Refusals(text.refusals.text), finds_bounds=True)
+
+
+def has_all_bounds(refused: Iterable[Refusal]) -> bool:
+    """Return whether no bound of a text is missing."""
+    return not any(refusal.code in MISSING for refusal in refused)
 
 
 def is_for_bounds_alone(refused: Iterable[Refusal]) -> bool:

@@ -15,13 +15,14 @@ from dpsql.model.estimates import RunningSum, Sum
 from dpsql.model.frame import Statistic
 from dpsql.model.refusals import refuse_combinations, that_hold
 from dpsql.model.similar_names import did_you_mean
-from dpsql.operations import blanks
-from dpsql.operations.dialect import text_literal, unquoted
+from dpsql.operations.dialect import text_literal
 from dpsql.plan.aggregates.arguments import Aggregate
+from dpsql.plan.features.half_width_caps import check_cap, has_ceiling
 from dpsql.plan.features.relative_errors import MEASURED, goes_with_relative_error
 from dpsql.plan.features.target_columns import (
     WITHOUT_NOISE,
     fault_of,
+    is_about_numbers,
     level_in_place,
     place_of_options,
     refuse_alone,
@@ -29,13 +30,6 @@ from dpsql.plan.features.target_columns import (
 from dpsql.sql.source.sources import SelectText
 
 _LEVELS = frozenset(("rho", "epsilon"))
-_BOUNDS = {
-    "group_extremes": f"contribution_bounds_per_group => {blanks.pair(blanks.SUMS)}",
-    "row_extremes": f"contribution_bounds_per_row => {blanks.pair(blanks.VALUES)}",
-    "rows_norm": f"contribution_norm => {blanks.ROWS_NORM}",
-    "sum_norm": f"contribution_norm => {blanks.SUM_NORM}",
-}
-"""Arguments that say what AUTO would find, by the kind of the statistic that AUTO asks for."""
 _DEPENDS = "the error of this column depends on the data, and a half width is for a count or a sum."
 _COMPUTED = "a half width is for a count or a sum by itself, and this column is computed of numbers."
 _MOST_REFUSED = 5
@@ -58,14 +52,12 @@ def check_half_widths(text: SelectText, aggregates: Mapping[str, Aggregate], ask
     known = text.options.given - _LEVELS | that_hold({"keys alone": select.keys and not select.calls})
     if not select.keys:
         known -= {"max_groups_contributed = AUTO"}
-    known |= that_hold({"a ceiling": text.options.rho_ceiling or text.owner.rules.levels.ceiling})
+    known |= that_hold({"a ceiling": has_ceiling(text)})
     refuse_combinations({"target_half_width", "a ceiling"}, known, place_of_options(text), text.refusals)
     if _refuse_columns(text, aggregates):
         refuse_alone(text)
-    for statistic, name in asked.items():
-        call = next((node for node in select.calls if unquoted(node) == name), select.calls[0])
-        things = {"target_half_width", "AUTO bounds"}
-        refuse_combinations(things, things, call, text.refusals, bounds=_BOUNDS[statistic.kind])
+    if not text.finds_bounds and (asked or "max_groups_contributed = AUTO" in known):
+        check_cap(text)
 
 
 def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bool:
@@ -80,7 +72,7 @@ def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bo
         return len(text.refusals.found) > before
     hint = _hint(text, fit, _in_place(text, aggregates))
     for item, fault in zip(select.items, faults, strict=True):
-        if fault and fault != WITHOUT_NOISE:
+        if fault and fault != WITHOUT_NOISE and not is_about_numbers(item.expression):
             text.refusals.add("option", item.expression, fault, hint)
     if set(faults) == {WITHOUT_NOISE}:
         text.refusals.add("option", place_of_options(text), "no column of the answer is a count or a sum.", hint)
@@ -89,7 +81,8 @@ def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bo
 
 def _in_place(text: SelectText, aggregates: Mapping[str, Aggregate]) -> str:
     """Return the options of a relative error to write in place of half widths; an empty text if it does not fit."""
-    faults = {fault_of(item, aggregates, MEASURED, _DEPENDS, _COMPUTED) for item in text.select.items}
+    items = [item for item in text.select.items if not is_about_numbers(item.expression)]
+    faults = {fault_of(item, aggregates, MEASURED, _DEPENDS, _COMPUTED) for item in items}
     if faults - {WITHOUT_NOISE} != {""} or not goes_with_relative_error(text):
         return ""
     cap = "" if text.options.given & {"max_rho", "max_epsilon"} else ", max_rho = 0.1"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from sqlglot import exp
-
 from dpsql.model.environment import things_without
 from dpsql.model.estimates import Ratio, RunningSum, Sum
 from dpsql.model.private_query import QueryOptions
@@ -20,12 +18,12 @@ from dpsql.plan.aggregates.arguments import Aggregate
 from dpsql.plan.features.target_columns import (
     WITHOUT_NOISE,
     fault_of,
+    is_about_numbers,
     level_in_place,
     options_of_target,
     place_of_options,
     refuse_alone,
 )
-from dpsql.sql.clauses import is_aggregate_call, is_interval_call
 from dpsql.sql.source.sources import SelectText
 
 MEASURED = (Sum, RunningSum, Ratio)
@@ -57,7 +55,7 @@ def check_relative_error(text: SelectText, aggregates: Mapping[str, Aggregate]) 
 def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bool:
     """Note a refusal for each column without a relative error. Return whether a column has one."""
     write = f"rite {level_in_place(text)}."
-    items = [item for item in text.select.items if not _is_about_numbers(item.expression)]
+    items = [item for item in text.select.items if not is_about_numbers(item.expression)]
     faults = [fault_of(item, aggregates, MEASURED, _OTHER, _COMPUTED) for item in items]
     fits = "" in faults
     for item, fault in zip(items, faults, strict=True):
@@ -67,12 +65,6 @@ def _refuse_columns(text: SelectText, aggregates: Mapping[str, Aggregate]) -> bo
         message = "no column of the answer is a count, a sum or an average."
         text.refusals.add("option", place_of_options(text), message, f"W{write}")
     return fits
-
-
-def _is_about_numbers(node: exp.Expr) -> bool:
-    """Check that a column tells of other columns alone: their intervals, or whether they are within the target."""
-    parts = list(node.walk(prune=lambda part: is_aggregate_call(part) or is_interval_call(part)))
-    return any(map(is_interval_call, parts)) and not any(map(is_aggregate_call, parts))
 
 
 def goes_with_relative_error(text: SelectText) -> bool:

@@ -49,6 +49,12 @@ def fault_of(
     return computed if any(is_aggregate_call(part) or is_interval_call(part) for part in parts) else WITHOUT_NOISE
 
 
+def is_about_numbers(node: exp.Expr) -> bool:
+    """Check that a column shows something of other columns alone, as ends of their intervals; it needs no target."""
+    parts = list(node.walk(prune=lambda part: is_aggregate_call(part) or is_interval_call(part)))
+    return any(map(is_interval_call, parts)) and not any(map(is_aggregate_call, parts))
+
+
 def _may_fit(node: exp.Expr, kinds: tuple[type[Value], ...]) -> bool:
     """Check that an aggregate, which was refused for another reason, would have a target."""
     call = node.this if isinstance(node, exp.Filter) else node

@@ -1,0 +1,246 @@
+"""Questions by half widths whose bounds AUTO finds: the level follows from these bounds, up to a cap.
+
+AUTO is asked first, for one part in 32 of the cap. The bounds that it finds fix the noise of every level. So the
+smallest level with the half widths is found as it is for named bounds (`half_width.py`). If the cap is too low for
+them, the question is answered at the cap, and the receipt says which half width it has.
+
+The cap is fixed before the first release, and the level follows from released values. So the guarantee of the answer
+alone is that of the cap (docs/proofs/target.md, Theorem 2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from dpsql.accounting import zcdp
+from dpsql.answer import half_width_words, level_words, words
+from dpsql.answer.asked_columns import asked_columns
+from dpsql.answer.estimates import QUANTILES
+from dpsql.answer.exact import Runtime
+from dpsql.answer.nothing_shown import frame_reason, with_remarks
+from dpsql.answer.offer import Offer, make_receipt, offers_of, with_price
+from dpsql.answer.plan_rows import Row, offer_rows, price_rows
+from dpsql.answer.points import noisy_table
+from dpsql.answer.receipt import ColumnReceipt, Receipt
+from dpsql.answer.stage import Inquiry, prepare_stage, reading_of, release_stage
+from dpsql.cascade.reader import Reader
+from dpsql.errors import CalibrationError
+from dpsql.features.auto_half_width_rows import open_rows, settled_rows
+from dpsql.features.auto_price import answer_delta_units, asked_nano, may_come
+from dpsql.features.auto_stand_ins import has_unknown_bounds
+from dpsql.features.half_width import TargetQuery, up
+from dpsql.features.query_kind import OpenQueryKind, OpenTerms
+from dpsql.features.target_levels import cap_nano, level_of_text
+from dpsql.mechanism.calibrate import (
+    MOST_AUTO_DRAWS,
+    MOST_DRAWN,
+    Calibration,
+    Level,
+    calibrate,
+    draws_of,
+    window_guarantee,
+)
+from dpsql.mechanism.histogram import FLOAT_SLACK, Histogram
+from dpsql.mechanism.registry import histogram_of
+from dpsql.model.frame import NANO
+from dpsql.model.private_query import FrameQuery, HalfWidths
+from dpsql.model.query_kinds import AutoHalfWidths
+from dpsql.noise.rounded_gaussian import slack_delta
+from dpsql.state import State, delta_units_up
+
+_ROUNDING = 1.0 + 1e-9
+"""A half width that exceeds its target by a smaller factor does so by a rounding of floats."""
+_LARGEST_DELTA = 1.0 - 2.0**-20
+"""A guarantee with more delta says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoHalfWidthsKind:
+    """Queries by half widths whose bounds AUTO finds."""
+
+    def capped(self, query: AutoHalfWidths) -> AutoHalfWidths:
+        """Return the query at its cap."""
+        target, request = _target(query), query.first.request
+        asked = replace(request, rho=target.max_rho, epsilon=target.max_epsilon)
+        nano = cap_nano(replace(query.first, request=asked))
+        return replace(query.at(nano / NANO), most_nano=nano)
+
+    def asked_cap(self, query: AutoHalfWidths) -> tuple[str, float]:
+        """Return the option that says the cap, and its value."""
+        return _target(query).cap
+
+    def at(self, query: AutoHalfWidths, rho: float) -> AutoHalfWidths:
+        """Return the query at a level of rho, the share of AUTO included."""
+        return query.at(rho)
+
+    def columns(self, query: AutoHalfWidths) -> tuple[ColumnReceipt, ...]:
+        """Return the noise of each column at the level asked for."""
+        return asked_columns(query.first)
+
+    def guarantee(self, query: AutoHalfWidths) -> tuple[float, float]:
+        """Return the guarantee of the cap."""
+        calibration = calibrate(query.first, histogram_of(query.first.frame))
+        return guarantee_of_cap(query.first, calibration.histogram, calibration.levels, query.most_nano)
+
+    def offers(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[Offer, ...]:
+        """Return how the only frame is served, with the guarantee of the cap."""
+        return tuple(_with_guarantee(query, offer, reader) for offer in offers_of(query.parts, state, reader))
+
+    def require_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
+        """Find out that the frame can be read where it is yet to be drawn."""
+        (offer,) = self.offers(query, runtime.state, reader)
+        reading_of(offer, runtime)
+
+    def release(self, query: AutoHalfWidths, runtime: Runtime, inquiry: Inquiry) -> tuple[pa.Table, Receipt]:
+        """Release the frame, and return its groups with the guarantee of the cap."""
+        stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
+        (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
+        receipt = make_receipt(offer)
+        notes = (*receipt.notes, half_width_words.guarantee_of_cap(_cap(query)), *_missed(query, receipt.columns))
+        charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
+        table = noisy_table(offer, state.side_table)
+        receipt = with_price(replace(receipt, notes=notes), charged)
+        reason = partial(frame_reason, offer, state, reader)
+        return table, with_remarks(offer, receipt, table, state.side_table, reason)
+
+    def rows(self, query: AutoHalfWidths, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of the cap, those of the frame, and its price."""
+        (offer,) = self.offers(query, state, reader)
+        missed = next(_missed(query, make_receipt(offer).columns), "")
+        cap = settled_rows(_target(query), query.most_nano, missed)
+        return [*cap, *offer_rows(offer), *price_rows(query, [offer])]
+
+    def require_open_runs(self, query: AutoHalfWidths, runtime: Runtime, reader: Reader) -> None:
+        """Do nothing: the frames that AUTO may choose are tried with its histograms."""
+
+    def open_rows(self, query: AutoHalfWidths, _least: FrameQuery, state: State, reader: Reader) -> list[Row]:
+        """Return the rows of the cap before AUTO has chosen."""
+        return open_rows(query, self._dearest(query, state, reader), state, reader)
+
+    def open_terms(self, query: AutoHalfWidths, first: Calibration, state: State, reader: Reader) -> OpenTerms:
+        """Return the terms of the cap, with the price of the dearest outcome."""
+        epsilon, delta = guarantee_of_cap(query.first, first.histogram, first.levels, query.most_nano)
+        return OpenTerms(epsilon, delta, query.most_nano, *self._dearest(query, state, reader))
+
+    def open_prices(
+        self, query: AutoHalfWidths, options: Sequence[FrameQuery], _state: State, reader: Reader
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the price of each option: at the level of its half widths, or at the cap if bounds are not known."""
+        is_known = not has_unknown_bounds(query.first)
+        for option in options:
+            one = replace(query, parts=(option,))
+            asked = _target_query(one).up_to(query.most_nano).first if is_known else option
+            calibration = calibrate(asked, histogram_of(asked.frame))
+            reader.require(asked_nano(asked, calibration))
+            yield calibration.rho_nano, _most_delta_units(asked, calibration)
+
+    def noised(self, query: AutoHalfWidths, _state: State, _reader: Reader) -> tuple[FrameQuery, ...]:
+        """Return the only part."""
+        return query.parts
+
+    def _dearest(self, query: AutoHalfWidths, state: State, reader: Reader) -> tuple[int, int]:
+        """Return the most nano-rho and the most delta units that the answer costs beside AUTO."""
+        least, *larger = may_come(query.first)
+        prices = list(self.open_prices(query, (least, *larger[-1:]), state, reader))
+        return max(rho for rho, _ in prices), max(delta for _, delta in prices)
+
+
+KIND: OpenQueryKind[AutoHalfWidths] = AutoHalfWidthsKind()
+
+
+def _target(query: AutoHalfWidths) -> HalfWidths:
+    target = query.whole_request.target
+    if target is None:
+        raise AssertionError("a query by half widths has some")
+    return target
+
+
+def _target_query(query: AutoHalfWidths) -> TargetQuery:
+    return TargetQuery(AutoHalfWidthsKind(), query, _target(query))
+
+
+def _cap(query: AutoHalfWidths) -> str:
+    """Return the cap as it is written in a query."""
+    return level_words.option(*_target(query).cap)
+
+
+def guarantee_of_cap(
+    part: FrameQuery, histogram: Histogram, levels: Sequence[Level], most_nano: int
+) -> tuple[float, float]:
+    """Return (epsilon, delta) of all that a question may release up to its cap, both rounded up.
+
+    *Guarantee*: docs/proofs/target.md, Theorem 2. At each level up to the cap thresholds cost at most the question's
+    delta, and the noise gets as much again.
+
+    Args:
+        part: the question's only part, with the histograms of AUTO.
+        histogram: how its presence count is noised.
+        levels: its statistics at any level.
+        most_nano: the cap.
+
+    """
+    # AUTO may choose by a stored point that is above its share
+    beside = sum(max(0, one.rho_nano - one.share_nano) for one in part.auto_levels)
+    rho_nano, delta, window = most_nano + beside, part.request.delta, part.frame.window
+    if histogram.hides and window:
+        others = max(0, rho_nano - sum(level.rho_nano for level in levels))
+        return window_guarantee(histogram, tuple(levels), window, others)
+    thresholds = delta if histogram.hides else 0.0
+    together = min(delta + thresholds, _LARGEST_DELTA)
+    epsilon = zcdp.composed_epsilon(together, rho=rho_nano / NANO * FLOAT_SLACK, threshold_delta=thresholds)
+    statistics = (*part.statistics, *(one for one, _ in part.unasked))
+    draws = MOST_DRAWN * (draws_of(histogram, statistics) + MOST_AUTO_DRAWS)
+    return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
+
+
+def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offer:
+    """Return an offer with the guarantee of the cap, or its own one if stored points of a higher level serve it.
+
+    Raises:
+        AccessError: the level and what AUTO chose by are together more than the reader may be shown.
+
+    """
+    reader.require(offer.asked_nano + sum(level.rho_nano for level in query.first.auto_levels))
+    levels = [serving.level for serving in offer.servings]
+    epsilon, delta = guarantee_of_cap(offer.query, offer.histogram, levels, query.most_nano)
+    return replace(offer, epsilon=max(epsilon, offer.epsilon), delta=max(delta, offer.delta))
+
+
+def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:
+    """Return the most delta units that a level up to that of a calibration costs.
+
+    Draws are less precise at a higher level. A threshold takes what they leave of the question's delta, so that both
+    together cost at most this delta at each level, and a unit for each of them that is rounded up.
+    """
+    units = answer_delta_units(calibration)
+    if not calibration.histogram.hides or part.frame.window:
+        return units
+    return max(units, delta_units_up(part.request.delta) + len(calibration.levels) + 1)
+
+
+def _missed(query: AutoHalfWidths, columns: Sequence[ColumnReceipt]) -> Iterator[str]:
+    """Yield the sentence that a half width is missed at the cap; none if all are met."""
+    target, part = _target(query), query.first
+    quantile = QUANTILES[target.confidence]
+    asked = [(one.name, one.sigma, target.of(one.name)) for one in columns]
+    wide = [
+        (quantile * sigma / most, name, most)
+        for name, sigma, most in asked
+        if sigma is not None and most is not None and quantile * sigma > most * _ROUNDING
+    ]
+    if not wide:
+        return
+    excess, name, most = max(wide)
+    enough = None
+    with contextlib.suppress(CalibrationError):
+        # of some half widths no level can be drawn
+        shares = sum(level.share_nano for level in part.auto_levels)
+        nano = _target_query(query).smallest_nano()
+        enough = up(level_of_text(part, nano - shares) / NANO)
+    shown = half_width_words.wider(name, up(excess * most), most)
+    yield words.NOT_REACHED.format(shown=shown, why=half_width_words.why_wider(_cap(query), enough))
