@@ -26,6 +26,7 @@ from dpsql.sql.clauses import (
     conjuncts,
     is_aggregate_call,
     is_interval_call,
+    named_sources,
     qualifier_of,
 )
 from dpsql.sql.column_names import column_name, distinct_names
@@ -248,7 +249,7 @@ def resolve_names(
 
     In a subquery a star stands for all columns, and two columns may have one name.
     """
-    qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
+    qualifiers = {qualifier_of(one) for node, _ in clauses.sources for one in named_sources(node)} - {""}
     aliases = {item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)}
     resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases)
     select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]

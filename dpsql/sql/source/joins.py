@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.model.environment import Column, folded
+from dpsql.model.environment import Column, JoinedName, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written
 from dpsql.operations.comparisons import cast_to, compared_type
@@ -106,7 +106,7 @@ class _Reader:
         if not join:
             self.columns += right
             return Step("")
-        kind = _KINDS.get((_word(join, "side"), _word(join, "kind")))
+        kind = kind_of(join)
         using, on, method = join.args.get("using") or [], join.args.get("on"), _word(join, "method")
         apart = is_apart(join)
         if apart or not kind or method not in ("", "NATURAL") or not (using or on or method):
@@ -266,6 +266,11 @@ def is_apart(join: exp.Join | None) -> bool:
     return plain and _word(join, "kind") in ("", "CROSS")
 
 
+def kind_of(join: exp.Join) -> str | None:
+    """Return the kind of a join, or None if it is none of those that are read."""
+    return _KINDS.get((_word(join, "side"), _word(join, "kind")))
+
+
 def _word(join: exp.Join, name: str) -> str:
     return str(join.args.get(name) or "").upper()
 
@@ -296,22 +301,27 @@ def _own_columns(parts: Sequence[Part]) -> list[list[SeenColumn]]:
     found: list[list[SeenColumn]] = []
     for place, part in enumerate(parts):
         schema = part.relation.schema
-        declared = {one.output: one for one in schema.visible}
+        declared: dict[str, list[JoinedName | None]] = {}
+        for one in schema.visible:
+            declared.setdefault(one.output, []).append(one)
         # what a link lends does not come in the way of the same name of another table
         others = [other for other in range(len(parts)) if other != place and (other < place or not lent[other])]
         named = {folded(other.declared) for i in others for other in parts[i].relation.schema.visible}
         found.append([])
         for column in schema.columns:
-            output, one = column.name, declared.get(column.name)
+            output = column.name
             if counted[folded(output)] > 1:
                 # by its place, so that neither an alias nor USING gives another name
                 output = fresh(f"{output} {place}", taken)
                 taken.add(folded(output))
-            name = one.declared if one else column.name
-            away = (lent[place] == column.name and folded(name) in named) or bool(one and one.hidden)
             seen = replace(column, name=output, nullable=True, origin=schema.origin(column.name))
             sql = f"join_{place}.{quote(column.name)}"
-            found[-1].append(SeenColumn(place, part.qualifier, name, column.name, sql, seen, bool(one), away))
+            # of joins in parentheses a column may have two names, as RIGHT JOIN … USING gives it
+            for one in declared.get(column.name, [None]):
+                name = one.declared if one else column.name
+                away = (lent[place] == column.name and folded(name) in named) or bool(one and one.hidden)
+                called = part.qualifier or (one.qualifier if one else "")
+                found[-1].append(SeenColumn(place, called, name, column.name, sql, seen, bool(one), away))
     return found
 
 
@@ -388,7 +398,9 @@ def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
     return [
         place
         for place, part in enumerate(parts)
-        if qualifier in ("", part.qualifier)
-        if any(folded(one.declared) == folded(column.name) for one in part.relation.schema.visible)
+        if any(
+            folded(one.declared) == folded(column.name) and qualifier in ("", part.qualifier or one.qualifier)
+            for one in part.relation.schema.visible
+        )
         and (qualifier or folded(_lent(part)) != folded(column.name))
     ]

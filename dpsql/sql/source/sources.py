@@ -20,7 +20,9 @@ from dpsql.sql.clauses import (
     Clauses,
     is_aggregate_call,
     is_plain_table,
+    joined_first,
     named_queries,
+    named_sources,
     qualifier_of,
     read_clauses,
 )
@@ -112,7 +114,7 @@ def read_select(
         UnsupportedQueryError: a source has no private form; nothing more can be said then.
 
     """
-    _shorten_names(tree, environment)
+    _unify_names(tree, environment)
     clauses, hint = read_clauses(tree, refusals), tree.args.get("hint")
     options = read_options(hint, keywords, [mechanism.word for mechanism in environment.mechanisms], refusals)
     if options.as_of is None:
@@ -163,7 +165,7 @@ class _SourceReader:
         return relation, where
 
     def _parts(self, clauses: Clauses, scope: Scope) -> list[Part] | PrivateInside:
-        parts: list[Part] = []
+        parts, taken = list[Part](), set[str]()
         alone = len(clauses.sources) == 1 and not scope.depth
         for node, join in clauses.sources:
             if len(parts) == MOST_TABLES:
@@ -173,17 +175,34 @@ class _SourceReader:
                     f"a query joins at most {MOST_TABLES} tables.",
                     "Let the curator put public ones together.",
                 )
-            qualifier = qualifier_of(node)
-            if qualifier and qualifier in {part.qualifier for part in parts}:
+            qualifiers = {qualifier_of(one) for one in named_sources(node)} - {""}
+            if not taken.isdisjoint(qualifiers):
                 self.refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
-            relation = self._relation(node, scope, alone=alone)
+            taken |= qualifiers
+            qualifier, inner = qualifier_of(node), joined_first(node)
+            relation = self._joined_first(inner, scope) if inner else self._relation(node, scope, alone=alone)
             if isinstance(relation, PrivateInside):
                 return relation
+            if inner:
+                parts.append(Part(node, "", relation, join))
+                continue
             names = node.args["alias"].args.get("columns") if node.args.get("alias") else None
             if names or relation.schema.names:
                 relation = called(relation, qualifier, names or (), self.refusals.text)
             parts.append(Part(node, qualifier, relation, join))
         return parts
+
+    def _joined_first(self, select: exp.Select, scope: Scope) -> Relation | PrivateInside:
+        """Return the rows of joins that stood in parentheses, whose tables keep their names."""
+        if scope.depth > MOST_DEPTH:
+            self._refuse_depth(select)
+        clauses = read_clauses(select, self.refusals, inside=True)
+        relation, where = self.read_from(select, clauses, scope.deeper())
+        if isinstance(relation, PrivateInside):
+            return relation
+        clauses = replace(clauses, select=(), where=tuple(where))
+        resolved = resolve_names(clauses, relation.schema, self.tables.environment, self.refusals)
+        return filtered(relation, resolved.filters, self.tables.environment, self.refusals)
 
     def _relation(self, node: exp.Expr, scope: Scope, *, alone: bool) -> Relation | PrivateInside:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
@@ -232,7 +251,7 @@ class _SourceReader:
             part.meta.clear()
             if next(part.iter_expressions(), None) is None:
                 part.update_positions(node.this)
-        _shorten_names(query, self.tables.environment)
+        _unify_names(query, self.tables.environment)
         earlier = list(self.refusals.found)
         try:
             relation = self._query(query, Scope({}, scope.depth + 1))
@@ -258,12 +277,7 @@ class _SourceReader:
 
     def _query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
         if scope.depth > MOST_DEPTH:
-            self.refusals.refuse(
-                "source",
-                query,
-                f"subqueries and views are nested at most {MOST_DEPTH} deep.",
-                "Let the curator put some of them into a table.",
-            )
+            self._refuse_depth(query)
         if isinstance(query, exp.Subquery) and not query.args.get("joins") and isinstance(query.this, exp.Query):
             return self._query(query.this, scope)
         if isinstance(query, exp.Select):
@@ -286,6 +300,14 @@ class _SourceReader:
             sides.append(rows)
         relation = stacked(sides, query, self.tables.environment, self.refusals)
         return distinct(relation, query, self.refusals) if query.args.get("distinct") else relation
+
+    def _refuse_depth(self, query: exp.Query) -> None:
+        self.refusals.refuse(
+            "source",
+            query,
+            f"subqueries and views are nested at most {MOST_DEPTH} deep.",
+            "Let the curator put some of them into a table.",
+        )
 
     def _select(self, tree: exp.Select, scope: Scope) -> Relation | PrivateInside:
         private = PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
@@ -360,10 +382,22 @@ class _SourceReader:
         return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 
 
-def _shorten_names(query: exp.Query, environment: Environment) -> None:
-    """Write columns with the name of their table alone, if the query adds a schema to any of them."""
-    qualified = [column for column in query.find_all(exp.Column) if column.args.get("db")]
+def _unify_names(query: exp.Query, environment: Environment) -> None:
+    """Leave out parentheses around tables, and write columns with the name of their table alone."""
+    nodes = list(query.find_all(exp.Subquery, exp.Join, exp.Column))
+    if any(_may_hold_joins(node) for node in nodes):
+        from dpsql.sql.source.parentheses import flatten_parentheses  # noqa: PLC0415 — few queries need it
+
+        flatten_parentheses(query)
+    qualified = [node for node in nodes if isinstance(node, exp.Column) and node.args.get("db")]
     if qualified:
         from dpsql.sql.source.qualified_names import shorten_qualifiers  # noqa: PLC0415 — few queries need it
 
         shorten_qualifiers(qualified, environment)
+
+
+def _may_hold_joins(node: exp.Expr) -> bool:
+    """Check that a part of FROM may be a parenthesis around tables, or joins before a condition of another one."""
+    if isinstance(node, exp.Join):
+        return bool(node.this.args.get("joins"))
+    return isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Select)
