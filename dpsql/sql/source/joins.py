@@ -6,20 +6,20 @@ come of it, `joined_rows` says.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.model.environment import Column, JoinedName, folded
+from dpsql.model.environment import Column
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written
 from dpsql.operations.comparisons import cast_to, compared_type
-from dpsql.operations.dialect import quote, span_of, to_sql, written
+from dpsql.operations.dialect import span_of, to_sql, written
 from dpsql.sql.clauses import conjuncts
-from dpsql.sql.source.relation import Relation, fresh
+from dpsql.sql.source.relation import fresh
+from dpsql.sql.source.seen_columns import Part, SeenColumn, columns_named, columns_of, holders, own_columns
 
 INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
 _KINDS = {
@@ -38,33 +38,6 @@ FILTERING = (SEMI, ANTI)
 MOST_TABLES = 12
 Apart = frozenset[frozenset[int]]
 """Pairs of parts, by the ids of their nodes, whose equalities stay in WHERE."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One source of a FROM clause: how it is called, what it is, and how it is joined to those before it."""
-
-    node: exp.Expr
-    qualifier: str
-    relation: Relation
-    join: exp.Join | None
-
-
-@dataclass(frozen=True, slots=True)
-class SeenColumn:
-    """A column of a part, or one that FULL JOIN … USING makes of two (of no part's place).
-
-    ``shown`` says whether a query can name it at all, ``hidden`` whether only with its table.
-    """
-
-    place: int
-    qualifier: str
-    declared: str
-    name: str
-    sql: str
-    output: Column
-    shown: bool
-    hidden: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +68,7 @@ class _Reader:
         self._text = refusals.text
         self._refusals = refusals
         self.where = list(where)
-        self._own = _own_columns(parts)
+        self._own = columns_of(parts)
         self._taken = {seen.output.name for own in self._own for seen in own}
         self.columns: list[SeenColumn] = []
 
@@ -252,12 +225,6 @@ def _are_of_one_type(pair: tuple[SeenColumn, SeenColumn]) -> bool:
     return pair[0].output.type == pair[1].output.type
 
 
-def columns_named(columns: Iterable[SeenColumn], name: str, qualifier: str = "") -> list[SeenColumn]:
-    """The columns that a name with or without its table can mean."""
-    alike = [seen for seen in columns if seen.shown and folded(seen.declared) == folded(name)]
-    return [seen for seen in alike if (seen.qualifier == qualifier.lower() if qualifier else not seen.hidden)]
-
-
 def is_apart(join: exp.Join | None) -> bool:
     """Whether a source only stands beside those before it, by a comma or CROSS JOIN."""
     if not join:
@@ -275,12 +242,6 @@ def _word(join: exp.Join, name: str) -> str:
     return str(join.args.get(name) or "").upper()
 
 
-def own_columns(condition: exp.Expr) -> list[exp.Column]:
-    """The columns of a condition, but for those of subqueries in it."""
-    nodes = condition.walk(prune=lambda node: isinstance(node, exp.Query))
-    return [node for node in nodes if isinstance(node, exp.Column)]
-
-
 def _shared(condition: exp.Expr) -> list[exp.Expr]:
     """What has to hold in every branch of an OR."""
     if not isinstance(condition, exp.Or):
@@ -291,44 +252,6 @@ def _shared(condition: exp.Expr) -> list[exp.Expr]:
 
 def _sides(node: exp.Binary) -> list[exp.Expr]:
     return [node.left.unnest(), node.right.unnest()]
-
-
-def _own_columns(parts: Sequence[Part]) -> list[list[SeenColumn]]:
-    """The columns of every part, each with a name of its own in the joined rows."""
-    counted = Counter(folded(column.name) for part in parts for column in part.relation.schema.columns)
-    taken = set(counted)
-    lent = [_lent(part) for part in parts]
-    found: list[list[SeenColumn]] = []
-    for place, part in enumerate(parts):
-        schema = part.relation.schema
-        declared: dict[str, list[JoinedName | None]] = {}
-        for one in schema.visible:
-            declared.setdefault(one.output, []).append(one)
-        # what a link lends does not come in the way of the same name of another table
-        others = [other for other in range(len(parts)) if other != place and (other < place or not lent[other])]
-        named = {folded(other.declared) for i in others for other in parts[i].relation.schema.visible}
-        found.append([])
-        for column in schema.columns:
-            output = column.name
-            if counted[folded(output)] > 1:
-                # by its place, so that neither an alias nor USING gives another name
-                output = fresh(f"{output} {place}", taken)
-                taken.add(folded(output))
-            seen = replace(column, name=output, nullable=True, origin=schema.origin(column.name))
-            sql = f"join_{place}.{quote(column.name)}"
-            # of joins in parentheses a column may have two names, as RIGHT JOIN … USING gives it
-            for one in declared.get(column.name, [None]):
-                name = one.declared if one else column.name
-                away = (lent[place] == column.name and folded(name) in named) or bool(one and one.hidden)
-                called = part.qualifier or (one.qualifier if one else "")
-                found[-1].append(SeenColumn(place, called, name, column.name, sql, seen, bool(one), away))
-    return found
-
-
-def _lent(part: Part) -> str:
-    """The column that the links of a table lend it; empty where there are none."""
-    owner = part.relation.owner
-    return owner.unit if owner and part.relation.is_table and owner.rules.links else ""
 
 
 def read_joins(
@@ -381,7 +304,7 @@ def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) ->
     edges = []
     for condition in [*where, *(shared for part in where for shared in _shared(part))]:
         if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
-            ends = [_holders(side, parts) for side in _sides(condition)]
+            ends = [holders(side, parts) for side in _sides(condition)]
             edges += [{*ends[0], *ends[1]}] if len(ends[0]) == len(ends[1]) == 1 else []
     edges = [edge for edge in edges if frozenset(id(parts[place].node) for place in edge) not in apart]
     order, left = [0], list(range(1, len(parts)))
@@ -391,16 +314,3 @@ def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) ->
         order.append(place)
         left.remove(place)
     return order
-
-
-def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
-    qualifier = str(column.args["table"].name).lower() if column.args.get("table") else ""
-    return [
-        place
-        for place, part in enumerate(parts)
-        if any(
-            folded(one.declared) == folded(column.name) and qualifier in ("", part.qualifier or one.qualifier)
-            for one in part.relation.schema.visible
-        )
-        and (qualifier or folded(_lent(part)) != folded(column.name))
-    ]

@@ -19,10 +19,10 @@ from dpsql.operations.comparisons import bytewise, comparable, compared_type, co
 from dpsql.operations.dialect import quote, span_of, written
 from dpsql.sql.names import named_columns
 from dpsql.sql.source.join_rows import MOST_MATCHES, most_matches
-from dpsql.sql.source.joins import own_columns
 from dpsql.sql.source.relation import Relation, are_one_unit
 from dpsql.sql.source.row_bounds import with_levels_of
 from dpsql.sql.source.row_cut import cut
+from dpsql.sql.source.seen_columns import own_columns
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}

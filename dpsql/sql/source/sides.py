@@ -7,16 +7,18 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.model.environment import Environment, JoinedName, TableSchema
+from dpsql.model.environment import Environment
 from dpsql.model.refusals import Refusals
 from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
 from dpsql.sql.source.join_rows import filtering_pairs, joined
-from dpsql.sql.source.joins import Apart, Joins, Part, read_joins
+from dpsql.sql.source.joins import Apart, Joins, read_joins
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation
 from dpsql.sql.source.row_cut import early_filters
 from dpsql.sql.source.row_growth import growth
+from dpsql.sql.source.scope import named_by
+from dpsql.sql.source.seen_columns import Part
 
 Conditions = Sequence[exp.Expr]
 """Conditions that have to hold all together."""
@@ -59,9 +61,3 @@ def _with_own_rows(
             filters = resolve_names(clauses, schema, environment, refusals).filters
             parts[place] = replace(part, relation=filtered(part.relation, filters, environment, refusals))
     return replace(joins, parts=tuple(parts))
-
-
-def named_by(schema: TableSchema, qualifier: str) -> TableSchema:
-    """Return the columns of a source, each under the name of its table."""
-    names = (JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)
-    return replace(schema, names=schema.names or tuple(names))

@@ -18,7 +18,6 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
 from dpsql.sql.clauses import (
     Clauses,
-    is_aggregate_call,
     is_plain_table,
     joined_first,
     named_queries,
@@ -29,13 +28,13 @@ from dpsql.sql.clauses import (
 from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.options import read_options
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
-from dpsql.sql.source.joins import MOST_TABLES, Part
+from dpsql.sql.source.joins import MOST_TABLES
 from dpsql.sql.source.listed_rows import listed_rows
-from dpsql.sql.source.predicates import Predicate, compared_columns, restricted, split_conditions, take_predicates
 from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
 from dpsql.sql.source.scope import Scope
-from dpsql.sql.source.sides import Conditions, joined_sides, named_by
+from dpsql.sql.source.seen_columns import Part
+from dpsql.sql.source.sides import Conditions, joined_sides
 from dpsql.sql.source.unit_groups import distinct, grouped
 
 _MOST_SOURCES = 32
@@ -121,7 +120,7 @@ def read_select(
         tables = CurrentTables(environment, Refusals(refusals.text))
     else:
         tables = EarlierTables(options, tree, environment, refusals.text)
-    relation, where = _SourceReader(tables, refusals).read_from(tree, clauses, Scope({}, 0))
+    relation, where = SourceReader(tables, refusals).read_from(tree, clauses, Scope({}, 0))
     if isinstance(relation, PrivateInside):
         return relation
     refusals.found.extend(tables.unmet.found)
@@ -133,7 +132,7 @@ def read_select(
 
 
 @dataclass(slots=True)
-class _SourceReader:
+class SourceReader:
     """Reads the sources of one statement; where one of them is a private query, this query is what is read of all."""
 
     tables: CurrentTables
@@ -154,14 +153,9 @@ class _SourceReader:
         if len(parts) > 1:
             relation, where = joined_sides(parts, where, self.tables.environment, self.refusals)
         if any(condition.find(exp.Query) for condition in where):
-            predicates, where = take_predicates(where)
-            if relation.is_table and predicates:
-                relation = replace(relation, unique=self.tables.unique(relation.schema))
-            for predicate in predicates:
-                found = self._restricted(relation, predicate, qualifier_of(clauses.source), scope)
-                if isinstance(found, PrivateInside):
-                    return found, ()
-                relation = found
+            from dpsql.sql.source.row_conditions import restrict_rows  # noqa: PLC0415 — few queries need it
+
+            return restrict_rows(self, relation, replace(clauses, where=tuple(where)), scope)
         return relation, where
 
     def _parts(self, clauses: Clauses, scope: Scope) -> list[Part] | PrivateInside:
@@ -206,7 +200,7 @@ class _SourceReader:
 
     def _relation(self, node: exp.Expr, scope: Scope, *, alone: bool) -> Relation | PrivateInside:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
-            return self._query(node.this, scope.deeper())
+            return self.query(node.this, scope.deeper())
         if isinstance(node, exp.Values):
             return listed_rows(node, self.tables.environment, self.refusals)
         if not is_plain_table(node) or not isinstance(node, exp.Table):
@@ -224,7 +218,7 @@ class _SourceReader:
         named = scope.queries.get(folded(node.name)) if len(node.parts) == 1 else None
         if named:
             cte, outer = named
-            inner = self._query(cte.this, Scope(outer.queries, scope.depth + 1))
+            inner = self.query(cte.this, Scope(outer.queries, scope.depth + 1))
             if isinstance(inner, PrivateInside):
                 return inner
             return called(inner, "", cte.args["alias"].args.get("columns") or (), self.refusals.text)
@@ -254,7 +248,7 @@ class _SourceReader:
         _unify_names(query, self.tables.environment)
         earlier = list(self.refusals.found)
         try:
-            relation = self._query(query, Scope({}, scope.depth + 1))
+            relation = self.query(query, Scope({}, scope.depth + 1))
         except UnsupportedQueryError:
             # nor is the view's own text, which may quote values
             codes = dict.fromkeys(refusal.code for refusal in self.refusals.found if refusal not in earlier)
@@ -275,11 +269,12 @@ class _SourceReader:
             return relation
         return called(relation, qualifier_of(node), names, self.refusals.text)
 
-    def _query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
+    def query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
+        """Return the rows of a subquery, or the private query inside it."""
         if scope.depth > MOST_DEPTH:
             self._refuse_depth(query)
         if isinstance(query, exp.Subquery) and not query.args.get("joins") and isinstance(query.this, exp.Query):
-            return self._query(query.this, scope)
+            return self.query(query.this, scope)
         if isinstance(query, exp.Select):
             return self._select(query, scope)
         if not isinstance(query, exp.Union) or any(
@@ -294,7 +289,7 @@ class _SourceReader:
         sides = []
         for side in (query.left, query.right):
             # a UNION b UNION c is one list, although it is parsed as (a UNION b) UNION c
-            rows = self._query(side, inner if isinstance(side, exp.Union) else inner.deeper())
+            rows = self.query(side, inner if isinstance(side, exp.Union) else inner.deeper())
             if isinstance(rows, PrivateInside):
                 return rows
             sides.append(rows)
@@ -332,54 +327,6 @@ class _SourceReader:
         else:
             relation = projected(resolved.items, resolved.filters, relation, self.tables.environment, self.refusals)
         return distinct(relation, tree, self.refusals) if tree.args.get("distinct") else relation
-
-    def _restricted(
-        self, outer: Relation, predicate: Predicate, qualifier: str, scope: Scope
-    ) -> Relation | PrivateInside:
-        query, named = predicate.query, named_by(outer.schema, qualifier)
-        has_groups = not isinstance(query, exp.Select) or any(
-            query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "offset")
-        )
-        if has_groups and not predicate.compared:
-            self.refusals.refuse(
-                "source", query, "EXISTS takes a subquery of rows, without groups or LIMIT.", "Leave them out."
-            )
-        has_groups |= any(is_aggregate_call(node) for item in query.expressions for node in item.walk())
-        if isinstance(query, exp.Select) and not has_groups:
-            return self._correlated(outer, named, predicate, query, scope)
-        inner = self._query(query, scope.deeper())
-        if isinstance(inner, PrivateInside):
-            return inner
-        compared = compared_columns(predicate, inner.shown, named, self.refusals)
-        return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
-
-    def _correlated(
-        self, outer: Relation, named: TableSchema, predicate: Predicate, query: exp.Select, scope: Scope
-    ) -> Relation | PrivateInside:
-        """A predicate over rows, whose WHERE may compare them with the row outside."""
-        clauses = read_clauses(query, self.refusals, inside=True)
-        inner, where = self.read_from(query, clauses, scope.deeper())
-        if isinstance(inner, PrivateInside):
-            return inner
-        # only now does the subquery's own FROM say which names are its own
-        schema = named_by(inner.schema, qualifier_of(clauses.source))
-        own, compared = split_conditions(where, schema, named, self.refusals)
-        select = clauses.select if predicate.compared else ()
-        clauses = replace(clauses, where=own, select=select, order=())
-        resolved = resolve_names(clauses, schema, self.tables.environment, self.refusals)
-        inner = filtered(inner, resolved.filters, self.tables.environment, self.refusals)
-        if predicate.compared:
-            names = [item.expression.name for item in resolved.items if isinstance(item.expression, exp.Column)]
-            known = [column for column in map(schema.column, names) if column]
-            if len(known) != len(resolved.items):
-                self.refusals.refuse(
-                    "row_syntax",
-                    predicate.node,
-                    "IN takes columns of the subquery here.",
-                    "Compute them in a subquery of its FROM.",
-                )
-            compared = (*compared_columns(predicate, known, named, self.refusals), *compared)
-        return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 
 
 def _unify_names(query: exp.Query, environment: Environment) -> None:
