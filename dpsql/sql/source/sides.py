@@ -36,7 +36,7 @@ def joined_sides(
     """
 
     def read(apart: Apart) -> tuple[Conditions, Joins]:
-        left, joins = read_joins(where, parts, refusals, apart)
+        left, joins = read_joins(where, parts, environment, refusals, apart)
         own = dict(enumerate(step.own for step in joins.steps))
         return left, _with_own_rows(joins, own, environment, refusals)
 
