@@ -120,6 +120,11 @@ class _Resolver:
                 return exp.null()
             if isinstance(part, exp.Column):
                 return self._column(part, alias_first=alias_first, seen=seen)
+            if isinstance(part, exp.Extract | exp.TimeToUnix):
+                from dpsql.sql.elapsed_seconds import elapsed_seconds  # noqa: PLC0415 — few queries ask for seconds
+
+                seconds = elapsed_seconds(part, self.schema)
+                return map_tree(seconds, visit) if seconds else part
             called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
             if isinstance(part, exp.CurrentDate) or called == "today":
                 return exp.cast(exp.Literal.string(self._today(part).isoformat()), "DATE", dialect="duckdb")
