@@ -273,13 +273,8 @@ def sources_of(select: exp.Select) -> list[exp.Expr]:
     """Return the sources of a FROM clause, those in parentheses among them."""
     first = select.args.get("from_")
     listed = [first.this, *(join.this for join in select.args.get("joins") or ())] if first else []
-    return [source for node in listed for source in named_sources(node)]
-
-
-def named_sources(source: exp.Expr) -> list[exp.Expr]:
-    """Return a source by itself, or the sources whose joins stood in parentheses."""
-    inner = joined_first(source)
-    return sources_of(inner) if inner else [source]
+    inside = ((node, joined_first(node)) for node in listed)
+    return [source for node, inner in inside for source in (sources_of(inner) if inner else [node])]
 
 
 def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.model.environment import TableSchema
-from dpsql.sql.names import named_columns
+from dpsql.sql.column_names import named_columns
 
 _KINDS = ("TIMESTAMP", "DATE")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
-from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
+from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
@@ -26,10 +26,11 @@ from dpsql.sql.clauses import (
     conjuncts,
     is_aggregate_call,
     is_interval_call,
-    named_sources,
+    joined_first,
     qualifier_of,
+    sources_of,
 )
-from dpsql.sql.column_names import column_name, distinct_names
+from dpsql.sql.column_names import column_name, distinct_names, named_columns, similar_columns
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
 _ALIAS_FIRST = "alias_first"
@@ -227,26 +228,6 @@ class _Resolver:
         return resolved
 
 
-def similar_columns(schema: TableSchema, name: str) -> str:
-    """Return the question whether a similar column of these rows was meant; empty if there is none."""
-    return did_you_mean(name, (as_written(one.declared) for one in schema.visible))
-
-
-def named_columns(schema: TableSchema, node: exp.Column) -> list[JoinedName]:
-    """Return the columns that a name with or without its table can mean; of one table, the one that DuckDB takes.
-
-    A name that still has a schema means none of them: ``shorten_qualifiers`` found no table for it.
-    """
-    name, qualifier = node.name, node.table
-    if node.args.get("db"):
-        return []
-    if not schema.names:
-        column = schema.column(name)
-        return [JoinedName("", column.name, column.name, False)] if column else []
-    alike = [one for one in schema.names if folded(one.declared) == folded(name)]
-    return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
-
-
 def resolve_names(
     clauses: Clauses, schema: TableSchema, environment: Environment, refusals: Refusals
 ) -> ResolvedSelect:
@@ -254,7 +235,10 @@ def resolve_names(
 
     In a subquery a star stands for all columns, and two columns may have one name.
     """
-    qualifiers = {qualifier_of(one) for node, _ in clauses.sources for one in named_sources(node)} - {""}
+    qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
+    if len(clauses.sources) > 1 or clauses.inside:
+        inside = (inner for node, _ in clauses.sources if (inner := joined_first(node)))
+        qualifiers |= {qualifier_of(source) for inner in inside for source in sources_of(inner)}
     aliases = {item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)}
     resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases)
     select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]

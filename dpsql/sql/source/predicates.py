@@ -17,7 +17,7 @@ from dpsql.model.environment import Column, Environment, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import bytewise, comparable, compared_type, comparison
 from dpsql.operations.dialect import quote, span_of, written
-from dpsql.sql.names import named_columns
+from dpsql.sql.column_names import named_columns
 from dpsql.sql.source.join_rows import MOST_MATCHES, most_matches
 from dpsql.sql.source.relation import Relation, are_one_unit
 from dpsql.sql.source.row_bounds import with_levels_of

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sqlglot import exp
 
 from dpsql.model.environment import Column, TableSchema
+from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import written
 from dpsql.sql.clauses import Clauses, is_aggregate_call, qualifier_of, read_clauses
 from dpsql.sql.names import resolve_names
 from dpsql.sql.source.computed_columns import is_computable, with_column, with_computed, without_computed
 from dpsql.sql.source.predicates import Predicate, compared_columns, restricted, split_conditions, take_predicates
 from dpsql.sql.source.projections import filtered
-from dpsql.sql.source.relation import Relation
-from dpsql.sql.source.scope import Scope, named_by
+from dpsql.sql.source.relation import CurrentTables, Relation
+from dpsql.sql.source.scope import PrivateInside, Scope, named_by
 from dpsql.sql.source.sides import Conditions
-from dpsql.sql.source.sources import PrivateInside, SourceReader
+
+
+class SourceReader(Protocol):
+    """Reads the sources of a statement (``sources``)."""
+
+    @property
+    def tables(self) -> CurrentTables:
+        """The tables that the statement reads."""
+
+    @property
+    def refusals(self) -> Refusals:
+        """Collects refusals."""
+
+    def query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
+        """Return the rows of a subquery, or the private query inside it."""
+
+    def read_from(
+        self, tree: exp.Select, clauses: Clauses, scope: Scope
+    ) -> tuple[Relation | PrivateInside, Conditions]:
+        """Return the rows that a FROM clause reads, and what is left of WHERE."""
 
 
 def restrict_rows(

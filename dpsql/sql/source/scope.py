@@ -35,6 +35,20 @@ class Scope:
         return Scope(queries, self.depth)
 
 
+@dataclass(frozen=True, slots=True)
+class PrivateInside:
+    """A subquery that groups rows of several units, which is a private query by itself.
+
+    Attributes:
+        node: its SELECT.
+        queries: the queries that WITH names where it stands.
+
+    """
+
+    node: exp.Select
+    queries: Mapping[str, exp.CTE]
+
+
 def named_by(schema: TableSchema, qualifier: str) -> TableSchema:
     """Return the columns of a source, each under the name of its table."""
     names = (JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)

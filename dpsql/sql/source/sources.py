@@ -21,9 +21,9 @@ from dpsql.sql.clauses import (
     is_plain_table,
     joined_first,
     named_queries,
-    named_sources,
     qualifier_of,
     read_clauses,
+    sources_of,
 )
 from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.options import read_options
@@ -32,7 +32,7 @@ from dpsql.sql.source.joins import MOST_TABLES
 from dpsql.sql.source.listed_rows import listed_rows
 from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
-from dpsql.sql.source.scope import Scope
+from dpsql.sql.source.scope import PrivateInside, Scope
 from dpsql.sql.source.seen_columns import Part
 from dpsql.sql.source.sides import Conditions, joined_sides
 from dpsql.sql.source.unit_groups import distinct, grouped
@@ -81,20 +81,6 @@ class SelectText:
         """Of each key, the column that is 1 in rows of a set without it, else 0; none where there is one set."""
         keys = self.select.keys if self.has_sets else ()
         return tuple(exp.column(f"left_out_{place}", table=_FLAGS, quoted=True) for place in range(len(keys)))
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateInside:
-    """A subquery that groups rows of several units, which is a private query by itself.
-
-    Attributes:
-        node: its SELECT.
-        queries: the queries that WITH names where it stands.
-
-    """
-
-    node: exp.Select
-    queries: Mapping[str, exp.CTE]
 
 
 def read_select(
@@ -169,11 +155,11 @@ class SourceReader:
                     f"a query joins at most {MOST_TABLES} tables.",
                     "Let the curator put public ones together.",
                 )
-            qualifiers = {qualifier_of(one) for one in named_sources(node)} - {""}
-            if not taken.isdisjoint(qualifiers):
+            qualifier, inner = qualifier_of(node), joined_first(node) if isinstance(node, exp.Subquery) else None
+            qualifiers = {qualifier_of(one) for one in sources_of(inner)} if inner else {qualifier}
+            if not taken.isdisjoint(qualifiers - {""}):
                 self.refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
             taken |= qualifiers
-            qualifier, inner = qualifier_of(node), joined_first(node)
             relation = self._joined_first(inner, scope) if inner else self._relation(node, scope, alone=alone)
             if isinstance(relation, PrivateInside):
                 return relation
@@ -332,7 +318,7 @@ class SourceReader:
 def _unify_names(query: exp.Query, environment: Environment) -> None:
     """Leave out parentheses around tables, and write columns with the name of their table alone."""
     nodes = list(query.find_all(exp.Subquery, exp.Join, exp.Column))
-    if any(_may_hold_joins(node) for node in nodes):
+    if any(_may_hold_joins(node) for node in nodes if not isinstance(node, exp.Column)):
         from dpsql.sql.source.parentheses import flatten_parentheses  # noqa: PLC0415 — few queries need it
 
         flatten_parentheses(query)
