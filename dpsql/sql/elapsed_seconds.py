@@ -22,9 +22,7 @@ def elapsed_seconds(node: exp.Expr, schema: TableSchema) -> exp.Expr | None:
         schema: the columns that it can name.
 
     """
-    span = node.expression.unnest() if isinstance(node, exp.Extract) else node.this.unnest()
-    if isinstance(node, exp.Extract) and node.name.upper() != "EPOCH":
-        return None
+    span = _argument_of_epoch(node)
     if not isinstance(span, exp.Sub):
         return None
     kinds = {_kind(side.unnest(), schema) for side in (span.left, span.right)}
@@ -35,6 +33,16 @@ def elapsed_seconds(node: exp.Expr, schema: TableSchema) -> exp.Expr | None:
         this=span.left.copy(), expression=span.right.copy(), unit=exp.var("MICROSECOND"), date_part_boundary=True
     )
     return exp.Paren(this=exp.Div(this=between, expression=exp.Literal.number("1e6"), typed=False, safe=False))
+
+
+def _argument_of_epoch(node: exp.Expr) -> exp.Expr | None:
+    """Return the argument of a call that asks for seconds, or None if a call asks for anything else."""
+    if isinstance(node, exp.TimeToUnix):
+        part, argument = "EPOCH", node.this
+    else:
+        named, argument = (node.this, node.expression) if isinstance(node, exp.Extract) else node.expressions
+        part = named.name.upper()
+    return argument.unnest() if part == "EPOCH" and isinstance(argument, exp.Expr) else None
 
 
 def _kind(node: exp.Expr, schema: TableSchema) -> str:

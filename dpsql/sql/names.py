@@ -33,6 +33,7 @@ from dpsql.sql.clauses import (
 from dpsql.sql.column_names import column_name, distinct_names, named_columns, similar_columns
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
+_NOW = ("now", "get_current_timestamp")
 _ALIAS_FIRST = "alias_first"
 """Mark on columns of HAVING that mean an alias before a column."""
 
@@ -121,15 +122,15 @@ class _Resolver:
                 return exp.null()
             if isinstance(part, exp.Column):
                 return self._column(part, alias_first=alias_first, seen=seen)
-            if isinstance(part, exp.Extract | exp.TimeToUnix):
+            called = part.name.lower() if isinstance(part, exp.Anonymous) else ""
+            if isinstance(part, exp.Extract | exp.TimeToUnix) or (called == "date_part" and len(part.expressions) == 2):
                 from dpsql.sql.elapsed_seconds import elapsed_seconds  # noqa: PLC0415 — few queries ask for seconds
 
                 seconds = elapsed_seconds(part, self.schema)
                 return map_tree(seconds, visit) if seconds else part
-            called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
-            if isinstance(part, exp.CurrentDate) or called == "today":
+            if isinstance(part, exp.CurrentDate) or (called == "today" and not part.expressions):
                 return exp.cast(exp.Literal.string(self._today(part).isoformat()), "DATE", dialect="duckdb")
-            if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
+            if isinstance(part, exp.CurrentTimestamp) or (called in _NOW and not part.expressions):
                 return exp.cast(exp.Literal.string(self.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
             return part
 
