@@ -37,7 +37,7 @@ from dpsql.sql.source.seen_columns import Part
 from dpsql.sql.source.sides import Conditions, joined_sides
 from dpsql.sql.source.unit_groups import distinct, grouped
 
-_MOST_SOURCES = 32
+_MOST_SOURCES = 100
 _FLAGS = "dpsql"
 """Qualifier of the columns that say which keys a row's set leaves out; resolved columns of a query have none."""
 
