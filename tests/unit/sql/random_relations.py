@@ -10,6 +10,7 @@ import itertools
 import math
 import random
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -112,6 +113,15 @@ def _with_rows(table: Table, rows: Sequence[Row]) -> Table:
     return Table(
         table.name, table.columns, tuple(rows), table.unit, table.parent, table.link, table.unique, table.required
     )
+
+
+def _computed(condition: str, beside: str) -> str:
+    """Return some comparisons with an expression of one side, chosen by the text and not by chance."""
+    one, other = condition.split(" = ")
+    if zlib.crc32(f"{condition} {beside}".encode()) % 3:
+        return condition
+    form = {"n": "{} // 2", "d": "{} // 2", "city": "lower({})", "r": "lower({})"}.get(one.split(".")[-1], "{}")
+    return f"{form.format(one)} = {other}"
 
 
 def spelled(value: Value) -> Value:
@@ -378,6 +388,7 @@ class Writer:
             conditions += [f"{one} = {other}" for one, other in pairs]
         else:
             on = [f"{one} = {other}" if self._is(0.5) else f"{other} = {one}" for one, other in pairs]
+            on = [_computed(condition, left.sql) for condition in on]
             if self._is(0.15) and word in ("JOIN", "INNER"):
                 on.append(self.condition([*left.columns, *right.columns]))
             elif self._is(0.25) and word in ("LEFT", "SEMI", "ANTI"):
