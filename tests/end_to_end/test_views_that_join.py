@@ -124,7 +124,9 @@ REFUSED = {
     "SELECT count(*) FROM visits v JOIN people p ON v.pid + 0 = p.pid": "whose their rows are",
     "SELECT count(*) FROM people WHERE pid + 0 IN (SELECT pid FROM visits)": "rows of other units",
     "SELECT count(*) FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.pid + 0 = p.pid)": "of other units",
-    "SELECT count(*) FROM people p JOIN numbers n ON p.pid = n.number + 0 JOIN visits v ON v.pid = n.number + 0": "of",
+    "SELECT count(*) FROM people p JOIN numbers n ON p.pid = n.number + 0 JOIN visits v ON n.number + 0 = v.pid": (
+        "whose their rows are"
+    ),
     # an expression of a unique column is not unique
     "SELECT count(*) FROM visits v JOIN numbers n ON v.d = n.number // 2000": "may make 2,000 rows",
     "SELECT count(*) FROM visits v JOIN calendar c ON v.seen = c.day": r"as in v.seen = CAST\(c.day AS TIMESTAMP\)",
