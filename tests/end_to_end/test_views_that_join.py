@@ -29,12 +29,13 @@ CREATE TABLE calendar AS SELECT DATE '2024-01-01' + i::INT AS day, (i % 3)::INT 
 ALTER TABLE calendar ADD PRIMARY KEY (day);
 CREATE TABLE numbers AS SELECT i::INT number FROM range(4000) r(i);
 ALTER TABLE numbers ADD PRIMARY KEY (number);
+CREATE TABLE hours AS SELECT (i % 2)::INT half, DATE '2023-12-01' + (i // 2)::INT AS day FROM range(3000) r(i);
 """
 BOUNDS = "unit := 'person', max_groups_contributed := 60, max_rows_per_group := 100"
 POLICY = (
     "CALL dp_unit('person', rho_budget := 9e9, delta_threshold := 0.4, delta_conversion := 0.1)",
     *(f"CALL dp_protect('{table}', privacy_unit_column := 'pid', {BOUNDS})" for table in ("people", "visits")),
-    *(f"CALL dp_public('{table}')" for table in ("cities", "regions", "calendar", "numbers")),
+    *(f"CALL dp_public('{table}')" for table in ("cities", "regions", "calendar", "numbers", "hours")),
 )
 LEVEL: dict[str, Any] = {"rho": 30.0, "delta": 1e-3}
 
@@ -85,6 +86,8 @@ FORMS = {
     "visits v LEFT JOIN cities c USING (city) LEFT JOIN regions r ON c.region + 1 = r.region": "called AS a",
     "visits v LEFT JOIN people p ON v.pid = p.pid AND v.d + 1 = p.g": "g AS a",
     "visits v JOIN cities c USING (city) JOIN regions r ON c.region % 2 = r.region AND v.d > 1": "called AS a",
+    # half a day has 1,500 rows, and a day two
+    "visits v JOIN hours h ON v.d = h.half AND v.seen::DATE = h.day": "h.half AS a",
     "visits WHERE seen::DATE IN (SELECT day FROM calendar)": "d AS a",
     "visits WHERE seen::DATE NOT IN (SELECT day + 1 FROM calendar WHERE w = 1)": "d AS a",
     "visits v WHERE EXISTS (SELECT 1 FROM calendar c WHERE c.day + 1 = v.seen::DATE AND c.w > v.d)": "d AS a",

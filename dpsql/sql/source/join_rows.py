@@ -309,6 +309,11 @@ def _matches(joins: Joins, environment: Environment, ties: Ties = ()) -> int:
     return math.prod(factors) // (1 if private else max(factors))
 
 
+def has_too_many_matches(joins: Joins, environment: Environment) -> bool:
+    """Check that public tables make more rows of one row than a join may have."""
+    return _matches(joins, environment) > MOST_MATCHES
+
+
 def filtering_pairs(joins: Joins, environment: Environment) -> Apart:
     """Return the pairs of sides whose equalities may stay in WHERE, if public tables else make too many rows of one.
 
@@ -321,7 +326,7 @@ def filtering_pairs(joins: Joins, environment: Environment) -> Apart:
     edges = {frozenset(pair) for pair in pairs}
     nodes = [place for place, kind in enumerate(kinds) if kind not in FILTERING]
     # without a circle no equality can be spared, and rows that a later join keeps are filtered by no WHERE
-    if len(edges) < len(nodes) or {RIGHT, FULL} & set(kinds) or _matches(joins, environment) <= MOST_MATCHES:
+    if len(edges) < len(nodes) or {RIGHT, FULL} & set(kinds) or not has_too_many_matches(joins, environment):
         return frozenset()
     met, kept = set(range(len(joins.parts))) - public, set[frozenset[int]]()
     while public - met:

@@ -52,11 +52,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Joins:
-    """Parts in the order in which they are joined, their steps, and the columns that come of them."""
+    """Parts in the order in which they are joined, their steps, and the columns that come of them.
+
+    ``spares`` says whether an equality of expressions only filters the joined rows.
+    """
 
     parts: tuple[Part, ...]
     steps: tuple[Step, ...]
     columns: tuple[SeenColumn, ...]
+    spares: bool = False
 
 
 class _Reader:
@@ -69,9 +73,13 @@ class _Reader:
         environment: Environment,
         refusals: Refusals,
         apart: Apart,
+        *,
+        every: bool,
     ) -> None:
         self._parts = parts
         self._apart = apart
+        self._every = every
+        self.spares = False
         self._text = refusals.text
         self._refusals = refusals
         self.where = list(where)
@@ -165,12 +173,14 @@ class _Reader:
         places = [{found[0].place for found in side} for side in named]
         if any(len(one) != 1 for one in places) or {place} not in places or places[0] == places[1] or {-1} in places:
             return None
+        if self._stay_apart(named[0][0][0], named[1][0][0]):
+            return None
         ends = [
             found[0][0] if isinstance(side, exp.Column) else self.computed.end(side, found[0][0].place, self._taken)
             for side, found in zip(_sides(condition), named, strict=True)
         ]
         left, right = sorted(ends, key=lambda seen: seen.place)
-        return None if self._stay_apart(left, right) else (left, right)
+        return left, right
 
     def _stay_apart(self, left: SeenColumn, right: SeenColumn) -> bool:
         return frozenset(id(self._parts[seen.place].node) for seen in (left, right)) in self._apart
@@ -191,9 +201,10 @@ class _Reader:
                 others.append((condition, places))
         filters = kind == INNER and not self._is_kept_later(place)
         # beside columns that join, an expression filters joined rows: a filter is a part of hashes
-        computes = not (filters and equal)
+        spares = bool(filters and equal) and not self._every
         for condition, places in others:
-            pair = self._computed_pair(condition, place) if computes else None
+            pair = None if spares else self._computed_pair(condition, place)
+            self.spares |= spares and isinstance(condition, exp.EQ) and place in places and len(places) == 2
             if pair:
                 equal.append(pair)
             elif filters:
@@ -301,6 +312,8 @@ def read_joins(
     environment: Environment,
     refusals: Refusals,
     apart: Apart = frozenset(),
+    *,
+    every: bool = False,
 ) -> tuple[Sequence[exp.Expr], Joins]:
     """Return what is left of WHERE, and how the sources of a FROM clause are joined.
 
@@ -310,6 +323,7 @@ def read_joins(
         environment: binds expressions that are compared.
         refusals: collects.
         apart: pairs of parts whose equalities only filter.
+        every: whether expressions join beside equal columns, too.
 
     Raises:
         SchemaError: a name in ON or USING is not there, or is there more than once.
@@ -321,7 +335,7 @@ def read_joins(
     if all(is_apart(part.join) for part in parts[1:]):
         order = _in_reach(parts, where, apart)
         parts = [parts[place] for place in order]
-    reader = _Reader(parts, where, environment, refusals, apart)
+    reader = _Reader(parts, where, environment, refusals, apart, every=every)
     steps = [reader.step(place) for place in range(len(parts))]
     for part, step in zip(parts, steps, strict=True):
         if not all(compared_type(left.output.type, right.output.type) for left, right in step.equal):
@@ -333,7 +347,7 @@ def read_joins(
     if order != sorted(order):
         # a star shows them as FROM lists them
         columns = sorted(columns, key=lambda seen: order[seen.place])
-    return reader.where, Joins(tuple(reader.computed.parts), tuple(steps), tuple(columns))
+    return reader.where, Joins(tuple(reader.computed.parts), tuple(steps), tuple(columns), reader.spares)
 
 
 def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) -> list[int]:

@@ -174,8 +174,8 @@ def compared_columns(
             node,
             f"{written(node)} is {other.type} and is compared with {column.type}."
             if other
-            else f"IN compares what is computed of a row here, and {written(node)} names no column.",
-            "Compare values of one type: cast one of them.",
+            else f"IN compares a column here, or what is computed of columns, and {written(node)} is neither.",
+            "Name a column, and cast it where the types differ.",
         )
     refusals.raise_if_any(before)
     return tuple(found)

@@ -11,7 +11,7 @@ from dpsql.model.environment import Environment
 from dpsql.model.refusals import Refusals
 from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
-from dpsql.sql.source.join_rows import filtering_pairs, joined
+from dpsql.sql.source.join_rows import filtering_pairs, has_too_many_matches, joined
 from dpsql.sql.source.joins import Apart, Joins, read_joins
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation
@@ -35,14 +35,19 @@ def joined_sides(
 
     """
 
-    def read(apart: Apart) -> tuple[Conditions, Joins]:
-        left, joins = read_joins(where, parts, environment, refusals, apart)
+    def read(*, every: bool) -> tuple[Conditions, Joins]:
+        left, joins = read_with(frozenset(), every=every)
+        apart = filtering_pairs(joins, environment)
+        return read_with(apart, every=every) if apart else (left, joins)
+
+    def read_with(apart: Apart, *, every: bool) -> tuple[Conditions, Joins]:
+        left, joins = read_joins(where, parts, environment, refusals, apart, every=every)
         own = dict(enumerate(step.own for step in joins.steps))
         return left, _with_own_rows(joins, own, environment, refusals)
 
-    left, joins = read(frozenset())
-    if apart := filtering_pairs(joins, environment):
-        left, joins = read(apart)
+    left, joins = read(every=False)
+    if joins.spares and has_too_many_matches(joins, environment):
+        left, joins = read(every=True)
     left, early = early_filters(left, joins, growth(joins).places)
     return joined(_with_own_rows(joins, early, environment, refusals), environment, refusals), left
 
