@@ -64,6 +64,7 @@ FORMS = {
     "visits v JOIN (cities c JOIN regions r USING (region)) ON v.city = c.city": "called AS a, region AS b",
     "visits v JOIN (cities c LEFT JOIN regions r USING (region)) USING (city)": "called AS a",
     "visits v LEFT JOIN (cities c JOIN regions r ON c.region = r.region) ON v.city = c.city": "r.called AS a",
+    "((VALUES (1, 'a'), (2, 'b')) t(city, z) JOIN visits USING (city))": "z AS a",
     "visits v JOIN cities c JOIN regions USING (region) ON v.city = c.city": "called AS a",
     "(people JOIN visits USING (pid)) JOIN (cities JOIN regions USING (region)) USING (city)": "g AS a, called AS b",
     "people p LEFT JOIN (visits v JOIN cities c USING (city)) ON v.pid = p.pid": "g AS a, region AS b",

@@ -81,6 +81,10 @@ def _sources_inside(node: exp.Expr) -> _Sources:
     elif not joins:
         return []
     first.set("joins", None)
+    if isinstance(first, exp.Table) and isinstance(first.this, exp.Values):
+        # behind a parenthesis, VALUES is parsed as the name of a table
+        first.this.set("alias", first.args.get("alias"))
+        first = first.this
     return [(first, None), *((join.this, join) for join in joins)]
 
 
