@@ -136,6 +136,7 @@ REFUSED = {
     "SELECT count(*) FROM visits v JOIN calendar c ON v.seen = c.day": r"as in v.seen = CAST\(c.day AS TIMESTAMP\)",
     "SELECT count(*) FROM visits v JOIN calendar c ON v.d::VARCHAR = c.w": r"CAST\(c.w AS VARCHAR\)",
     "SELECT count(*) FROM visits v JOIN calendar c ON v.d = c.day": "values of one kind",
+    "SELECT count(*) FROM people p JOIN visits v ON p.pid::VARCHAR = v.pid": "let the curator give both columns one",
     "SELECT count(*) FROM visits v JOIN (cities JOIN visits USING (city)) USING (city)": "whose their rows are",
     "SELECT count(*) FROM visits JOIN (cities JOIN cities USING (city)) USING (city)": "two tables have one name",
 }

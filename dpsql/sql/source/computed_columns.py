@@ -18,9 +18,8 @@ from dpsql.operations.dialect import quote, to_sql, written
 from dpsql.operations.row_sql import shielded, without_statistics
 from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
-from dpsql.sql.row_types import uses_of
+from dpsql.sql.row_types import check_expressions, uses_of
 from dpsql.sql.source.borders import bordered, hides_joins
-from dpsql.sql.source.projections import check_expressions
 from dpsql.sql.source.relation import Relation, fresh
 
 _NULL_OF_NULL = (

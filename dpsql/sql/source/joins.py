@@ -341,7 +341,7 @@ def read_joins(
         if not all(compared_type(left.output.type, right.output.type) for left, right in step.equal):
             from dpsql.sql.source.type_mismatches import refuse_mismatches  # noqa: PLC0415 — few joins have them
 
-            refuse_mismatches(part, step.equal, refusals)
+            refuse_mismatches(parts, part, step.equal, refusals)
     refusals.raise_if_any(before)
     columns = reader.columns
     if order != sorted(order):

@@ -16,16 +16,22 @@ _WIDER = (
 )
 """Types that are compared in the one that stands last, because a cast to it fails on no value."""
 
+_ASK_CURATOR = "A cast is never the unit or a key of it: let the curator give both columns one type."
 
-def refuse_mismatches(part: Part, equal: Sequence[tuple[SeenColumn, SeenColumn]], refusals: Refusals) -> None:
+
+def refuse_mismatches(
+    parts: Sequence[Part], part: Part, equal: Sequence[tuple[SeenColumn, SeenColumn]], refusals: Refusals
+) -> None:
     """Note a refusal for each two columns that a part is joined by and that are of two types."""
     for left, right in equal:
         if not compared_type(left.output.type, right.output.type):
+            # a column of FULL JOIN … USING is of no part
+            is_public = not part.relation.owner or (left.place >= 0 and not parts[left.place].relation.owner)
             refusals.add(
                 "source",
                 part.join,
                 f"{_called(left)} is of type {left.output.type}, and {_called(right)} of type {right.output.type}.",
-                _cast_cure(left, right),
+                _cast_cure(left, right) if is_public else _ASK_CURATOR,
             )
 
 
