@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.errors import ParseError, SchemaError
 from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
-from dpsql.model.similar_names import as_written, did_you_mean
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import (
