@@ -22,7 +22,7 @@ from dpsql.plan.outer_orders import sort_by_place
 from dpsql.sql.clauses import is_plain_table
 from dpsql.sql.literals import as_truth, check_literals
 from dpsql.sql.row_rules import check_node
-from dpsql.sql.source.sources import PrivateInside
+from dpsql.sql.source.scope import PrivateInside
 from dpsql.sql.windows import RESULT_FUNCTIONS
 
 RESULT = "dpsql_result"

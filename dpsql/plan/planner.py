@@ -45,7 +45,8 @@ from dpsql.plan.outer_query import read_after, split
 from dpsql.plan.unique_keys import unique_keys, units_have_one_row
 from dpsql.sql.row_rules import check_row_expression
 from dpsql.sql.row_types import check_private_parts, checked_conditions
-from dpsql.sql.source.sources import PrivateInside, SelectText, read_select
+from dpsql.sql.source.scope import PrivateInside
+from dpsql.sql.source.sources import SelectText, read_select
 from dpsql.sql.source.unit_groups import refuse_single_units
 from dpsql.sql.statements import SelectStatement, check_size, check_statistics
 from dpsql.sql.windows import mark_windows

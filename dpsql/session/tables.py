@@ -21,7 +21,8 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import quote
 from dpsql.session.declare import split_name
 from dpsql.sql.show import DescribeTable
-from dpsql.sql.source.sources import PrivateInside, read_select
+from dpsql.sql.source.scope import PrivateInside
+from dpsql.sql.source.sources import read_select
 from dpsql.state import Domain, Policy
 
 MOST_KEYS = 20

@@ -22,6 +22,8 @@ UNBOUNDED_FUNCTIONS = ("dp_unbounded", "dp_unbounded_low", "dp_unbounded_high")
 WITHIN_TARGET = "dp_within_target"
 INTERVAL_FUNCTIONS = ("dp_interval_low", "dp_interval_high", *UNBOUNDED_FUNCTIONS, WITHIN_TARGET)
 
+JOINED_FIRST = "joined_first"
+"""Mark on a SELECT that stands for joins in parentheses: its tables keep their names outside (`source.parentheses`)."""
 OVER_RESULT = "over_result"
 """Mark on windows, and on their functions, that are computed over the noisy result and aggregate no rows."""
 
@@ -259,6 +261,20 @@ def is_plain_table(source: exp.Expr) -> bool:
 def qualifier_of(source: exp.Expr) -> str:
     """What columns of a source are told apart by: its alias, or the name of a table."""
     return str(source.alias_or_name if isinstance(source, exp.Table) else source.alias).lower()
+
+
+def joined_first(source: exp.Expr) -> exp.Select | None:
+    """Return the SELECT of joins that stood in parentheses, or None if a source is anything else."""
+    inner = source.this if isinstance(source, exp.Subquery) else None
+    return inner if isinstance(inner, exp.Select) and inner.meta.get(JOINED_FIRST) else None
+
+
+def sources_of(select: exp.Select) -> list[exp.Expr]:
+    """Return the sources of a FROM clause, those in parentheses among them."""
+    first = select.args.get("from_")
+    listed = [first.this, *(join.this for join in select.args.get("joins") or ())] if first else []
+    inside = ((node, joined_first(node)) for node in listed)
+    return [source for node, inner in inside for source in (sources_of(inner) if inner else [node])]
 
 
 def _whole_number(node: exp.Expr, refusals: Refusals) -> int | None:

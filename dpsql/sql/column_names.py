@@ -1,4 +1,4 @@
-"""Names of the columns of a result, as DuckDB gives them."""
+"""Names of columns: of a result, as DuckDB gives them, and those that a query writes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from dpsql.model.environment import JoinedName, TableSchema, folded
+from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.operations.dialect import unquoted
 
 
@@ -26,3 +28,23 @@ def distinct_names(names: Sequence[str]) -> list[str]:
         candidates = (name if i == 0 else f"{name}_{i}" for i in range(len(names)))
         distinct.append(next(candidate for candidate in candidates if candidate.lower() not in taken))
     return distinct
+
+
+def similar_columns(schema: TableSchema, name: str) -> str:
+    """Return the question whether a similar column of these rows was meant; empty if there is none."""
+    return did_you_mean(name, (as_written(one.declared) for one in schema.visible))
+
+
+def named_columns(schema: TableSchema, node: exp.Column) -> list[JoinedName]:
+    """Return the columns that a name with or without its table can mean; of one table, the one that DuckDB takes.
+
+    A name that still has a schema means none of them: ``shorten_qualifiers`` found no table for it.
+    """
+    name, qualifier = node.name, node.table
+    if node.args.get("db"):
+        return []
+    if not schema.names:
+        column = schema.column(name)
+        return [JoinedName("", column.name, column.name, False)] if column else []
+    alike = [one for one in schema.names if folded(one.declared) == folded(name)]
+    return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]

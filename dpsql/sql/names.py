@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from dpsql.errors import ParseError, SchemaError
-from dpsql.model.environment import Environment, JoinedName, TableSchema, folded
+from dpsql.model.environment import Environment, TableSchema, folded
 from dpsql.model.refusals import Refusals
-from dpsql.model.similar_names import as_written, did_you_mean
+from dpsql.model.similar_names import did_you_mean
 from dpsql.operations.dialect import MAX_NODES, span_of, to_sql, unquoted
 from dpsql.operations.trees import map_tree
 from dpsql.sql.clauses import (
@@ -26,11 +26,14 @@ from dpsql.sql.clauses import (
     conjuncts,
     is_aggregate_call,
     is_interval_call,
+    joined_first,
     qualifier_of,
+    sources_of,
 )
-from dpsql.sql.column_names import column_name, distinct_names
+from dpsql.sql.column_names import column_name, distinct_names, named_columns, similar_columns
 from dpsql.sql.grouping_sets import MOST_SETS, written_sets
 
+_NOW = ("now", "get_current_timestamp")
 _ALIAS_FIRST = "alias_first"
 """Mark on columns of HAVING that mean an alias before a column."""
 
@@ -119,10 +122,15 @@ class _Resolver:
                 return exp.null()
             if isinstance(part, exp.Column):
                 return self._column(part, alias_first=alias_first, seen=seen)
-            called = part.name.lower() if isinstance(part, exp.Anonymous) and not part.expressions else ""
-            if isinstance(part, exp.CurrentDate) or called == "today":
+            called = part.name.lower() if isinstance(part, exp.Anonymous) else ""
+            if isinstance(part, exp.Extract | exp.TimeToUnix) or (called == "date_part" and len(part.expressions) == 2):
+                from dpsql.sql.elapsed_seconds import elapsed_seconds  # noqa: PLC0415 — few queries ask for seconds
+
+                seconds = elapsed_seconds(part, self.schema)
+                return map_tree(seconds, visit) if seconds else part
+            if isinstance(part, exp.CurrentDate) or (called == "today" and not part.expressions):
                 return exp.cast(exp.Literal.string(self._today(part).isoformat()), "DATE", dialect="duckdb")
-            if isinstance(part, exp.CurrentTimestamp) or called in ("now", "get_current_timestamp"):
+            if isinstance(part, exp.CurrentTimestamp) or (called in _NOW and not part.expressions):
                 return exp.cast(exp.Literal.string(self.clock().isoformat(sep=" ")), "TIMESTAMPTZ", dialect="duckdb")
             return part
 
@@ -221,26 +229,6 @@ class _Resolver:
         return resolved
 
 
-def similar_columns(schema: TableSchema, name: str) -> str:
-    """Return the question whether a similar column of these rows was meant; empty if there is none."""
-    return did_you_mean(name, (as_written(one.declared) for one in schema.visible))
-
-
-def named_columns(schema: TableSchema, node: exp.Column) -> list[JoinedName]:
-    """Return the columns that a name with or without its table can mean; of one table, the one that DuckDB takes.
-
-    A name that still has a schema means none of them: ``shorten_qualifiers`` found no table for it.
-    """
-    name, qualifier = node.name, node.table
-    if node.args.get("db"):
-        return []
-    if not schema.names:
-        column = schema.column(name)
-        return [JoinedName("", column.name, column.name, False)] if column else []
-    alike = [one for one in schema.names if folded(one.declared) == folded(name)]
-    return [one for one in alike if (one.qualifier == qualifier.lower() if qualifier else not one.hidden)]
-
-
 def resolve_names(
     clauses: Clauses, schema: TableSchema, environment: Environment, refusals: Refusals
 ) -> ResolvedSelect:
@@ -249,6 +237,9 @@ def resolve_names(
     In a subquery a star stands for all columns, and two columns may have one name.
     """
     qualifiers = {qualifier_of(node) for node, _ in clauses.sources} - {""}
+    if len(clauses.sources) > 1 or clauses.inside:
+        inside = (inner for node, _ in clauses.sources if (inner := joined_first(node)))
+        qualifiers |= {qualifier_of(source) for inner in inside for source in sources_of(inner)}
     aliases = {item.alias.lower(): item.this for item in clauses.select if isinstance(item, exp.Alias)}
     resolver = _Resolver(schema, environment.clock, refusals, qualifiers, aliases)
     select = [one for item in clauses.select for one in (resolver.unstarred(item) if clauses.inside else [item])]

@@ -16,7 +16,7 @@ from dpsql.operations.dialect import to_sql, written
 from dpsql.operations.row_sql import as_condition, columns_of, try_depth
 from dpsql.sql.clauses import is_aggregate_call
 from dpsql.sql.literals import as_truth, check_literals
-from dpsql.sql.row_rules import MAX_JOINED_COLUMNS, joined_columns
+from dpsql.sql.row_rules import MAX_JOINED_COLUMNS, check_row_expression, joined_columns
 from dpsql.sql.statements import MOST_TYPED_NODES
 
 MAX_TRY_DEPTH = 6
@@ -40,6 +40,24 @@ _CALL_PARTS = (exp.Where, exp.Distinct, exp.Kwarg, exp.PropertyEQ, exp.Tuple, ex
 def is_scalar(kind: str) -> bool:
     """Whether expressions may compute with values of a DuckDB type."""
     return _SCALAR.fullmatch(kind) is not None
+
+
+def check_expressions(
+    roots: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
+) -> None:
+    """Refuse expressions that are not safe on private rows.
+
+    Raises:
+        SchemaError: one does not bind.
+        UnsupportedQueryError: one is refused.
+
+    """
+    before = len(refusals.found)
+    for root in roots:
+        check_row_expression(root, refusals)
+    refusals.raise_if_any(before)
+    check_private_parts(roots, (), columns, environment, refusals)
+    refusals.raise_if_any(before)
 
 
 def check_private_parts(

@@ -68,7 +68,7 @@ def test_a_wrong_level_in_the_text_is_one_reason(session: dpsql.Session) -> None
         (
             "SELECT count(*) FROM visits AS v JOIN stays USING (pid)",
             UnsupportedQueryError,
-            "v.pid is I.*d stays.pid is V",
+            "v.pid is of type I.*d stays.pid of type V",
         ),
         ('SELECT count(*) FROM ops."odd nam"', SchemaError, r'Did you mean ops\."Odd name"\?'),
         (

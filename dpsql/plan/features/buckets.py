@@ -18,7 +18,8 @@ from dpsql.model.rows import Key
 from dpsql.operations.dialect import to_sql, written
 from dpsql.plan.aggregates.running_totals import LONGEST_SEQUENCE
 from dpsql.plan.features.declared_keys import declare_or_leave
-from dpsql.sql.names import ResolvedSelect, similar_columns
+from dpsql.sql.column_names import similar_columns
+from dpsql.sql.names import ResolvedSelect
 from dpsql.sql.source.sources import SelectText
 
 

@@ -19,7 +19,7 @@ from dpsql.model.private_query import QueryOptions
 from dpsql.model.refusals import Refusals, refuse_combinations
 from dpsql.sql.source.relation import CurrentTables, query_of_view
 
-MOST_DEPTH = 8
+MOST_DEPTH = 16
 """Subqueries and views are nested at most so deep."""
 
 _INSTANT = dt.timedelta(microseconds=1)

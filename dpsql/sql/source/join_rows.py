@@ -11,12 +11,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sqlglot import exp
-
 from dpsql.model.environment import Column, Environment, JoinedName, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import cast_to, compared_type, comparison
 from dpsql.operations.dialect import quote
+from dpsql.sql.source.borders import bordered, hides_joins
 from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Apart, Joins, Step, is_apart
 from dpsql.sql.source.relation import (
     HIDDEN_UNIT,
@@ -25,7 +24,6 @@ from dpsql.sql.source.relation import (
     are_one_unit,
     fresh,
     optional,
-    query_of_view,
     renamed,
     with_columns_of,
 )
@@ -44,8 +42,6 @@ from dpsql.sql.source.row_growth import (
 
 MOST_MATCHES = 1_000
 """Most joined rows that public tables may make of one protected row: what one row can cost is bounded."""
-_OTHER_ROWS = (exp.Join, exp.Lateral, exp.Values, exp.Unnest, exp.Anonymous)
-"""Parts of a view that bring rows beside those of its table; an unknown function may be a macro that reads a table."""
 
 
 def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relation:
@@ -160,25 +156,9 @@ def _text(joins: Joins, place: int, ties: Ties, environment: Environment) -> str
     """Return the rows of a side, with a border around its tables if they must not be joined with others first."""
     relation = joins.parts[place].relation
     text = relation.schema.relation
-    is_view = bool(text and relation.is_table and relation.owner) and not _is_one_table(relation.schema, environment)
-    if not is_view and (" JOIN " not in text or not is_one_side(joins, place, ties)):
+    if not hides_joins(relation, environment) and (" JOIN " not in text or not is_one_side(joins, place, ties)):
         return text
-    # not OFFSET 0, which is such a border, too: DuckDB 2.0 never ends where windows are joined under a limit
-    return f"(WITH side AS MATERIALIZED (SELECT * FROM {text}) SELECT * FROM side)"
-
-
-def _is_one_table(schema: TableSchema, environment: Environment) -> bool:
-    """Return whether a name means a base table, or a view of one base table and nothing else."""
-    if environment.schemas.is_base_table(schema):
-        return True
-    view = query_of_view(schema, environment)
-    tables = list(view[0].find_all(exp.Table)) if view else []
-    if not view or len(tables) != 1 or not isinstance(tables[0].this, exp.Identifier):
-        return False
-    if len(list(view[0].find_all(exp.Select))) != 1 or view[0].find(*_OTHER_ROWS):
-        return False
-    inner = environment.schemas.resolve([part.name for part in tables[0].parts])
-    return inner is not None and environment.schemas.is_base_table(inner)
+    return bordered(text)
 
 
 def _owner_of(joins: Joins, place: int) -> Owner | None:
@@ -200,7 +180,12 @@ def _step_owner(
     part, step = joins.parts[place], joins.steps[place]
     filtering = step.kind in FILTERING
     right = part.relation.owner if filtering else _owner_of(joins, place)
-    equal = {(one.output.name, other.name if filtering else other.output.name) for one, other in step.equal}
+    equal = {
+        (one.output.name, other.name if filtering else other.output.name)
+        for one, other in step.equal
+        # what is computed is never the unit
+        if one.shown and other.shown
+    }
     if not right or not left:
         if filtering and right:
             refusals.add(
@@ -324,6 +309,11 @@ def _matches(joins: Joins, environment: Environment, ties: Ties = ()) -> int:
     return math.prod(factors) // (1 if private else max(factors))
 
 
+def has_too_many_matches(joins: Joins, environment: Environment) -> bool:
+    """Check that public tables make more rows of one row than a join may have."""
+    return _matches(joins, environment) > MOST_MATCHES
+
+
 def filtering_pairs(joins: Joins, environment: Environment) -> Apart:
     """Return the pairs of sides whose equalities may stay in WHERE, if public tables else make too many rows of one.
 
@@ -336,7 +326,7 @@ def filtering_pairs(joins: Joins, environment: Environment) -> Apart:
     edges = {frozenset(pair) for pair in pairs}
     nodes = [place for place, kind in enumerate(kinds) if kind not in FILTERING]
     # without a circle no equality can be spared, and rows that a later join keeps are filtered by no WHERE
-    if len(edges) < len(nodes) or {RIGHT, FULL} & set(kinds) or _matches(joins, environment) <= MOST_MATCHES:
+    if len(edges) < len(nodes) or {RIGHT, FULL} & set(kinds) or not has_too_many_matches(joins, environment):
         return frozenset()
     met, kept = set(range(len(joins.parts))) - public, set[frozenset[int]]()
     while public - met:

@@ -6,20 +6,20 @@ come of it, `joined_rows` says.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from dpsql.errors import SchemaError
-from dpsql.model.environment import Column, folded
+from dpsql.model.environment import Column, Environment
 from dpsql.model.refusals import Refusals
-from dpsql.model.similar_names import as_written
 from dpsql.operations.comparisons import cast_to, compared_type
-from dpsql.operations.dialect import quote, span_of, to_sql, written
+from dpsql.operations.dialect import span_of, to_sql, written
 from dpsql.sql.clauses import conjuncts
-from dpsql.sql.source.relation import Relation, fresh
+from dpsql.sql.source.computed_ends import ComputedEnds
+from dpsql.sql.source.relation import fresh
+from dpsql.sql.source.seen_columns import Part, SeenColumn, columns_named, columns_of, holders, own_columns
 
 INNER, LEFT, RIGHT, FULL, SEMI, ANTI = "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"
 _KINDS = {
@@ -41,33 +41,6 @@ Apart = frozenset[frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One source of a FROM clause: how it is called, what it is, and how it is joined to those before it."""
-
-    node: exp.Expr
-    qualifier: str
-    relation: Relation
-    join: exp.Join | None
-
-
-@dataclass(frozen=True, slots=True)
-class SeenColumn:
-    """A column of a part, or one that FULL JOIN … USING makes of two (of no part's place).
-
-    ``shown`` says whether a query can name it at all, ``hidden`` whether only with its table.
-    """
-
-    place: int
-    qualifier: str
-    declared: str
-    name: str
-    sql: str
-    output: Column
-    shown: bool
-    hidden: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """How a part is joined: what has to be equal, and what its own rows have to be before."""
 
@@ -79,25 +52,41 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Joins:
-    """Parts in the order in which they are joined, their steps, and the columns that come of them."""
+    """Parts in the order in which they are joined, their steps, and the columns that come of them.
+
+    ``spares`` says whether an equality of expressions only filters the joined rows.
+    """
 
     parts: tuple[Part, ...]
     steps: tuple[Step, ...]
     columns: tuple[SeenColumn, ...]
+    spares: bool = False
 
 
 class _Reader:
     """Reads steps one after the other; ``columns`` are those of the parts so far."""
 
-    def __init__(self, parts: Sequence[Part], where: Sequence[exp.Expr], refusals: Refusals, apart: Apart) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        where: Sequence[exp.Expr],
+        environment: Environment,
+        refusals: Refusals,
+        apart: Apart,
+        *,
+        every: bool,
+    ) -> None:
         self._parts = parts
         self._apart = apart
+        self._every = every
+        self.spares = False
         self._text = refusals.text
         self._refusals = refusals
         self.where = list(where)
-        self._own = _own_columns(parts)
+        self._own = columns_of(parts)
         self._taken = {seen.output.name for own in self._own for seen in own}
         self.columns: list[SeenColumn] = []
+        self.computed = ComputedEnds(parts, environment, refusals)
 
     def step(self, place: int) -> Step:
         """How the part at a place is joined; None of its columns is known to those before."""
@@ -106,7 +95,7 @@ class _Reader:
         if not join:
             self.columns += right
             return Step("")
-        kind = _KINDS.get((_word(join, "side"), _word(join, "kind")))
+        kind = kind_of(join)
         using, on, method = join.args.get("using") or [], join.args.get("on"), _word(join, "method")
         apart = is_apart(join)
         if apart or not kind or method not in ("", "NATURAL") or not (using or on or method):
@@ -119,6 +108,7 @@ class _Reader:
                     "Use JOIN or LEFT JOIN, with ON a.x = b.y or USING (x). Beside FROM a, b use WHERE a.x = b.y.",
                 )
             self.columns += right
+            self.computed.add_step(place, INNER)
             return Step(INNER, tuple(equal))
         if kind in (RIGHT, FULL) and any(is_apart(other.join) for other in self._parts[1:place]):
             self._refusals.add(
@@ -127,6 +117,7 @@ class _Reader:
         names = [name.name for name in using] if not method else self._common(right, join)
         pairs = [self._used(name, right, join) for name in names]
         step = self._conditions(place, kind, pairs, conjuncts(on)) if on else Step(kind, tuple(pairs))
+        self.computed.add_step(place, kind)
         return self._with_merged(step, right, len(pairs))
 
     def _common(self, right: Sequence[SeenColumn], join: exp.Join) -> list[str]:
@@ -155,6 +146,10 @@ class _Reader:
         found = [pair for pair in (*(pair for _, pair in written), *implied) if pair]
         joining = [pair for pair in found if _are_of_one_type(pair)] or found
         self.where = [condition for condition, pair in written if pair not in joining]
+        if not joining:
+            computed = [(condition, self._computed_pair(condition, place)) for condition in self.where]
+            self.where = [condition for condition, pair in computed if not pair]
+            joining = [pair for _, pair in computed if pair]
         return joining
 
     def _pair(self, condition: exp.Expr, place: int) -> tuple[SeenColumn, SeenColumn] | None:
@@ -168,13 +163,32 @@ class _Reader:
         joins = right.place == place != left.place and bool(compared_type(left.output.type, right.output.type))
         return (left, right) if joins and not self._stay_apart(left, right) else None
 
+    def _computed_pair(self, condition: exp.Expr, place: int) -> tuple[SeenColumn, SeenColumn] | None:
+        """Return columns as ``_pair`` does, of which one or both are computed of columns of one part."""
+        if not isinstance(condition, exp.EQ) or condition.find(exp.Query):
+            return None
+        named = [[self._candidates(column, place) for column in own_columns(side)] for side in _sides(condition)]
+        if not all(named) or any(len(found) != 1 for side in named for found in side):
+            return None
+        places = [{found[0].place for found in side} for side in named]
+        if any(len(one) != 1 for one in places) or {place} not in places or places[0] == places[1] or {-1} in places:
+            return None
+        if self._stay_apart(named[0][0][0], named[1][0][0]):
+            return None
+        ends = [
+            found[0][0] if isinstance(side, exp.Column) else self.computed.end(side, found[0][0].place, self._taken)
+            for side, found in zip(_sides(condition), named, strict=True)
+        ]
+        left, right = sorted(ends, key=lambda seen: seen.place)
+        return left, right
+
     def _stay_apart(self, left: SeenColumn, right: SeenColumn) -> bool:
         return frozenset(id(self._parts[seen.place].node) for seen in (left, right)) in self._apart
 
     def _conditions(
         self, place: int, kind: str, pairs: Sequence[tuple[SeenColumn, SeenColumn]], conditions: Sequence[exp.Expr]
     ) -> Step:
-        equal, own = list(pairs), []
+        equal, own, others = list(pairs), [], []
         for condition in conditions:
             columns = [self._find(column, place) for column in own_columns(condition)]
             places = {seen.place for seen in columns}
@@ -183,7 +197,17 @@ class _Reader:
             if joins:
                 left, right = sorted(columns, key=lambda seen: seen.place)
                 equal.append((left, right))
-            elif kind == INNER and not self._is_kept_later(place):
+            else:
+                others.append((condition, places))
+        filters = kind == INNER and not self._is_kept_later(place)
+        # beside columns that join, an expression filters joined rows: a filter is a part of hashes
+        spares = bool(filters and equal) and not self._every
+        for condition, places in others:
+            pair = None if spares else self._computed_pair(condition, place)
+            self.spares |= spares and isinstance(condition, exp.EQ) and place in places and len(places) == 2
+            if pair:
+                equal.append(pair)
+            elif filters:
                 self.where.append(condition)
             elif kind in (LEFT, *FILTERING) and places == {place}:
                 own.append(condition)
@@ -192,14 +216,15 @@ class _Reader:
                     "source",
                     condition,
                     f"{written(condition)} cannot decide which rows of this join match.",
-                    "Compare columns with = in ON; put other conditions into WHERE, or into a subquery of one side.",
+                    "Compare this table with an earlier one by = in ON; put other conditions into WHERE, or into a "
+                    "subquery of one side.",
                 )
         if not equal:
             self._refusals.add(
                 "source",
                 conditions[0],
                 f"{written(conditions[0])} does not join this table with an earlier one.",
-                "Compare a column of this table with one of a table before it.",
+                "Compare a column of this table with one of a table before it by =, as in a.x = b.y.",
             )
         return Step(kind, tuple(equal), tuple(own))
 
@@ -252,12 +277,6 @@ def _are_of_one_type(pair: tuple[SeenColumn, SeenColumn]) -> bool:
     return pair[0].output.type == pair[1].output.type
 
 
-def columns_named(columns: Iterable[SeenColumn], name: str, qualifier: str = "") -> list[SeenColumn]:
-    """The columns that a name with or without its table can mean."""
-    alike = [seen for seen in columns if seen.shown and folded(seen.declared) == folded(name)]
-    return [seen for seen in alike if (seen.qualifier == qualifier.lower() if qualifier else not seen.hidden)]
-
-
 def is_apart(join: exp.Join | None) -> bool:
     """Whether a source only stands beside those before it, by a comma or CROSS JOIN."""
     if not join:
@@ -266,14 +285,13 @@ def is_apart(join: exp.Join | None) -> bool:
     return plain and _word(join, "kind") in ("", "CROSS")
 
 
+def kind_of(join: exp.Join) -> str | None:
+    """Return the kind of a join, or None if it is none of those that are read."""
+    return _KINDS.get((_word(join, "side"), _word(join, "kind")))
+
+
 def _word(join: exp.Join, name: str) -> str:
     return str(join.args.get(name) or "").upper()
-
-
-def own_columns(condition: exp.Expr) -> list[exp.Column]:
-    """The columns of a condition, but for those of subqueries in it."""
-    nodes = condition.walk(prune=lambda node: isinstance(node, exp.Query))
-    return [node for node in nodes if isinstance(node, exp.Column)]
 
 
 def _shared(condition: exp.Expr) -> list[exp.Expr]:
@@ -288,49 +306,24 @@ def _sides(node: exp.Binary) -> list[exp.Expr]:
     return [node.left.unnest(), node.right.unnest()]
 
 
-def _own_columns(parts: Sequence[Part]) -> list[list[SeenColumn]]:
-    """The columns of every part, each with a name of its own in the joined rows."""
-    counted = Counter(folded(column.name) for part in parts for column in part.relation.schema.columns)
-    taken = set(counted)
-    lent = [_lent(part) for part in parts]
-    found: list[list[SeenColumn]] = []
-    for place, part in enumerate(parts):
-        schema = part.relation.schema
-        declared = {one.output: one for one in schema.visible}
-        # what a link lends does not come in the way of the same name of another table
-        others = [other for other in range(len(parts)) if other != place and (other < place or not lent[other])]
-        named = {folded(other.declared) for i in others for other in parts[i].relation.schema.visible}
-        found.append([])
-        for column in schema.columns:
-            output, one = column.name, declared.get(column.name)
-            if counted[folded(output)] > 1:
-                # by its place, so that neither an alias nor USING gives another name
-                output = fresh(f"{output} {place}", taken)
-                taken.add(folded(output))
-            name = one.declared if one else column.name
-            away = (lent[place] == column.name and folded(name) in named) or bool(one and one.hidden)
-            seen = replace(column, name=output, nullable=True, origin=schema.origin(column.name))
-            sql = f"join_{place}.{quote(column.name)}"
-            found[-1].append(SeenColumn(place, part.qualifier, name, column.name, sql, seen, bool(one), away))
-    return found
-
-
-def _lent(part: Part) -> str:
-    """The column that the links of a table lend it; empty where there are none."""
-    owner = part.relation.owner
-    return owner.unit if owner and part.relation.is_table and owner.rules.links else ""
-
-
 def read_joins(
-    where: Sequence[exp.Expr], parts: Sequence[Part], refusals: Refusals, apart: Apart = frozenset()
+    where: Sequence[exp.Expr],
+    parts: Sequence[Part],
+    environment: Environment,
+    refusals: Refusals,
+    apart: Apart = frozenset(),
+    *,
+    every: bool = False,
 ) -> tuple[Sequence[exp.Expr], Joins]:
     """Return what is left of WHERE, and how the sources of a FROM clause are joined.
 
     Args:
         where: conditions that hold all together.
         parts: the sources.
+        environment: binds expressions that are compared.
         refusals: collects.
         apart: pairs of parts whose equalities only filter.
+        every: whether expressions join beside equal columns, too.
 
     Raises:
         SchemaError: a name in ON or USING is not there, or is there more than once.
@@ -342,28 +335,19 @@ def read_joins(
     if all(is_apart(part.join) for part in parts[1:]):
         order = _in_reach(parts, where, apart)
         parts = [parts[place] for place in order]
-    reader = _Reader(parts, where, refusals, apart)
+    reader = _Reader(parts, where, environment, refusals, apart, every=every)
     steps = [reader.step(place) for place in range(len(parts))]
     for part, step in zip(parts, steps, strict=True):
-        for left, right in step.equal:
-            if not compared_type(left.output.type, right.output.type):
-                refusals.add(
-                    "source",
-                    part.join,
-                    f"{_called(left)} is {left.output.type} and {_called(right)} is {right.output.type}.",
-                    "Join columns of one type, or whole numbers; cast them in a subquery.",
-                )
+        if not all(compared_type(left.output.type, right.output.type) for left, right in step.equal):
+            from dpsql.sql.source.type_mismatches import refuse_mismatches  # noqa: PLC0415 — few joins have them
+
+            refuse_mismatches(parts, part, step.equal, refusals)
     refusals.raise_if_any(before)
     columns = reader.columns
     if order != sorted(order):
         # a star shows them as FROM lists them
         columns = sorted(columns, key=lambda seen: order[seen.place])
-    return reader.where, Joins(tuple(parts), tuple(steps), tuple(columns))
-
-
-def _called(seen: SeenColumn) -> str:
-    """Return a column as a query names it, with the name of its table."""
-    return ".".join(as_written(name) for name in (seen.qualifier, seen.declared) if name)
+    return reader.where, Joins(tuple(reader.computed.parts), tuple(steps), tuple(columns), reader.spares)
 
 
 def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) -> list[int]:
@@ -371,24 +355,30 @@ def _in_reach(parts: Sequence[Part], where: Sequence[exp.Expr], apart: Apart) ->
     edges = []
     for condition in [*where, *(shared for part in where for shared in _shared(part))]:
         if isinstance(condition, exp.EQ) and all(isinstance(side, exp.Column) for side in _sides(condition)):
-            ends = [_holders(side, parts) for side in _sides(condition)]
+            ends = [holders(side, parts) for side in _sides(condition)]
             edges += [{*ends[0], *ends[1]}] if len(ends[0]) == len(ends[1]) == 1 else []
     edges = [edge for edge in edges if frozenset(id(parts[place].node) for place in edge) not in apart]
+    loose = _computed_edges(parts, where)
     order, left = [0], list(range(1, len(parts)))
     while left:
-        reached = (place for place in left if any(place in edge and edge & set(order) for edge in edges))
-        place = next(reached, left[0])
+        reached = [
+            place
+            for known in (edges, loose)
+            for place in left
+            if any(place in edge and edge & set(order) for edge in known)
+        ]
+        place = reached[0] if reached else left[0]
         order.append(place)
         left.remove(place)
     return order
 
 
-def _holders(column: exp.Expr, parts: Sequence[Part]) -> list[int]:
-    qualifier = str(column.args["table"].name).lower() if column.args.get("table") else ""
-    return [
-        place
-        for place, part in enumerate(parts)
-        if qualifier in ("", part.qualifier)
-        if any(folded(one.declared) == folded(column.name) for one in part.relation.schema.visible)
-        and (qualifier or folded(_lent(part)) != folded(column.name))
-    ]
+def _computed_edges(parts: Sequence[Part], where: Sequence[exp.Expr]) -> list[set[int]]:
+    """Return pairs of places that an equality compares by expressions, each of columns of one part."""
+    found = []
+    for condition in where:
+        if isinstance(condition, exp.EQ) and not condition.find(exp.Query):
+            ends = [{tuple(holders(one, parts)) for one in own_columns(side)} for side in _sides(condition)]
+            if all(len(end) == 1 and len(min(end)) == 1 for end in ends):
+                found.append({place for end in ends for places in end for place in places})
+    return found

@@ -7,8 +7,8 @@ NULL AND NOT EXISTS``: a NULL of anybody in the list, which in SQL drops every r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -17,12 +17,12 @@ from dpsql.model.environment import Column, Environment, TableSchema
 from dpsql.model.refusals import Refusals
 from dpsql.operations.comparisons import bytewise, comparable, compared_type, comparison
 from dpsql.operations.dialect import quote, span_of, written
-from dpsql.sql.names import named_columns
+from dpsql.sql.column_names import named_columns
 from dpsql.sql.source.join_rows import MOST_MATCHES, most_matches
-from dpsql.sql.source.joins import own_columns
 from dpsql.sql.source.relation import Relation, are_one_unit
 from dpsql.sql.source.row_bounds import with_levels_of
 from dpsql.sql.source.row_cut import cut
+from dpsql.sql.source.seen_columns import own_columns
 
 _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
@@ -35,12 +35,18 @@ _SEVERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition over a subquery: what it is compared with (nothing for EXISTS), and whether NOT stands before it."""
+    """A condition over a subquery: what it is compared with (nothing for EXISTS), and whether NOT stands before it.
+
+    Attributes:
+        computed: by the ids of what is compared, the columns that stand for expressions.
+
+    """
 
     node: exp.Expr
     query: exp.Query
     compared: tuple[exp.Expr, ...]
     negated: bool
+    computed: Mapping[int, Column] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,20 @@ def _predicate(condition: exp.Expr) -> Predicate | None:
 
 
 def split_conditions(
-    where: Sequence[exp.Expr], inner: TableSchema, outer: TableSchema, refusals: Refusals
+    where: Sequence[exp.Expr],
+    inner: TableSchema,
+    outer: TableSchema,
+    compute: Callable[[exp.Expr, bool], Column | None],
+    refusals: Refusals,
 ) -> tuple[tuple[exp.Expr, ...], tuple[Comparison, ...]]:
     """What of a subquery's WHERE is about its own rows, and what compares them with the row outside.
+
+    Args:
+        where: conditions that hold all together.
+        inner: columns of the subquery's rows.
+        outer: columns of the row outside.
+        compute: returns the column that stands for an expression, of the subquery's rows or of the row outside.
+        refusals: collects.
 
     Raises:
         UnsupportedQueryError: a condition uses the row outside in another way.
@@ -92,29 +109,36 @@ def split_conditions(
         # a name that is nowhere is said where names are resolved
         if not outside or not all(named_columns(outer, node) for node in outside):
             own.append(condition)
-        elif found := _comparison(condition, inner, outer):
+        elif found := _comparison(condition, inner, outer, compute):
             compared.append(found)
         else:
             refusals.add(
                 "row_syntax",
                 condition,
                 f"{written(condition)} has no private form, as it uses the row outside.",
-                "Compare a column of it with a column of the subquery of the same type, or whole numbers.",
+                "Compare what is computed of it with what is computed of the subquery's row, both of one type.",
             )
     refusals.raise_if_any(before)
     return tuple(own), tuple(compared)
 
 
-def _comparison(condition: exp.Expr, inner: TableSchema, outer: TableSchema) -> Comparison | None:
+def _comparison(
+    condition: exp.Expr,
+    inner: TableSchema,
+    outer: TableSchema,
+    compute: Callable[[exp.Expr, bool], Column | None],
+) -> Comparison | None:
     sign = _SIGNS.get(type(condition))
     if not isinstance(condition, exp.Binary) or not sign:
         return None
     left, right = condition.left.unnest(), condition.right.unnest()
-    if not (isinstance(left, exp.Column) and isinstance(right, exp.Column)):
-        return None
-    if named_columns(inner, left):
+    inside = [{bool(named_columns(inner, node)) for node in own_columns(side)} for side in (left, right)]
+    if inside == [{True}, {False}]:
         left, right, sign = right, left, _TURNED.get(sign, sign)
-    one, other = _one(outer, left), _one(inner, right)
+    elif inside != [{False}, {True}]:
+        return None
+    one = _one(outer, left) if isinstance(left, exp.Column) else compute(left, False)
+    other = _one(inner, right) if isinstance(right, exp.Column) else compute(right, True)
     return Comparison(one, other, sign) if one and other and compared_type(one.type, other.type) else None
 
 
@@ -141,7 +165,7 @@ def compared_columns(
     before = len(refusals.found)
     found = []
     for node, column in zip(predicate.compared, inner, strict=True):
-        other = _one(outer, node) if isinstance(node, exp.Column) else None
+        other = _one(outer, node) if isinstance(node, exp.Column) else predicate.computed.get(id(node))
         if other and compared_type(other.type, column.type):
             found.append(Comparison(other, column, "="))
             continue
@@ -150,8 +174,8 @@ def compared_columns(
             node,
             f"{written(node)} is {other.type} and is compared with {column.type}."
             if other
-            else f"IN compares a column with a column of its own type here, and {written(node)} is none.",
-            "Compute it in a subquery of FROM, or cast it there.",
+            else f"IN compares a column here, or what is computed of columns, and {written(node)} is neither.",
+            "Name a column, and cast it where the types differ.",
         )
     refusals.raise_if_any(before)
     return tuple(found)

@@ -20,8 +20,7 @@ from dpsql.operations.dialect import quote, span_of, to_sql
 from dpsql.operations.row_sql import is_plain, shielded, total_condition_sql, without_statistics
 from dpsql.sql.intervals import Columns, interval_of
 from dpsql.sql.names import SelectItem
-from dpsql.sql.row_rules import check_row_expression
-from dpsql.sql.row_types import check_private_parts, checked_conditions, uses_of
+from dpsql.sql.row_types import check_expressions, checked_conditions, uses_of
 from dpsql.sql.source.relation import HIDDEN_UNIT, Owner, Relation, fresh, renamed
 from dpsql.sql.source.row_bounds import added, with_levels_of
 
@@ -78,24 +77,6 @@ def filtered(relation: Relation, filters: Sequence[exp.Expr], environment: Envir
         identity=f"(FROM {relation.identity}{_where(conditions)})",
         is_table=False,
     )
-
-
-def check_expressions(
-    roots: Sequence[exp.Expr], columns: Sequence[Column], environment: Environment, refusals: Refusals
-) -> None:
-    """Refuse expressions that are not safe on private rows.
-
-    Raises:
-        SchemaError: one does not bind.
-        UnsupportedQueryError: one is refused.
-
-    """
-    before = len(refusals.found)
-    for root in roots:
-        check_row_expression(root, refusals)
-    refusals.raise_if_any(before)
-    check_private_parts(roots, (), columns, environment, refusals)
-    refusals.raise_if_any(before)
 
 
 def shown_columns(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.model.environment import Environment
-from dpsql.sql.clauses import qualifier_of
+from dpsql.sql.clauses import qualifier_of, sources_of
 from dpsql.sql.source.as_of import is_of_with
 
 
@@ -31,9 +31,7 @@ def _nearest_source(column: exp.Column) -> exp.Expr | None:
     """Return the nearest source that has the name of the column's table, or None if there is none."""
     query = column.find_ancestor(exp.Select)
     while query:
-        first, joins = query.args.get("from_"), query.args.get("joins") or ()
-        sources: list[exp.Expr] = [first.this, *(join.this for join in joins)] if first else []
-        for source in sources:
+        for source in sources_of(query):
             if qualifier_of(source) == column.table.lower():
                 return source
         query = query.find_ancestor(exp.Select)

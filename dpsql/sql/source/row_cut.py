@@ -23,9 +23,10 @@ from sqlglot import exp
 from dpsql.model.environment import Column
 from dpsql.operations.dialect import quote
 from dpsql.operations.row_sql import SALT, one_spelling
-from dpsql.sql.source.joins import FULL, INNER, RIGHT, Joins, columns_named, own_columns
+from dpsql.sql.source.joins import FULL, INNER, RIGHT, Joins
 from dpsql.sql.source.relation import Relation, fresh
 from dpsql.sql.source.row_bounds import MOST_JOINED
+from dpsql.sql.source.seen_columns import columns_named, own_columns
 
 _ORDERED = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|DECIMAL\(\d+,\d+\)|DATE|TIMESTAMP.*|UUID")
 """Types of which values that are equal are the same."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from dpsql.model.environment import KeyPath
 from dpsql.operations.comparisons import compared_type
-from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins, SeenColumn
+from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins
 from dpsql.sql.source.relation import Owner, Relation, are_one_unit
+from dpsql.sql.source.seen_columns import SeenColumn
 
 _MOST_SETS = 16
 """Sets of unique columns of joined rows that are kept track of: fewer can only cut more."""

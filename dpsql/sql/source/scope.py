@@ -1,13 +1,13 @@
-"""The queries that WITH names, and the place where each of them is read."""
+"""Names that a query can read: those of queries that WITH names, and those of columns with their table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.model.environment import folded
+from dpsql.model.environment import JoinedName, TableSchema, folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +33,23 @@ class Scope:
         for cte in ctes:
             queries[folded(cte.alias)] = (cte, Scope(dict(queries), self.depth))
         return Scope(queries, self.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateInside:
+    """A subquery that groups rows of several units, which is a private query by itself.
+
+    Attributes:
+        node: its SELECT.
+        queries: the queries that WITH names where it stands.
+
+    """
+
+    node: exp.Select
+    queries: Mapping[str, exp.CTE]
+
+
+def named_by(schema: TableSchema, qualifier: str) -> TableSchema:
+    """Return the columns of a source, each under the name of its table."""
+    names = (JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)
+    return replace(schema, names=schema.names or tuple(names))

@@ -7,16 +7,18 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.model.environment import Environment, JoinedName, TableSchema
+from dpsql.model.environment import Environment
 from dpsql.model.refusals import Refusals
 from dpsql.sql.clauses import Clauses
 from dpsql.sql.names import resolve_names
-from dpsql.sql.source.join_rows import filtering_pairs, joined
-from dpsql.sql.source.joins import Apart, Joins, Part, read_joins
+from dpsql.sql.source.join_rows import filtering_pairs, has_too_many_matches, joined
+from dpsql.sql.source.joins import Apart, Joins, read_joins
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation
 from dpsql.sql.source.row_cut import early_filters
 from dpsql.sql.source.row_growth import growth
+from dpsql.sql.source.scope import named_by
+from dpsql.sql.source.seen_columns import Part
 
 Conditions = Sequence[exp.Expr]
 """Conditions that have to hold all together."""
@@ -33,14 +35,19 @@ def joined_sides(
 
     """
 
-    def read(apart: Apart) -> tuple[Conditions, Joins]:
-        left, joins = read_joins(where, parts, refusals, apart)
+    def read(*, every: bool) -> tuple[Conditions, Joins]:
+        left, joins = read_with(frozenset(), every=every)
+        apart = filtering_pairs(joins, environment)
+        return read_with(apart, every=every) if apart else (left, joins)
+
+    def read_with(apart: Apart, *, every: bool) -> tuple[Conditions, Joins]:
+        left, joins = read_joins(where, parts, environment, refusals, apart, every=every)
         own = dict(enumerate(step.own for step in joins.steps))
         return left, _with_own_rows(joins, own, environment, refusals)
 
-    left, joins = read(frozenset())
-    if apart := filtering_pairs(joins, environment):
-        left, joins = read(apart)
+    left, joins = read(every=False)
+    if joins.spares and has_too_many_matches(joins, environment):
+        left, joins = read(every=True)
     left, early = early_filters(left, joins, growth(joins).places)
     return joined(_with_own_rows(joins, early, environment, refusals), environment, refusals), left
 
@@ -59,9 +66,3 @@ def _with_own_rows(
             filters = resolve_names(clauses, schema, environment, refusals).filters
             parts[place] = replace(part, relation=filtered(part.relation, filters, environment, refusals))
     return replace(joins, parts=tuple(parts))
-
-
-def named_by(schema: TableSchema, qualifier: str) -> TableSchema:
-    """Return the columns of a source, each under the name of its table."""
-    names = (JoinedName(qualifier, one.declared, one.output, one.hidden) for one in schema.visible)
-    return replace(schema, names=schema.names or tuple(names))

@@ -18,25 +18,26 @@ from dpsql.model.refusals import Refusals
 from dpsql.operations.dialect import to_sql
 from dpsql.sql.clauses import (
     Clauses,
-    is_aggregate_call,
     is_plain_table,
+    joined_first,
     named_queries,
     qualifier_of,
     read_clauses,
+    sources_of,
 )
 from dpsql.sql.names import ResolvedSelect, resolve_names
 from dpsql.sql.options import read_options
 from dpsql.sql.source.as_of import MOST_DEPTH, EarlierTables
-from dpsql.sql.source.joins import MOST_TABLES, Part
+from dpsql.sql.source.joins import MOST_TABLES
 from dpsql.sql.source.listed_rows import listed_rows
-from dpsql.sql.source.predicates import Predicate, compared_columns, restricted, split_conditions, take_predicates
 from dpsql.sql.source.projections import called, filtered, projected, stacked
 from dpsql.sql.source.relation import CurrentTables, Owner, Relation, query_of_view
-from dpsql.sql.source.scope import Scope
-from dpsql.sql.source.sides import Conditions, joined_sides, named_by
+from dpsql.sql.source.scope import PrivateInside, Scope
+from dpsql.sql.source.seen_columns import Part
+from dpsql.sql.source.sides import Conditions, joined_sides
 from dpsql.sql.source.unit_groups import distinct, grouped
 
-_MOST_SOURCES = 32
+_MOST_SOURCES = 100
 _FLAGS = "dpsql"
 """Qualifier of the columns that say which keys a row's set leaves out; resolved columns of a query have none."""
 
@@ -82,20 +83,6 @@ class SelectText:
         return tuple(exp.column(f"left_out_{place}", table=_FLAGS, quoted=True) for place in range(len(keys)))
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateInside:
-    """A subquery that groups rows of several units, which is a private query by itself.
-
-    Attributes:
-        node: its SELECT.
-        queries: the queries that WITH names where it stands.
-
-    """
-
-    node: exp.Select
-    queries: Mapping[str, exp.CTE]
-
-
 def read_select(
     tree: exp.Select, keywords: Mapping[str, object], environment: Environment, refusals: Refusals
 ) -> SelectText | PrivateInside:
@@ -112,14 +99,14 @@ def read_select(
         UnsupportedQueryError: a source has no private form; nothing more can be said then.
 
     """
-    _shorten_names(tree, environment)
+    _unify_names(tree, environment)
     clauses, hint = read_clauses(tree, refusals), tree.args.get("hint")
     options = read_options(hint, keywords, [mechanism.word for mechanism in environment.mechanisms], refusals)
     if options.as_of is None:
         tables = CurrentTables(environment, Refusals(refusals.text))
     else:
         tables = EarlierTables(options, tree, environment, refusals.text)
-    relation, where = _SourceReader(tables, refusals).read_from(tree, clauses, Scope({}, 0))
+    relation, where = SourceReader(tables, refusals).read_from(tree, clauses, Scope({}, 0))
     if isinstance(relation, PrivateInside):
         return relation
     refusals.found.extend(tables.unmet.found)
@@ -131,7 +118,7 @@ def read_select(
 
 
 @dataclass(slots=True)
-class _SourceReader:
+class SourceReader:
     """Reads the sources of one statement; where one of them is a private query, this query is what is read of all."""
 
     tables: CurrentTables
@@ -152,18 +139,13 @@ class _SourceReader:
         if len(parts) > 1:
             relation, where = joined_sides(parts, where, self.tables.environment, self.refusals)
         if any(condition.find(exp.Query) for condition in where):
-            predicates, where = take_predicates(where)
-            if relation.is_table and predicates:
-                relation = replace(relation, unique=self.tables.unique(relation.schema))
-            for predicate in predicates:
-                found = self._restricted(relation, predicate, qualifier_of(clauses.source), scope)
-                if isinstance(found, PrivateInside):
-                    return found, ()
-                relation = found
+            from dpsql.sql.source.row_conditions import restrict_rows  # noqa: PLC0415 — few queries need it
+
+            return restrict_rows(self, relation, replace(clauses, where=tuple(where)), scope)
         return relation, where
 
     def _parts(self, clauses: Clauses, scope: Scope) -> list[Part] | PrivateInside:
-        parts: list[Part] = []
+        parts, taken = list[Part](), set[str]()
         alone = len(clauses.sources) == 1 and not scope.depth
         for node, join in clauses.sources:
             if len(parts) == MOST_TABLES:
@@ -173,21 +155,38 @@ class _SourceReader:
                     f"a query joins at most {MOST_TABLES} tables.",
                     "Let the curator put public ones together.",
                 )
-            qualifier = qualifier_of(node)
-            if qualifier and qualifier in {part.qualifier for part in parts}:
+            qualifier, inner = qualifier_of(node), joined_first(node) if isinstance(node, exp.Subquery) else None
+            qualifiers = {qualifier_of(one) for one in sources_of(inner)} if inner else {qualifier}
+            if not taken.isdisjoint(qualifiers - {""}):
                 self.refusals.refuse("source", node, "two tables have one name.", "Give each an alias of its own.")
-            relation = self._relation(node, scope, alone=alone)
+            taken |= qualifiers
+            relation = self._joined_first(inner, scope) if inner else self._relation(node, scope, alone=alone)
             if isinstance(relation, PrivateInside):
                 return relation
+            if inner:
+                parts.append(Part(node, "", relation, join))
+                continue
             names = node.args["alias"].args.get("columns") if node.args.get("alias") else None
             if names or relation.schema.names:
                 relation = called(relation, qualifier, names or (), self.refusals.text)
             parts.append(Part(node, qualifier, relation, join))
         return parts
 
+    def _joined_first(self, select: exp.Select, scope: Scope) -> Relation | PrivateInside:
+        """Return the rows of joins that stood in parentheses, whose tables keep their names."""
+        if scope.depth > MOST_DEPTH:
+            self._refuse_depth(select)
+        clauses = read_clauses(select, self.refusals, inside=True)
+        relation, where = self.read_from(select, clauses, scope.deeper())
+        if isinstance(relation, PrivateInside):
+            return relation
+        clauses = replace(clauses, select=(), where=tuple(where))
+        resolved = resolve_names(clauses, relation.schema, self.tables.environment, self.refusals)
+        return filtered(relation, resolved.filters, self.tables.environment, self.refusals)
+
     def _relation(self, node: exp.Expr, scope: Scope, *, alone: bool) -> Relation | PrivateInside:
         if isinstance(node, exp.Subquery) and not node.args.get("joins") and isinstance(node.this, exp.Query):
-            return self._query(node.this, scope.deeper())
+            return self.query(node.this, scope.deeper())
         if isinstance(node, exp.Values):
             return listed_rows(node, self.tables.environment, self.refusals)
         if not is_plain_table(node) or not isinstance(node, exp.Table):
@@ -205,7 +204,7 @@ class _SourceReader:
         named = scope.queries.get(folded(node.name)) if len(node.parts) == 1 else None
         if named:
             cte, outer = named
-            inner = self._query(cte.this, Scope(outer.queries, scope.depth + 1))
+            inner = self.query(cte.this, Scope(outer.queries, scope.depth + 1))
             if isinstance(inner, PrivateInside):
                 return inner
             return called(inner, "", cte.args["alias"].args.get("columns") or (), self.refusals.text)
@@ -227,15 +226,18 @@ class _SourceReader:
         view = query_of_view(schema, self.tables.environment)
         if not view:
             raise self.tables.not_protected(node)
+        from dpsql.sql.source.stored_views import restore_calls  # noqa: PLC0415 — few queries read views
+
         query, names = view
+        restore_calls(query)
         for part in query.walk():
             part.meta.clear()
             if next(part.iter_expressions(), None) is None:
                 part.update_positions(node.this)
-        _shorten_names(query, self.tables.environment)
+        _unify_names(query, self.tables.environment)
         earlier = list(self.refusals.found)
         try:
-            relation = self._query(query, Scope({}, scope.depth + 1))
+            relation = self.query(query, Scope({}, scope.depth + 1))
         except UnsupportedQueryError:
             # nor is the view's own text, which may quote values
             codes = dict.fromkeys(refusal.code for refusal in self.refusals.found if refusal not in earlier)
@@ -245,7 +247,7 @@ class _SourceReader:
                     code,
                     node,
                     "this view reads its tables in a way that has no private form.",
-                    "The curator sees why by asking its text as a subquery.",
+                    "The curator sees why by asking the text that duckdb_views() shows for it as a subquery.",
                 )
             self.refusals.raise_if_any()
             raise
@@ -256,16 +258,12 @@ class _SourceReader:
             return relation
         return called(relation, qualifier_of(node), names, self.refusals.text)
 
-    def _query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
+    def query(self, query: exp.Query, scope: Scope) -> Relation | PrivateInside:
+        """Return the rows of a subquery, or the private query inside it."""
         if scope.depth > MOST_DEPTH:
-            self.refusals.refuse(
-                "source",
-                query,
-                f"subqueries and views are nested at most {MOST_DEPTH} deep.",
-                "Let the curator put some of them into a table.",
-            )
+            self._refuse_depth(query)
         if isinstance(query, exp.Subquery) and not query.args.get("joins") and isinstance(query.this, exp.Query):
-            return self._query(query.this, scope)
+            return self.query(query.this, scope)
         if isinstance(query, exp.Select):
             return self._select(query, scope)
         if not isinstance(query, exp.Union) or any(
@@ -280,12 +278,20 @@ class _SourceReader:
         sides = []
         for side in (query.left, query.right):
             # a UNION b UNION c is one list, although it is parsed as (a UNION b) UNION c
-            rows = self._query(side, inner if isinstance(side, exp.Union) else inner.deeper())
+            rows = self.query(side, inner if isinstance(side, exp.Union) else inner.deeper())
             if isinstance(rows, PrivateInside):
                 return rows
             sides.append(rows)
         relation = stacked(sides, query, self.tables.environment, self.refusals)
         return distinct(relation, query, self.refusals) if query.args.get("distinct") else relation
+
+    def _refuse_depth(self, query: exp.Query) -> None:
+        self.refusals.refuse(
+            "source",
+            query,
+            f"subqueries and views are nested at most {MOST_DEPTH} deep.",
+            "Let the curator put some of them into a table.",
+        )
 
     def _select(self, tree: exp.Select, scope: Scope) -> Relation | PrivateInside:
         private = PrivateInside(tree, {name: cte for name, (cte, _) in scope.queries.items()})
@@ -311,59 +317,23 @@ class _SourceReader:
             relation = projected(resolved.items, resolved.filters, relation, self.tables.environment, self.refusals)
         return distinct(relation, tree, self.refusals) if tree.args.get("distinct") else relation
 
-    def _restricted(
-        self, outer: Relation, predicate: Predicate, qualifier: str, scope: Scope
-    ) -> Relation | PrivateInside:
-        query, named = predicate.query, named_by(outer.schema, qualifier)
-        has_groups = not isinstance(query, exp.Select) or any(
-            query.args.get(name) for name in ("group", "having", "distinct", "qualify", "limit", "offset")
-        )
-        if has_groups and not predicate.compared:
-            self.refusals.refuse(
-                "source", query, "EXISTS takes a subquery of rows, without groups or LIMIT.", "Leave them out."
-            )
-        has_groups |= any(is_aggregate_call(node) for item in query.expressions for node in item.walk())
-        if isinstance(query, exp.Select) and not has_groups:
-            return self._correlated(outer, named, predicate, query, scope)
-        inner = self._query(query, scope.deeper())
-        if isinstance(inner, PrivateInside):
-            return inner
-        compared = compared_columns(predicate, inner.shown, named, self.refusals)
-        return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
 
-    def _correlated(
-        self, outer: Relation, named: TableSchema, predicate: Predicate, query: exp.Select, scope: Scope
-    ) -> Relation | PrivateInside:
-        """A predicate over rows, whose WHERE may compare them with the row outside."""
-        clauses = read_clauses(query, self.refusals, inside=True)
-        inner, where = self.read_from(query, clauses, scope.deeper())
-        if isinstance(inner, PrivateInside):
-            return inner
-        # only now does the subquery's own FROM say which names are its own
-        schema = named_by(inner.schema, qualifier_of(clauses.source))
-        own, compared = split_conditions(where, schema, named, self.refusals)
-        select = clauses.select if predicate.compared else ()
-        clauses = replace(clauses, where=own, select=select, order=())
-        resolved = resolve_names(clauses, schema, self.tables.environment, self.refusals)
-        inner = filtered(inner, resolved.filters, self.tables.environment, self.refusals)
-        if predicate.compared:
-            names = [item.expression.name for item in resolved.items if isinstance(item.expression, exp.Column)]
-            known = [column for column in map(schema.column, names) if column]
-            if len(known) != len(resolved.items):
-                self.refusals.refuse(
-                    "row_syntax",
-                    predicate.node,
-                    "IN takes columns of the subquery here.",
-                    "Compute them in a subquery of its FROM.",
-                )
-            compared = (*compared_columns(predicate, known, named, self.refusals), *compared)
-        return restricted(outer, inner, compared, predicate, self.tables.environment, self.refusals)
+def _unify_names(query: exp.Query, environment: Environment) -> None:
+    """Leave out parentheses around tables, and write columns with the name of their table alone."""
+    nodes = list(query.find_all(exp.Subquery, exp.Join, exp.Column))
+    if any(_may_hold_joins(node) for node in nodes if not isinstance(node, exp.Column)):
+        from dpsql.sql.source.parentheses import flatten_parentheses  # noqa: PLC0415 — few queries need it
 
-
-def _shorten_names(query: exp.Query, environment: Environment) -> None:
-    """Write columns with the name of their table alone, if the query adds a schema to any of them."""
-    qualified = [column for column in query.find_all(exp.Column) if column.args.get("db")]
+        flatten_parentheses(query)
+    qualified = [node for node in nodes if isinstance(node, exp.Column) and node.args.get("db")]
     if qualified:
         from dpsql.sql.source.qualified_names import shorten_qualifiers  # noqa: PLC0415 — few queries need it
 
         shorten_qualifiers(qualified, environment)
+
+
+def _may_hold_joins(node: exp.Expr) -> bool:
+    """Check that a part of FROM may be a parenthesis around tables, or joins before a condition of another one."""
+    if isinstance(node, exp.Join):
+        return bool(node.this.args.get("joins"))
+    return isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Select)

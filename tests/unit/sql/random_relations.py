@@ -10,6 +10,7 @@ import itertools
 import math
 import random
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -112,6 +113,20 @@ def _with_rows(table: Table, rows: Sequence[Row]) -> Table:
     return Table(
         table.name, table.columns, tuple(rows), table.unit, table.parent, table.link, table.unique, table.required
     )
+
+
+def _computed(condition: str, beside: str) -> str:
+    """Return some comparisons with an expression of one side, chosen by the text and not by chance."""
+    one, other = condition.split(" = ")
+    if zlib.crc32(f"{condition} {beside}".encode()) % 3 == 0:
+        return condition
+    form = {"n": "{} // 2", "d": "{} // 2", "city": "lower({})", "r": "lower({})"}.get(one.split(".")[-1], "{}")
+    return f"{form.format(one)} = {other}"
+
+
+def _in_parentheses(sql: str) -> str:
+    """Return some joins in parentheses, chosen by the text and not by chance."""
+    return f"({sql})" if " JOIN " in sql and ", " not in sql and zlib.crc32(sql.encode()) % 3 == 0 else sql
 
 
 def spelled(value: Value) -> Value:
@@ -308,7 +323,8 @@ class Writer:
     def _from(self, depth: int) -> Source:
         source = self._source(depth)
         for _ in range(self.chance.choice((0, 0, 1, 1, 2))):
-            source = self._joined(source, self._source(depth - 1))
+            left = replace(source, sql=_in_parentheses(source.sql))
+            source = self._joined(left, self._source(depth - 1))
         return source
 
     def _pairs(self, left: Source, right: Source) -> list[tuple[str, str]]:
@@ -378,6 +394,7 @@ class Writer:
             conditions += [f"{one} = {other}" for one, other in pairs]
         else:
             on = [f"{one} = {other}" if self._is(0.5) else f"{other} = {one}" for one, other in pairs]
+            on = [_computed(condition, left.sql) for condition in on]
             if self._is(0.15) and word in ("JOIN", "INNER"):
                 on.append(self.condition([*left.columns, *right.columns]))
             elif self._is(0.25) and word in ("LEFT", "SEMI", "ANTI"):

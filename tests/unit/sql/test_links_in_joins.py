@@ -9,7 +9,7 @@ import pytest
 import dpsql
 from dpsql.cascade.reader import CURATOR
 from dpsql.operations.row_sql import with_salt
-from dpsql.sql.source import join_rows
+from dpsql.sql.source import borders, join_rows
 from dpsql.sql.statements import SelectStatement, read_statement
 
 # faults are planted in planning
@@ -108,7 +108,7 @@ def test_parents_are_joined_first_where_they_must(
     text, identity = relation(session, source)
     assert ("side AS MATERIALIZED" in text) == SIDES[source]
     monkeypatch.setattr(join_rows, "is_one_side", lambda *_: True)
-    monkeypatch.setattr(join_rows, "_is_one_table", lambda *_: False)
+    monkeypatch.setattr(borders, "_is_one_table", lambda *_: False)
     together, same_identity = relation(session, source)
     assert "side AS MATERIALIZED" in together
     assert identity == same_identity

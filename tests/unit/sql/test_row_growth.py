@@ -77,6 +77,9 @@ NOT_CUT = {
     "visits v JOIN kinds k ON k.kind = v.kind JOIN people p ON p.pid = v.pid": 2 * MANY,
     "visits v JOIN people p ON p.pid = v.pid JOIN stays s ON s.sid = v.sid AND s.pid = p.pid": MANY,
     "visits v SEMI JOIN stays s USING (pid)": MANY,
+    # an expression of the other side is compared with a key
+    "visits v LEFT JOIN stays s ON s.pid = v.pid AND s.sid = v.sid + 0": MANY,
+    "people p LEFT JOIN (visits v JOIN stays s ON s.pid = v.pid AND s.sid = v.sid) ON v.pid = p.pid": MANY,
 }
 CUT = {
     "visits a JOIN visits b ON a.pid = b.pid": 2,
@@ -94,6 +97,9 @@ CUT = {
     "visits v JOIN (SELECT DISTINCT pid, day FROM stays) s ON s.pid = v.pid": 2,
     # what is shown of a key is not the key
     "visits v JOIN (SELECT pid, sid + 1 AS sid FROM stays) s ON s.pid = v.pid AND s.sid = v.sid": 2,
+    # an expression of a key is not the key
+    "visits v LEFT JOIN stays s ON s.pid = v.pid AND s.sid + 0 = v.sid": 2,
+    "people p LEFT JOIN (visits v JOIN stays s ON s.pid = v.pid) ON v.pid = p.pid": 2,
     # stays are joined by their key, and the engine may join visits and them by the person first
     "meals m JOIN stays s ON s.sid = m.sid JOIN visits v ON v.sid = m.sid AND v.pid = s.pid": 2,
     # UNION ALL of keys is no key
