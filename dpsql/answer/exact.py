@@ -221,8 +221,8 @@ def _require_rows(reading: Reading, runtime: Runtime) -> None:
         others = ", ".join(f"{table} @ {version}" for table, version in rows.table_versions[1:])
         beside = f" (with {others})" if others else ""
         raise ReleaseError(
-            f"the rows of {rows.table} in version {rows.version}{beside} are gone; what was released of them can be "
-            "asked for at the same or lower levels, and nothing else"
+            f"the rows of {rows.table} in version {rows.version}{beside} are gone, or the curator archived the table; "
+            "what was released of them can be asked for at the same or lower levels, and nothing else"
         )
     # of the formulations one is tried: all that a text writes stands in what they share
     require_runs(frame, (*reading.due, *bounded.coverage), bounded.sql(STAND_IN_SALT), reading.listed, runtime.engine)

@@ -108,11 +108,16 @@ class SchemaView:
     moment: dt.datetime | None = None
 
     def resolve(self, parts: Sequence[str]) -> TableSchema | None:
-        """Table or view that a name means; of a protected table that was dropped, what is remembered of it."""
+        """Return the table or view that a name means. Of a protected table that was dropped, return its last columns.
+
+        Without rows if it was dropped, or if the curator archived it.
+        """
         schema = self.engine.resolve(parts)
         if not schema:
             return self._remembered(parts)
-        return linked(schema, self.policy, self.engine) if self.policy.links else schema
+        if self.policy.links:
+            schema = linked(schema, self.policy, self.engine)
+        return replace(schema, relation="") if self.policy.is_archived(schema.canonical) else schema
 
     def identify(self, parts: Sequence[str]) -> str | None:
         """Canonical name of what ``resolve`` finds; also where what leads to its unit is gone."""

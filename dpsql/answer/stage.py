@@ -159,7 +159,8 @@ def charge_offers(offers: Sequence[Offer], runtime: Runtime, inquiry: Inquiry) -
     items = tuple(item for offer in offers for item in offer.items)
     if not items:
         return Charged()
-    return runtime.state.ledger.charge(offers[0].query.frame.rows.unit, items, inquiry.reader.name)
+    reader = inquiry.reader
+    return runtime.state.ledger.charge(offers[0].query.frame.rows.unit, items, reader.name, reader.planned_at)
 
 
 def read_frame(reading: Reading, charged: Charged, runtime: Runtime, timeout_seconds: float | None) -> FrameValues:

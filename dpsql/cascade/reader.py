@@ -16,16 +16,18 @@ CURATOR = "curator"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader with their clearance.
+    """A reader with their clearance, at the moment of a plan.
 
     Attributes:
         name: in the state file.
         rho_limit: highest level in nano-rho of anything that they are shown, keys included; None for any level.
+        planned_at: the `Policy.undone` that plans of theirs rest on; None without a policy.
 
     """
 
     name: str
     rho_limit: int | None = None
+    planned_at: int | None = None
 
     @classmethod
     def of(cls, name: str, policy: Policy) -> Reader:
@@ -37,7 +39,7 @@ class Reader:
         """
         declared = policy.analyst(name)
         if declared:
-            return cls(declared.name, declared.rho_limit)
+            return cls(declared.name, declared.rho_limit, policy.undone)
         if policy.analysts and name != CURATOR:
             reason = f"{name!r} is not among the analysts whom the curator has declared."
             raise AccessError(
@@ -45,7 +47,7 @@ class Reader:
                 f"rho_limit := {blanks.HIGHEST_RHO})",
                 analyst_message=f"{reason} Ask the curator to declare you as an analyst.",
             )
-        return cls(name)
+        return cls(name, None, policy.undone)
 
     @property
     def most_nano(self) -> float:

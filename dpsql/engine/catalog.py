@@ -173,6 +173,26 @@ class Catalog:
         )
         return tuple(sorted({tuple(sorted(names)) for (names,) in rows}))
 
+    def primary_key(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return the columns of the PRIMARY KEY, sorted, or nothing if there is none."""
+        rows = self._look_up(
+            "SELECT list_sort(constraint_column_names) FROM duckdb_constraints() "
+            f"WHERE {PLACE} AND constraint_type = 'PRIMARY KEY'",
+            schema.catalog_name,
+        )
+        return tuple(rows[0][0]) if rows else ()
+
+    def references(self, schema: TableSchema, columns: Sequence[str], other: TableSchema) -> bool:
+        """Return True if a FOREIGN KEY leads from just these columns of a table to another table of its schema."""
+        rows = self._look_up(
+            "SELECT constraint_column_names, referenced_table FROM duckdb_constraints() "
+            f"WHERE {PLACE} AND constraint_type = 'FOREIGN KEY'",
+            schema.catalog_name,
+        )
+        return schema.catalog_name[:2] == other.catalog_name[:2] and any(
+            set(names) == set(columns) and folded(table) == folded(other.catalog_name[2]) for names, table in rows
+        )
+
     def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
         """Whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
         return any(set(names) <= set(columns) for names in self.unique_columns(schema))

@@ -69,6 +69,12 @@ class Engine(Protocol):
     def unique_columns(self, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
         """Return the columns of each PRIMARY KEY or UNIQUE constraint, as they are now."""
 
+    def primary_key(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return the columns of the PRIMARY KEY, sorted, or nothing if there is none."""
+
+    def references(self, schema: TableSchema, columns: Sequence[str], other: TableSchema) -> bool:
+        """Return True if a FOREIGN KEY leads from just these columns of a table to another table of its schema."""
+
     def is_unique(self, schema: TableSchema, columns: Sequence[str]) -> bool:
         """Return whether a PRIMARY KEY or UNIQUE constraint is over just these columns, or some of them."""
 

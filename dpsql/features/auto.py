@@ -308,8 +308,8 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
     frame = question.frame
     if not frame.rows_sql.relation:
         raise ReleaseError(
-            f"the rows of {frame.rows.table} in version {frame.rows.version} are gone, and AUTO has chosen nothing "
-            "for them; name the number or the bounds in its place"
+            f"the rows of {frame.rows.table} in version {frame.rows.version} are gone, or the curator archived the "
+            "table, and AUTO has chosen nothing for them; name the number or the bounds in its place"
         )
     listed = public_key_table(frame, runtime)
     require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime.engine)
@@ -327,7 +327,7 @@ def _draw(
     """Charge the rise, draw it, average it with the top where there is one, and store that."""
     table, frame, name = runtime.state.side_table, question.frame, question.statistic_hash
     item = ChargeItem(name, level.due_nano, question.noise_units(level.due_nano))
-    charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name)
+    charged = runtime.state.ledger.charge(frame.rows.unit, (item,), reader.name, reader.planned_at)
     # keys of a frame are written once, and every statistic here has places of its own
     salt = table.frame_salt(name, frame.rows.unit, [listed_table for listed_table, _ in frame.rows.table_versions])
     write = partial(question.sql, salt)

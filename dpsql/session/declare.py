@@ -1,4 +1,4 @@
-"""The curator's declarations: CALL dp_unit, dp_protect, dp_link, dp_domain, dp_public, dp_analyst, dp_new_version.
+"""The curator's declarations: CALL dp_unit, dp_protect, dp_unprotect, dp_link, dp_domain, dp_public, …
 
 A declaration that is repeated keeps what it does not name, removes what it says is NULL, and asks for
 ``replace := true`` where it would protect less than before. Those of units, tables and columns are in
@@ -29,12 +29,13 @@ from dpsql.session.declarations.arguments import (
 from dpsql.session.declarations.budgets import unit_as_named
 from dpsql.session.declarations.domains import declare_domain
 from dpsql.session.declarations.protection import looser, require_no_looser
+from dpsql.session.declarations.public import declare_public
 from dpsql.session.declarations.tables import (
     declare_linked,
     declare_protected,
-    declare_public,
     declare_unit,
 )
+from dpsql.session.declarations.undoing import declare_unprotected
 from dpsql.sql.statements import FunctionCall
 from dpsql.state import NANO_PER_RHO, ClearedAnalyst, checked
 
@@ -93,6 +94,7 @@ def _declare_version(arguments: Arguments, access: StateAccess, engine: Engine) 
 _DECLARE: Mapping[str, Callable[[Arguments, StateAccess, Engine], str]] = {
     "dp_unit": declare_unit,
     "dp_protect": declare_protected,
+    "dp_unprotect": declare_unprotected,
     "dp_link": declare_linked,
     "dp_domain": declare_domain,
     "dp_public": declare_public,

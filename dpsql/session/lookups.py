@@ -76,6 +76,7 @@ def _table_settings(table: ProtectedTable, link: Link | None) -> dict[str, objec
         "coverage": table.coverage,
         "time_zone": table.time_zone,
         "version": table.version,
+        "archived": table.archived or None,
     }
 
 

@@ -39,7 +39,16 @@ _LARGEST_WHOLE = 2.0**63
 """A longer whole number is read as a floating-point one, as infinity if need be."""
 FOR_ANALYSTS = ("dp_query", "dp_explain", "dp_describe", "dp_tables", "dp_budget", "dp_releases")
 """The table functions that an analyst may call."""
-DECLARATIONS = ("dp_unit", "dp_protect", "dp_link", "dp_domain", "dp_public", "dp_analyst", "dp_new_version")
+DECLARATIONS = (
+    "dp_unit",
+    "dp_protect",
+    "dp_unprotect",
+    "dp_link",
+    "dp_domain",
+    "dp_public",
+    "dp_analyst",
+    "dp_new_version",
+)
 
 
 @dataclass(frozen=True, slots=True)

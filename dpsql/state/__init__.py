@@ -45,6 +45,7 @@ from dpsql.state.rules import checked
 from dpsql.state.side_table import SideTable
 from dpsql.state.state import State
 from dpsql.state.temporary_folder import TemporaryFolder
+from dpsql.state.undone import Reach
 
 __all__ = [
     "DELTA_UNITS_PER_ONE",
@@ -67,6 +68,7 @@ __all__ = [
     "Policy",
     "ProtectedTable",
     "PublicTable",
+    "Reach",
     "Release",
     "ReleaseHistory",
     "RememberedTable",

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from dpsql.errors import BudgetError, CalibrationError, PolicyError, ReleaseError, StateError
 from dpsql.state.database import Database, insert_row
 from dpsql.state.policy import DELTA_UNITS_PER_ONE, MAX_RHO_NANO, NANO_PER_RHO, ClearedAnalyst, folded_name
+from dpsql.state.table_definitions import LAST_UNDONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +163,15 @@ def _open_charges(connection: sqlite3.Connection, unit: str, statistic_hash: str
     return Spent(sum(row[1] for row in rows), sum(int(row[2]) for row in rows)), [row[0] for row in rows]
 
 
-def _require_noise(connection: sqlite3.Connection, unit: str, items: Sequence[ChargeItem]) -> None:
-    """Check that the composition of ``unit`` holds for the noise of all items.
+def _require_noise(connection: sqlite3.Connection, unit: str) -> None:
+    """Check that the composition of ``unit`` holds for discrete noise.
 
     A plan says this before. But another process may have changed the unit since.
 
     Raises:
-        ReleaseError: one item has discrete noise, and the composition is that of Gaussian noise.
+        ReleaseError: the composition is that of Gaussian noise.
 
     """
-    if all(item.is_gaussian for item in items):
-        return
     row = connection.execute("SELECT composition FROM unit WHERE name = ?", (unit,)).fetchone()
     if row == ("gaussian",):
         raise ReleaseError(
@@ -192,7 +191,8 @@ def _affordable(
         ReleaseError: the unit's composition does not hold for the noise of an item.
 
     """
-    _require_noise(connection, unit, items)
+    if not all(item.is_gaussian for item in items):
+        _require_noise(connection, unit)
     found: list[tuple[ChargeItem, list[int]]] = []
     for item in items:
         held, open_ids = _open_charges(connection, unit, item.statistic_hash)
@@ -266,7 +266,7 @@ class Ledger:
         with self._database.read() as connection:
             _affordable(connection, unit, items, analyst)
 
-    def charge(self, unit: str, items: Sequence[ChargeItem], analyst: str) -> Charged:
+    def charge(self, unit: str, items: Sequence[ChargeItem], analyst: str, planned_at: int | None = None) -> Charged:
         """Charge ``unit`` for statistics that are about to be drawn; durable when this returns.
 
         What was charged for a statistic earlier and never stored is used up first, so only the missing part
@@ -278,11 +278,13 @@ class Ledger:
             unit: name of the privacy unit.
             items: one per statistic; nano-rho and delta units, as asked before anything is used up.
             analyst: who asks.
+            planned_at: `Policy.undone` of the plan; None for a charge without a plan.
 
         Raises:
             BudgetError: the missing part exceeds what is left for the analyst; nothing was charged.
             PolicyError: there is no such unit.
-            ReleaseError: the unit's composition does not hold for the noise of an item; nothing was charged.
+            ReleaseError: the unit's composition does not hold for the noise of an item, or a declaration was undone
+                since the query was planned; nothing was charged.
             StateError: a statistic is listed twice, or the file could not be written.
 
         """
@@ -291,6 +293,11 @@ class Ledger:
         at = datetime.now(UTC)
         paid: dict[str, Charged] = {}
         with self._database.write() as connection:
+            if planned_at not in (None, connection.execute(LAST_UNDONE).fetchone()[0]):
+                raise ReleaseError(
+                    "the curator undid or replaced a declaration while this question was asked; nothing was charged. "
+                    "Ask again"
+                )
             for item, charge_ids in _affordable(connection, unit, items, analyst):
                 if item.rho_nano or item.delta_units:
                     row = {

@@ -70,12 +70,12 @@ def delta_from_units(delta_units: int) -> float:
     return _float_not_above(Fraction(delta_units, DELTA_UNITS_PER_ONE))
 
 
-_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def folded_name(name: str) -> str:
     """Return a name of a unit or an analyst as it is compared: spaces around it and the case of A to Z do not count."""
-    return name.strip().translate(_ASCII_LOWER)
+    return name.strip().translate(ASCII_LOWER)
 
 
 Composition = Literal["gaussian", "zcdp"]
@@ -142,6 +142,7 @@ class ProtectedTable:
         max_rows_per_unit: most rows of one member that are read where a norm bounds what it adds; None for any number.
         coverage: whether queries measure what bounds leave, where they do not say.
         time_zone: whose clock days and hours of timestamps with a zone are read on; None for UTC.
+        archived: whether its stored answers are all that is served.
 
     """
 
@@ -162,6 +163,7 @@ class ProtectedTable:
     max_rows_per_unit: int | None = None
     coverage: bool = False
     time_zone: str | None = None
+    archived: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,10 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that is declared, at one moment; each part sorted by name, versions by age."""
+    """Everything that is declared, at one moment; each part sorted by name, versions by age.
+
+    ``undone`` is the number of the last declaration of a unit or table that was undone or replaced; at first 0.
+    """
 
     units: tuple[Unit, ...] = ()
     tables: tuple[ProtectedTable, ...] = ()
@@ -275,6 +280,7 @@ class Policy:
     links: tuple[Link, ...] = ()
     remembered: tuple[RememberedTable, ...] = ()
     versions: tuple[TableVersion, ...] = ()
+    undone: int = 0
 
     def unit(self, name: str) -> Unit | None:
         """Return the privacy unit of this name, None if there is none; names are compared as those of analysts."""
@@ -298,6 +304,10 @@ class Policy:
     def protected_table(self, table: str) -> ProtectedTable | None:
         """Return the protected table of this name, None if there is none."""
         return next((protected for protected in self.tables if protected.table == table), None)
+
+    def is_archived(self, table: str) -> bool:
+        """Return True if a table is protected and its stored answers are all that is served."""
+        return any(protected.table == table and protected.archived for protected in self.tables)
 
     def public_table(self, table: str) -> PublicTable | None:
         """Return the public table of this name, None if there is none."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dpsql.errors import PolicyError
-from dpsql.state.database import Database, Locks, insert_row, select_rows
+from dpsql.state.database import Database, Locks, select_rows
 from dpsql.state.fixed_terms import require_fixed_terms
 from dpsql.state.history import ReleaseHistory
 from dpsql.state.ledger import Ledger, read_spent
@@ -28,20 +26,13 @@ from dpsql.state.policy import (
     TableVersion,
     Unit,
 )
-from dpsql.state.rules import Declaration, checked
+from dpsql.state.policy_rows import declare_row, named_row, record, write_row
 from dpsql.state.side_table import SideTable
+from dpsql.state.table_declarations import declare_protected, declare_public, unprotect
+from dpsql.state.table_definitions import LAST_UNDONE
 from dpsql.state.temporary_folder import remove_abandoned
-from dpsql.state.versions import add_version, settle_version, versions_of
-
-NOUNS: Mapping[type[Declaration], str] = {
-    Unit: "Unit",
-    ProtectedTable: "ProtectedTable",
-    PublicTable: "PublicTable",
-    Domain: "Domain",
-    ClearedAnalyst: "ClearedAnalyst",
-    Link: "Link",
-}
-"""The words by which state files record each kind of declaration. They never change, whatever a class is called."""
+from dpsql.state.undone import Reach, require_unpaid, withdraw_domains, withdraw_public
+from dpsql.state.versions import add_version, versions_of
 
 
 def _domain(low: float | None, high: float, from_table: str | None, from_column: str, **row: Any) -> Domain:
@@ -65,7 +56,7 @@ _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
         'SELECT name AS "table", unit, privacy_unit_column, max_groups, max_rows_per_group, default_rho, '
         "default_epsilon, default_delta, min_units, iif(rho_window_low IS NULL, NULL, json_array(rho_window_low, "
         f"rho_window_high)) AS rho_window, rho_ceiling, {_CURRENT_VERSION}, separate_people, max_rows_norm, "
-        "max_rows_per_unit, coverage, time_zone FROM protected_table ORDER BY name",
+        "max_rows_per_unit, coverage, time_zone, archived FROM protected_table ORDER BY name",
     ),
     "public": (PublicTable, f'SELECT name AS "table", {_CURRENT_VERSION}, decision FROM public_table ORDER BY name'),
     "domains": (
@@ -81,18 +72,6 @@ _PARTS: Mapping[str, tuple[Callable[..., object], str]] = {
         'SELECT table_name AS "table", version, at FROM table_version ORDER BY table_name, number',
     ),
 }
-# Whether answers were made of a table, or of one that had a column whose keys it lists.
-_WAS_READ = """
-WITH listing(name) AS (
-    SELECT ?1 UNION SELECT json_extract(declaration, '$.table') FROM policy_log
-    WHERE noun = 'Domain' AND json_extract(declaration, '$.keys_from[0]') = ?1
-)
-SELECT EXISTS (
-    SELECT 1 FROM frame, json_each(frame.tables) AS one WHERE one.value IN listing
-) OR EXISTS (
-    SELECT 1 FROM release, json_each(release.table_versions) AS one WHERE json_extract(one.value, '$[0]') IN listing
-)
-"""
 
 
 def _read_policy(connection: sqlite3.Connection) -> Policy:
@@ -100,31 +79,8 @@ def _read_policy(connection: sqlite3.Connection) -> Policy:
         part: tuple(made_of(**row) for row in select_rows(connection, query))
         for part, (made_of, query) in _PARTS.items()
     }
-    return Policy(**parts)
-
-
-def _write_row(connection: sqlite3.Connection, table: str, row: Mapping[str, object]) -> None:
-    """Insert the row or update the one with its primary key; a REPLACE would break references to it."""
-    updates = ", ".join(f"{name} = excluded.{name}" for name in row)
-    insert_row(connection, table, row, f"ON CONFLICT DO UPDATE SET {updates}")
-
-
-def _named(declaration: ProtectedTable | Link | RememberedTable) -> dict[str, Any]:
-    """The row of a table, whose column is called name."""
-    row = asdict(declaration)
-    return {"name": row.pop("table"), **row}
-
-
-def _record(connection: sqlite3.Connection, declaration: Declaration, **more: bool) -> None:
-    """Add to the history of declarations."""
-    row = {"at": datetime.now(UTC), "noun": NOUNS[type(declaration)]}
-    insert_row(connection, "policy_log", {**row, "declaration": json.dumps({**asdict(declaration), **more})})
-
-
-def _declare(connection: sqlite3.Connection, table: str, row: Mapping[str, object], declaration: Declaration) -> None:
-    checked(declaration)
-    _write_row(connection, table, row)
-    _record(connection, declaration)
+    undone: int = connection.execute(LAST_UNDONE).fetchone()[0]
+    return Policy(**parts, undone=undone)
 
 
 class State:
@@ -217,45 +173,49 @@ class State:
             spent = read_spent(connection, unit.name)
             if unit.rho_budget < spent.rho_nano or unit.delta_threshold < spent.delta_units:
                 raise PolicyError(f"the budget of unit {unit.name!r} cannot be less than what it has paid")
-            _declare(connection, "unit", {**asdict(unit), "delta_conversion": float(unit.delta_conversion)}, unit)
+            declare_row(connection, "unit", {**asdict(unit), "delta_conversion": float(unit.delta_conversion)}, unit)
 
-    def declare_protected(self, protected: ProtectedTable, link: Link | None = None) -> None:
-        """Make a table a member of a privacy unit, or change its settings (all but unit, version and link).
+    def declare_protected(
+        self, protected: ProtectedTable, link: Link | None = None, reach: Reach | None = None
+    ) -> None:
+        """Make a table a member of a privacy unit, or change its settings.
+
+        Args:
+            protected: the table with all of its settings.
+            link: how its rows find their unit, if they do so through another table.
+            reach: units that must have paid for nothing; None if unit, unit column and link stay as they are, and the
+                table is not public.
 
         Raises:
-            PolicyError: there is no such unit, the table belongs to another unit or is public, its link is another one
-                than before, or the version is neither empty nor the current one.
+            PolicyError: there is no such unit, a fact would change that may not, or the version is neither empty nor
+                the current one.
 
         """
         with self._database.write() as connection:
-            policy = _read_policy(connection)
-            if policy.unit(protected.unit) is None:
-                raise PolicyError(f"there is no privacy unit {protected.unit!r}")
-            if policy.public_table(protected.table) is not None:
-                raise PolicyError(f"table {protected.table!r} is public; what was public cannot be protected")
-            before = policy.protected_table(protected.table)
-            if before is not None and before.unit != protected.unit:
-                raise PolicyError(
-                    f"table {protected.table!r} belongs to unit {before.unit!r}, which never changes under "
-                    "the same name"
-                )
-            if link is not None and policy.protected_table(link.parent) is None:
-                raise PolicyError(f"table {link.parent!r} is not protected, so no table can be linked to it")
-            if before is not None and policy.link(protected.table) != link:
-                raise PolicyError(
-                    f"how rows of table {protected.table!r} find their unit is declared already and never changes "
-                    "under the same name"
-                )
-            version = settle_version(connection, protected.table, protected.version)
-            after = replace(protected, version=version)
-            if after == before:
-                return
-            row = _named(after)
-            del row["version"]
-            row["rho_window_low"], row["rho_window_high"] = row.pop("rho_window") or (None, None)
-            _declare(connection, "protected_table", row, after)
-            if link is not None and before is None:
-                _declare(connection, "link", _named(link), link)
+            declare_protected(connection, _read_policy(connection), protected, link, reach)
+
+    def unprotect(self, table: str, reach: Reach) -> bool:
+        """Undo that a table is protected, with its domains; if an answer was paid for, archive it.
+
+        Returns:
+            True if it is undone, False if the table is archived.
+
+        Raises:
+            PolicyError: another table is linked to it.
+
+        """
+        with self._database.write() as connection:
+            return unprotect(connection, _read_policy(connection), table, reach)
+
+    def require_unpaid(self, table: str, reach: Reach) -> None:
+        """Refuse to change whose rows a table holds if an answer was paid for, as the change itself would.
+
+        Raises:
+            PolicyError: an answer was made of the table, or another declaration needs it.
+
+        """
+        with self._database.read() as connection:
+            require_unpaid(connection, _read_policy(connection), table, reach)
 
     def declare_analyst(self, analyst: ClearedAnalyst) -> None:
         """Declare what an analyst may be shown, from now on."""
@@ -270,34 +230,31 @@ class State:
                 # an old file may hold one name in several spellings
                 if other != before and policy.analyst(other.name) == before:
                     connection.execute("DELETE FROM analyst WHERE name = ?", (other.name,))
-            _declare(connection, "analyst", asdict(analyst), analyst)
+            declare_row(connection, "analyst", asdict(analyst), analyst)
 
     def remember(self, table: RememberedTable) -> None:
         """Remember the columns of a protected table in its current version, for plans once they are gone."""
         with self._database.write() as connection:
-            _write_row(connection, "remembered_table", _named(table))
+            write_row(connection, "remembered_table", named_row(table))
             version = versions_of(connection, table.table)[-1]
             row = {"table_name": table.table, "version": version, "columns": table.columns}
-            _write_row(connection, "version_columns", row)
+            write_row(connection, "version_columns", row)
 
-    def declare_public(self, public: PublicTable) -> None:
+    def declare_public(self, public: PublicTable, reach: Reach | None = None) -> None:
         """Declare that a table holds nothing about any unit.
 
+        Args:
+            public: the table.
+            reach: units that must have paid for nothing if it is protected; None if it is not.
+
         Raises:
-            PolicyError: the table is protected, or the version is neither empty nor the current one.
+            PolicyError: the table is protected and must stay so, or the version is neither empty nor the current one.
 
         """
         with self._database.write() as connection:
-            policy = _read_policy(connection)
-            if policy.protected_table(public.table) is not None:
-                raise PolicyError(f"table {public.table!r} is protected and cannot become public")
-            version = settle_version(connection, public.table, public.version)
-            after = replace(public, version=version)
-            if policy.public_table(public.table) != after:
-                row = {"name": public.table, "decision": public.decision}
-                _declare(connection, "public_table", row, after)
+            declare_public(connection, _read_policy(connection), public, reach)
 
-    def withdraw_public(self, table: str) -> None:
+    def withdraw_public(self, table: str, reach: Reach) -> None:
         """Declare that a table is not public, with what is declared of its columns.
 
         Raises:
@@ -306,20 +263,10 @@ class State:
         """
         with self._database.write() as connection:
             policy = _read_policy(connection)
-            public = policy.public_table(table)
-            if public is None:
-                return
-            if connection.execute(_WAS_READ, (table,)).fetchone() != (0,):
-                raise PolicyError(f"answers that used table {table!r} have revealed its rows: it stays public")
-            for domain in policy.domains:
-                if domain.keys_from is not None and domain.keys_from[0] == table and domain.table != table:
-                    raise PolicyError(
-                        f"table {table!r} lists the keys of {domain.table}.{domain.column}; first CALL "
-                        f"dp_domain('{domain.table}', '{domain.column}', keys_from := NULL)"
-                    )
-            connection.execute("DELETE FROM domain WHERE table_name = ?", (table,))
-            connection.execute("DELETE FROM public_table WHERE name = ?", (table,))
-            _record(connection, public, withdrawn=True)
+            if policy.public_table(table) is not None:
+                require_unpaid(connection, policy, table, reach)
+                withdraw_domains(connection, policy, table)
+                withdraw_public(connection, policy, table, reach)
 
     def declare_domain(self, domain: Domain) -> None:
         """Declare bounds and keys of a column, all that is known of it.
@@ -348,7 +295,7 @@ class State:
                 "keys_from_column": from_column,
                 "ordered": domain.ordered,
             }
-            _declare(connection, "domain", row, domain)
+            declare_row(connection, "domain", row, domain)
 
     def withdraw_domain(self, domain: Domain) -> None:
         """Declare that nothing is known of a column."""
@@ -356,7 +303,7 @@ class State:
             connection.execute(
                 "DELETE FROM domain WHERE (table_name, column_name) = (?, ?)", (domain.table, domain.column)
             )
-            _record(connection, domain, withdrawn=True)
+            record(connection, domain, withdrawn=True)
 
     def new_version(self, table: str, version: str | None = None) -> str:
         """Declare that the contents of a table changed; return the version, a running number by default.

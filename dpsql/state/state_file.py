@@ -24,6 +24,7 @@ from dpsql.state.table_definitions import (
     FORMAT_7,
     FORMAT_8,
     FORMAT_9,
+    FORMAT_11,
     LASTING_APPEND_ONLY,
     LATER_KEYS,
     STOPS,
@@ -59,6 +60,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     partial(_change_tables, statements=FORMAT_8, append_only=()),
     partial(_change_tables, statements=FORMAT_9, append_only=()),
     partial(_change_tables, statements=STOPS, append_only=("stop",)),
+    partial(_change_tables, statements=FORMAT_11, append_only=()),
 )
 
 

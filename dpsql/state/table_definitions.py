@@ -140,6 +140,19 @@ CREATE TABLE stop (
     steps INTEGER NOT NULL, ending TEXT NOT NULL, PRIMARY KEY (question, analyst)
 ) STRICT
 """
+# An index takes no function of JSON. Quotes inside a value have a backslash before them, so no value looks like this.
+_IS_UNDONE = """noun <> 'Domain' AND instr(declaration, '"withdrawn": true') > 0"""
+_UNDONE = f"""
+CREATE INDEX undone ON policy_log (id) WHERE {_IS_UNDONE}
+"""
+LAST_UNDONE = f"SELECT coalesce(max(id), 0) FROM policy_log WHERE {_IS_UNDONE}"
+"""Number of the last declaration of a unit or table that was undone or replaced; the index answers it."""
+
+# Tables that are archived, and the last declaration that was undone.
+FORMAT_11 = f"""
+ALTER TABLE protected_table ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
+{_UNDONE}
+"""
 # Amounts of delta are integers up to 2**100, more than an INTEGER holds: decimal text, added in Python.
 DELTA_COLUMNS = frozenset({"delta_threshold", "delta_units", "threshold_delta_units", "charged_delta_units"})
 
@@ -156,7 +169,7 @@ CREATE TABLE protected_table (
     default_rho INTEGER, default_epsilon REAL, default_delta REAL, min_units INTEGER,
     rho_window_low INTEGER, rho_window_high INTEGER, rho_ceiling INTEGER,
     separate_people INTEGER NOT NULL DEFAULT 0, max_rows_norm REAL, max_rows_per_unit INTEGER,
-    coverage INTEGER NOT NULL DEFAULT 0, time_zone TEXT
+    coverage INTEGER NOT NULL DEFAULT 0, time_zone TEXT, archived INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE public_table (name TEXT PRIMARY KEY, decision TEXT) STRICT;
 CREATE TABLE table_version (
@@ -220,6 +233,8 @@ CREATE TABLE release (
     + _BUDGET_PARTS
     + ";"
     + STOPS
+    + ";"
+    + _UNDONE
 )
 
 # Rows of these are written once; the file itself refuses to change or remove them, whatever the program says.

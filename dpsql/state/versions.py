@@ -35,10 +35,18 @@ def add_version(connection: sqlite3.Connection, table: str, version: str | None)
     return version
 
 
-def settle_version(connection: sqlite3.Connection, table: str, declared: str) -> str:
-    """Return the version under which a declaration is stored; only ``new_version`` moves an existing one."""
+def settle_version(connection: sqlite3.Connection, table: str, declared: str, *, is_new: bool) -> str:
+    """Return the version under which a declaration is stored; only ``new_version`` moves that of a declared table.
+
+    Args:
+        connection: in a transaction.
+        table: its canonical name.
+        declared: the version that the declaration names, or an empty text.
+        is_new: whether the table is not declared, perhaps because its declaration was undone.
+
+    """
     used = versions_of(connection, table)
-    if not used:
+    if not used or (is_new and declared and declared not in used):
         return add_version(connection, table, declared or None)
     if declared not in ("", used[-1]):
         raise PolicyError(f"table {table!r} is at version {used[-1]!r}; declare {declared!r} as a new version of it")

@@ -148,7 +148,6 @@ def test_what_changes_the_answer_is_another_query(session: dpsql.Session) -> Non
     [
         PROTECT.replace("max_rows_per_group := 3", "max_rows_per_group := 2"),
         PROTECT.replace("max_groups_contributed := 4", "max_groups_contributed := 2"),
-        PROTECT.replace("privacy_unit_column := 'patient'", "privacy_unit_column := 'ward', replace := true"),
         "CALL dp_domain('visits', 'cost', bounds := [0, 99])",
         "CALL dp_domain('visits', 'city', keys := ['city 1', 'city 2'])",
         "CALL dp_new_version('visits')",

@@ -50,9 +50,10 @@ TABLE_RULES = (
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "dp_unit": (*BUDGET, "replace"),
     "dp_protect": (*TABLE_RULES, *BUDGET, "separate_people", "replace"),
+    "dp_unprotect": (),
     "dp_link": ("parent", *TABLE_RULES[2:], "separate_people", "replace"),
     "dp_domain": ("bounds", "keys", "keys_from", "ordered", "replace"),
-    "dp_public": ("version", "public", "public_by_decision"),
+    "dp_public": ("version", "public", "public_by_decision", "replace"),
     "dp_analyst": ("rho_limit", "budget_part", "replace"),
     "dp_new_version": ("version",),
 }
@@ -89,7 +90,8 @@ class Arguments:
         known = ARGUMENTS[call.name]
         unknown = sorted(set(call.named) - set(known))
         if unknown:
-            hint = f"{did_you_mean(unknown[0], known)} It has {', '.join(known)}.".lstrip()
+            has = f"It has {', '.join(known)}." if known else "It takes the name of a table alone."
+            hint = f"{did_you_mean(unknown[0], known)} {has}".lstrip()
             raise PolicyError(f"{call.name} has no argument {unknown[0]}. {hint}")
         self.lists = tuple(listed)
         self.names = tuple(names[0] for names in listed)

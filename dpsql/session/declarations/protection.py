@@ -3,7 +3,7 @@
 | setting | protects less where it |
 | --- | --- |
 | ``epsilon_budget``, ``delta_budget``, ``rho_budget``, ``delta_threshold``, ``delta_conversion`` | rises |
-| ``privacy_unit_column`` | is another column |
+| ``unit``, ``privacy_unit_column``, the columns of a link | is another one, or a link comes or goes |
 | ``min_privacy_units_per_group`` | falls or is removed |
 | ``rho_ceiling`` | rises or is removed |
 | ``rho_window`` | holds a level that it did not hold, or is removed |
@@ -109,7 +109,6 @@ _SETTINGS: Mapping[type, tuple[Setting, ...]] = {
         Setting("delta_conversion", "delta_conversion", _rises),
     ),
     ProtectedTable: (
-        Setting("privacy_unit_column", "privacy_unit_column", lambda before, after: folded(before) != folded(after)),
         Setting("max_groups_contributed", "max_groups"),
         Setting("max_rows_per_group", "max_rows_per_group"),
         Setting("max_rows_norm", "max_rows_norm"),
@@ -196,7 +195,7 @@ def _same_people(
     others = [one for one in policy.tables if one.unit != unit]
     own = _sources(schema, policy, engine) if others else frozenset()
     for other in others:
-        read = own & _sources_of(other.table, policy, engine)
+        read = own & sources_of(other.table, policy, engine)
         if read:
             yield other, f"both are made of {min(read)!r}"
 
@@ -218,53 +217,11 @@ def require_other_people(
         )
 
 
-def require_no_people(schema: TableSchema, policy: Policy, engine: Engine) -> None:
-    """Refuse to make a table public that seems to tell of people.
+def sources_of(canonical: str, policy: Policy, engine: Engine) -> frozenset[str]:
+    """Return the sources of a table by its identity; only itself if it is gone or cannot be read.
 
-    Raises:
-        PolicyError: it does; says why, and what to write.
-
+    Sources are base tables, by their identities, and files. Public tables are left out.
     """
-    for sign in _signs_of_people(schema, policy, engine):
-        raise PolicyError(
-            f"table {schema.canonical!r} {sign}. If it holds nothing about any person, say so with the reason: "
-            "public_by_decision := 'a published register'"
-        )
-
-
-def _signs_of_people(schema: TableSchema, policy: Policy, engine: Engine) -> Iterator[str]:
-    """Why a table seems to tell of people, each as the end of a sentence."""
-    for table in policy.tables:
-        link = policy.link(table.table)
-        if not link and schema.column(table.privacy_unit_column):
-            yield f"has a column {table.privacy_unit_column!r}, which is the unit column of {table.table!r}"
-        for place, key in ((link.table, link.columns), (link.parent, link.parent_columns)) if link else ():
-            if all(map(schema.column, key)):
-                yield f"has {', '.join(map(repr, key))}, which leads to the unit of {place!r}"
-        read = _sources_of(table.table, policy, engine)
-        if read == {schema.canonical} and table.table != schema.canonical:
-            yield f"is what the protected {table.table!r} reads"
-
-
-def require_not_public(columns: Sequence[str], policy: Policy, engine: Engine) -> None:
-    """Refuse to make a key tell people apart that a public table has, too.
-
-    Raises:
-        PolicyError: a public table, not declared so by decision, has all of these columns.
-
-    """
-    for public in policy.public:
-        known = engine.find(public.table) if public.decision is None else None
-        if known and all(map(known.column, columns)):
-            raise PolicyError(
-                f"table {public.table!r} is public and has {', '.join(map(repr, columns))}, too: its rows now "
-                f"belong to people. Say CALL dp_public('{public.table}', public := false), or "
-                f"dp_public('{public.table}', public_by_decision := 'why') first"
-            )
-
-
-def _sources_of(canonical: str, policy: Policy, engine: Engine) -> frozenset[str]:
-    """As `_sources`, of a table by its identity; only itself where it is gone or cannot be read."""
     schema = engine.find(canonical, views=True)
     with contextlib.suppress(EngineError):
         if schema:

@@ -1,7 +1,4 @@
-"""CALL dp_unit, dp_protect, dp_link and dp_public: budgets of units, and what holds for tables.
-
-Whose rows a table holds and settings of its queries; tables that hold nothing about any unit.
-"""
+"""CALL dp_unit, dp_protect and dp_link: budgets of units, whose rows a table holds, and settings of its queries."""
 
 from __future__ import annotations
 
@@ -29,16 +26,16 @@ from dpsql.session.declarations.protection import (
     looser,
     looser_defaults,
     require_no_looser,
-    require_no_people,
-    require_not_public,
     require_other_people,
 )
+from dpsql.session.declarations.public import require_not_public
+from dpsql.session.declarations.undoing import fact_changes, reach_of, require_replaced
 from dpsql.session.declarations.zones import declared_zone, other_zone
 from dpsql.state import (
     Link,
     Policy,
     ProtectedTable,
-    PublicTable,
+    Reach,
     Unit,
     checked,
     rho_nano_down,
@@ -61,28 +58,31 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     schema = table_of(split_name(arguments.names[0]), engine)
     policy = access.read().policy()
     before = policy.protected_table(schema.canonical)
+    link = policy.link(schema.canonical)
+    if link and not arguments.has("privacy_unit_column"):
+        raise PolicyError(
+            f"table {schema.canonical!r} is linked; change its settings with CALL dp_link, or name its own "
+            "privacy_unit_column := 'column' with replace := true"
+        )
     if policy.public_table(schema.canonical):
         # said here, before a unit is declared that would stay behind
-        raise PolicyError(
-            f"table {schema.canonical!r} is public; where nothing was released of it yet, CALL "
-            f"dp_public('{arguments.names[0]}', public := false) comes first"
-        )
+        require_replaced(arguments, schema, access, engine)
     unit = _unit(arguments, folded(schema.catalog_name[2]), policy, before)
     name = arguments.read("privacy_unit_column", str) or (before.privacy_unit_column if before else "")
     if not name:
         raise PolicyError("dp_protect needs privacy_unit_column := 'the column that names the unit'")
     column = column_of(schema, name).name
     require_bytewise(schema, column, engine)
-    if policy.link(schema.canonical):
-        raise PolicyError(f"table {schema.canonical!r} is linked; change its settings with CALL dp_link")
     protected = _settings(arguments, schema.canonical, unit.name, column, before)
-    _require_no_looser(arguments, before, protected, policy, unit)
-    if not before or folded(before.privacy_unit_column) != folded(column) or arguments.names_any("separate_people"):
+    changes = fact_changes(before, protected, link, None)
+    protected, reach = _with_reach(arguments, schema, protected, access, engine, changes)
+    _require_no_looser(arguments, before, protected, policy, unit, changes)
+    if not before or changes or arguments.names_any("separate_people"):
         _require_told_apart(schema, (column,), protected, policy, engine)
     state = access.write()
     if unit != policy.unit(unit.name):
         state.declare_unit(unit)
-    state.declare_protected(protected)
+    state.declare_protected(protected, reach=reach)
     remember(schema, state)
     told = f"table {schema.canonical} is protected; its privacy unit is {unit.name}"
     return told + other_zone(schema, protected, engine)
@@ -151,11 +151,43 @@ _FIELDS = {name: name for name in _SAME_NAME} | {
 _INSTEAD = {"default_rho": "default_epsilon", "default_epsilon": "default_rho"}
 
 
+def _with_reach(
+    arguments: Arguments,
+    schema: TableSchema,
+    protected: ProtectedTable,
+    access: StateAccess,
+    engine: Engine,
+    changes: Sequence[str],
+) -> tuple[ProtectedTable, Reach | None]:
+    """Return a table as it shall be protected, and the reach of that if it replaces another declaration.
+
+    That these are other people was said of the unit before, so it has to be said again of another one.
+
+    Raises:
+        PolicyError: an answer was paid for under what is replaced.
+
+    """
+    is_public = bool(access.read().policy().public_table(schema.canonical))
+    if not (changes or is_public):
+        return protected, None
+    reach = reach_of(schema, access.read().policy(), engine)
+    access.read().require_unpaid(schema.canonical, reach)
+    if changes and not arguments.names_any("separate_people"):
+        protected = dataclasses.replace(protected, separate_people=False)
+    return protected, reach
+
+
 def _require_no_looser(
-    arguments: Arguments, before: ProtectedTable | None, after: ProtectedTable, policy: Policy, unit: Unit
+    arguments: Arguments,
+    before: ProtectedTable | None,
+    after: ProtectedTable,
+    policy: Policy,
+    unit: Unit,
+    facts: Sequence[str],
 ) -> None:
     changes = [
         *looser_budget(policy.unit(unit.name), unit),
+        *facts,
         *looser(before, after),
         *looser_defaults(before, after, unit.default_delta),
     ]
@@ -167,8 +199,10 @@ def _require_told_apart(
 ) -> None:
     """Refuse people who seem to have another budget already, or to be public, where nobody says that it is so."""
     if not protected.separate_people:
-        require_other_people(schema, columns, protected.unit, policy, engine)
-    require_not_public(columns, policy, engine)
+        # what was declared of this table is replaced
+        others = tuple(one for one in policy.tables if one.table != schema.canonical)
+        require_other_people(schema, columns, protected.unit, dataclasses.replace(policy, tables=others), engine)
+    require_not_public(schema, columns, policy, engine)
 
 
 def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
@@ -178,7 +212,7 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     policy = access.read().policy()
     parent, parent_columns = _parent(arguments, policy.link(schema.canonical), engine)
     above = policy.protected_table(parent.canonical)
-    if not above:
+    if not above or above.archived:
         raise PolicyError(f"table {parent.canonical!r} is not protected, so no table can be linked to it")
     if not engine.is_base_table(schema) or not engine.is_base_table(parent):
         raise PolicyError("a link is between base tables, whose keys DuckDB keeps")
@@ -190,14 +224,18 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     _require_key(link, schema, parent, engine)
     before = policy.protected_table(schema.canonical)
     protected = _settings(arguments, schema.canonical, above.unit, columns[0], before)
+    changes = fact_changes(before, protected, policy.link(schema.canonical), link)
+    if policy.public_table(schema.canonical):
+        require_replaced(arguments, schema, access, engine)
+    protected, reach = _with_reach(arguments, schema, protected, access, engine, changes)
     _require_free_name(link, schema, policy)
     unit = policy.unit(above.unit)
     if unit:
-        _require_no_looser(arguments, before, protected, policy, unit)
-    if not before or arguments.names_any("separate_people"):
+        _require_no_looser(arguments, before, protected, policy, unit, changes)
+    if not before or changes or arguments.names_any("separate_people"):
         _require_told_apart(schema, columns, protected, policy, engine)
     state = access.write()
-    state.declare_protected(protected, link)
+    state.declare_protected(protected, link, reach)
     remember(linked(schema, state.policy(), engine), state)
     told = f"table {schema.canonical} is linked to {parent.canonical}; its privacy unit is {above.unit}"
     return told + other_zone(schema, protected, engine)
@@ -257,31 +295,3 @@ def _require_free_name(link: Link, child: TableSchema, policy: Policy) -> None:
             f"table {child.canonical!r} has a column {name!r} of its own; protect it by that column with CALL "
             "dp_protect, or rename it"
         )
-
-
-def declare_public(arguments: Arguments, access: StateAccess, engine: Engine) -> str:
-    """Declare a table public, or, as long as nothing was released of it, that it is not."""
-    arguments.require_kept("public")
-    schema = table_of(split_name(arguments.names[0]), engine)
-    policy = access.read().policy()
-    before = policy.public_table(schema.canonical)
-    if not arguments.flag("public", default=True):
-        if arguments.names_any("version", "public_by_decision"):
-            raise PolicyError("public := false goes with no other argument: it takes a declaration back")
-        if before:
-            access.write().withdraw_public(schema.canonical)
-        return f"table {schema.canonical} is not public"
-    if not engine.is_base_table(schema):
-        raise PolicyError(
-            f"{schema.canonical!r} is a view; a public table must be a base table, "
-            "because a view may reach a protected one"
-        )
-    decision = arguments.read("public_by_decision", str)
-    if decision is not None and not decision.strip():
-        raise PolicyError("public_by_decision takes the reason, as in public_by_decision := 'a published register'")
-    if before and not arguments.names_any("public_by_decision"):
-        decision = before.decision
-    elif not decision and not policy.protected_table(schema.canonical):
-        require_no_people(schema, policy, engine)
-    access.write().declare_public(PublicTable(schema.canonical, arguments.version(), decision))
-    return f"table {schema.canonical} is public"

@@ -18,7 +18,7 @@ from dpsql.model.environment import Column, Environment, KeyPath, TableSchema, f
 from dpsql.model.refusals import Refusals
 from dpsql.model.similar_names import as_written, did_you_mean
 from dpsql.model.table_rules import TableRules
-from dpsql.operations.dialect import parse_statement, quote, span_of
+from dpsql.operations.dialect import parse_statement, quote, span_of, text_literal
 
 HIDDEN_UNIT = "privacy unit"
 """Name of the unit's column where a query names none; in the rows only, never in reach of a query."""
@@ -201,7 +201,7 @@ class CurrentTables:
         if not unit:
             raise SchemaError(
                 f"the protected table has lost its privacy unit column {rules.privacy_unit_column!r}.",
-                hint="The curator repeats CALL dp_protect(…) with the column's new name.",
+                hint="The curator gives the column that name again (ALTER TABLE … RENAME …).",
                 analyst_hint="Ask the curator to declare the table again.",
             )
         # of a table that is joined with nothing, nobody asks what is unique
@@ -238,8 +238,14 @@ class CurrentTables:
         identity, reads = _identity(schema.canonical, version), ((schema.canonical, version),)
         return Relation(schema, None, identity, reads, is_table=True, unique=self.unique(schema))
 
-    def not_protected(self, node: exp.Expr) -> SchemaError:
-        """What is said of a source of which nothing is protected."""
+    def not_protected(self, node: exp.Expr, *, is_lookup: bool = False) -> SchemaError:
+        """Return the refusal of a source of which nothing is protected.
+
+        Args:
+            node: the source.
+            is_lookup: whether it is a base table that stands beside other sources, so that it may well be public.
+
+        """
         span = span_of(node, self.unmet.text)
         if not isinstance(node, exp.Table):
             return SchemaError(
@@ -249,12 +255,19 @@ class CurrentTables:
         schema, name = self.environment.schemas.resolve(parts), ".".join(parts)
         if schema and self.environment.policy.is_public(schema.canonical):
             return SchemaError(f"table {name!r} is public, not protected.", span=span)
-        # a table that exists and is not declared is answered as one that does not exist
+        # an analyst is answered as if a table that nobody declared did not exist
         similar = did_you_mean(name, map(self._name_in_sql, self.environment.policy.declared()))
+        cure = "The curator protects tables with dp_protect."
+        if is_lookup:
+            written = text_literal(".".join(map(as_written, parts)))
+            cure = (
+                f"Write CALL dp_public({written}) if it holds nothing about any person. If it holds rows of people, "
+                "protect it with CALL dp_protect."
+            )
         return SchemaError(
             f"table {name!r} is not protected, so it cannot be queried.",
             span=span,
-            hint=f"{similar} The curator protects tables with dp_protect.".lstrip(),
+            hint=f"{similar} {cure}".lstrip(),
             analyst_hint=f"{similar} SHOW TABLES lists the tables that can be asked.".lstrip(),
         )
 

@@ -34,8 +34,8 @@ from dpsql.state import (
     rho_from_nano,
     rho_nano_down,
 )
+from dpsql.state.policy_rows import NOUNS
 from dpsql.state.rules import MAX_MIN_UNITS, Declaration
-from dpsql.state.state import NOUNS
 
 PATIENT = Unit("patient", rho_budget=1000, delta_threshold=50, delta_conversion=1e-6)
 VISITS = ProtectedTable("main.visits", "patient", "patient_id", max_groups=4, max_rows_per_group=5)
