@@ -5,7 +5,7 @@ What an aggregate takes is checked here, once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -141,6 +141,9 @@ TYPE_HINTS = {
 }
 """Hint of the refusal of other types, by what an aggregate takes."""
 
+VALUES_OF_NUMBERS = ("numbers", "numbers, dates or timestamps")
+"""What an aggregate takes if its answer is computed from the values themselves, not from how many there are."""
+
 _BOUNDED = {
     ("per_group",): "a count has no bounds per row.",
     ("per_row",): "{} is bounded per row.",
@@ -187,6 +190,8 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
         together = min(low, source.groups * low), max(high, source.groups * high)
         call = replace(call, bounds=call.bounds.with_pair("per_group", together))
     kind = kinds[call.function]
+    if kind.values in VALUES_OF_NUMBERS:
+        _require_no_unit(call, source)
     if kind.values in TYPE_HINTS:
         value_type = source.type_of(call.value)
         if not _takes(kind, value_type):
@@ -197,6 +202,33 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
         source.note_bounds(node, are_times=call.value_type in TIMES)
         raise RefusedCallError
     return kind.read(source, call)
+
+
+def _require_no_unit(call: Call, source: AggregateSource) -> None:
+    """Refuse an aggregate of numbers that are computed from names of units.
+
+    Raises:
+        RefusedCallError: they are.
+
+    """
+    names = (column for column in _added_columns(call.value) if column.name in source.owner.names_unit)
+    if unit := next(names, None):
+        column = unquoted(unit)
+        source.refuse(
+            "value_type",
+            call.node,
+            f"{column} holds the names of privacy units, and their {call.function} means nothing.",
+            f"Write count(DISTINCT {column}) to count units, or aggregate another column.",
+        )
+
+
+def _added_columns(value: exp.Expr) -> Iterator[exp.Column]:
+    """Yield the columns that arithmetic and casts make a value from; not those of a condition."""
+    if isinstance(value, exp.Column):
+        yield value
+    elif isinstance(value, exp.Paren | exp.Cast | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Div):
+        for part in value.iter_expressions():
+            yield from _added_columns(part)
 
 
 def _takes(kind: AggregateKind, value_type: str) -> bool:
