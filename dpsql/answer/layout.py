@@ -14,19 +14,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.answer import words
-from dpsql.answer.phrases import interval_of
+from dpsql.answer.phrases import interval_of, listed
 from dpsql.errors import SchemaError
 from dpsql.model.estimates import UNITS, BoundedValue
 from dpsql.model.private_query import Buckets, PrivateQuery
 from dpsql.model.query_kinds import GroupingSets
 from dpsql.operations.dialect import quote
 from dpsql.pictures.charts import Bars
-from dpsql.pictures.tables import TableColumn, digits_of
+from dpsql.pictures.tables import TableColumn, digits_of, short
 from dpsql.state import to_arrow, to_numpy
 
 _WHOLE = 1.0 - 1e-9
 """Part of a domain from which on an interval covers all of it: its ends are computed with rounding."""
+_MOST_NAMED = 6
+"""Most columns that a picture names among those that it does not show."""
 
 
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -129,13 +130,6 @@ def told(table: pa.Table, layout: Layout | None) -> pa.Table:
     return table
 
 
-def unknown_lines(table: pa.Table, layout: Layout | None) -> list[str]:
-    """Return a sentence for each column of the table in which `told` has put NULL."""
-    return [
-        words.UNKNOWN_IN.format(column=name, domain=domain) for name, domain in unknown_domains(table, layout).items()
-    ]
-
-
 def unknown_domains(table: pa.Table, layout: Layout | None) -> dict[str, str]:
     """Return the columns of the table in which `told` has put NULL, with their domains in words."""
     if layout is None:
@@ -170,29 +164,46 @@ def bars_of(table: pa.Table, layout: Layout | None, threshold: float | None, col
         raise SchemaError(f"the answer has no column {column!r}.", hint=f"It has {', '.join(table.column_names)}.")
     if not _is_number(table.schema.field(column).type):
         raise SchemaError(f"column {column!r} holds no numbers.", hint="Name a count, a sum or an average.")
-    count = table.num_rows
+    others, count = _other_numbers(table, layout, column), table.num_rows
     table = told(table.slice(0, rows), layout)
     low, high = _ends(layout, column, table.num_rows)
     kinds = [table.schema.field(key).type for key in keys]
-    sentences = [f"First {rows} of {count:,} groups."] if count > rows else []
-    if not count:
-        sentences.append("There is no group.")
-    sentences += [f"{one}." for one in unknown_lines(table.select([column]), layout)]
-    is_cut = layout.is_cut and threshold is not None
+    values = _floats(table.column(column))
     on_axis = layout.is_cut and layout.units == column
-    if is_cut and not on_axis:
-        sentences.append(f"Groups whose noisy count of units is at most {threshold:,.6g} are not shown.")
+    drawn = column if count else "nothing, because there is no group"
+    drawn += f" of the first {rows} of {count:,} groups" if count > rows else ""
+    drawn += ", with 95 % intervals as lines" if np.isfinite(low + values).any() else ""
+    if on_axis and threshold is not None:
+        drawn += f"; shaded: at most {short(threshold)}, where no group is shown"
+    empty = int(np.isnan(values).sum())
+    nulls = [f"{empty:,} NULL{'s' * (empty > 1)} of {column}"] if empty else []
+    if not_drawn := [*others, *nulls]:
+        drawn += f"; not drawn: {listed(not_drawn)}"
     return Bars(
         title=f"{column} by {', '.join(keys)}" if keys else column,
         value_name=column,
         names=_names(table, keys),
-        values=_floats(table.column(column)),
+        values=values,
         low=low,
         high=high,
         threshold=threshold if on_axis else None,
         is_along=len(kinds) == 1 and (pa.types.is_temporal(kinds[0]) or _is_number(kinds[0])),
-        remark=" ".join(sentences),
+        lines=(drawn,),
     )
+
+
+def _other_numbers(table: pa.Table, layout: Layout, drawn: str) -> list[str]:
+    """Return the columns of numbers that a picture of one column does not show, not even as ends of its intervals.
+
+    Of many columns, return their number in words.
+    """
+    ends = layout.interval(drawn) or ()
+    names = [
+        name
+        for name, values in zip(table.column_names, table.columns, strict=True)
+        if name not in (drawn, *layout.keys) and _is_number(values.type) and not any(end.equals(values) for end in ends)
+    ]
+    return names if len(names) <= _MOST_NAMED else [f"{len(names)} other columns"]
 
 
 def table_columns(table: pa.Table, layout: Layout | None) -> list[TableColumn]:

@@ -173,14 +173,14 @@ class Result:
 
         return self._lines(PrintedTable("", len(self), has_ends=has_ends), receipt_at)
 
-    def _lines(self, printed: PrintedTable, receipt_at: str) -> list[str]:
+    def _lines(self, printed: PrintedTable, receipt_at: str, threshold_digits: int = 4) -> list[str]:
         """Return the lines below a table."""
         if not self.receipt:
             return []
         from dpsql.answer.screen import Screen  # noqa: PLC0415 — few answers are printed
 
         unknown = unknown_domains(self._table, self.layout)
-        return Screen(self.receipt, printed, unknown, self.standing, receipt_at).lines()
+        return Screen(self.receipt, printed, unknown, self.standing, receipt_at, threshold_digits).lines()
 
     def __str__(self) -> str:
         return self.printed()
@@ -189,7 +189,9 @@ class Result:
         return str(self)
 
     def plot(self, column: str | None = None, *, ax: Axes | None = None, rows: int = 40) -> Axes:
-        """Draw one column: a bar a group with its 95 % interval; of the count of units also what is not shown.
+        """Draw one column: a bar a group with its 95 % interval; of the count of units also the shaded threshold.
+
+        Above it stands what is drawn, and what of the answer is not; then the lines that `show` prints.
 
         Args:
             column: its name; by default the first number that is no key.
@@ -201,11 +203,15 @@ class Result:
             SchemaError: there is no such column, or it holds no numbers.
 
         """
+        from dpsql.answer.printed_table import print_table  # noqa: PLC0415 — few answers are printed
+        from dpsql.answer.screen import Part  # noqa: PLC0415 — few answers are printed
+
         threshold = self.receipt.threshold if self.receipt else None
         bars = bars_of(self._table, self.layout, threshold, column, rows)
-        told = [f"{sentence}." for sentence in (self.receipt.kept if self.receipt else ())]
-        told += [f"{one}." for one in (self.receipt.missing if self.receipt else ())]
-        return draw_bars(replace(bars, remark=" ".join(filter(None, [bars.remark, *told]))), ax)
+        drawn = Part("drawn", bars.lines, most=MOST_ROWS).lines()
+        printed = print_table(self._table, self.layout, intervals=True)
+        lines = self._lines(printed, "answer.receipt", threshold_digits=3)
+        return draw_bars(replace(bars, lines=(*drawn, *lines)), ax)
 
     def _repr_html_(self) -> str:
         """Return the answer for notebooks: intervals beside the numbers, a folded receipt, and every text escaped."""

@@ -118,6 +118,7 @@ class Screen:
         unknown: columns with NULL because their intervals say nothing, and the domains that these cover.
         standing: the unit's budget; None if it is not known here.
         receipt_at: where the reader finds the receipt.
+        threshold_digits: digits of the threshold that count.
 
     """
 
@@ -126,6 +127,7 @@ class Screen:
     unknown: Mapping[str, str]
     standing: Standing | None
     receipt_at: str
+    threshold_digits: int = 4
 
     def lines(self) -> list[str]:
         """Return the lines."""
@@ -166,7 +168,7 @@ class Screen:
         yield Part("price", self._price(count if places.joins_notes else 0))
         if places.groups and receipt.threshold is not None:
             rule = words.GROUPS_ABOVE_LARGEST if receipt.is_relative else words.GROUPS_ABOVE
-            yield Part("groups", [rule.format(threshold=short(receipt.threshold, 4))])
+            yield Part("groups", [rule.format(threshold=short(receipt.threshold, self.threshold_digits))])
         if count and not places.joins_notes:
             yield Part("notes", [words.NOTES_ALONE.format(count=count, receipt_at=self.receipt_at)])
 

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import io
 import re
-import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,11 @@ _COLOURS = (INK, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _LONGEST_NAME = 40
 _MOST_NAMES = 40
 _MOST_NUMBERED = 24
+_LINE_SIZE = 7.0
+"""Size of the letters of the lines above a picture, in points; their columns stand below each other, as in a shell."""
+_LINE_HEIGHT, _LINE_WIDTH, _NAME_WIDTH = 9.5, 4.3, 5.6
+"""Points that a line takes, a letter of it, and a letter of a name beside a bar."""
+_POINTS_PER_INCH = 72.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Bars:
         low, high: ends of the 95 % intervals, NaN where a number has none.
         threshold: what a group must exceed to be shown, in the units of the values; None where nothing.
         is_along: whether the groups lie along an axis, as days do.
-        remark: a sentence under the picture.
+        lines: what is said above the picture, as a shell shows it.
 
     """
 
@@ -58,7 +62,7 @@ class Bars:
     high: Floats
     threshold: float | None
     is_along: bool
-    remark: str = ""
+    lines: Sequence[str] = ()
 
 
 def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
@@ -69,13 +73,12 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
 
     """
     count = len(bars.names)
+    names = [name_of(name) for name in bars.names]
     if axes is None:
-        size = (8.0, 4.2) if bars.is_along else (7.0, 1.7 + 0.26 * max(count, 2))
-        axes = new_figure(*size).subplots()
+        axes = new_figure(*_size(bars, names)).subplots()
     places = np.arange(count)
     known = np.isfinite(bars.values)
     given = known & np.isfinite(bars.low) & np.isfinite(bars.high)
-    names = [name_of(name) for name in bars.names]
     draw_values, draw_intervals, draw_zero, set_label, axis = (
         (axes.bar, axes.vlines, axes.axhline, axes.set_ylabel, axes.yaxis)
         if bars.is_along
@@ -91,25 +94,35 @@ def draw_bars(bars: Bars, axes: Axes | None) -> Axes:
     else:
         axes.set_yticks(places, names, parse_math=False)
         axes.set_ylim(max(count, 1) - 0.4, -0.6)
-    sentences = ["Lines are 95 % intervals of the noise."] if given.any() else []
     if bars.threshold is not None:
         _draw_threshold(axes, bars.threshold, along=bars.is_along)
-        sentences.append(f"Shaded: below {bars.threshold:,.6g} a group is not shown.")
-    caption = textwrap.wrap(" ".join([*sentences, bars.remark]).strip(), 90)
-    axes.set_title(bars.title, loc="left", size=11, color=INK, pad=8 + 12 * len(caption), parse_math=False)
+    pad = 8 + _LINE_HEIGHT * len(bars.lines)
+    axes.set_title(bars.title, loc="left", size=11, color=INK, pad=pad, parse_math=False)
     axes.annotate(
-        "\n".join(caption),
+        "\n".join(bars.lines),
         (0, 1),
         (0, 5),
         "axes fraction",
         "offset points",
-        size=8.5,
+        size=_LINE_SIZE,
+        family="monospace",
         color=INK,
         va="bottom",
         parse_math=False,
     )
     tidy(axes)
     return axes
+
+
+def _size(bars: Bars, names: Sequence[str]) -> tuple[float, float]:
+    """Return width and height in inches of a figure with room for the bars, their names and the lines above them."""
+    above = _LINE_HEIGHT * len(bars.lines) / _POINTS_PER_INCH
+    longest = max(map(len, bars.lines), default=0)
+    beside = 0.9 if bars.is_along else 0.4 + _NAME_WIDTH * max(map(len, names), default=0) / _POINTS_PER_INCH
+    wide = beside + _LINE_WIDTH * longest / _POINTS_PER_INCH
+    if bars.is_along:
+        return max(8.0, wide), 3.6 + above
+    return max(7.0, wide), 1.2 + above + 0.26 * max(len(names), 2)
 
 
 def _name_along(axes: Axes, places: npt.NDArray[np.intp], names: Sequence[str]) -> None:

@@ -92,11 +92,27 @@ def test_bars_and_ends_are_the_released_numbers_and_the_line_is_at_tau(answer: d
     svg_of(plt.gcf())
 
 
+def test_what_stands_above_the_bars_are_the_lines_of_show_and_fits(answer: dpsql.Result) -> None:
+    axes = answer.plot()
+    first, *lines = axes.texts[0].get_text().splitlines()
+    assert first.startswith("drawn   patients, with 95 % intervals as lines; shaded: at most ")
+    assert answer.receipt is not None
+    assert answer.receipt.threshold is not None
+    assert f"at most {answer.receipt.threshold:.3g}, where no group is shown" in " ".join([first, *lines]).replace(
+        "  ", ""
+    )
+    printed = [line for line in str(answer).split("└")[1].splitlines()[2:] if not line.startswith("groups")]
+    assert [line for line in lines if line in printed] == printed
+    figure = plt.gcf()
+    figure.canvas.draw()
+    assert figure.bbox.contains(*axes.texts[0].get_window_extent().max)
+
+
 def test_other_columns_have_their_own_ends_and_no_line(answer: dpsql.Result) -> None:
     axes = answer.plot("mean")
     assert ends_in(axes, 0).tolist() == answer.df()[["mean_low", "mean_high"]].to_numpy().tolist()
     assert len(axes.lines) == 1
-    assert "not shown" in "".join(text.get_text() for text in axes.texts)
+    assert "not drawn: patients, low, high and visits" in " ".join(axes.texts[0].get_text().split())
     # an end that was asked for is a number like any other, and has none itself
     assert np.isnan(ends_in(answer.plot("low"), 0)).all()
 
@@ -122,7 +138,7 @@ def test_a_top_k_answer_has_no_line_for_its_threshold_is_no_number_of_units(sess
 def test_only_some_rows_and_an_average_of_nobody(session: dpsql.Session, answer: dpsql.Result) -> None:
     axes = answer.plot(rows=2)
     assert len(axes.containers[0]) == 2
-    assert f"First 2 of {len(answer)} groups" in axes.texts[0].get_text().replace("\n", " ")
+    assert f"patients of the first 2 of {len(answer)} groups" in axes.texts[0].get_text()
     # the noisy count of nobody is not positive in one of two questions
     means = (
         session.sql(f"SELECT day, avg(cost) AS mean FROM visits WHERE cost < {50 + i} GROUP BY day", rho=0.001)
@@ -151,7 +167,7 @@ def test_an_answer_without_groups_is_a_picture_too(session: dpsql.Session) -> No
     axes = session.sql(
         "SELECT ward, count(DISTINCT patient) AS n FROM visits WHERE cost > 99 GROUP BY ward", rho=0.1, delta=1e-7
     ).plot()
-    assert "There is no group" in axes.texts[0].get_text()
+    assert "nothing, because there is no group" in axes.texts[0].get_text()
     assert len(axes.containers[0]) == 0
     svg_of(plt.gcf())
     with pytest.raises(dpsql.SchemaError, match="one row or more"):

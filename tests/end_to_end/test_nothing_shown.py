@@ -58,7 +58,7 @@ def test_an_answer_without_groups_says_why_everywhere(session: dpsql.Session) ->
     )
     assert f"nothing {reason.split('; ')[0]}" in " ".join(str(result).split())
     assert "nothing no noisy count" in result._repr_html_()
-    assert reason in result.plot().texts[0].get_text().replace("\n", " ")
+    assert f"nothing {reason.split('; ')[0]}" in " ".join(result.plot().texts[0].get_text().split())
     plt.close()
     assert receipt_of(wire.result_of(wire.to_arrow(result))) == receipt_of(result)
     assert wire.receipt_of(wire.to_json(receipt_of(result))) == receipt_of(result)
@@ -149,7 +149,6 @@ def test_a_number_that_says_nothing_is_printed_as_null(session: dpsql.Session) -
     # of the few rows of site B nothing is known, and of those of site A something
     assert (low[1], high[1]) == (0.0, 500.0)
     assert (low[0], high[0]) != (0.0, 500.0)
-    line = "NULL in mean: the 95 % interval covers all of [0, 500]"
     assert re.search(r"│ B +│ +NULL │", str(result))
     assert not re.search(r"│ A +│ +NULL │", str(result))
     below = "\nnull    NULL in mean, spread and middle: the 95 % intervals cover all possible values\n"
@@ -161,7 +160,8 @@ def test_a_number_that_says_nothing_is_printed_as_null(session: dpsql.Session) -
     assert str(wire.result_of(wire.to_arrow(result))).startswith(f"{told}\n")
     axes = result.plot("mean")
     assert len(axes.containers[0]) == 1
-    assert f"{line}." in axes.texts[0].get_text().replace("\n", " ")
+    assert below in axes.texts[0].get_text()
+    assert "not drawn: spread, middle, n and 1 NULL of mean" in " ".join(axes.texts[0].get_text().split())
     plt.close()
     # a count has no domain
     assert "NULL in n" not in str(result)
