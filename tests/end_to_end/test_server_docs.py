@@ -20,25 +20,26 @@ from tests.end_to_end.printed_answers import short_answers
 from tests.serving import in_background
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     return [text for name, text in found if name == language]
 
 
 @pytest.fixture
 def urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Urls]:
     """The curator's commands, and a server by the files that they made."""
+    (tmp_path / "sample_data").symlink_to(ROOT / "sample_data")
     monkeypatch.chdir(tmp_path)
-    with dpsql.connect("flights.duckdb") as session:
-        session.connection.execute(f"CREATE TABLE flights AS FROM '{ROOT}/sample_data/flights.parquet'")
-        session.sql("CALL dp_unit('aircraft', epsilon_budget := 3, delta_budget := 1e-6)")
-        session.sql(
-            "CALL dp_protect('flights', unit := 'aircraft', privacy_unit_column := 'tailnum', "
-            "max_groups_contributed := 32, max_rows_per_group := 40)"
-        )
+    readme: dict[str, object] = {}
+    exec(compile(blocks("python", README)[0], "README.md", "exec"), readme)  # noqa: S102 — the README is ours
+    session = readme["session"]
+    assert isinstance(session, dpsql.Session)
+    session.close()
+    capsys.readouterr()
     *made, served = [shlex.split(line) for line in blocks("sh")[0].splitlines()]
     printed = []
     for command in made:
@@ -52,8 +53,8 @@ def urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         for name, path in (("analysts", arguments.analysts), ("curator", arguments.curator_tokens))
     }
     with (
-        dpsql.connect("flights.duckdb", read_only=True) as session,
-        in_background(session, doors["analysts"], doors["curator"]) as urls,
+        dpsql.connect("clinic.duckdb", read_only=True) as served_session,
+        in_background(served_session, doors["analysts"], doors["curator"]) as urls,
     ):
         yield urls
 
@@ -67,7 +68,7 @@ def test_the_page_does_what_it_says(urls: Urls, capsys: pytest.CaptureFixture[st
     if shutil.which("curl"):
         asked = blocks("sh")[1].replace("http://127.0.0.1:8642", urls.analysts)
         reply = subprocess.run(["bash", "-c", asked], check=True, capture_output=True, text=True).stdout
-        numbers = re.compile(r'"[A-Z]{3}"|\d+')
+        numbers = re.compile(r"\d+")
         assert numbers.sub("#", reply) == numbers.sub("#", blocks("")[1])
 
 
