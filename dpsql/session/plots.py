@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +27,7 @@ class Handle(Protocol):
         """Run one statement."""
 
 
-def plot_budget(books: Handle | str | Path, unit: str | None = None, *, ax: Axes | None = None) -> Axes:
+def plot_budget(books: Handle | str | os.PathLike[str], unit: str | None = None, *, ax: Axes | None = None) -> Axes:
     """Draw the budgets of privacy units, their spent parts, and the part that an asking analyst holds.
 
     Args:
@@ -46,7 +47,7 @@ def plot_budget(books: Handle | str | Path, unit: str | None = None, *, ax: Axes
     return draw_budgets(answer.arrow().to_pylist(), ax)
 
 
-def plot_cascade(books: Handle | str | Path, query_hash: str, *, figure: Figure | None = None) -> Figure:
+def plot_cascade(books: Handle | str | os.PathLike[str], query_hash: str, *, figure: Figure | None = None) -> Figure:
     """Draw the price of each request of one question and, for the curator, noise and threshold of its points.
 
     An analyst's handle draws the askings that were theirs, and no points.
@@ -79,8 +80,8 @@ def plot_cascade(books: Handle | str | Path, query_hash: str, *, figure: Figure 
     return draw_cascade(f"Question {query_hash[:8]}, asked {len(prices)} times", prices, stored, figure)
 
 
-def _opened(books: Handle | str | Path) -> contextlib.AbstractContextManager[Handle]:
-    if not isinstance(books, str | Path):
+def _opened(books: Handle | str | os.PathLike[str]) -> contextlib.AbstractContextManager[Handle]:
+    if not isinstance(books, str | os.PathLike):
         return contextlib.nullcontext(books)
     if not Path(books).is_file():
         raise StateError(f"there is no state file {books}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -181,6 +182,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
     Attributes:
         connection: the curator's own DuckDB connection; nothing on it is private.
 
+    ``state_path`` names the state file, as a text or a path; None is a state in memory.
     ``logs_changes=False`` is for a session whose log others read: it is not told where rows changed within a version.
     ``close_database`` is what closes the connection, if that is more than its own ``close``.
     """
@@ -188,14 +190,14 @@ class Session(contextlib.AbstractContextManager["Session"]):
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
-        state_path: Path | None,
+        state_path: str | os.PathLike[str] | None,
         *,
         logs_changes: bool = True,
         close_database: Callable[[], None] | None = None,
     ) -> None:
         self.connection = connection
         self._close_database = close_database or connection.close
-        self._access = LazyState(state_path)
+        self._access = LazyState(None if state_path is None else named_path(state_path))
         self._runner = StatementRunner(
             self._access, DuckDBEngine(connection, native_library()), logs_changes=logs_changes
         )
@@ -315,7 +317,24 @@ def sql_on(connection: Connection, state_path: Path | None) -> Callable[[str], R
     return lambda text: runner.run(text, None, {}, reader=CURATOR, timeout_seconds=None)
 
 
-def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, **duckdb_config: object) -> Session:
+def named_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a state file.
+
+    Raises:
+        PolicyError: it is neither a text nor a path, or empty.
+
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise PolicyError("a state file is named by its path, as in 'clinic.duckdb.dpsql'")
+    return Path(path)
+
+
+def connect(
+    path: str | os.PathLike[str] = ":memory:",
+    *,
+    state: str | os.PathLike[str] | None = None,
+    **duckdb_config: object,
+) -> Session:
     """Open a database as its curator.
 
     Args:
@@ -335,15 +354,16 @@ def connect(path: str | Path = ":memory:", *, state: str | Path | None = None, *
         PolicyError: the path is something else, such as an open connection.
 
     """
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | os.PathLike):
         raise PolicyError(
             f"connect opens a database by its path, and was given a {type(path).__name__}: close what has it open and "
             "write dpsql.connect('clinic.duckdb'); the session's own DuckDB connection is its attribute `connection`"
         )
-    state_path = state_beside(path) if state is None else Path(state)
+    path = os.fspath(path)
+    state_path = state_beside(path) if state is None else named_path(state)
     read_only = bool(duckdb_config.pop("read_only", False))
     if not read_only:
         create_for_shell(path, duckdb_config)
     config = {name: str(value) for name, value in duckdb_config.items()}
-    connection, close = open_database(str(path), state_path, read_only=read_only, config=config)
+    connection, close = open_database(path, state_path, read_only=read_only, config=config)
     return Session(connection, state_path, close_database=close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -234,6 +235,30 @@ def test_a_connection_is_no_path_and_makes_no_file_of_its_name(tmp_path: Path, m
     with duckdb.connect() as connection, pytest.raises(PolicyError, match="was given a DuckDBPyConnection"):
         dpsql.connect(connection)  # type: ignore[arg-type]  # the mistake
     assert not list(tmp_path.iterdir())
+
+
+def test_a_state_file_is_named_by_a_text_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Named(os.PathLike[str]):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __fspath__(self) -> str:
+            return self._name
+
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE visits AS SELECT i AS pid FROM range(9) t(i)")
+        paths: list[str | os.PathLike[str]] = ["own.dpsql", Path("own.dpsql"), Named("own.dpsql")]
+        for number, named in enumerate(paths):
+            session = dpsql.Session(connection.cursor(), named)
+            session.sql(f"CALL dp_unit('patient', epsilon_budget := {3 - number}, delta_budget := 1e-6)")
+            assert session._access.read().path == tmp_path / "own.dpsql"
+            session.close()
+        with dpsql.connect(Named("own.duckdb"), state=Named("own.dpsql")) as session:
+            assert session._access.read().path == tmp_path / "own.dpsql"
+        for wrong in (5, b"own.dpsql", ""):
+            with pytest.raises(PolicyError, match="a state file is named by its path"):
+                dpsql.Session(connection, wrong)  # type: ignore[arg-type]
 
 
 def test_the_state_can_live_elsewhere(tmp_path: Path) -> None:

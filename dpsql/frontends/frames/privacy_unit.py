@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import threading
 import weakref
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ def unit(
     name: str,
     *,
     column: str | None = None,
-    state: str | Path | None = None,
+    state: str | os.PathLike[str] | None = None,
     source: str | None = None,
     version: str | None = None,
     epsilon_budget: float | None = None,
