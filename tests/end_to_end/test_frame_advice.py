@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import dpsql
@@ -43,16 +45,24 @@ def receipt_of(answer: Any) -> tuple[str, Any]:
 def test_advice_of_a_receipt_is_accepted_where_it_is_pasted() -> None:
     frame = visits()
     few = frame.dp.groupby("town", unit=UNIT, rho=5, max_groups=2)
-    text, record = receipt_of(
-        few.agg(
-            seen=("who", "nunique"),
-            far=("far", "mean"),
-            same=("far", "mean"),
-            costs=("cost", "sum", (5, 100)),
-            middle=("cost", "median", (0, 100)),
-            **{"how far": ("Über all", "sum", "auto")},
+    with pytest.warns(UserWarning, match="every group") as warned:
+        text, record = receipt_of(
+            few.agg(
+                seen=("who", "nunique"),
+                far=("far", "mean"),
+                same=("far", "mean"),
+                costs=("cost", "sum", (5, 100)),
+                middle=("cost", "median", (0, 100)),
+                **{"how far": ("Über all", "sum", "auto")},
+            )
         )
-    )
+    # one warning an answer, at the line that asked, with the receipt's reason for each column
+    (one,) = warned
+    assert one.filename == __file__
+    reason = "NaN in every group, and not paid for: AUTO found no bounds, because its values are out of the range"
+    lines = str(one.message).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["far, same", "how far"]
+    assert all(reason in line for line in lines)
     (groups,) = re.findall(r"groupby\(…, (max_groups=\d+)\) keeps about 95 %", text)
     (bounds,) = re.findall(r"of costs is counted: .*; write (bounds=\(.*\))$", text, re.MULTILINE)
     assert bounds == "bounds=(0, 100)"
@@ -68,6 +78,18 @@ def test_advice_of_a_receipt_is_accepted_where_it_is_pasted() -> None:
         assert not answer.isna().any(axis=None), pasted
     wider = eval(f"frame.dp.groupby('town', unit=unit, rho=5, {groups}).nunique_units()", names)  # noqa: S307
     assert "groupby(" not in receipt_of(wider)[0]
+
+
+@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas])
+def test_a_table_without_an_index_warns_of_empty_columns_too(convert: Any) -> None:
+    question = dpsql.from_frame(convert(visits())).groupby("town", unit=UNIT, rho=5, max_groups=2)
+    with pytest.warns(UserWarning, match="far: null in every group, and not paid for: AUTO found no bounds"):
+        question.agg(far=("far", "mean"), costs=("cost", "sum", (5, 100)))
+
+
+def test_the_unit_column_is_counted_and_not_averaged() -> None:
+    with pytest.raises(dpsql.UnsupportedQueryError, match=r"names of privacy units.*Ask for nunique_units\(\)"):
+        visits().dp.groupby("town", unit=UNIT, rho=1, max_groups=1).mean("who")
 
 
 def test_an_option_that_switches_coverage_off_is_called_as_it_was_written() -> None:

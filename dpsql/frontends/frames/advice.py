@@ -74,6 +74,8 @@ def _refusal(refusal: Refusal) -> Refusal:
     """Return a refusal in the words of pandas."""
     # to leave something out is said alike in both
     hint = refusal.hint if refusal.hint.startswith("Leave ") else _HINTS.get(refusal.code, refusal.hint)
+    if refusal.hint.startswith("Write count(DISTINCT "):
+        hint = "Ask for nunique_units() to count units, or take another column."
     message, hint = _replaced(_REFUSED, refusal.message), _replaced(_REFUSED, _NUMBERS.sub(_of_groupby, hint))
     return dataclasses.replace(refusal, message=message, hint=hint, span=None)
 

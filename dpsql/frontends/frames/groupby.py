@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpsql.errors import PolicyError
 from dpsql.frontends.frames.arguments import Selected, example_column, measures_of, measures_of_agg, read_selection
+from dpsql.frontends.frames.empty_columns import warn_of_empty
 from dpsql.frontends.frames.question import Question
 from dpsql.frontends.frames.refused_methods import is_known_elsewhere, method_refused
 from dpsql.frontends.frames.rows import arrow_schema, column_names, without_rows
@@ -226,6 +227,8 @@ class PandasGroupBy(FrameGroupBy["pd.Series[Any] | pd.DataFrame"]):
         }
         order = rows_to_show(keys, asked.listed, asked.form)
         keys, shown = keys.iloc[order], pd.DataFrame(values, index=keys.index).iloc[order]
+        empty_columns = [one.name for one in measures if len(shown) and bool(shown[one.name].isna().all())]
+        warn_of_empty(empty_columns, result.receipt, value="NaN")
         if asked.form.as_index:
             shown.index = pd.Index(keys.iloc[:, 0]) if keys.shape[1] == 1 else pd.MultiIndex.from_frame(keys)
         else:
@@ -249,6 +252,8 @@ class TableGroupBy(FrameGroupBy[AnswerT]):
         table = table.rename_columns([*asked.keys, *(name for name, _ in columns)])
         keys = ordered_keys(table.select(list(asked.keys)))
         table = table.take(rows_to_show(keys, asked.listed, asked.form))
+        empty_columns = [one.name for one in measures if len(table) and table[one.name].null_count == len(table)]
+        warn_of_empty(empty_columns, result.receipt, value="null")
         if result.receipt is None:
             return self._like(table)
         return self._with_receipt(table, ReceiptRecord(result.receipt))
