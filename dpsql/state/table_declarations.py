@@ -37,7 +37,8 @@ def declare_protected(
     if link is not None:
         parent = policy.protected_table(link.parent)
         if parent is None or parent.archived:
-            raise PolicyError(f"table {link.parent!r} is not protected, so no table can be linked to it")
+            state = "archived" if parent else "not protected"
+            raise PolicyError(f"table {link.parent!r} is {state}, so no table can be linked to it")
     public, before = policy.public_table(table), policy.protected_table(table)
     same_facts = before is not None and facts_of(before, policy.link(table)) == facts_of(protected, link)
     if reach is None and (public or (before and not same_facts)):

@@ -34,6 +34,7 @@ CREATE TABLE patients (pid BIGINT PRIMARY KEY, sex VARCHAR);
 CREATE TABLE people (number BIGINT PRIMARY KEY, sex VARCHAR);
 CREATE TABLE stays (pid BIGINT REFERENCES people (number), ward BIGINT);
 CREATE VIEW ward_visits AS SELECT v.pid AS guest, w.floor FROM visits v JOIN wards w ON v.ward = w.ward;
+CREATE VIEW upstairs AS SELECT guest AS who FROM ward_visits WHERE floor = 1;
 """
 DECLARED = (
     f"CALL dp_unit('patient', {BUDGET})",
@@ -175,6 +176,23 @@ def test_a_unit_that_reads_the_table_in_a_view_counts_too(session: dpsql.Session
     assert "is archived" in session.sql("CALL dp_unprotect('visits')").fetchall()[0][0]
 
 
+def test_a_view_may_be_undone_whatever_was_asked_of_the_tables_below_it(session: dpsql.Session) -> None:
+    session.sql(COUNT, rho=0.01)
+    protect = f"CALL dp_protect('ward_visits', privacy_unit_column := 'guest', separate_people := true, {BUDGET})"
+    session.sql(protect)
+    session.sql(
+        "CALL dp_protect('ward_visits', privacy_unit_column := 'floor', replace := true, separate_people := true)"
+    )
+    session.sql("CALL dp_unprotect('ward_visits')")
+    assert facts(session, "main.ward_visits") == ()
+    # but not after an answer of a view that reads it
+    session.sql(protect)
+    session.sql(f"CALL dp_protect('upstairs', privacy_unit_column := 'who', separate_people := true, {BUDGET})")
+    session.sql("SELECT count(DISTINCT who) FROM upstairs", rho=0.01)
+    with pytest.raises(PolicyError, match="unit 'upstairs' has paid for answers"):
+        session.sql("CALL dp_protect('ward_visits', privacy_unit_column := 'floor', replace := true)")
+
+
 def test_an_archived_table_serves_what_is_stored_and_nothing_else(session: dpsql.Session) -> None:
     first = session.sql(COUNT, rho=0.01).fetchall()
     session.sql("CALL dp_new_version('visits')")
@@ -197,7 +215,7 @@ def test_an_archived_table_serves_what_is_stored_and_nothing_else(session: dpsql
             session.sql(text, **options)
         with pytest.raises(ReleaseError, match="archived"):
             session.as_analyst("ana").sql(text, **options)
-    with pytest.raises(PolicyError, match="not protected, so no table can be linked"):
+    with pytest.raises(PolicyError, match="archived, so no table can be linked"):
         session.sql(f"{LINK})")
     assert session._access.read().ledger.spent("patient") == spent
     # it keeps the people known: no second budget, and no public copy
@@ -206,7 +224,10 @@ def test_an_archived_table_serves_what_is_stored_and_nothing_else(session: dpsql
     # the same declaration ends it, with all its settings; another one does not
     with pytest.raises(PolicyError, match="has paid for answers"):
         session.sql("CALL dp_protect('visits', unit := 'person', replace := true)")
-    session.sql("CALL dp_protect('visits')")
+    # nor does a script that declares it at every start
+    with pytest.raises(PolicyError, match=r"archived from true to false; add replace := true"):
+        session.sql("CALL dp_protect('visits')")
+    session.sql("CALL dp_protect('visits', replace := true)")
     assert session.sql(COUNT, rho=0.02).receipt is not None
     assert session._access.read().policy().tables[-1].max_rows_per_group == 9
 
@@ -221,7 +242,7 @@ def test_a_parent_goes_after_its_children(session: dpsql.Session) -> None:
         session.sql("CALL dp_unprotect('visits')")
     session.sql("CALL dp_unprotect('main.meals')")
     session.sql("CALL dp_unprotect('visits')")
-    with pytest.raises(PolicyError, match="not protected, so no table can be linked"):
+    with pytest.raises(PolicyError, match="archived, so no table can be linked"):
         session.sql(f"{LINK})")
 
 

@@ -205,7 +205,7 @@ def _table_call(node: Node, name: str, dp: Mapping[str, Any], place: Callable[[o
     require(
         (isinstance(public, bool), f"{node['name']}: public takes true or false"),
         (
-            not public or (link is None and set(arguments) <= {"public_by_decision"}),
+            not public or (link is None and set(arguments) <= {"public_by_decision", "replace"}),
             f"{node['name']}: a public table has no unit and no rules of one",
         ),
     )

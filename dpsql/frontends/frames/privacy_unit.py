@@ -275,8 +275,7 @@ def _require_agreement(unit: PrivacyUnit, source: SourcePolicy, owner: str) -> N
     require(
         (
             source.policy.unit(unit.name) == source.policy.unit(owner),
-            f"the rows of {source.name!r} belong to privacy unit {owner!r}, which never changes: write "
-            f"dpsql.unit({owner!r}, …)",
+            f"the rows of {source.name!r} belong to privacy unit {owner!r}: write dpsql.unit({owner!r}, …)",
         ),
         (
             not source.is_linked,

@@ -259,6 +259,30 @@ def _files(schema: TableSchema, engine: Engine, seen: set[str]) -> Iterator[str]
                 yield from _paths(text)
 
 
+def reads_rows_of(reader: str, schema: TableSchema, engine: Engine) -> bool:
+    """Return True if a table, by its identity, is another table or view, reads it, or reads a file that it reads."""
+    if reader == schema.canonical:
+        return True
+    found = sources_of(reader, Policy(), engine)
+    if schema.canonical in found or not found.isdisjoint(_files(schema, engine, set())):
+        return True
+    view = engine.find(reader, views=True)
+    return view is not None and schema.canonical in _views_below(view, engine, set())
+
+
+def _views_below(schema: TableSchema, engine: Engine, seen: set[str]) -> Iterator[str]:
+    """Yield the identities of the tables and views that the text of a view names, and of those below them."""
+    text = engine.view_text(schema)
+    if not text or schema.canonical in seen:
+        return
+    seen.add(schema.canonical)
+    for source in view_sources(text):
+        below = engine.resolve(source.names) if source.names else None
+        if below:
+            yield below.canonical
+            yield from _views_below(below, engine, seen)
+
+
 def _paths(text: str) -> Iterator[str]:
     """The files that a name or a pattern of names stands for, whatever links lead there, and what it says itself."""
     path = _FILE_URL.sub("", text)

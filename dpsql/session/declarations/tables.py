@@ -188,6 +188,7 @@ def _require_no_looser(
     changes = [
         *looser_budget(policy.unit(unit.name), unit),
         *facts,
+        *(["archived from true to false"] if before and before.archived else []),
         *looser(before, after),
         *looser_defaults(before, after, unit.default_delta),
     ]
@@ -212,8 +213,13 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     policy = access.read().policy()
     parent, parent_columns = _parent(arguments, policy.link(schema.canonical), engine)
     above = policy.protected_table(parent.canonical)
-    if not above or above.archived:
+    if not above:
         raise PolicyError(f"table {parent.canonical!r} is not protected, so no table can be linked to it")
+    if above.archived:
+        raise PolicyError(
+            f"table {parent.canonical!r} is archived, so no table can be linked to it; first declare it again with "
+            "replace := true"
+        )
     if not engine.is_base_table(schema) or not engine.is_base_table(parent):
         raise PolicyError("a link is between base tables, whose keys DuckDB keeps")
     for column, key in zip(columns, parent_columns, strict=False):

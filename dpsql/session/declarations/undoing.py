@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 from dpsql.answer.links import linked
 from dpsql.engine import Engine, identity
@@ -11,7 +10,7 @@ from dpsql.errors import PolicyError, SchemaError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.operations.dialect import text_literal
 from dpsql.session.declarations.arguments import Arguments, StateAccess, remember, split_name, table_of
-from dpsql.session.declarations.protection import sources_of
+from dpsql.session.declarations.protection import reads_rows_of
 from dpsql.state import Link, Policy, ProtectedTable, Reach
 
 
@@ -27,7 +26,8 @@ def declare_unprotected(arguments: Arguments, access: StateAccess, engine: Engin
         )
     if not table:
         return f"table {canonical} is not protected"
-    reach = reach_of(schema, policy, engine) if schema else _reach(canonical, parts[-1], policy, engine)
+    # a table that was dropped is read by no view any more
+    reach = reach_of(schema, policy, engine) if schema else Reach((table.unit,), folded(parts[-1]))
     state = access.write()
     if schema and not table.archived:
         with contextlib.suppress(SchemaError):
@@ -35,8 +35,8 @@ def declare_unprotected(arguments: Arguments, access: StateAccess, engine: Engin
             remember(linked(schema, policy, engine), state)
     if not state.unprotect(canonical, reach):
         return (
-            f"table {canonical} is archived: its stored answers are served, and nothing new can be asked of it. The "
-            "declaration that it had, said again, ends that"
+            f"table {canonical} is archived: its stored answers are served, and nothing new can be asked of it. Its "
+            "own declaration with replace := true ends that"
         )
     left = access.read().policy()
     gone = "" if left.unit(table.unit) else f", and its unit {table.unit} is not declared any more"
@@ -59,25 +59,20 @@ def _protected(parts: list[str], policy: Policy, engine: Engine) -> tuple[TableS
 
 
 def reach_of(schema: TableSchema, policy: Policy, engine: Engine) -> Reach:
-    """Return the units whose answers may have been made of the rows of a table or view."""
-    return _reach(schema.canonical, folded(schema.catalog_name[2]), policy, engine)
+    """Return the units whose answers may have been made of the rows of a table or view.
+
+    These are its own unit, and those of tables that are linked to it or read it in a view.
+    """
+    units = dict.fromkeys(
+        table.unit
+        for table in policy.tables
+        if _is_linked(policy.link(table.table), schema) or reads_rows_of(table.table, schema, engine)
+    )
+    return Reach(tuple(units), folded(schema.catalog_name[2]))
 
 
-def _reach(canonical: str, own_unit: str, policy: Policy, engine: Engine) -> Reach:
-    return Reach(tuple(dict.fromkeys(_units(canonical, policy, engine))), own_unit)
-
-
-def _units(canonical: str, policy: Policy, engine: Engine) -> Iterator[str]:
-    """Yield the unit of a table, of those that are linked to it, and of those that read one of its sources."""
-    # a view may have read what is public, too
-    everything = Policy(tables=policy.tables)
-    own = sources_of(canonical, everything, engine)
-    for table in policy.tables:
-        if table.table == canonical or own & sources_of(table.table, everything, engine):
-            yield table.unit
-        link = policy.link(table.table)
-        if link and canonical in (link.table, link.parent):
-            yield table.unit
+def _is_linked(link: Link | None, schema: TableSchema) -> bool:
+    return link is not None and schema.canonical in (link.table, link.parent)
 
 
 def require_replaced(arguments: Arguments, schema: TableSchema, access: StateAccess, engine: Engine) -> None:

@@ -125,7 +125,7 @@ def test_what_is_meant_though_it_looks_wrong_is_said_in_the_same_words() -> None
     others = OTHERS.replace(", min_privacy_units_per_group := NULL", "")
     nodes = {
         "m.visits": node("visits", {**VISITS, **meant}, cost={"bounds": None, "keys": ["a"], "replace": True}),
-        "m.staff": node("staff", {"public": True, "public_by_decision": "1e3 names"}),
+        "m.staff": node("staff", {"public": True, "public_by_decision": "1e3 names", "replace": True}),
     }
     assert statements(nodes, "m.visits", "m.staff") == [
         PROTECT.removesuffix(f", max_rows_per_group := NULL{OTHERS}")
@@ -133,7 +133,7 @@ def test_what_is_meant_though_it_looks_wrong_is_said_in_the_same_words() -> None
         f"{others})",
         "CALL dp_domain('\"visits\"', 'cost', keys := ['a'], "
         "replace := True, bounds := NULL, keys_from := NULL, ordered := NULL)",
-        "CALL dp_public('\"staff\"', public_by_decision := '1e3 names')",
+        "CALL dp_public('\"staff\"', public_by_decision := '1e3 names', replace := True)",
     ]
 
 
