@@ -5,7 +5,7 @@ What an aggregate takes is checked here, once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -18,6 +18,7 @@ from dpsql.operations import blanks
 from dpsql.operations.dialect import to_sql, unquoted, written
 from dpsql.plan.aggregates.lattice import Bounds
 from dpsql.plan.aggregates.literals import any_time, read_number, read_pair
+from dpsql.plan.aggregates.names_of_units import require_no_unit
 from dpsql.plan.aggregates.source import AggregateSource, RefusedCallError, is_number, type_name
 from dpsql.plan.aggregates.times import TIMES
 from dpsql.sql.clauses import NAMED_ARGUMENTS, called_with, function_name, is_aggregate_call, without_bounds
@@ -191,7 +192,7 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
         call = replace(call, bounds=call.bounds.with_pair("per_group", together))
     kind = kinds[call.function]
     if kind.values in VALUES_OF_NUMBERS:
-        _require_no_unit(call, source)
+        require_no_unit(node, call.function, call.value, source)
     if kind.values in TYPE_HINTS:
         value_type = source.type_of(call.value)
         if not _takes(kind, value_type):
@@ -202,33 +203,6 @@ def read_aggregate(node: exp.Expr, kinds: Mapping[str, AggregateKind], source: A
         source.note_bounds(node, are_times=call.value_type in TIMES)
         raise RefusedCallError
     return kind.read(source, call)
-
-
-def _require_no_unit(call: Call, source: AggregateSource) -> None:
-    """Refuse an aggregate of numbers that are computed from names of units.
-
-    Raises:
-        RefusedCallError: they are.
-
-    """
-    names = (column for column in _added_columns(call.value) if column.name in source.owner.names_unit)
-    if unit := next(names, None):
-        column = unquoted(unit)
-        source.refuse(
-            "value_type",
-            call.node,
-            f"{column} holds the names of privacy units, and their {call.function} means nothing.",
-            f"Write count(DISTINCT {column}) to count units, or aggregate another column.",
-        )
-
-
-def _added_columns(value: exp.Expr) -> Iterator[exp.Column]:
-    """Yield the columns that arithmetic and casts make a value from; not those of a condition."""
-    if isinstance(value, exp.Column):
-        yield value
-    elif isinstance(value, exp.Paren | exp.Cast | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Div):
-        for part in value.iter_expressions():
-            yield from _added_columns(part)
 
 
 def _takes(kind: AggregateKind, value_type: str) -> bool:
