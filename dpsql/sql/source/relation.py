@@ -243,7 +243,7 @@ class CurrentTables:
 
         Args:
             node: the source.
-            is_lookup: whether it is a base table that stands beside other sources, so that it may well be public.
+            is_lookup: whether it is a base table beside other sources, so that it is public if it names no unit.
 
         """
         span = span_of(node, self.unmet.text)
@@ -258,11 +258,13 @@ class CurrentTables:
         # an analyst is answered as if a table that nobody declared did not exist
         similar = did_you_mean(name, map(self._name_in_sql, self.environment.policy.declared()))
         cure = "The curator protects tables with dp_protect."
-        if is_lookup:
+        policy = self.environment.policy
+        owners = filter(None, map(policy.rules, policy.declared()))
+        if is_lookup and schema and not any(schema.column(rules.privacy_unit_column) for rules in owners):
             written = text_literal(".".join(map(as_written, parts)))
             cure = (
                 f"Write CALL dp_public({written}) if it holds nothing about any person. If it holds rows of people, "
-                "protect it with CALL dp_protect."
+                "protect it with dp_protect."
             )
         return SchemaError(
             f"table {name!r} is not protected, so it cannot be queried.",

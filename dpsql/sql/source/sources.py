@@ -216,16 +216,17 @@ class SourceReader:
         if rules:
             return tables.protected(schema, rules, alone=alone)
         if not policy.is_public(schema.canonical):
-            return self._view(schema, node, scope, alone=alone)
+            return self._view(schema, node, scope)
         if alone:
             raise tables.not_protected(node)
         return tables.public(schema, node)
 
-    def _view(self, schema: TableSchema, node: exp.Table, scope: Scope, *, alone: bool) -> Relation | PrivateInside:
+    def _view(self, schema: TableSchema, node: exp.Table, scope: Scope) -> Relation | PrivateInside:
         """A view as the subquery that it is; refusals speak of the place where it is named."""
         view = query_of_view(schema, self.tables.environment)
         if not view:
-            is_lookup = not alone and self.tables.environment.schemas.is_base_table(schema)
+            stands_alone = len(list(node.root().find_all(exp.Table))) < 2
+            is_lookup = not stands_alone and self.tables.environment.schemas.is_base_table(schema)
             raise self.tables.not_protected(node, is_lookup=is_lookup)
         from dpsql.sql.source.stored_views import restore_calls  # noqa: PLC0415 — few queries read views
 
