@@ -325,11 +325,11 @@ def test_a_crash_between_two_rounds_is_paid_once(session: dpsql.Session, monkeyp
     charge = Ledger.charge
     charged: list[object] = []
 
-    def once(self: Ledger, unit: str, items: tuple[ChargeItem, ...], analyst: str) -> object:
+    def once(self: Ledger, unit: str, items: tuple[ChargeItem, ...], analyst: str, *plan: int | None) -> object:
         if charged:
             raise dpsql.EngineError
         charged.append(items)
-        return charge(self, unit, items, analyst)
+        return charge(self, unit, items, analyst, *plan)
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "charge", once)

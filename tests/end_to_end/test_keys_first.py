@@ -429,11 +429,11 @@ def test_without_room_for_all_or_a_receipt_nothing_is_charged(
 def test_a_crash_between_keys_and_numbers_is_paid_once(session: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     charge, charged = Ledger.charge, list[object]()
 
-    def twice(self: Ledger, unit: str, items: tuple[ChargeItem, ...], analyst: str) -> object:
+    def twice(self: Ledger, unit: str, items: tuple[ChargeItem, ...], analyst: str, *plan: int | None) -> object:
         if len(charged) == 2:
             raise dpsql.EngineError
         charged.append(items)
-        return charge(self, unit, items, analyst)
+        return charge(self, unit, items, analyst, *plan)
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "charge", twice)

@@ -130,8 +130,8 @@ def take_all_after(monkeypatch: pytest.MonkeyPatch, charges: int) -> None:
     """Let others use the whole budget after some charges."""
     whole, done = Ledger.charge, [0]
 
-    def charge(self: Ledger, unit: str, items: Sequence[ChargeItem], analyst: str) -> Charged:
-        charged = whole(self, unit, items, analyst)
+    def charge(self: Ledger, unit: str, items: Sequence[ChargeItem], analyst: str, *plan: int | None) -> Charged:
+        charged = whole(self, unit, items, analyst, *plan)
         done[0] += 1
         if done[0] == charges:
             whole(self, unit, [ChargeItem("others", self.left(unit, None).rho_nano, 0)], "others")
