@@ -79,11 +79,15 @@ class CoverageReceipt:
         return "; ".join(filter(None, [kept, more, of_all, self.advice]))
 
     @property
-    def sureness(self) -> tuple[bool, bool, float]:
-        """Return a key that sorts coverage, the one that says least about all units first."""
+    def sureness(self) -> tuple[bool, bool, bool, float]:
+        """Return a key that sorts coverage, the one that says least about all units first.
+
+        A count or a sum that lacks rows comes before an average, whose value need not be too low for that.
+        """
         kept = self.low * (1.0 - self.part_beyond) if self.share is not None or not self.values else 1.0
         kept = min(kept * (1.0 - self.most_cut), self.high_of_all, self.high_of_sum)
-        return not self.unknown, not self.least_beyond, min(kept, _GOOD)
+        is_number = not self.values and (self.least_beyond > 0 or kept < _GOOD)
+        return not self.unknown, not is_number, not self.least_beyond, min(kept, _GOOD)
 
     def wordings(self) -> Iterator[str]:
         """Yield wordings of the coverage of an average, a spread or a sum of both signs, the longest first."""

@@ -156,10 +156,10 @@ class Screen:
             coverage = _all_coverage(receipt)
             single = join_words.SINGLE_ROW in " ".join(receipt.notes)
             if coverage or single:
-                is_long = single or any(one.least_beyond or one.unknown or one.cut for one in coverage)
+                warns = any(one.least_beyond or one.unknown or one.cut for one in coverage)
                 wordings = list(self._bounds(coverage)) if coverage else []
-                found = list(join_words.before_coverage(receipt.notes, wordings)) if single else wordings
-                yield Part("bounds", found, places.bounds if is_long else 1)
+                found = list(join_words.with_coverage(receipt.notes, wordings, warns=warns)) if single else wordings
+                yield Part("bounds", found, places.bounds if single or warns else 1)
         # a note with the reason of NULL counts if it is not printed
         count = sum(
             not phrases.says_missed(note) and (places.joins_nulls or not phrases.says_null(note))

@@ -309,7 +309,7 @@ def _prepare(question: Question, runtime: Runtime) -> pa.Table | None:
     if not frame.rows_sql.relation:
         raise ReleaseError(
             f"the rows of {frame.rows.table} in version {frame.rows.version} are gone, or the curator archived the "
-            "table, and AUTO has chosen nothing for them; name the number or the bounds in its place"
+            "table. AUTO has chosen nothing for them, so only a question that was answered before can be asked"
         )
     listed = public_key_table(frame, runtime)
     require_runs(frame, (question.statistic,), question.sql(STAND_IN_SALT), listed, runtime.engine)

@@ -176,7 +176,7 @@ def _bounds_of_joined(text: SelectText) -> str:
     relation, owner, policy = text.relation, text.owner, text.environment.policy
     parents = {step.parent for step in owner.rules.links}
     protected = {table for table, _ in relation.reads if table not in parents and policy.rules(table)}
-    return "" if protected == {owner.bounds_from} else sentence_of(owner)
+    return "" if (*protected,) == owner.bounds_from and not owner.bounds_rule else sentence_of(owner)
 
 
 def frames_by_keys(source: GroupedSource, by: SelectKeys, aggregates: Mapping[str, Aggregate]) -> tuple[Frame, ...]:

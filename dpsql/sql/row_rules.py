@@ -223,7 +223,9 @@ def _is_plain_interval(node: exp.Interval) -> bool:
     number = node.this.this if isinstance(node.this, exp.Neg) else node.this
     unit = node.args.get("unit")
     known = isinstance(unit, exp.Var) and unit.name.lower().removesuffix("s") in DATE_PARTS
-    return isinstance(number, exp.Literal) and known and isinstance(node.parent, exp.Add | exp.Sub | exp.DateAdd)
+    # what is written for a number like 1e3 cannot be read again
+    is_plain = isinstance(number, exp.Literal) and "e" not in number.name.lower()
+    return is_plain and known and isinstance(node.parent, exp.Add | exp.Sub | exp.DateAdd)
 
 
 def joined_columns(node: exp.Expr) -> int:

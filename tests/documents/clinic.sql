@@ -8,6 +8,7 @@ ALTER TABLE visits ADD PRIMARY KEY (visit_id);
 CREATE TABLE meals AS SELECT i % 12000 AS visit_id, ['soup', 'fish'][1 + i % 2] AS dish FROM range(20000) t(i);
 CREATE TABLE bills AS SELECT i % 3000 AS patient_id, 'K' || (i * i % 23) AS kind, (i * 31 % 90)::DOUBLE AS amount FROM range(24000) t(i);
 CREATE TABLE cities AS SELECT unnest(['Lund', 'Malmö', 'Ystad']) AS name;
+CREATE TABLE wards AS SELECT unnest(['A', 'B']) AS ward;
 CREATE TABLE days AS SELECT DATE '2026-01-01' + i::INTEGER AS day FROM range(200) t(i);
 CALL dp_unit('patient', rho_budget := 100, delta_threshold := 1e-3, delta_conversion := 1e-6);
 CALL dp_protect('visits', coverage := FALSE, unit := 'patient', privacy_unit_column := 'patient_id', max_groups_contributed := 4,

@@ -214,6 +214,41 @@ def test_the_check_sees_that_bounds_of_two_tables_were_merged(
         _check(session, Case("person", "auto", "auto", keyed=True))
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows of two tables that a join reads, and the bounds that it has by the policy: most groups, and rows in each."""
+
+    source: str
+    rows: int
+    bounds: tuple[int, int]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        # an equality of WHERE, or of an expression, decides how many rows meet, too
+        Rows("a_some a JOIN b_some b ON a.pid = b.pid WHERE a.number = b.number", 6, (4, 5)),
+        Rows("a_some a JOIN b_some b ON a.pid = b.pid AND a.number + 1 = b.number", 5, (4, 5)),
+        Rows("a_some a, b_some b WHERE a.pid = b.pid AND a.number + 1 = b.number", 5, (4, 5)),
+        Rows("a_some a JOIN b_some b ON a.pid = b.pid", 36, (16, 25)),
+        # the row of a person that a join takes need not be the one that meets
+        Rows("a_some a LEFT JOIN b_one_loose b ON a.pid = b.pid AND a.number = b.number WHERE b.id IS NULL", 0, (5, 6)),
+        # rows that meet none are rows of their own
+        Rows("people p FULL JOIN people_loose q ON p.pid = q.pid AND p.sex + 1 = q.sex", 2, (2, 2)),
+        Rows("people p JOIN people_loose q ON p.pid = q.pid", 1, (1, 1)),
+    ],
+    ids=lambda one: one.source,
+)
+def test_rows_that_conditions_decide_have_the_bounds_that_they_need(session: dpsql.Session, one: Rows) -> None:
+    groups, rows = one.bounds
+    bounds = f", contribution_bounds_per_group => (0, {max(1, one.rows)})"
+    answer = _ask(session, one.source, "", bounds)
+    assert answer.missing == 0
+    assert answer.each in (one.rows, one.rows / 2)
+    found = [note for note in answer.notes if note.startswith("bounds of the joined rows")]
+    assert [f"max_groups {groups}, max_rows_per_group {rows} (" in note for note in found] == [True]
+
+
 def _random_bounds(chance: random.Random) -> str:
     """Return bounds of a table, each of them named or not."""
     named = {

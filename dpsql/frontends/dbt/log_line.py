@@ -96,5 +96,5 @@ def _of_column(worst: CoverageReceipt) -> Iterator[str]:
 
 def _sureness(coverage: CoverageReceipt) -> tuple[bool, float]:
     """Return a key that sorts coverage, the one that says least about all units first."""
-    is_known, _, kept = coverage.sureness
+    is_known, *_, kept = coverage.sureness
     return is_known, kept

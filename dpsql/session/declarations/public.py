@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
+from dpsql.operations import blanks
 from dpsql.operations.comparisons import compared_type
 from dpsql.operations.dialect import text_literal
 from dpsql.session.declarations.arguments import Arguments, StateAccess, split_name, table_of
@@ -135,6 +136,6 @@ def require_not_public(place: TableSchema, columns: Sequence[str], policy: Polic
             name = text_literal(public.table)
             raise PolicyError(
                 f"table {public.table!r} is public and has {', '.join(map(repr, columns))}, too: its rows now "
-                f"belong to people. Say CALL dp_public({name}, public := false), or "
-                f"dp_public({name}, public_by_decision := 'why') first"
+                f"belong to people. First write CALL dp_public({name}, public := false), or CALL "
+                f"dp_public({name}, public_by_decision := {blanks.REASON})"
             )

@@ -9,6 +9,7 @@ from dpsql.answer.links import link_steps, linked, unit_column
 from dpsql.engine import Engine
 from dpsql.errors import PolicyError
 from dpsql.model.environment import TableSchema, folded
+from dpsql.model.similar_names import as_written
 from dpsql.operations.comparisons import compared_type
 from dpsql.session.declarations.arguments import (
     BUDGET,
@@ -280,7 +281,8 @@ def _require_key(link: Link, child: TableSchema, parent: TableSchema, engine: En
     if not engine.is_unique(parent, link.parent_columns):
         raise PolicyError(
             f"{', '.join(link.parent_columns)} of {parent.canonical!r} has no PRIMARY KEY or UNIQUE constraint, so a "
-            "row could meet several parents; ALTER TABLE … ADD PRIMARY KEY, or create the table with one"
+            f"row could meet several parents. Write in DuckDB: ALTER TABLE {parent.canonical} ADD PRIMARY KEY "
+            f"({', '.join(map(as_written, link.parent_columns))})"
         )
     for own, key in zip(link.columns, link.parent_columns, strict=True):
         own_type, key_type = column_of(child, own).type, column_of(parent, key).type

@@ -121,11 +121,22 @@ def _last_moment(held: Mapping[str, str], versions: Mapping[str, Sequence[Declar
     return min(ends) - _INSTANT if ends else dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def declared_tables(query: exp.Expr, environment: Environment, depth: int = 0) -> dict[str, bool]:
-    """Protected and public tables that a query reads, in subqueries and through views and links too.
+def declared_tables(
+    query: exp.Expr, environment: Environment, depth: int = 0, known: dict[str, dict[str, bool]] | None = None
+) -> dict[str, bool]:
+    """Return the protected and public tables that a query reads, in subqueries and through views and links too.
 
-    Each with whether the query names it, and it is protected.
+    Args:
+        query: the query, or the query of a view.
+        environment: policy and schemas.
+        depth: number of views around the query.
+        known: tables of views that were read before, by the name of the view; grows.
+
+    Returns:
+        Each table with whether the query names it and it is protected.
+
     """
+    known = {} if known is None else known
     found: dict[str, bool] = {}
     for node in query.find_all(exp.Table):
         parts = [part.name for part in node.parts]
@@ -138,10 +149,12 @@ def declared_tables(query: exp.Expr, environment: Environment, depth: int = 0) -
         if rules:
             inner = {step.parent: False for step in rules.links} | {table: True}
         elif not environment.policy.is_public(table):
-            schema = environment.schemas.resolve(parts)
-            view = query_of_view(schema, environment) if schema and depth < MOST_DEPTH else None
-            # what cannot be read is refused where it is read
-            inner = declared_tables(view[0], environment, depth + 1) if view else {}
+            if table not in known:
+                schema = environment.schemas.resolve(parts)
+                view = query_of_view(schema, environment) if schema and depth < MOST_DEPTH else None
+                # what cannot be read is refused where it is read
+                known[table] = declared_tables(view[0], environment, depth + 1, known) if view else {}
+            inner = known[table]
         found |= {one: is_named or found.get(one, False) for one, is_named in inner.items()}
     return found
 

@@ -36,6 +36,7 @@ from dpsql.sql.source.row_growth import (
     growth,
     is_one_side,
     is_unique,
+    own_columns_compared,
     reached,
     with_derived,
 )
@@ -100,13 +101,14 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
 def _without_growth(joins: Joins, refusals: Refusals) -> tuple[Joins, Ties]:
     """Return the joins, of which those sides are cut that multiply rows of a unit, and sides to compare by units.
 
-    A side of which the policy counts one row of a unit is cut to one row. Then it multiplies no other side.
+    A side of which the policy counts one row of a unit, and which is compared by the unit alone, is cut to one row.
+    Then it multiplies no other side. If it is compared by more, the one row may be another than the one that meets.
     """
     found = growth(joins)
     parts = list(joins.parts)
     for place in found.places:
         owner = parts[place].relation.owner
-        if owner and declares_one_row(owner.rules):
+        if owner and declares_one_row(owner.rules) and own_columns_compared(joins, place) <= owner.names_unit:
             parts[place] = replace(parts[place], relation=single_row(parts[place].relation))
     if parts != list(joins.parts):
         joins = replace(joins, parts=tuple(parts))

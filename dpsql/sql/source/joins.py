@@ -54,13 +54,15 @@ class Step:
 class Joins:
     """Parts in the order in which they are joined, their steps, and the columns that come of them.
 
-    ``spares`` says whether an equality of expressions only filters the joined rows.
+    ``spares`` says whether an equality of expressions only filters the joined rows. ``decided`` are columns that WHERE
+    compares by ``=`` with an expression of other sides, each with the places of these.
     """
 
     parts: tuple[Part, ...]
     steps: tuple[Step, ...]
     columns: tuple[SeenColumn, ...]
     spares: bool = False
+    decided: tuple[tuple[SeenColumn, frozenset[int]], ...] = ()
 
 
 class _Reader:

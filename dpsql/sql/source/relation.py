@@ -34,7 +34,8 @@ class Owner:
         always: columns that hold the unit in every row that has one, ``unit`` among them.
         sometimes: columns that hold it where they are not NULL.
         paths: what else leads to the unit: keys of tables that lie between a row and its unit.
-        bounds_from: the tables whose bounds the rules have, in words.
+        bounds_from: the tables whose bounds the rules have.
+        bounds_rule: the rule that made one bound of those of several tables, in words; empty if it is that of one.
 
     """
 
@@ -43,7 +44,8 @@ class Owner:
     always: frozenset[str]
     sometimes: frozenset[str]
     paths: tuple[KeyPath, ...]
-    bounds_from: str = ""
+    bounds_from: tuple[str, ...] = ()
+    bounds_rule: str = ""
 
     @property
     def names_unit(self) -> frozenset[str]:
@@ -216,7 +218,7 @@ class CurrentTables:
         identity = _identity(schema.canonical, version)
         reads = ((schema.canonical, version), *((step.parent, step.version) for step in links))
         named = replace(rules, version=version, links=links)
-        owner = Owner(named, unit.name, frozenset({unit.name}), frozenset(), schema.paths, schema.canonical)
+        owner = Owner(named, unit.name, frozenset({unit.name}), frozenset(), schema.paths, (schema.canonical,))
         return Relation(
             schema, owner, f"({identity}{steps})" if steps else identity, reads, is_table=True, unique=unique
         )

@@ -7,15 +7,18 @@ release enforces the bounds that it has on the joined rows of each unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from sqlglot import exp
 
 from dpsql.model.table_rules import LevelRules, TableRules
 from dpsql.sql.options import MAX_GROUPS_LIMIT
 from dpsql.sql.source.joins import FILTERING, FULL, INNER, LEFT, RIGHT, Joins
 from dpsql.sql.source.relation import Owner
-from dpsql.sql.source.row_growth import meet_one, unique_after, unique_of
+from dpsql.sql.source.row_growth import meet_one, own_columns_compared, unique_after, unique_of
+from dpsql.sql.source.seen_columns import SeenColumn, columns_named, own_columns
 
 MOST_JOINED = 1_000
 """Most joined rows that sides which multiply make of one unit."""
@@ -33,6 +36,7 @@ class Meeting:
         one_right: Each row of the left side meets one row of the right side at most.
         single_left: A unit has one row on the left side at most.
         single_right: A unit has one row on the right side at most.
+        by_unit: The sides are compared by the unit alone.
 
     """
 
@@ -40,6 +44,7 @@ class Meeting:
     one_right: bool
     single_left: bool
     single_right: bool
+    by_unit: bool
 
 
 def with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | None, frozenset[frozenset[str]]]:
@@ -57,16 +62,53 @@ def with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | N
         left, right = owners[place - 1], joins.parts[place].relation.owner
         # where rows of both are one unit's, both hold it
         known = (left.always, right.always) if left and right else ((), ())
-        one_left, one_right = meet_one(joins, place, unique, known)
         if bounded and left and right:
+            decided = _decided_at(joins, place)
+            meet = meet_one(joins, place, unique, ({*known[0], *decided[0]}, {*known[1], *decided[1]}))
             singles = _has_one_row(unique, left), _has_one_row(joins.parts[place].relation.unique, right)
-            bounded = bounds_after(joins.steps[place].kind, bounded, right, Meeting(one_left, one_right, *singles))
-        unique = unique_after(joins, place, unique, (one_left, one_right))
+            by_unit = own_columns_compared(joins, place) <= right.names_unit
+            bounded = bounds_after(joins.steps[place].kind, bounded, right, Meeting(*meet, *singles, by_unit))
+        # a condition of WHERE keeps no columns of a join unique while it is computed
+        unique = unique_after(joins, place, unique, meet_one(joins, place, unique, known))
         bounded = bounded or right
     owner = owners[-1]
     if owner and bounded:
-        owner = replace(owner, rules=with_levels_of(bounded.rules, owner.rules), bounds_from=bounded.bounds_from)
+        rules = with_levels_of(bounded.rules, owner.rules)
+        owner = replace(owner, rules=rules, bounds_from=bounded.bounds_from, bounds_rule=bounded.bounds_rule)
     return owner, unique
+
+
+def decided_columns(
+    where: Sequence[exp.Expr], columns: Sequence[SeenColumn]
+) -> Iterator[tuple[SeenColumn, frozenset[int]]]:
+    """Yield columns that WHERE compares by ``=`` with an expression of other sides, with the places of these.
+
+    Args:
+        where: the conditions of WHERE that join no sides.
+        columns: the columns of the joined rows.
+
+    """
+
+    def places(node: exp.Expr) -> set[int]:
+        found = [columns_named(columns, one.name, one.table) for one in own_columns(node)]
+        return {one.place for several in found for one in several} if all(len(one) == 1 for one in found) else {-1}
+
+    for condition in where:
+        if not isinstance(condition, exp.EQ) or condition.find(exp.Query):
+            continue
+        ends = condition.left.unnest(), condition.right.unnest()
+        for end, other in (ends, ends[::-1]):
+            found = columns_named(columns, end.name, end.table) if isinstance(end, exp.Column) else []
+            beside = places(other)
+            if len(found) == 1 and beside and not beside & {-1, found[0].place}:
+                yield found[0], frozenset(beside)
+
+
+def _decided_at(joins: Joins, place: int) -> tuple[set[str], set[str]]:
+    """Return columns of the rows before a side that one of its rows decides, and the reverse."""
+    before = {seen.output.name for seen, others in joins.decided if seen.place < place and others == {place}}
+    own = {seen.name for seen, others in joins.decided if seen.place == place and max(others) < place}
+    return before, own
 
 
 def _has_one_row(unique: Iterable[Collection[str]], owner: Owner) -> bool:
@@ -95,9 +137,9 @@ def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owne
     ):
         return one_row(left)
     if not one_left and not one_right:
-        return _with_bounds(left, (left, right), _product, "the product of")
+        return _with_bounds(left, (left, right), _product, f"the product of {{tables}}, at most {MOST_JOINED:,}")
     if kind == FULL:
-        is_added = not (meeting.single_left and meeting.single_right)
+        is_added = not (meeting.single_left and meeting.single_right and meeting.by_unit)
     else:
         is_added = (kind == LEFT and not (one_right or meeting.single_left)) or (
             kind == RIGHT and not (one_left or meeting.single_right)
@@ -105,7 +147,7 @@ def bounds_after(kind: str, left: Owner, right: Owner, meeting: Meeting) -> Owne
     if is_added:
         return added([left, right])
     if one_left and one_right and kind in (INNER, FULL):
-        return _with_bounds(left, (left, right), max, "the larger of")
+        return _with_bounds(left, (left, right), max, "the larger of {tables}")
     return left if (one_right and kind != RIGHT) or not one_left else _with_bounds(left, (right,), max, "")
 
 
@@ -113,7 +155,7 @@ def added(owners: Iterable[Owner]) -> Owner:
     """Return the first owner with the bounds of the rows of all owners together, which are the sums of theirs."""
     first, *others = owners
     for other in others:
-        first = _with_bounds(first, (first, other), _sum, "the sum of")
+        first = _with_bounds(first, (first, other), _sum, "the sum of {tables}")
     return first
 
 
@@ -127,7 +169,7 @@ def one_row(owner: Owner) -> Owner:
         max_rows_norm=1.0 if rules.max_rows_norm else None,
         max_rows_per_unit=1 if rules.max_rows_per_unit else None,
     )
-    return replace(owner, rules=bounds, bounds_from="a unit has one row")
+    return replace(owner, rules=bounds, bounds_from=(), bounds_rule="a unit has one row")
 
 
 def declares_one_row(rules: TableRules) -> bool:
@@ -142,19 +184,17 @@ def with_levels_of(one: TableRules, other: TableRules) -> TableRules:
 
 def sentence_of(owner: Owner) -> str:
     """Return the bounds of joined rows and the tables that they are of, as a sentence of a receipt."""
-    named = {
-        "max_groups": owner.rules.max_groups,
-        "max_rows_per_group": owner.rules.max_rows_per_group,
-        "max_rows_norm": owner.rules.max_rows_norm,
-        "max_rows_per_unit": owner.rules.max_rows_per_unit,
-    }
-    always = ("max_groups", "max_rows_per_group")
-    listed = ", ".join(
-        f"{name} {'AUTO' if value is None else f'{value:,.9g}'}"
-        for name, value in named.items()
-        if value is not None or name in always
-    )
-    return f"bounds of the joined rows: {listed} ({owner.bounds_from})"
+    rules = owner.rules
+    always = {"max_groups": rules.max_groups, "max_rows_per_group": rules.max_rows_per_group}
+    others = {"max_rows_norm": rules.max_rows_norm, "max_rows_per_unit": rules.max_rows_per_unit}
+    named = {name: value for name, value in {**always, **others}.items() if value is not None}
+    listed = [
+        f"{name} {f'{named[name]:,.9g}' if name in named else 'AUTO'}" for name in dict.fromkeys((*always, *named))
+    ]
+    *first, last = owner.bounds_from or ("",)
+    tables = f"{', '.join(first)} and {last}" if first else last
+    rule = owner.bounds_rule.format(tables=tables) if named else ""
+    return f"bounds of the joined rows, unless the question names others: {', '.join(listed)} ({rule or tables})"
 
 
 def _product(one: float, other: float) -> float:
@@ -173,7 +213,7 @@ def _with_bounds(owner: Owner, of: tuple[Owner, ...], rule: _Rule, name: str) ->
         owner: the owner that gets the bounds.
         of: the owners whose bounds are taken, one or two.
         rule: makes one number of two.
-        name: the rule in words.
+        name: the rule in words, with a place for the tables; empty for the bounds of one table.
 
     """
     rules = [one.rules for one in of]
@@ -191,8 +231,8 @@ def _with_bounds(owner: Owner, of: tuple[Owner, ...], rule: _Rule, name: str) ->
         max_rows_norm=both((one.max_rows_norm for one in rules), float, _MOST_ROWS),
         max_rows_per_unit=both((one.max_rows_per_unit for one in rules), int, _MOST_ROWS),
     )
-    named = " and ".join(dict.fromkeys(one.bounds_from for one in of))
-    return replace(owner, rules=bounds, bounds_from=f"{name} {named}".strip())
+    tables = tuple(table for one in of for table in one.bounds_from)
+    return replace(owner, rules=bounds, bounds_from=tables, bounds_rule=name or of[0].bounds_rule)
 
 
 _MOST_ROWS = 10**9

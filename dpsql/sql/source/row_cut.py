@@ -122,9 +122,11 @@ def _sentence(relation: Relation, most: int, keys: Sequence[str]) -> str:
 
 
 def _may_have_one_row(relation: Relation) -> bool:
-    """Return whether no bound of the policy says that a unit has several rows."""
+    """Return whether neither the policy nor another key says that a unit has several rows."""
     rules = relation.owner.rules if relation.owner else None
-    return rules is None or max(rules.max_groups or 1, rules.max_rows_per_group or 1, rules.max_rows_norm or 1) == 1
+    return not relation.unique and (
+        rules is None or max(rules.max_groups or 1, rules.max_rows_per_group or 1, rules.max_rows_norm or 1) == 1
+    )
 
 
 def _power(sql: str, exponent: int) -> str:

@@ -289,6 +289,11 @@ def compared(joins: Joins, ties: Ties = ()) -> Pairs:
     return dict(pairs)
 
 
+def own_columns_compared(joins: Joins, place: int) -> set[str]:
+    """Return the columns of a side that the text compares with those of other sides."""
+    return {own for (one, _), names in compared(joins).items() if one == place for own, _ in names}
+
+
 def with_derived(pairs: Pairs, places: Collection[int]) -> Pairs:
     """Beside what the text compares, of other two sides the columns that are equal because others are.
 
@@ -335,7 +340,7 @@ def meet_one(
         joins: the sides, and how they are joined.
         place: the place of the side that is joined.
         left: the sets of columns that are unique in the rows before.
-        known: columns of either side that are equal besides those that are compared, as both hold the unit.
+        known: columns of either side that one row of the other side decides, besides those that are compared.
 
     """
     equal = joins.steps[place].equal

@@ -15,6 +15,7 @@ from dpsql.sql.source.join_rows import filtering_pairs, has_too_many_matches, jo
 from dpsql.sql.source.joins import Apart, Joins, read_joins
 from dpsql.sql.source.projections import filtered
 from dpsql.sql.source.relation import Relation
+from dpsql.sql.source.row_bounds import decided_columns
 from dpsql.sql.source.row_cut import early_filters
 from dpsql.sql.source.row_growth import growth
 from dpsql.sql.source.scope import named_by
@@ -48,6 +49,7 @@ def joined_sides(
     left, joins = read(every=False)
     if joins.spares and has_too_many_matches(joins, environment):
         left, joins = read(every=True)
+    joins = replace(joins, decided=tuple(decided_columns(left, joins.columns)))
     left, early = early_filters(left, joins, growth(joins).places)
     return joined(_with_own_rows(joins, early, environment, refusals), environment, refusals), left
 

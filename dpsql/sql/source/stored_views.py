@@ -57,12 +57,16 @@ def _interval(cast: exp.Cast) -> exp.Expr | None:
 
 
 def _units(argument: exp.Expr, unit: str) -> exp.Expr | None:
-    """Return an INTERVAL of a number of units, which stands inside casts; None if it is no literal."""
-    value = argument
+    """Return an INTERVAL of a number of units, which stands inside casts; None if it is no literal.
+
+    A number with a fraction is what a person wrote only if DuckDB cuts the fraction off, as it does for an INTERVAL.
+    """
+    value, is_cut = argument, False
     while isinstance(value, exp.Cast | exp.Trunc | exp.Paren):
+        is_cut |= isinstance(value, exp.Trunc)
         value = value.this
     sign = "-" if isinstance(value, exp.Neg) else ""
     number = value.this if sign else value
-    if value is argument or not isinstance(number, exp.Literal):
+    if value is argument or not isinstance(number, exp.Literal) or not (is_cut or number.name.isdigit()):
         return None
     return exp.Interval(this=exp.Literal.string(f"{sign}{number.name}"), unit=exp.var(unit))
