@@ -101,7 +101,8 @@ class AutoHalfWidthsKind:
         stage, state, reader = prepare_stage(query.parts, runtime, inquiry.reader), runtime.state, inquiry.reader
         (offer,) = (_with_guarantee(query, one, reader) for one in stage.offers)
         receipt = make_receipt(offer)
-        notes = (*receipt.notes, half_width_words.guarantee_of_cap(_cap(query)), *_missed(query, receipt.columns))
+        of_cap = [half_width_words.guarantee_of_cap(_cap(query))] if _is_within_cap(query, offer) else []
+        notes = (*receipt.notes, *of_cap, *_missed(query, receipt.columns))
         charged = inquiry.auto_charge + release_stage(replace(stage, offers=(offer,)), runtime, inquiry)
         table = noisy_table(offer, state.side_table)
         receipt = with_price(replace(receipt, notes=notes), charged)
@@ -147,7 +148,11 @@ class AutoHalfWidthsKind:
         """Return the most nano-rho and the most delta units that the answer costs beside AUTO."""
         least, *larger = may_come(query.first)
         prices = list(self.open_prices(query, (least, *larger[-1:]), state, reader))
-        return max(rho for rho, _ in prices), max(delta for _, delta in prices)
+        most_nano = max(rho for rho, _ in prices)
+        if has_unknown_bounds(query.first):
+            # other bounds may divide the cap otherwise, and a window rounds each part of it
+            most_nano = query.most_nano - sum(level.share_nano for level in query.first.auto_levels)
+        return most_nano, max(delta for _, delta in prices)
 
 
 KIND: OpenQueryKind[AutoHalfWidths] = AutoHalfWidthsKind()
@@ -198,8 +203,17 @@ def guarantee_of_cap(
     return epsilon, min(1.0, (together + slack_delta(draws, epsilon)) * (1.0 + 2.0**-51))
 
 
+def _is_within_cap(query: AutoHalfWidths, offer: Offer) -> bool:
+    """Return whether all that an offer shows, and what AUTO chose by, is together within the cap."""
+    shown = sum(max(one.level.rho_nano, one.disclosed.rho_nano) for one in offer.servings)
+    return shown + sum(level.rho_nano for level in query.first.auto_levels) <= query.most_nano
+
+
 def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offer:
     """Return an offer with the guarantee of the cap, or its own one if stored points of a higher level serve it.
+
+    Both are pairs of epsilon and delta. A smaller epsilon of one may have a larger delta, so neither is mixed with the
+    other unless both are needed.
 
     Raises:
         AccessError: the level and what AUTO chose by are together more than the reader may be shown.
@@ -208,7 +222,9 @@ def _with_guarantee(query: AutoHalfWidths, offer: Offer, reader: Reader) -> Offe
     reader.require(offer.asked_nano + sum(level.rho_nano for level in query.first.auto_levels))
     levels = [serving.level for serving in offer.servings]
     epsilon, delta = guarantee_of_cap(offer.query, offer.histogram, levels, query.most_nano)
-    return replace(offer, epsilon=max(epsilon, offer.epsilon), delta=max(delta, offer.delta))
+    if not _is_within_cap(query, offer):
+        epsilon, delta = max(epsilon, offer.epsilon), max(delta, offer.delta)
+    return replace(offer, epsilon=epsilon, delta=delta)
 
 
 def _most_delta_units(part: FrameQuery, calibration: Calibration) -> int:

@@ -284,3 +284,24 @@ def test_no_charge_is_above_the_dearest_outcome(declared: dpsql.Session, count: 
             missed += any("not reached" in note for note in receipt.missing)
             assert receipt_of(session.sql(text, **options)).charged_rho == 0.0
     assert 0 < missed < count
+
+
+def test_the_guarantee_of_a_cap_by_epsilon_is_within_it() -> None:
+    """The pair of the answer's own level has a larger epsilon at a smaller delta. It is not mixed with that of the cap."""
+    with dpsql.connect(threads=1) as session:
+        session.connection.execute("CREATE TABLE visits AS SELECT i % 800 AS pid, i % 300 AS day FROM range(6000) t(i)")
+        session.sql("CALL dp_unit('p', rho_budget := 5.0, delta_threshold := 1e-3, delta_conversion := 1e-6)")
+        session.sql(
+            "CALL dp_protect('visits', unit := 'p', privacy_unit_column := 'pid', max_groups_contributed := 1, "
+            "coverage := FALSE)"
+        )
+        text = "SELECT day, count(*) AS n FROM visits GROUP BY day"
+        receipt = session.sql(text, target_half_width=2, max_epsilon=0.5).receipt
+        assert receipt is not None
+        assert 0.49 < receipt.epsilon <= 0.5
+        # points above the cap are shown, so the guarantee is theirs, and no note says otherwise
+        session.sql(text, rho=0.3)
+        receipt = session.sql(text, target_half_width=2.5, max_epsilon=0.5).receipt
+        assert receipt is not None
+        assert receipt.epsilon > 0.5
+        assert not any("epsilon is that of max_epsilon" in note for note in receipt.notes)

@@ -259,7 +259,7 @@ def test_an_analyst_is_asked_what_was_meant(clinic: dpsql.Session, sql: str, mea
         ("CALL dp_unit('patient', epsilon_budget = 2)", "Write CALL dp_unit('patient', epsilon_budget := 2)."),
         ("CALL dp_unit('patient', epsilon_bugdet := 2)", "Did you mean epsilon_budget"),
         ("CALL dp_domain('visits', 'csot', bounds := [0, 1])", "Did you mean cost?"),
-        ("CALL dp_protct('visits')", "Did you mean dp_protect?"),
+        ("CALL dp_protct('visits')", "Did you mean dp_protect or dp_unprotect?"),
         ("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon := 1) count(*) FROM visits", "Write epsilon = 1"),
         ("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon => 1) count(*) FROM visits", "Write epsilon = 1"),
     ],
