@@ -287,7 +287,7 @@ def test_no_charge_is_above_the_dearest_outcome(declared: dpsql.Session, count: 
 
 
 def test_the_guarantee_of_a_cap_by_epsilon_is_within_it() -> None:
-    """The pair of the answer's own level has a larger epsilon at a smaller delta. It is not mixed with that of the cap."""
+    """The pair of the answer's own level has a larger epsilon at a smaller delta. It is not mixed with the cap's."""
     with dpsql.connect(threads=1) as session:
         session.connection.execute("CREATE TABLE visits AS SELECT i % 800 AS pid, i % 300 AS day FROM range(6000) t(i)")
         session.sql("CALL dp_unit('p', rho_budget := 5.0, delta_threshold := 1e-3, delta_conversion := 1e-6)")
