@@ -37,11 +37,27 @@ class Reach:
     Attributes:
         units: the unit of the table, and of each table that is linked to it or read with it in a view.
         own_unit: name of the unit that ``dp_protect`` makes for the table alone if it names no other one.
+        last: `Policy.last` of the policy that they were found in.
 
     """
 
     units: tuple[str, ...]
     own_unit: str
+    last: int
+
+
+_OTHER_REACH = "SELECT 1 FROM policy_log WHERE id > ? AND noun IN ('ProtectedTable', 'Link', 'PublicTable') LIMIT 1"
+
+
+def require_current(connection: sqlite3.Connection, reach: Reach) -> None:
+    """Refuse to go by a reach if a table was declared since: it may have another unit, which may have paid.
+
+    Raises:
+        PolicyError: one was declared, undone or replaced.
+
+    """
+    if connection.execute(_OTHER_REACH, (reach.last,)).fetchone():
+        raise PolicyError("the policy was changed meanwhile; ask again")
 
 
 def facts_of(protected: ProtectedTable, link: Link | None) -> tuple[object, ...]:

@@ -306,6 +306,34 @@ def test_a_charge_between_check_and_change_is_seen(session: dpsql.Session, monke
     assert facts(session, "main.visits") == ("patient", "pid")
 
 
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("unprotect", "dp_unprotect('visits')"),
+        ("declare_protected", "dp_protect('visits', unit := 'third', replace := true)"),
+        ("declare_public", "dp_public('visits', public_by_decision := 'why', replace := true)"),
+    ],
+)
+def test_a_unit_that_another_session_declares_meanwhile_is_seen(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, method: str, call: str
+) -> None:
+    """Otherwise the charge of that unit would not count, and the people had a second budget."""
+    session.sql(f"CALL dp_unit('third', {BUDGET})")
+    state = type(session._access.read())
+    change = getattr(state, method)
+
+    def late(*arguments: Any, **options: Any) -> object:
+        monkeypatch.undo()
+        session.sql("CALL dp_protect('visits', unit := 'person', replace := true)")
+        session.sql(COUNT, rho=0.01)
+        return change(*arguments, **options)
+
+    monkeypatch.setattr(state, method, late)
+    with pytest.raises(PolicyError, match="changed meanwhile"):
+        session.sql(f"CALL {call}")
+    assert facts(session, "main.visits") == ("person", "pid")
+
+
 def test_a_dropped_table_is_undone_by_its_name(session: dpsql.Session) -> None:
     session.connection.execute("CREATE TABLE brief (pid BIGINT)")
     session.sql("CALL dp_protect('brief', unit := 'patient', privacy_unit_column := 'pid')")
