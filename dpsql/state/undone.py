@@ -29,6 +29,13 @@ SELECT EXISTS (
 )
 """
 
+# Find out since when a table is public: a later declaration may name another decision, and is no new beginning.
+_PUBLIC_SINCE = """
+WITH declared AS (SELECT * FROM policy_log WHERE noun = 'PublicTable' AND json_extract(declaration, '$.table') = ?)
+SELECT min(at) FROM declared
+WHERE id > (SELECT coalesce(max(id), 0) FROM declared WHERE json_extract(declaration, '$.withdrawn'))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -66,13 +73,20 @@ def facts_of(protected: ProtectedTable, link: Link | None) -> tuple[object, ...]
     return protected.unit, own, link
 
 
-def charged_units(connection: sqlite3.Connection, reach: Reach) -> list[str]:
-    """Return the units of a reach that have paid for an answer."""
-    return [
-        unit
-        for unit in reach.units
-        if connection.execute("SELECT 1 FROM charge WHERE unit = ? LIMIT 1", (unit,)).fetchone()
-    ]
+def charged_units(connection: sqlite3.Connection, reach: Reach, since: str = "") -> list[str]:
+    """Return the units of a reach that have paid for an answer, at a moment or after it."""
+    charges = "SELECT 1 FROM charge WHERE unit = ? AND at >= ? LIMIT 1"
+    return [unit for unit in reach.units if connection.execute(charges, (unit, since)).fetchone()]
+
+
+def _public_since(connection: sqlite3.Connection, policy: Policy, table: str) -> str:
+    """Return since when a table is public, as the state file writes moments; an empty text if it is not public.
+
+    Answers from before were made under other facts, so they do not rest on this one.
+    """
+    if policy.public_table(table) is None:
+        return ""
+    return connection.execute(_PUBLIC_SINCE, (table,)).fetchone()[0] or ""
 
 
 def require_unpaid(connection: sqlite3.Connection, policy: Policy, table: str, reach: Reach) -> None:
@@ -82,7 +96,7 @@ def require_unpaid(connection: sqlite3.Connection, policy: Policy, table: str, r
         PolicyError: says what can be done instead.
 
     """
-    charged = charged_units(connection, reach)
+    charged = charged_units(connection, reach, _public_since(connection, policy, table))
     if charged:
         paid = f"unit {charged[0]!r} has paid for answers that may have read table {table!r}"
         if policy.public_table(table):

@@ -33,6 +33,8 @@ CREATE TABLE texts (id VARCHAR, name VARCHAR);
 CREATE TABLE patients (pid BIGINT PRIMARY KEY, sex VARCHAR);
 CREATE TABLE people (number BIGINT PRIMARY KEY, sex VARCHAR);
 CREATE TABLE stays (pid BIGINT REFERENCES people (number), ward BIGINT);
+CREATE TABLE bills (visit_id BIGINT, price DOUBLE);
+CREATE VIEW billed AS SELECT v.pid AS payer, b.price FROM visits v JOIN bills b USING (visit_id);
 CREATE VIEW ward_visits AS SELECT v.pid AS guest, w.floor FROM visits v JOIN wards w ON v.ward = w.ward;
 CREATE VIEW upstairs AS SELECT guest AS who FROM ward_visits WHERE floor = 1;
 """
@@ -174,6 +176,35 @@ def test_a_unit_that_reads_the_table_in_a_view_counts_too(session: dpsql.Session
         with pytest.raises(PolicyError, match="unit 'ward_visits' has paid for answers"):
             session.sql(f"CALL {call}")
     assert "is archived" in session.sql("CALL dp_unprotect('visits')").fetchall()[0][0]
+
+
+def test_a_mistake_after_a_charge_can_be_taken_back(session: dpsql.Session) -> None:
+    """A charge from before a table was public was for no answer that rests on that."""
+    session.sql("CALL dp_unprotect('visits')")
+    session.sql(f"CALL dp_protect('billed', privacy_unit_column := 'payer', {BUDGET})")
+    asked = "SELECT count(DISTINCT payer) FROM billed"
+    session.sql(asked, rho=0.01)
+    with pytest.raises(PolicyError, match=r"lend its unit to the protected 'main\.billed'.*_by_decision"):
+        session.sql("CALL dp_public('visits')")
+    # the key of the visits is no sign of people
+    session.sql("CALL dp_public('bills')")
+    mistake = "CALL dp_public('visits', public_by_decision := 'why')"
+    session.sql(mistake)
+    # its people would have two budgets
+    protect = "CALL dp_protect('visits', unit := 'person', privacy_unit_column := 'pid', replace := true"
+    with pytest.raises(PolicyError, match="separate_people := true"):
+        session.sql(f"{protect})")
+    with with_own_state(session) as other:
+        other.sql(f"{protect}, separate_people := true)")
+    session.sql("CALL dp_public('visits', public := false)")
+    assert facts(session, "main.visits") == ()
+    # an answer while it is public rests on that, whatever decision is named later
+    session.sql(mistake)
+    session.sql(asked, rho=0.02)
+    session.sql(mistake.replace("why", "another"))
+    for call in ("CALL dp_public('visits', public := false)", f"{protect})"):
+        with pytest.raises(PolicyError, match="unit 'billed' has paid for answers"):
+            session.sql(call)
 
 
 def test_a_view_may_be_undone_whatever_was_asked_of_the_tables_below_it(session: dpsql.Session) -> None:

@@ -202,8 +202,10 @@ def _require_told_apart(
     """Refuse people who seem to have another budget already, or to be public, where nobody says that it is so."""
     if not protected.separate_people:
         # what was declared of this table is replaced
-        others = tuple(one for one in policy.tables if one.table != schema.canonical)
-        require_other_people(schema, columns, protected.unit, dataclasses.replace(policy, tables=others), engine)
+        tables = tuple(one for one in policy.tables if one.table != schema.canonical)
+        public = tuple(one for one in policy.public if one.table != schema.canonical)
+        others = dataclasses.replace(policy, tables=tables, public=public)
+        require_other_people(schema, columns, protected.unit, others, engine)
     require_not_public(schema, columns, policy, engine)
 
 
