@@ -31,7 +31,14 @@ from dpsql.state.side_table import SideTable
 from dpsql.state.table_declarations import declare_protected, declare_public, unprotect
 from dpsql.state.table_definitions import LAST_DECLARED, LAST_UNDONE
 from dpsql.state.temporary_folder import remove_abandoned
-from dpsql.state.undone import Reach, require_current, require_unpaid, withdraw_domains, withdraw_public
+from dpsql.state.undone import (
+    Reach,
+    require_current,
+    require_not_archived,
+    require_unpaid,
+    withdraw_domains,
+    withdraw_public,
+)
 from dpsql.state.versions import add_version, versions_of
 
 
@@ -195,7 +202,7 @@ class State:
             declare_protected(connection, _read_policy(connection), protected, link, reach)
 
     def unprotect(self, table: str, reach: Reach) -> bool:
-        """Undo that a table is protected, with its domains; if an answer was paid for, archive it.
+        """Undo that a table is protected, with its domains; archive it if it or a child has a paid answer.
 
         Returns:
             True if it is undone, False if the table is archived.
@@ -311,13 +318,14 @@ class State:
         """Declare that the contents of a table changed; return the version, a running number by default.
 
         Raises:
-            PolicyError: the table is neither protected nor public, or had this version before.
+            PolicyError: the table is neither protected nor public, is archived, or had this version before.
 
         """
         with self._database.write() as connection:
             policy = _read_policy(connection)
             if policy.protected_table(table) is None and policy.public_table(table) is None:
                 raise PolicyError(f"table {table!r} is neither protected nor public")
+            require_not_archived(policy, table)
             return add_version(connection, table, version)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from dpsql.state.undone import (
     archive,
     charged_units,
     facts_of,
+    linked_to,
     require_current,
     withdraw_domains,
     withdraw_facts,
@@ -76,7 +77,7 @@ def unprotect(connection: sqlite3.Connection, policy: Policy, table: str, reach:
     if before is None:
         return True
     require_current(connection, reach)
-    if charged_units(connection, reach):
+    if charged_units(connection, reach) or any(child.archived for child in linked_to(policy, table)):
         if not before.archived:
             archive(connection, policy, before)
         return False

@@ -101,21 +101,20 @@ def require_unpaid(connection: sqlite3.Connection, policy: Policy, table: str, r
         paid = f"unit {charged[0]!r} has paid for answers that may have read table {table!r}"
         if policy.public_table(table):
             raise PolicyError(f"{paid}: it stays public")
-        raise PolicyError(
-            f"{paid}: its unit, its unit column and its link stay as they are, and it stays protected. CALL "
-            f"dp_unprotect({_literal(table)}) archives it"
-        )
+        raise PolicyError(f"{paid}: {_stays(policy, table)}")
     if policy.public_table(table):
         _require_unused(connection, policy, table)
     for child in linked_to(policy, table):
+        if child.archived:
+            raise PolicyError(f"the archived table {child.table!r} is linked to {table!r}: {_stays(policy, table)}")
         raise PolicyError(_has_child(table, child))
 
 
 def linked_to(policy: Policy, table: str) -> Iterator[ProtectedTable]:
-    """Return the tables that are linked to a table and not archived."""
+    """Yield the tables that are linked to a table, archived ones, too."""
     for link in policy.links:
         child = policy.protected_table(link.table) if link.parent == table else None
-        if child and not child.archived:
+        if child:
             yield child
 
 
@@ -192,9 +191,24 @@ def archive(connection: sqlite3.Connection, policy: Policy, before: ProtectedTab
 
     """
     for child in linked_to(policy, before.table):
-        raise PolicyError(_has_child(before.table, child))
+        if not child.archived:
+            raise PolicyError(_has_child(before.table, child))
     connection.execute("UPDATE protected_table SET archived = 1 WHERE name = ?", (before.table,))
     record(connection, replace(before, archived=True), withdrawn=True)
+
+
+def require_not_archived(policy: Policy, table: str) -> None:
+    """Refuse a new version of an archived table: no answer could be made of it, and stored ones would be hidden.
+
+    Raises:
+        PolicyError: it is archived.
+
+    """
+    if policy.is_archived(table):
+        raise PolicyError(
+            f"table {table!r} is archived: its stored answers stay, so it gets no new version. "
+            f"{_end_of_archive(policy, table)}"
+        )
 
 
 def _require_unused(connection: sqlite3.Connection, policy: Policy, table: str) -> None:
@@ -207,6 +221,23 @@ def _require_unused(connection: sqlite3.Connection, policy: Policy, table: str) 
                 f"table {table!r} lists the keys of {domain.table}.{domain.column}; first CALL "
                 f"dp_domain({_literal(domain.table)}, '{domain.column}', keys_from := NULL)"
             )
+
+
+def _stays(policy: Policy, table: str) -> str:
+    facts = f"unit, unit column and link of {table!r} stay as they are, and it stays protected"
+    if policy.is_archived(table):
+        return f"{facts}. It is archived; {_end_of_archive(policy, table)}"
+    return f"{facts}. CALL dp_unprotect({_literal(table)}) archives it"
+
+
+def _end_of_archive(policy: Policy, table: str) -> str:
+    """Return how a table is declared again as it was."""
+    link = policy.link(table)
+    if link is None:
+        return f"CALL dp_protect({_literal(table)}, replace := true) ends that"
+    columns = ", ".join(map(_literal, link.columns))
+    columns = columns if len(link.columns) == 1 else f"[{columns}]"
+    return f"CALL dp_link({_literal(table)}, {columns}, replace := true) ends that"
 
 
 def _has_child(table: str, child: ProtectedTable) -> str:

@@ -253,8 +253,13 @@ def test_an_archived_table_serves_what_is_stored_and_nothing_else(session: dpsql
     with pytest.raises(PolicyError, match="public_by_decision"):
         session.sql("CALL dp_public('patients')")
     # the same declaration ends it, with all its settings; another one does not
-    with pytest.raises(PolicyError, match="has paid for answers"):
+    end = r"archived.*CALL dp_protect\('main\.visits', replace := true\) ends that"
+    with pytest.raises(PolicyError, match=f"has paid for answers.*{end}"):
         session.sql("CALL dp_protect('visits', unit := 'person', replace := true)")
+    # a new version would hide what is stored
+    with pytest.raises(PolicyError, match=end):
+        session.sql("CALL dp_new_version('visits')")
+    assert session.sql(COUNT, rho=0.01).fetchall() == second
     # nor does a script that declares it at every start
     with pytest.raises(PolicyError, match=r"archived from true to false; add replace := true"):
         session.sql("CALL dp_protect('visits')")
@@ -275,6 +280,26 @@ def test_a_parent_goes_after_its_children(session: dpsql.Session) -> None:
     session.sql("CALL dp_unprotect('visits')")
     with pytest.raises(PolicyError, match="archived, so no table can be linked"):
         session.sql(f"{LINK})")
+
+
+def test_the_parent_of_an_archived_table_keeps_its_facts(session: dpsql.Session) -> None:
+    """A view paid for the answers of the child: the parent's unit has paid for nothing."""
+    session.connection.execute("CREATE OR REPLACE VIEW eaters AS SELECT eater AS gourmet FROM meals")
+    session.sql(f"{LINK})")
+    session.sql(f"CALL dp_protect('eaters', privacy_unit_column := 'gourmet', separate_people := true, {BUDGET})")
+    session.sql("SELECT count(DISTINCT gourmet) FROM eaters", rho=0.01)
+    assert "is archived" in session.sql("CALL dp_unprotect('meals')").fetchall()[0][0]
+    for call in (
+        "dp_protect('visits', unit := 'person', replace := true)",
+        "dp_public('visits', public_by_decision := 'why', replace := true)",
+    ):
+        with pytest.raises(PolicyError, match=r"archived table 'main\.meals' is linked to 'main\.visits'"):
+            session.sql(f"CALL {call}")
+    assert "is archived" in session.sql("CALL dp_unprotect('visits')").fetchall()[0][0]
+    with pytest.raises(PolicyError, match=r"CALL dp_link\('main\.meals', 'visit_id', replace := true\) ends that"):
+        session.sql("CALL dp_new_version('meals')")
+    session.sql("CALL dp_protect('visits', replace := true)")
+    session.sql(f"{LINK}, replace := true)")
 
 
 def test_a_list_of_keys_goes_after_the_columns_that_have_it(session: dpsql.Session) -> None:
