@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -269,7 +269,8 @@ class Domain:
 class Policy:
     """Everything that is declared, at one moment; each part sorted by name, versions by age.
 
-    ``undone`` is the number of the last declaration of a unit or table that was undone or replaced; at first 0.
+    ``undone`` is the number of the last declaration of a unit or table that was undone or replaced, and ``last``
+    that of the last declaration of any kind; at first 0.
     """
 
     units: tuple[Unit, ...] = ()
@@ -281,6 +282,7 @@ class Policy:
     remembered: tuple[RememberedTable, ...] = ()
     versions: tuple[TableVersion, ...] = ()
     undone: int = 0
+    last: int = field(default=0, compare=False)
 
     def unit(self, name: str) -> Unit | None:
         """Return the privacy unit of this name, None if there is none; names are compared as those of analysts."""

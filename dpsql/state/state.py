@@ -29,9 +29,16 @@ from dpsql.state.policy import (
 from dpsql.state.policy_rows import declare_row, named_row, record, write_row
 from dpsql.state.side_table import SideTable
 from dpsql.state.table_declarations import declare_protected, declare_public, unprotect
-from dpsql.state.table_definitions import LAST_UNDONE
+from dpsql.state.table_definitions import LAST_DECLARED, LAST_UNDONE
 from dpsql.state.temporary_folder import remove_abandoned
-from dpsql.state.undone import Reach, require_unpaid, withdraw_domains, withdraw_public
+from dpsql.state.undone import (
+    Reach,
+    require_current,
+    require_not_archived,
+    require_unpaid,
+    withdraw_domains,
+    withdraw_public,
+)
 from dpsql.state.versions import add_version, versions_of
 
 
@@ -79,8 +86,8 @@ def _read_policy(connection: sqlite3.Connection) -> Policy:
         part: tuple(made_of(**row) for row in select_rows(connection, query))
         for part, (made_of, query) in _PARTS.items()
     }
-    undone: int = connection.execute(LAST_UNDONE).fetchone()[0]
-    return Policy(**parts, undone=undone)
+    undone, last = (connection.execute(number).fetchone()[0] for number in (LAST_UNDONE, LAST_DECLARED))
+    return Policy(**parts, undone=undone, last=last)
 
 
 class State:
@@ -187,21 +194,21 @@ class State:
                 table is not public.
 
         Raises:
-            PolicyError: there is no such unit, a fact would change that may not, or the version is neither empty nor
-                the current one.
+            PolicyError: there is no such unit, a fact would change that may not, the reach is old, or the version is
+                neither empty nor the current one.
 
         """
         with self._database.write() as connection:
             declare_protected(connection, _read_policy(connection), protected, link, reach)
 
     def unprotect(self, table: str, reach: Reach) -> bool:
-        """Undo that a table is protected, with its domains; if an answer was paid for, archive it.
+        """Undo that a table is protected, with its domains; archive it if it or a child has a paid answer.
 
         Returns:
             True if it is undone, False if the table is archived.
 
         Raises:
-            PolicyError: another table is linked to it.
+            PolicyError: another table is linked to it, or the reach is old.
 
         """
         with self._database.write() as connection:
@@ -248,7 +255,8 @@ class State:
             reach: units that must have paid for nothing if it is protected; None if it is not.
 
         Raises:
-            PolicyError: the table is protected and must stay so, or the version is neither empty nor the current one.
+            PolicyError: the table is protected and must stay so, the reach is old, or the version is neither empty nor
+                the current one.
 
         """
         with self._database.write() as connection:
@@ -258,12 +266,13 @@ class State:
         """Declare that a table is not public, with what is declared of its columns.
 
         Raises:
-            PolicyError: an answer was made of it, or it lists the keys of a column.
+            PolicyError: an answer was made of it, it lists the keys of a column, or the reach is old.
 
         """
         with self._database.write() as connection:
             policy = _read_policy(connection)
             if policy.public_table(table) is not None:
+                require_current(connection, reach)
                 require_unpaid(connection, policy, table, reach)
                 withdraw_domains(connection, policy, table)
                 withdraw_public(connection, policy, table, reach)
@@ -309,13 +318,14 @@ class State:
         """Declare that the contents of a table changed; return the version, a running number by default.
 
         Raises:
-            PolicyError: the table is neither protected nor public, or had this version before.
+            PolicyError: the table is neither protected nor public, is archived, or had this version before.
 
         """
         with self._database.write() as connection:
             policy = _read_policy(connection)
             if policy.protected_table(table) is None and policy.public_table(table) is None:
                 raise PolicyError(f"table {table!r} is neither protected nor public")
+            require_not_archived(policy, table)
             return add_version(connection, table, version)
 
     def close(self) -> None:

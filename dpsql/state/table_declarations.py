@@ -13,6 +13,8 @@ from dpsql.state.undone import (
     archive,
     charged_units,
     facts_of,
+    linked_to,
+    require_current,
     withdraw_domains,
     withdraw_facts,
     withdraw_own_unit,
@@ -46,6 +48,7 @@ def declare_protected(
             f"whose rows table {table!r} holds is declared otherwise; add replace := true if that is meant"
         )
     if reach is not None:
+        require_current(connection, reach)
         withdraw_public(connection, policy, table, reach)
         if not same_facts:
             withdraw_facts(connection, policy, table, reach)
@@ -73,7 +76,8 @@ def unprotect(connection: sqlite3.Connection, policy: Policy, table: str, reach:
     before = policy.protected_table(table)
     if before is None:
         return True
-    if charged_units(connection, reach):
+    require_current(connection, reach)
+    if charged_units(connection, reach) or any(child.archived for child in linked_to(policy, table)):
         if not before.archived:
             archive(connection, policy, before)
         return False
@@ -96,6 +100,7 @@ def declare_public(connection: sqlite3.Connection, policy: Policy, public: Publi
             raise PolicyError(
                 f"table {public.table!r} is protected; add replace := true if it holds nothing about any person"
             )
+        require_current(connection, reach)
         withdraw_protected(connection, policy, public.table, reach)
         withdraw_own_unit(connection, policy, reach)
     version = settle_version(connection, public.table, public.version, is_new=not (before or protected))

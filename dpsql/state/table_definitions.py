@@ -147,6 +147,8 @@ CREATE INDEX undone ON policy_log (id) WHERE {_IS_UNDONE}
 """
 LAST_UNDONE = f"SELECT coalesce(max(id), 0) FROM policy_log WHERE {_IS_UNDONE}"
 """Number of the last declaration of a unit or table that was undone or replaced; the index answers it."""
+LAST_DECLARED = "SELECT coalesce(max(id), 0) FROM policy_log"
+"""Number of the last declaration of any kind, undone ones, too."""
 
 # Tables that are archived, and the last declaration that was undone.
 FORMAT_11 = f"""

@@ -29,6 +29,13 @@ SELECT EXISTS (
 )
 """
 
+# Find out since when a table is public: a later declaration may name another decision, and is no new beginning.
+_PUBLIC_SINCE = """
+WITH declared AS (SELECT * FROM policy_log WHERE noun = 'PublicTable' AND json_extract(declaration, '$.table') = ?)
+SELECT min(at) FROM declared
+WHERE id > (SELECT coalesce(max(id), 0) FROM declared WHERE json_extract(declaration, '$.withdrawn'))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -37,11 +44,27 @@ class Reach:
     Attributes:
         units: the unit of the table, and of each table that is linked to it or read with it in a view.
         own_unit: name of the unit that ``dp_protect`` makes for the table alone if it names no other one.
+        last: `Policy.last` of the policy that they were found in.
 
     """
 
     units: tuple[str, ...]
     own_unit: str
+    last: int
+
+
+_OTHER_REACH = "SELECT 1 FROM policy_log WHERE id > ? AND noun IN ('ProtectedTable', 'Link', 'PublicTable') LIMIT 1"
+
+
+def require_current(connection: sqlite3.Connection, reach: Reach) -> None:
+    """Refuse to go by a reach if a table was declared since: it may have another unit, which may have paid.
+
+    Raises:
+        PolicyError: one was declared, undone or replaced.
+
+    """
+    if connection.execute(_OTHER_REACH, (reach.last,)).fetchone():
+        raise PolicyError("the policy was changed meanwhile; ask again")
 
 
 def facts_of(protected: ProtectedTable, link: Link | None) -> tuple[object, ...]:
@@ -50,13 +73,20 @@ def facts_of(protected: ProtectedTable, link: Link | None) -> tuple[object, ...]
     return protected.unit, own, link
 
 
-def charged_units(connection: sqlite3.Connection, reach: Reach) -> list[str]:
-    """Return the units of a reach that have paid for an answer."""
-    return [
-        unit
-        for unit in reach.units
-        if connection.execute("SELECT 1 FROM charge WHERE unit = ? LIMIT 1", (unit,)).fetchone()
-    ]
+def charged_units(connection: sqlite3.Connection, reach: Reach, since: str = "") -> list[str]:
+    """Return the units of a reach that have paid for an answer, at a moment or after it."""
+    charges = "SELECT 1 FROM charge WHERE unit = ? AND at >= ? LIMIT 1"
+    return [unit for unit in reach.units if connection.execute(charges, (unit, since)).fetchone()]
+
+
+def _public_since(connection: sqlite3.Connection, policy: Policy, table: str) -> str:
+    """Return since when a table is public, as the state file writes moments; an empty text if it is not public.
+
+    Answers from before were made under other facts, so they do not rest on this one.
+    """
+    if policy.public_table(table) is None:
+        return ""
+    return connection.execute(_PUBLIC_SINCE, (table,)).fetchone()[0] or ""
 
 
 def require_unpaid(connection: sqlite3.Connection, policy: Policy, table: str, reach: Reach) -> None:
@@ -66,26 +96,25 @@ def require_unpaid(connection: sqlite3.Connection, policy: Policy, table: str, r
         PolicyError: says what can be done instead.
 
     """
-    charged = charged_units(connection, reach)
+    charged = charged_units(connection, reach, _public_since(connection, policy, table))
     if charged:
         paid = f"unit {charged[0]!r} has paid for answers that may have read table {table!r}"
         if policy.public_table(table):
             raise PolicyError(f"{paid}: it stays public")
-        raise PolicyError(
-            f"{paid}: its unit, its unit column and its link stay as they are, and it stays protected. CALL "
-            f"dp_unprotect({_literal(table)}) archives it"
-        )
+        raise PolicyError(f"{paid}: {_stays(policy, table)}")
     if policy.public_table(table):
         _require_unused(connection, policy, table)
     for child in linked_to(policy, table):
+        if child.archived:
+            raise PolicyError(f"the archived table {child.table!r} is linked to {table!r}: {_stays(policy, table)}")
         raise PolicyError(_has_child(table, child))
 
 
 def linked_to(policy: Policy, table: str) -> Iterator[ProtectedTable]:
-    """Return the tables that are linked to a table and not archived."""
+    """Yield the tables that are linked to a table, archived ones, too."""
     for link in policy.links:
         child = policy.protected_table(link.table) if link.parent == table else None
-        if child and not child.archived:
+        if child:
             yield child
 
 
@@ -162,9 +191,24 @@ def archive(connection: sqlite3.Connection, policy: Policy, before: ProtectedTab
 
     """
     for child in linked_to(policy, before.table):
-        raise PolicyError(_has_child(before.table, child))
+        if not child.archived:
+            raise PolicyError(_has_child(before.table, child))
     connection.execute("UPDATE protected_table SET archived = 1 WHERE name = ?", (before.table,))
     record(connection, replace(before, archived=True), withdrawn=True)
+
+
+def require_not_archived(policy: Policy, table: str) -> None:
+    """Refuse a new version of an archived table: no answer could be made of it, and stored ones would be hidden.
+
+    Raises:
+        PolicyError: it is archived.
+
+    """
+    if policy.is_archived(table):
+        raise PolicyError(
+            f"table {table!r} is archived: its stored answers stay, so it gets no new version. "
+            f"{_end_of_archive(policy, table)}"
+        )
 
 
 def _require_unused(connection: sqlite3.Connection, policy: Policy, table: str) -> None:
@@ -177,6 +221,23 @@ def _require_unused(connection: sqlite3.Connection, policy: Policy, table: str) 
                 f"table {table!r} lists the keys of {domain.table}.{domain.column}; first CALL "
                 f"dp_domain({_literal(domain.table)}, '{domain.column}', keys_from := NULL)"
             )
+
+
+def _stays(policy: Policy, table: str) -> str:
+    facts = f"unit, unit column and link of {table!r} stay as they are, and it stays protected"
+    if policy.is_archived(table):
+        return f"{facts}. It is archived; {_end_of_archive(policy, table)}"
+    return f"{facts}. CALL dp_unprotect({_literal(table)}) archives it"
+
+
+def _end_of_archive(policy: Policy, table: str) -> str:
+    """Return how a table is declared again as it was."""
+    link = policy.link(table)
+    if link is None:
+        return f"CALL dp_protect({_literal(table)}, replace := true) ends that"
+    columns = ", ".join(map(_literal, link.columns))
+    columns = columns if len(link.columns) == 1 else f"[{columns}]"
+    return f"CALL dp_link({_literal(table)}, {columns}, replace := true) ends that"
 
 
 def _has_child(table: str, child: ProtectedTable) -> str:

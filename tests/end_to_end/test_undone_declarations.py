@@ -33,6 +33,8 @@ CREATE TABLE texts (id VARCHAR, name VARCHAR);
 CREATE TABLE patients (pid BIGINT PRIMARY KEY, sex VARCHAR);
 CREATE TABLE people (number BIGINT PRIMARY KEY, sex VARCHAR);
 CREATE TABLE stays (pid BIGINT REFERENCES people (number), ward BIGINT);
+CREATE TABLE bills (visit_id BIGINT, price DOUBLE);
+CREATE VIEW billed AS SELECT v.pid AS payer, b.price FROM visits v JOIN bills b USING (visit_id);
 CREATE VIEW ward_visits AS SELECT v.pid AS guest, w.floor FROM visits v JOIN wards w ON v.ward = w.ward;
 CREATE VIEW upstairs AS SELECT guest AS who FROM ward_visits WHERE floor = 1;
 """
@@ -176,6 +178,35 @@ def test_a_unit_that_reads_the_table_in_a_view_counts_too(session: dpsql.Session
     assert "is archived" in session.sql("CALL dp_unprotect('visits')").fetchall()[0][0]
 
 
+def test_a_mistake_after_a_charge_can_be_taken_back(session: dpsql.Session) -> None:
+    """A charge from before a table was public was for no answer that rests on that."""
+    session.sql("CALL dp_unprotect('visits')")
+    session.sql(f"CALL dp_protect('billed', privacy_unit_column := 'payer', {BUDGET})")
+    asked = "SELECT count(DISTINCT payer) FROM billed"
+    session.sql(asked, rho=0.01)
+    with pytest.raises(PolicyError, match=r"lend its unit to the protected 'main\.billed'.*_by_decision"):
+        session.sql("CALL dp_public('visits')")
+    # the key of the visits is no sign of people
+    session.sql("CALL dp_public('bills')")
+    mistake = "CALL dp_public('visits', public_by_decision := 'why')"
+    session.sql(mistake)
+    # its people would have two budgets
+    protect = "CALL dp_protect('visits', unit := 'person', privacy_unit_column := 'pid', replace := true"
+    with pytest.raises(PolicyError, match="separate_people := true"):
+        session.sql(f"{protect})")
+    with with_own_state(session) as other:
+        other.sql(f"{protect}, separate_people := true)")
+    session.sql("CALL dp_public('visits', public := false)")
+    assert facts(session, "main.visits") == ()
+    # an answer while it is public rests on that, whatever decision is named later
+    session.sql(mistake)
+    session.sql(asked, rho=0.02)
+    session.sql(mistake.replace("why", "another"))
+    for call in ("CALL dp_public('visits', public := false)", f"{protect})"):
+        with pytest.raises(PolicyError, match="unit 'billed' has paid for answers"):
+            session.sql(call)
+
+
 def test_a_view_may_be_undone_whatever_was_asked_of_the_tables_below_it(session: dpsql.Session) -> None:
     session.sql(COUNT, rho=0.01)
     protect = f"CALL dp_protect('ward_visits', privacy_unit_column := 'guest', separate_people := true, {BUDGET})"
@@ -222,8 +253,13 @@ def test_an_archived_table_serves_what_is_stored_and_nothing_else(session: dpsql
     with pytest.raises(PolicyError, match="public_by_decision"):
         session.sql("CALL dp_public('patients')")
     # the same declaration ends it, with all its settings; another one does not
-    with pytest.raises(PolicyError, match="has paid for answers"):
+    end = r"archived.*CALL dp_protect\('main\.visits', replace := true\) ends that"
+    with pytest.raises(PolicyError, match=f"has paid for answers.*{end}"):
         session.sql("CALL dp_protect('visits', unit := 'person', replace := true)")
+    # a new version would hide what is stored
+    with pytest.raises(PolicyError, match=end):
+        session.sql("CALL dp_new_version('visits')")
+    assert session.sql(COUNT, rho=0.01).fetchall() == second
     # nor does a script that declares it at every start
     with pytest.raises(PolicyError, match=r"archived from true to false; add replace := true"):
         session.sql("CALL dp_protect('visits')")
@@ -244,6 +280,26 @@ def test_a_parent_goes_after_its_children(session: dpsql.Session) -> None:
     session.sql("CALL dp_unprotect('visits')")
     with pytest.raises(PolicyError, match="archived, so no table can be linked"):
         session.sql(f"{LINK})")
+
+
+def test_the_parent_of_an_archived_table_keeps_its_facts(session: dpsql.Session) -> None:
+    """A view paid for the answers of the child: the parent's unit has paid for nothing."""
+    session.connection.execute("CREATE OR REPLACE VIEW eaters AS SELECT eater AS gourmet FROM meals")
+    session.sql(f"{LINK})")
+    session.sql(f"CALL dp_protect('eaters', privacy_unit_column := 'gourmet', separate_people := true, {BUDGET})")
+    session.sql("SELECT count(DISTINCT gourmet) FROM eaters", rho=0.01)
+    assert "is archived" in session.sql("CALL dp_unprotect('meals')").fetchall()[0][0]
+    for call in (
+        "dp_protect('visits', unit := 'person', replace := true)",
+        "dp_public('visits', public_by_decision := 'why', replace := true)",
+    ):
+        with pytest.raises(PolicyError, match=r"archived table 'main\.meals' is linked to 'main\.visits'"):
+            session.sql(f"CALL {call}")
+    assert "is archived" in session.sql("CALL dp_unprotect('visits')").fetchall()[0][0]
+    with pytest.raises(PolicyError, match=r"CALL dp_link\('main\.meals', 'visit_id', replace := true\) ends that"):
+        session.sql("CALL dp_new_version('meals')")
+    session.sql("CALL dp_protect('visits', replace := true)")
+    session.sql(f"{LINK}, replace := true)")
 
 
 def test_a_list_of_keys_goes_after_the_columns_that_have_it(session: dpsql.Session) -> None:
@@ -304,6 +360,34 @@ def test_a_charge_between_check_and_change_is_seen(session: dpsql.Session, monke
     with pytest.raises(PolicyError, match="has paid for answers"):
         session.sql("CALL dp_protect('visits', privacy_unit_column := 'visit_id', replace := true)")
     assert facts(session, "main.visits") == ("patient", "pid")
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("unprotect", "dp_unprotect('visits')"),
+        ("declare_protected", "dp_protect('visits', unit := 'third', replace := true)"),
+        ("declare_public", "dp_public('visits', public_by_decision := 'why', replace := true)"),
+    ],
+)
+def test_a_unit_that_another_session_declares_meanwhile_is_seen(
+    session: dpsql.Session, monkeypatch: pytest.MonkeyPatch, method: str, call: str
+) -> None:
+    """Otherwise the charge of that unit would not count, and the people had a second budget."""
+    session.sql(f"CALL dp_unit('third', {BUDGET})")
+    state = type(session._access.read())
+    change = getattr(state, method)
+
+    def late(*arguments: Any, **options: Any) -> object:
+        monkeypatch.undo()
+        session.sql("CALL dp_protect('visits', unit := 'person', replace := true)")
+        session.sql(COUNT, rho=0.01)
+        return change(*arguments, **options)
+
+    monkeypatch.setattr(state, method, late)
+    with pytest.raises(PolicyError, match="changed meanwhile"):
+        session.sql(f"CALL {call}")
+    assert facts(session, "main.visits") == ("person", "pid")
 
 
 def test_a_dropped_table_is_undone_by_its_name(session: dpsql.Session) -> None:

@@ -36,7 +36,7 @@ from dpsql.engine import Engine
 from dpsql.errors import EngineError, PolicyError
 from dpsql.model.environment import TableSchema, folded
 from dpsql.session.declarations.arguments import split_name, table_of
-from dpsql.sql.source.relation import view_sources
+from dpsql.sql.source.relation import columns_behind, view_sources
 from dpsql.state import (
     DELTA_UNITS_PER_ONE,
     NANO_PER_RHO,
@@ -281,6 +281,28 @@ def _views_below(schema: TableSchema, engine: Engine, seen: set[str]) -> Iterato
         if below:
             yield below.canonical
             yield from _views_below(below, engine, seen)
+
+
+def lends_unit(table: TableSchema, reader: ProtectedTable, engine: Engine) -> bool:
+    """Return True if the unit column of a protected view may come from a table that it reads, or be there, too.
+
+    It may if the table has a column of a name that the unit column has, there or in a view below.
+    """
+    view = engine.find(reader.table, views=True)
+    if not view:
+        return True
+    below = (engine.find(name, views=True) for name in _views_below(view, engine, set()))
+    texts = [engine.view_text(one) for one in (view, *below) if one and not engine.is_base_table(one)]
+    names: frozenset[str] = frozenset()
+    more = frozenset((folded(reader.privacy_unit_column),))
+    while names != more:
+        names = more
+        for text in texts:
+            found = columns_behind(text, more) if text else None
+            if found is None:
+                return True
+            more = found
+    return any(table.column(name) for name in names)
 
 
 def _paths(text: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from dpsql.operations import blanks
 from dpsql.operations.comparisons import compared_type
 from dpsql.operations.dialect import text_literal
 from dpsql.session.declarations.arguments import Arguments, StateAccess, split_name, table_of
-from dpsql.session.declarations.protection import sources_of
+from dpsql.session.declarations.protection import lends_unit, sources_of
 from dpsql.session.declarations.undoing import reach_of
 from dpsql.state import Policy, PublicTable
 
@@ -92,6 +92,8 @@ def _signs_of_people(schema: TableSchema, policy: Policy, engine: Engine) -> Ite
         read = sources_of(table.table, policy, engine)
         if read == {schema.canonical}:
             yield f"is what the protected {table.table!r} reads"
+        elif schema.canonical in read and lends_unit(schema, table, engine):
+            yield f"may lend its unit to the protected {table.table!r}, which reads it"
 
 
 def leads_to(schema: TableSchema, key: Sequence[str], place: str, engine: Engine) -> bool:

@@ -76,7 +76,7 @@ def declare_protected(arguments: Arguments, access: StateAccess, engine: Engine)
     require_bytewise(schema, column, engine)
     protected = _settings(arguments, schema.canonical, unit.name, column, before)
     changes = fact_changes(before, protected, link, None)
-    protected, reach = _with_reach(arguments, schema, protected, access, engine, changes)
+    protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_no_looser(arguments, before, protected, policy, unit, changes)
     if not before or changes or arguments.names_any("separate_people"):
         _require_told_apart(schema, (column,), protected, policy, engine)
@@ -156,6 +156,7 @@ def _with_reach(
     arguments: Arguments,
     schema: TableSchema,
     protected: ProtectedTable,
+    policy: Policy,
     access: StateAccess,
     engine: Engine,
     changes: Sequence[str],
@@ -168,10 +169,9 @@ def _with_reach(
         PolicyError: an answer was paid for under what is replaced.
 
     """
-    is_public = bool(access.read().policy().public_table(schema.canonical))
-    if not (changes or is_public):
+    if not (changes or policy.public_table(schema.canonical)):
         return protected, None
-    reach = reach_of(schema, access.read().policy(), engine)
+    reach = reach_of(schema, policy, engine)
     access.read().require_unpaid(schema.canonical, reach)
     if changes and not arguments.names_any("separate_people"):
         protected = dataclasses.replace(protected, separate_people=False)
@@ -202,8 +202,10 @@ def _require_told_apart(
     """Refuse people who seem to have another budget already, or to be public, where nobody says that it is so."""
     if not protected.separate_people:
         # what was declared of this table is replaced
-        others = tuple(one for one in policy.tables if one.table != schema.canonical)
-        require_other_people(schema, columns, protected.unit, dataclasses.replace(policy, tables=others), engine)
+        tables = tuple(one for one in policy.tables if one.table != schema.canonical)
+        public = tuple(one for one in policy.public if one.table != schema.canonical)
+        others = dataclasses.replace(policy, tables=tables, public=public)
+        require_other_people(schema, columns, protected.unit, others, engine)
     require_not_public(schema, columns, policy, engine)
 
 
@@ -234,7 +236,7 @@ def declare_linked(arguments: Arguments, access: StateAccess, engine: Engine) ->
     changes = fact_changes(before, protected, policy.link(schema.canonical), link)
     if policy.public_table(schema.canonical):
         require_replaced(arguments, schema, access, engine)
-    protected, reach = _with_reach(arguments, schema, protected, access, engine, changes)
+    protected, reach = _with_reach(arguments, schema, protected, policy, access, engine, changes)
     _require_free_name(link, schema, policy)
     unit = policy.unit(above.unit)
     if unit:

@@ -27,7 +27,7 @@ def declare_unprotected(arguments: Arguments, access: StateAccess, engine: Engin
     if not table:
         return f"table {canonical} is not protected"
     # a table that was dropped is read by no view any more
-    reach = reach_of(schema, policy, engine) if schema else Reach((table.unit,), folded(parts[-1]))
+    reach = reach_of(schema, policy, engine) if schema else Reach((table.unit,), folded(parts[-1]), policy.last)
     state = access.write()
     if schema and not table.archived:
         with contextlib.suppress(SchemaError):
@@ -68,7 +68,7 @@ def reach_of(schema: TableSchema, policy: Policy, engine: Engine) -> Reach:
         for table in policy.tables
         if _is_linked(policy.link(table.table), schema) or reads_rows_of(table.table, schema, engine)
     )
-    return Reach(tuple(units), folded(schema.catalog_name[2]))
+    return Reach(tuple(units), folded(schema.catalog_name[2]), policy.last)
 
 
 def _is_linked(link: Link | None, schema: TableSchema) -> bool:

@@ -335,6 +335,27 @@ def view_sources(text: str) -> tuple[ViewSource, ...]:
     return tuple(map(_source, tree.find_all(exp.Table)))
 
 
+def columns_behind(text: str, names: frozenset[str]) -> frozenset[str] | None:
+    """Return the folded names of what columns of a view may be made of, with their own; None if the text hides it.
+
+    Args:
+        text: the statement that made the view.
+        names: folded names of the columns, in the view or in a query inside it.
+
+    """
+    try:
+        tree = parse_statement(text)
+    except DpsqlError:
+        return None
+    # names by place: of the view, of a source, and of the first of several queries
+    lists = [node.columns for node in tree.find_all(exp.TableAlias)]
+    lists += [node.expressions for node in tree.find_all(exp.Schema)]
+    if tree.find(exp.SetOperation) or any(folded(column.name) in names for columns in lists for column in columns):
+        return None
+    renamed = (node.this for node in tree.find_all(exp.Alias) if folded(node.alias) in names)
+    return names.union(folded(name.name) for node in renamed for name in node.find_all(exp.Identifier))
+
+
 def _source(table: exp.Table) -> ViewSource:
     """A table by its name, or what a function names."""
     if isinstance(table.this, exp.Identifier):
