@@ -51,6 +51,7 @@ VALUES_OF_BLANKS = {
     blanks.LARGEST_GROUPS: "200",
     blanks.EPSILON: "0.5",
     blanks.RHO: "0.5",
+    blanks.REASON: "'made up'",
     blanks.HIGHEST_RHO: "0.05",
     blanks.EPSILON_BUDGET: "3",
     blanks.DELTA_BUDGET: "1e-6",

@@ -305,8 +305,7 @@ COVERAGE_OF_SETS = Sentence("the grouping sets are added up from groups by more 
 COVERAGE_OF_LARGEST = Sentence("the groups that top_k leaves out depend on all units together; leave top_k out")
 COVERAGE_AT_CEILING = Sentence("rho_ceiling draws each number once, at the ceiling; leave rho_ceiling out")
 COVERAGE_OF_CUT_UNITS = Sentence(
-    "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL, "
-    "replace := true"
+    "max_rows_per_unit cuts the rows of a unit; the curator can declare the table with max_rows_per_unit := NULL"
 )
 
 # Lines below a printed answer.
