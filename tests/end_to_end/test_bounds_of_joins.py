@@ -249,6 +249,16 @@ def test_rows_that_conditions_decide_have_the_bounds_that_they_need(session: dps
     assert [f"max_groups {groups}, max_rows_per_group {rows} (" in note for note in found] == [True]
 
 
+@pytest.mark.parametrize("public", ["JOIN {} ON t.n = a.n", "LEFT JOIN {} ON t.n = a.n"])
+def test_public_rows_multiply_the_one_row_of_a_person(session: dpsql.Session, public: str) -> None:
+    source = "(SELECT pid, count(*) AS n FROM a_some GROUP BY pid) a " + public.format(
+        "(VALUES (6, 0), (6, 1)) t(n, g)"
+    )
+    answer = _ask(session, source, "")
+    assert answer.missing == 0
+    assert any("max_groups AUTO, max_rows_per_group AUTO (public tables make" in note for note in answer.notes)
+
+
 def _random_bounds(chance: random.Random) -> str:
     """Return bounds of a table, each of them named or not."""
     named = {

@@ -61,9 +61,9 @@ def joined(joins: Joins, environment: Environment, refusals: Refusals) -> Relati
         extra += [unit] if unit else []
     refusals.raise_if_any(before)
     joins, ties = _without_growth(joins, refusals)
-    owner, unique = with_bounds(joins, owners)
     parts = joins.parts
     matches = _check_matches(joins, ties, environment, refusals)
+    owner, unique = with_bounds(joins, owners, multiplies=matches > 1)
     refusals.raise_if_any(before)
     texts = [_text(joins, place, ties, environment) for place in range(len(parts))]
     source = _from(joins, texts, _tied(joins, ties))

@@ -23,6 +23,7 @@ from dpsql.sql.source.seen_columns import SeenColumn, columns_named, own_columns
 MOST_JOINED = 1_000
 """Most joined rows that sides which multiply make of one unit."""
 
+_ONE_ROW = "a unit has one row"
 _Number = TypeVar("_Number", int, float)
 _Rule = Callable[[float, float], float]
 
@@ -47,12 +48,15 @@ class Meeting:
     by_unit: bool
 
 
-def with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | None, frozenset[frozenset[str]]]:
+def with_bounds(
+    joins: Joins, owners: Sequence[Owner | None], *, multiplies: bool
+) -> tuple[Owner | None, frozenset[frozenset[str]]]:
     """Return the owner of the joined rows with their bounds, and the sets of columns that are unique in them.
 
     Args:
         joins: the sides, and how they are joined.
         owners: the owner after each step.
+        multiplies: public tables make several rows of some row.
 
     """
     bounded, unique = joins.parts[0].relation.owner, unique_of(joins, 0)
@@ -69,8 +73,12 @@ def with_bounds(joins: Joins, owners: Sequence[Owner | None]) -> tuple[Owner | N
             by_unit = own_columns_compared(joins, place) <= right.names_unit
             bounded = bounds_after(joins.steps[place].kind, bounded, right, Meeting(*meet, *singles, by_unit))
         # a condition of WHERE keeps no columns of a join unique while it is computed
-        unique = unique_after(joins, place, unique, meet_one(joins, place, unique, known))
-        bounded = bounded or right
+        one_left, one_right = meet_one(joins, place, unique, known)
+        if bounded and not right and multiplies and not one_right:
+            bounded = _multiplied(bounded)
+        if right and not bounded:
+            bounded = _multiplied(right) if multiplies and not one_left else right
+        unique = unique_after(joins, place, unique, (one_left, one_right))
     owner = owners[-1]
     if owner and bounded:
         rules = with_levels_of(bounded.rules, owner.rules)
@@ -169,7 +177,18 @@ def one_row(owner: Owner) -> Owner:
         max_rows_norm=1.0 if rules.max_rows_norm else None,
         max_rows_per_unit=1 if rules.max_rows_per_unit else None,
     )
-    return replace(owner, rules=bounds, bounds_from=(), bounds_rule="a unit has one row")
+    return replace(owner, rules=bounds, bounds_from=(), bounds_rule=_ONE_ROW)
+
+
+def _multiplied(owner: Owner) -> Owner:
+    """Return the owner of rows that public tables multiply: a unit that had one row has some, and AUTO finds how many.
+
+    Bounds that the policy names stay as they are.
+    """
+    if owner.bounds_rule != _ONE_ROW:
+        return owner
+    rules = replace(owner.rules, max_groups=None, max_rows_per_group=None, max_rows_norm=None, max_rows_per_unit=None)
+    return replace(owner, rules=rules, bounds_rule="public tables make several rows of one")
 
 
 def declares_one_row(rules: TableRules) -> bool:
@@ -193,7 +212,7 @@ def sentence_of(owner: Owner) -> str:
     ]
     *first, last = owner.bounds_from or ("",)
     tables = f"{', '.join(first)} and {last}" if first else last
-    rule = owner.bounds_rule.format(tables=tables) if named else ""
+    rule = owner.bounds_rule.format(tables=tables) if named or not tables else ""
     return f"bounds of the joined rows, unless the question names others: {', '.join(listed)} ({rule or tables})"
 
 
