@@ -39,7 +39,7 @@ class Column:
 
     @property
     def may_cut(self) -> bool:
-        """Whether bounds may change values and no share says how much."""
+        """Return True if bounds may change values and no share says how much."""
         return not self.bounds.hold_all and (self.measured == "rows" or self.bounds.asked is not None)
 
     @property

@@ -27,7 +27,7 @@ from dpsql.state import to_arrow, to_numpy
 _WHOLE = 1.0 - 1e-9
 """Part of a domain from which on an interval covers all of it: its ends are computed with rounding."""
 _MOST_NAMED = 6
-"""Most columns that a picture names among those that it does not show."""
+"""Largest number of columns that a picture names as not drawn."""
 
 
 def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:

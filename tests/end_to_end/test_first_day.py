@@ -24,7 +24,7 @@ def test_every_message_is_as_written(day: Day) -> None:
 
 
 def test_nine_in_ten_cures_work_at_once(day: Day) -> None:
-    """Of the cures that are whole texts; `day` has pasted each of them into the text that was refused."""
+    """Count the cures that are whole texts; `day` has pasted each of them into the text that was refused."""
     cured, refused = (sum(line.startswith(f"  {sign} ") for line in day.lines) for sign in "+-")
     assert cured >= LEAST_CURED * (cured + refused)
     assert cured >= LEAST_PASTED

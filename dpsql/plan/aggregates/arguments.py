@@ -143,7 +143,7 @@ TYPE_HINTS = {
 """Hint of the refusal of other types, by what an aggregate takes."""
 
 VALUES_OF_NUMBERS = ("numbers", "numbers, dates or timestamps")
-"""What an aggregate takes if its answer is computed from the values themselves, not from how many there are."""
+"""Nouns of values, for aggregates whose answer is computed from the values and not from their number."""
 
 _BOUNDED = {
     ("per_group",): "a count has no bounds per row.",

@@ -21,7 +21,7 @@ from dpsql.sql.source.row_growth import meet_one, own_columns_compared, unique_a
 from dpsql.sql.source.seen_columns import SeenColumn, columns_named, own_columns
 
 MOST_JOINED = 1_000
-"""Most joined rows that sides which multiply make of one unit."""
+"""Largest number of joined rows of one unit from sides that multiply."""
 
 _ONE_ROW = "a unit has one row"
 _Number = TypeVar("_Number", int, float)

@@ -1,4 +1,4 @@
-"""What is said of cut values holds for all bounds at once, and an end for one pair of bounds does not."""
+"""Tests of the share of units with cut values: one end holds for all bounds at once, an end for one pair does not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _held() -> int:
 
 
 def test_the_end_holds_for_all_bounds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 100 with probability 0.95 fewer than 88 are true with probability 0.002; one end for each pair fails."""
+    """Fewer than 88 of 100 true ends have probability 0.002 if each is true with 0.95. One end for each pair fails."""
     assert _held() >= 88
     monkeypatch.setattr(cut_values, "_factor", lambda cuts, statements: 1.6449)
     assert _held() < 80
